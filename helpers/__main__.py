@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers.errors import InputError
-from helpers.paths import build_dir, check_writable
+from helpers.files import build_dir, check_writable
 from helpers.settings import NO_LIMIT, Settings, flag
 
 if TYPE_CHECKING:
-    from helpers.analysis.paper import Claim
+    from helpers.metrics.paper import Claim
     from helpers.study import Study
 
 DESCRIPTION = """\
@@ -231,10 +231,10 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
 
 def later_claims() -> list[Claim]:
     """List the claims of the papers of notebooks 07 to 10; their code imports torch."""
-    from helpers.studies.argument_cues.claims import argument_claims
-    from helpers.studies.attention_moves.claims import movement_claims
-    from helpers.studies.dark_secrets.claims import finetuning_claims
-    from helpers.studies.sixteen_heads.claims import pruning_claims
+    from helpers.studies.kobayashi2020.claims import movement_claims
+    from helpers.studies.kovaleva2019.claims import finetuning_claims
+    from helpers.studies.michel2019.claims import pruning_claims
+    from helpers.studies.niven2019.claims import argument_claims
 
     return [*finetuning_claims(), *pruning_claims(), *argument_claims(), *movement_claims()]
 

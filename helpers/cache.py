@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.errors import InputError
-from helpers.paths import build_folder, cache_root, checksum_problems
+from helpers.files import build_folder, cache_root, checksum_problems
 
 PACKAGE = Path(__file__).resolve().parent
 DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".tsv", ".txt")
@@ -36,7 +36,7 @@ WITHOUT_NUMBERS = (
     "helpers.__main__",
     "helpers.cache",
     "helpers.errors",
-    "helpers.paths",
+    "helpers.files",
     "helpers.progress",
     "helpers.results",
     "helpers.run",
@@ -105,7 +105,7 @@ def cached(
     inputs : mapping
         Everything that decides the result besides the code: keys of stores, seeds, parameters.
     module : str
-        Full name of the package module that computes, such as ``helpers.analysis.surface``.  If it
+        Full name of the package module that computes, such as ``helpers.metrics.surface``.  If it
         is left out, it is the module in which ``compute`` is written.  For a function of your own,
         the code is that of its file (in a notebook: of the function alone) and of the whole
         package.
@@ -153,7 +153,7 @@ def code_digest(*modules: str) -> str:
         if not is_computing(module):
             raise InputError(
                 f"{module}: not a module of the package that computes; name with module= the one "
-                "that does, such as helpers.analysis.surface"
+                "that does, such as helpers.metrics.surface"
             )
     codes = [_module_code(module) for module in sorted(import_closure(modules))]
     return _sha256(*library_versions(), *codes)

@@ -26,7 +26,7 @@ from helpers.cache import package_digest
 from helpers.data.glove import glove
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError
-from helpers.paths import build_dir, cache_root, project_root, resolve_user_path
+from helpers.files import build_dir, cache_root, project_root, resolve_user_path
 from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.sources import Sources, recorded_outputs, run_record, serialize_settings, write_record
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from helpers.errors import InputError
-from helpers.paths import slugify
+from helpers.files import slugify
 
 # Upper limits of settings: "quick" for teaching, "small" for the tests of notebooks.
 PRESETS = {

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from helpers.cache import cached
 from helpers.data.corpora import registry
 from helpers.errors import InputError
+from helpers.files import figures_dir, project_root, resolve_user_path, write_atomic
 from helpers.model.encoder import DEFAULT, mpnet, slug
-from helpers.paths import figures_dir, project_root, resolve_user_path, write_atomic
 from helpers.progress import note_output
 from helpers.settings import (
     MAX_NAME_BYTES,

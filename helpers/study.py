@@ -21,7 +21,7 @@ from helpers.cache import cached
 from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, TableError, or_wider
-from helpers.paths import build_dir, figures_dir, write_atomic
+from helpers.files import build_dir, figures_dir, write_atomic
 from helpers.progress import note_output
 from helpers.results import claim_folder, fingerprints, in_batch_run, made_by, register
 from helpers.settings import capped
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from IPython.display import Markdown
     from matplotlib.figure import Figure
 
-    from helpers.analysis.head_counts import HeadCounts
-    from helpers.analysis.paper import Claim
-    from helpers.analysis.surface import Sums
     from helpers.data.glove import Embeddings
+    from helpers.metrics.head_counts import HeadCounts
+    from helpers.metrics.paper import Claim
+    from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
 
@@ -81,7 +81,7 @@ class Study(Sources):
         return {name: self._sums(store) for name, store in stores.items()}
 
     def _sums(self, store: Store) -> Sums:
-        from helpers.analysis import surface
+        from helpers.metrics import surface
 
         def compute() -> dict[str, np.ndarray]:
             if not (self.workers or self.scheduler):
@@ -95,7 +95,7 @@ class Study(Sources):
             "sections-3-and-6",
             compute,
             inputs={"store": store.key},
-            module="helpers.analysis.surface",
+            module="helpers.metrics.surface",
         )
         return surface.Sums.from_arrays(arrays)
 
@@ -114,7 +114,7 @@ class Study(Sources):
         DataFrame
             Distances by head; rows and columns are named ``layer-head``.
         """
-        from helpers.analysis.clustering import distance_table
+        from helpers.metrics.clustering import distance_table
 
         sums = sums or self.sums
         return distance_table(sums.mean_distances(words=words), *sums.mean("current").shape)
@@ -132,7 +132,7 @@ class Study(Sources):
         DataFrame
             One row per layer; for its columns see `surface.gradient_table`.
         """
-        from helpers.analysis.surface import gradient_table
+        from helpers.metrics.surface import gradient_table
         from helpers.model.gradients import choose_segments, gradient_importance
 
         store = self.segment_store()
@@ -171,13 +171,13 @@ class Study(Sources):
         -------
         HeadCounts
         """
-        from helpers.analysis.head_counts import HeadCounts, count_heads
+        from helpers.metrics.head_counts import HeadCounts, count_heads
 
         arrays = cached(
             "head-counts",
             lambda: vars(count_heads(store)),
             inputs={"store": store.key},
-            module="helpers.analysis.head_counts",
+            module="helpers.metrics.head_counts",
         )
         names = tuple(arrays["names"].tolist())
         return HeadCounts(**{**arrays, "names": names})
@@ -195,7 +195,7 @@ class Study(Sources):
         DataFrame
             For its columns see `dependency_heads.split_words`.
         """
-        from helpers.analysis.dependency_heads import split_words
+        from helpers.metrics.dependency_heads import split_words
 
         def word_ids(words: list[str]) -> list[int | None]:
             return self.encoder.encode_words(words).word_ids
@@ -204,7 +204,7 @@ class Study(Sources):
             "split-words",
             partial(split_words, store.records(), word_ids),
             inputs={"store": store.key},
-            module="helpers.analysis.dependency_heads",
+            module="helpers.metrics.dependency_heads",
         )
 
     def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
@@ -222,14 +222,14 @@ class Study(Sources):
         DataFrame
             For its columns see `dependency_heads.with_special_tokens`.
         """
-        from helpers.analysis.dependency_heads import with_special_tokens
+        from helpers.metrics.dependency_heads import with_special_tokens
 
         columns = ["relation", "count", "head", "direction", "accuracy"]
         return cached(
             "special-candidates",
             partial(with_special_tokens, store, table),
             inputs={"store": store.key, "table": table[columns]},
-            module="helpers.analysis.dependency_heads",
+            module="helpers.metrics.dependency_heads",
         )
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
@@ -243,7 +243,7 @@ class Study(Sources):
         store = self.treebank_store()
 
         def compute() -> dict[str, pd.DataFrame]:
-            from helpers.analysis.table3 import table3
+            from helpers.probes.table3 import table3
 
             controls = self.random_treebank_stores()
             return table3(store, controls, self.embeddings, seeds=self.seeds)
@@ -258,7 +258,7 @@ class Study(Sources):
                 "vectors": self.embeddings.name,
                 "fingerprint": self.embeddings.fingerprint,
             },
-            module="helpers.analysis.table3",
+            module="helpers.probes.table3",
         )
 
     @property
@@ -330,8 +330,8 @@ class Study(Sources):
         DataFrame
             One row per claim: the paper's number, the number of this run, and the verdict.
         """
-        from helpers.analysis.measures import clark_claims
-        from helpers.analysis.paper import check_claims
+        from helpers.claims.measures import clark_claims
+        from helpers.metrics.paper import check_claims
 
         return check_claims(self.tables(), clark_claims())
 
@@ -349,7 +349,7 @@ class Study(Sources):
         DataFrame
             The paper's claims, as in `claims`.
         """
-        from helpers.analysis.paper import NOT_MEASURED, check_claims
+        from helpers.metrics.paper import NOT_MEASURED, check_claims
 
         tables = self.tables()
         paper_rows = self.claims()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.analysis.measures import clark_claims
-from helpers.analysis.paper import check_claims, paper_table2, values_of
 from helpers.cache import read_exact
+from helpers.claims.measures import clark_claims
+from helpers.metrics.paper import check_claims, paper_table2, values_of
 from helpers.run.compare import (
     Run,
     best_heads,

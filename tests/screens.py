@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from helpers.paths import build_dir, project_root
+from helpers.files import build_dir, project_root
 from helpers.viewer.view import Viewer
 
 CHROMIUM = "/usr/bin/chromium"

@@ -17,8 +17,8 @@ from toy_corpora import PARAGRAPHS, corpus_of
 from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
+from helpers.files import sha256
 from helpers.model.encoder import load
-from helpers.paths import sha256
 from helpers.store import extract as extraction
 from helpers.store.examples import examples
 

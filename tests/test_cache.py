@@ -17,11 +17,11 @@ import helpers.cache
 import helpers.sources
 from helpers.cache import cached, code_digest, digest_of, import_closure, package_digest
 from helpers.errors import InputError
-from helpers.studies.tasks import Pair, Task
+from helpers.studies.common.tasks import Pair, Task
 
 PACKAGE = Path(helpers.cache.__file__).parent
 MODULE = "helpers.data.records"
-TABLE3 = "helpers.analysis.table3"
+TABLE3 = "helpers.probes.table3"
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 # Edits at the end of data/glove.py, which table3 imports: the code before and after each.
@@ -129,7 +129,7 @@ def test_code_digest_ignores_comments_and_docstrings(package, name):
 def test_code_digest_notices_method_replaced_in_an_init(package):
     before = digest(package, TABLE3)
     append(
-        package / "analysis" / "__init__.py",
+        package / "metrics" / "__init__.py",
         "from helpers.store.store import Store\n\nStore.shard = lambda self, number: []\n",
     )
     after = digest(package, TABLE3)
@@ -138,7 +138,7 @@ def test_code_digest_notices_method_replaced_in_an_init(package):
 
 def test_code_digest_notices_modules_that_an_init_imports(package):
     # Python runs the __init__ of a subpackage before each of its modules.
-    append(package / "analysis" / "__init__.py", "import helpers.plots.style\n")
+    append(package / "metrics" / "__init__.py", "import helpers.plots.style\n")
     before = digest(package, TABLE3)
     append(package / "plots" / "style.py", "X = 1\n")
     assert digest(package, TABLE3) != before
@@ -155,7 +155,12 @@ def test_code_digest_follows_relative_imports(package):
 
 def test_code_digest_ignores_modules_that_are_not_imported(package):
     before = digest(package, TABLE3)
-    for name in ("plots/style.py", "viewer/page.py", "data/coreference.py", "studies/tasks.py"):
+    for name in (
+        "plots/style.py",
+        "viewer/page.py",
+        "data/coreference.py",
+        "studies/common/tasks.py",
+    ):
         append(package / name, "X = 1\n")
     assert digest(package, TABLE3) == before
 
@@ -178,14 +183,14 @@ def test_modules_that_code_digest_ignores_exist():
 
 def test_modules_without_numbers_import_no_module_with_numbers():
     # Otherwise such a module could replace a function of a module that computes.
-    for module in ("helpers.cache", "helpers.errors", "helpers.paths", "helpers.progress"):
+    for module in ("helpers.cache", "helpers.errors", "helpers.files", "helpers.progress"):
         imports = helpers.cache.parsed(module, helpers.cache.SOURCES[module]).imports
         assert not [name for name in imports if helpers.cache.is_computing(name)], module
 
 
 def test_code_digest_notices_data_file(package):
     before = digest(package, TABLE3)
-    append(package / "analysis" / "paper.csv", "changed")
+    append(package / "metrics" / "paper.csv", "changed")
     assert digest(package, TABLE3) != before
 
 
@@ -226,7 +231,7 @@ def test_package_digest_notices_orchestration_and_data(package):
         "study.py": "X = 1\n",
         "sources.py": "X = 1\n",
         "plots/style.py": "X = 1\n",
-        "studies/dark_secrets/claims.csv": "changed",
+        "studies/kovaleva2019/claims.csv": "changed",
     }
     digests = [before]
     for name, code in edits.items():
@@ -239,14 +244,16 @@ def test_package_digest_ignores_progress_bars_and_comments(package):
     before = cache_module(package).package_digest()
     append(package / "progress.py", "X = 1\n")
     append(package / "run" / "report.py", "X = 1\n")
-    append(package / "analysis" / "table3.py", "# nothing\n")
+    append(package / "probes" / "table3.py", "# nothing\n")
     assert cache_module(package).package_digest() == before
 
 
-def test_store_code_does_not_depend_on_analysis_or_plots():
+def test_store_code_does_not_depend_on_metrics_or_plots():
     closure = import_closure(["helpers.store.extract", "helpers.data.treebank"])
     assert {"helpers.store.examples", "helpers.model.forward", "helpers.data.columns"} <= closure
-    upper = re.compile(r"helpers\.(analysis|plots|viewer|studies|run|study|sources|store\.cluster)")
+    upper = re.compile(
+        r"helpers\.(metrics|probes|claims|plots|viewer|studies|run|study|sources|store\.cluster)"
+    )
     assert not list(filter(upper.match, closure))
 
 

@@ -29,14 +29,14 @@ EDITS = {
     # They can be made together, because no number depends on both.
     "seeds-and-trainer": {
         "sources.py": ("range(self.initialisations)", "range(7, 7 + self.initialisations)"),
-        "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
+        "studies/common/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
     },
 }
 EDITS_OF_STORES = ("segments", "words-and-vectors", "weights")
 # Edits of a docstring, of a comment, and of modules that change no number.
 IGNORED_EDITS = {
     "store/examples.py": ('"""Make records, ', '"""Always make records, '),
-    "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 1.0  # edited;"),
+    "studies/common/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 1.0  # edited;"),
     "progress.py": ("else 100,", "else 90,"),
     "errors.py": (", or --dtype float32", ", or --dtype float32 (edited)"),
 }
@@ -58,10 +58,10 @@ def run(package, cache, figures, model, text, treebank, vectors):
     os.environ |= {"ATTENTION_CACHE": cache, "ATTENTION_FIGURES": figures}
     import helpers
     assert helpers.__file__.startswith(package)
-    from helpers.analysis.dependency_heads import dependency_heads
-    from helpers.analysis.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
-    from helpers.studies.fine_tune import FineTuningRun, Recipe, fine_tune
-    from helpers.studies.tasks import Pair, Task
+    from helpers.metrics.dependency_heads import dependency_heads
+    from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
+    from helpers.studies.common.fine_tune import FineTuningRun, Recipe, fine_tune
+    from helpers.studies.common.tasks import Pair, Task
     from helpers.study import Study
 
     study = Study(

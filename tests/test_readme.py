@@ -17,7 +17,7 @@ from committed import committed_figures
 from screens import readme_viewer
 
 from helpers.__main__ import parser
-from helpers.analysis.heads import head_label
+from helpers.metrics.heads import head_label
 from helpers.run.notebooks import check_settings, notebooks
 from helpers.settings import Settings
 from helpers.study import DISCUSSION, Study

@@ -19,11 +19,13 @@ PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LAYERS = (  # from the bottom up
-    {"__init__", "cache", "csv_cells", "errors", "paths", "progress", "settings", "work"},
+    {"__init__", "cache", "csv_cells", "errors", "files", "progress", "settings", "torch_utils"},
     {"data"},
     {"model"},
     {"store"},
-    {"analysis"},
+    {"metrics"},
+    {"probes"},
+    {"claims"},
     {"plots"},
     {"viewer"},
     {"sources", "results", "study"},
@@ -126,11 +128,18 @@ def test_studies_do_not_import_each_other(name):
     study = name.rpartition(".")[0]
     for imported in imported_modules(name):
         if imported.count(".") == 2:
-            assert imported.startswith(f"{study}.")
+            assert imported.startswith((f"{study}.", "studies.common."))
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "analysis").glob("*.py")), ids=lambda p: p.stem)
-def test_analysis_imports_no_model(path):
+WITHOUT_A_MODEL = [
+    path
+    for layer in ("metrics", "probes", "claims")
+    for path in sorted((PACKAGE / layer).glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", WITHOUT_A_MODEL, ids=lambda p: f"{p.parent.name}.{p.stem}")
+def test_metrics_probes_and_claims_import_no_model(path):
     for name in imports(path):
         assert name.split(".")[0] not in ("transformers", "spacy")
         assert not name.startswith("helpers.model.encoder")

@@ -23,10 +23,10 @@ ENDS = ("sat on the mat", "watched it from afar", "came home late", "lives in Lo
 GRADIENT_TOLERANCE = 2e-5
 STUDY_SCRIPT = """
 import sys
-from helpers.analysis.coreference import coreference_table, evaluate_antecedents
-from helpers.analysis.head_counts import count_heads
-from helpers.analysis.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
-from helpers.analysis.dependency_heads import dependency_heads
+from helpers.metrics.coreference import coreference_table, evaluate_antecedents
+from helpers.metrics.head_counts import count_heads
+from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
+from helpers.metrics.dependency_heads import dependency_heads
 from helpers.run.record import save_description
 from helpers.study import Study
 

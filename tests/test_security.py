@@ -16,7 +16,7 @@ from helpers.data.treebank import treebank
 from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError, ModelError
 from helpers.model import encoder
-from helpers.studies.dark_secrets.links import framenet_sentences
+from helpers.studies.kovaleva2019.links import framenet_sentences
 
 
 @pytest.mark.parametrize("read", [articles, framenet_sentences])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from toy_corpora import SENTENCES, conllu
 
-from helpers.analysis import dependency_heads, head_counts
+from helpers.metrics import dependency_heads, head_counts
 from helpers.plots.style import canvas
 from helpers.study import Study, describe_store
 

@@ -30,7 +30,7 @@ from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
 from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
 from helpers.data.treebank import PIPELINE, pipeline
 from helpers.errors import CorpusError
-from helpers.paths import resolve_user_path
+from helpers.files import resolve_user_path
 from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")

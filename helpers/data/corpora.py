@@ -19,7 +19,7 @@ from helpers.data.records import Corpus, Document, Sentence
 from helpers.data.text_files import unpacked
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
-from helpers.paths import cache_root, resolve_user_path
+from helpers.files import cache_root, resolve_user_path
 from helpers.progress import progress
 
 HERE = Path(__file__).parent

@@ -23,7 +23,7 @@ from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
 from helpers.errors import CorpusError, StoreError
-from helpers.paths import cache_root, resolve_user_path, sha256, write_atomic
+from helpers.files import cache_root, resolve_user_path, sha256, write_atomic
 from helpers.progress import progress
 
 LARGE_FILE_BYTES = 1 << 30  # larger files are hashed with a bar, and their digest is remembered

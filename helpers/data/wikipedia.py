@@ -19,7 +19,7 @@ from helpers.data import plain_text, text_files
 from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
-from helpers.paths import slugify
+from helpers.files import slugify
 from helpers.progress import progress
 
 SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.cache import cached
 from helpers.errors import InputError, ModelError, StoreError
+from helpers.files import sha256, slugify
 from helpers.model import mpnet
-from helpers.paths import sha256, slugify
-from helpers.work import torch_device
+from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     import torch

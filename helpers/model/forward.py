@@ -25,7 +25,7 @@ from helpers.data.records import Record
 from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder, Lens
 from helpers.model.sites import Site, sites
-from helpers.work import COMPILATION_LOCK
+from helpers.torch_utils import COMPILATION_LOCK
 
 OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
 PADDING_TOLERANCE = 1e-2  # attention to padding, which is masked: zero but for half precision

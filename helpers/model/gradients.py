@@ -23,7 +23,7 @@ from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
 from helpers.progress import progress
-from helpers.work import keep_freed_memory
+from helpers.torch_utils import keep_freed_memory
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15

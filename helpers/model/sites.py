@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from helpers.errors import ModelError
-from helpers.work import map_ordered
+from helpers.torch_utils import map_ordered
 
 Outputs = Float[Tensor, "batch token head width"]
 Weights = Float[Tensor, "batch head query key"]

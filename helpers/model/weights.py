@@ -37,7 +37,7 @@ from transformers.models.auto.modeling_auto import (
 from helpers.errors import ModelError, or_wider
 from helpers.model.portable_random import PortableRandom
 from helpers.model.sites import set_temperatures
-from helpers.work import torch_device
+from helpers.torch_utils import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")

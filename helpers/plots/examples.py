@@ -19,8 +19,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from helpers.analysis.clustering import head_behaviours
-from helpers.analysis.heads import (
+from helpers.data.records import Record, roles
+from helpers.metrics.clustering import head_behaviours
+from helpers.metrics.heads import (
     COREFERENCE,
     DIRECTIONS,
     gold_links,
@@ -28,8 +29,7 @@ from helpers.analysis.heads import (
     parse_head,
     predict_link,
 )
-from helpers.analysis.surface import entropy, relative_position, token_types
-from helpers.data.records import Record, roles
+from helpers.metrics.surface import entropy, relative_position, token_types
 from helpers.plots import style
 from helpers.plots.style import (
     bottom_margin,

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from helpers.analysis.heads import by_head
+from helpers.metrics.heads import by_head
 from helpers.plots import style
 from helpers.plots.labels import label_points
 from helpers.plots.style import (

@@ -13,8 +13,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from helpers.analysis.heads import DIRECTIONS, Direction, by_head, head_label
-from helpers.analysis.paper import COMPARED
+from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
+from helpers.metrics.paper import COMPARED
 from helpers.plots import style
 from helpers.plots.style import (
     Style,

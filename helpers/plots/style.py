@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from helpers.paths import write_atomic
+from helpers.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.analysis.measures import clark_claims
-from helpers.analysis.paper import check_claims, paper_names, paper_table1, verdicts
+from helpers.claims.measures import clark_claims
 from helpers.errors import InputError
-from helpers.paths import build_dir, figures_dir
+from helpers.files import build_dir, figures_dir
+from helpers.metrics.paper import check_claims, paper_names, paper_table1, verdicts
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.run.report import write_report

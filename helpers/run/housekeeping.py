@@ -14,10 +14,10 @@ import torch
 
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
+from helpers.files import CHECKSUMS, cache_root, checksum_problems
 from helpers.model.encoder import DEFAULT, model_folder, weights_identity
-from helpers.paths import CHECKSUMS, cache_root, checksum_problems
 from helpers.store import extract, format
-from helpers.work import torch_device
+from helpers.torch_utils import torch_device
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked

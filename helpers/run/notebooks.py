@@ -23,7 +23,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from helpers import errors
 from helpers.errors import InputError
-from helpers.paths import build_dir, in_checkout, project_root, write_atomic
+from helpers.files import build_dir, in_checkout, project_root, write_atomic
 from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, PROGRESS_LINE
 from helpers.settings import SIZES, Settings, flag, flag_value
 

@@ -18,7 +18,7 @@ from helpers.data.glove import DEFAULT, read_glove
 from helpers.data.records import Corpus, Document, Segment, Sentence, describe_documents
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
-from helpers.paths import build_dir, cache_root, check_free, resolve_user_path, sha256, write_atomic
+from helpers.files import build_dir, cache_root, check_free, resolve_user_path, sha256, write_atomic
 from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE
 from helpers.results import (
     FILES,
@@ -64,12 +64,12 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     """
     from helpers.store.cluster import check_scheduler
     from helpers.store.extract import needed_bytes, store_key
-    from helpers.studies.argument_cues.arguments import argument_corpus
+    from helpers.studies.niven2019.arguments import argument_corpus
 
     if study.scheduler:
         check_scheduler(study.scheduler)
     if study.task:
-        from helpers.studies.fine_tune import load_tasks  # torch
+        from helpers.studies.common.fine_tune import load_tasks  # torch
 
         load_tasks(study.task, "", examples=2, seed=0)
     if study.framenet and not resolve_user_path(study.framenet).is_dir():

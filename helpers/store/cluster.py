@@ -24,7 +24,7 @@ from helpers.progress import progress
 from helpers.store.extract import load_encoder, write_shard
 from helpers.store.format import RecordShard, Shard
 from helpers.store.store import Store
-from helpers.work import keep_freed_memory, set_torch_threads
+from helpers.torch_utils import keep_freed_memory, set_torch_threads
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster, Scheduler

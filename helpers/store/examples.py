@@ -36,7 +36,7 @@ from helpers.model.forward import (
     word_groups,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
-from helpers.work import map_ordered, release_freed_memory
+from helpers.torch_utils import map_ordered, release_freed_memory
 
 MAX_STORED = float(np.finfo(STORED).max)
 # Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.

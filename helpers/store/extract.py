@@ -23,8 +23,8 @@ from safetensors.numpy import save_file
 from helpers.cache import function_name
 from helpers.data.records import Corpus, Record
 from helpers.errors import InputError, ModelError, StoreError
+from helpers.files import atomic_file, check_free, folder_lock, remove_temporary, sha256
 from helpers.model.encoder import Device, Encoder, Lens, load
-from helpers.paths import atomic_file, check_free, folder_lock, remove_temporary, sha256
 from helpers.progress import progress
 from helpers.store.format import (
     EXAMPLES,

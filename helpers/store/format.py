@@ -29,8 +29,8 @@ import numpy as np
 
 from helpers.cache import code_digest, is_computing
 from helpers.errors import StoreError
+from helpers.files import cache_root, folder_lock, sha256, slugify, write_atomic
 from helpers.model.encoder import Lens
-from helpers.paths import cache_root, folder_lock, sha256, slugify, write_atomic
 from helpers.progress import progress
 
 FORMAT = 2

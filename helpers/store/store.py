@@ -26,7 +26,7 @@ from helpers.store.format import (
     read_manifest,
     tensor_name,
 )
-from helpers.work import map_ordered, release_freed_memory
+from helpers.torch_utils import map_ordered, release_freed_memory
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder

@@ -1,1 +1,1 @@
-"""Other papers, each in a guest room; the rooms below do not know them."""
+"""Later papers, one subpackage each; the layers below do not know them."""

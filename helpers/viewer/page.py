@@ -20,7 +20,9 @@ import pandas as pd
 from jaxtyping import Float, UInt8, UInt16
 from jinja2.utils import htmlsafe_json_dumps
 
-from helpers.analysis.heads import (
+from helpers.data.records import Record, roles
+from helpers.errors import InputError
+from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
     Question,
@@ -29,8 +31,6 @@ from helpers.analysis.heads import (
     head_labels,
     predict_link,
 )
-from helpers.data.records import Record, roles
-from helpers.errors import InputError
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Store, tokens_of
 

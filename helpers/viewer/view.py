@@ -19,9 +19,9 @@ import pandas as pd
 import traitlets
 from anywidget.experimental import command
 
-from helpers.analysis.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.errors import InputError
-from helpers.paths import write_atomic
+from helpers.files import write_atomic
+from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.store.format import tensor_name
 from helpers.store.store import Example, Store, tokens_of
 from helpers.viewer import page

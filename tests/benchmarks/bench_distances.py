@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from common import GEOMETRIES, interleaved, options, report, seconds
 
-from helpers.analysis.head_distance import _log2, head_distances
+from helpers.metrics.head_distance import _log2, head_distances
 
 CACHED = 32_768  # float32 values per thread, 128 KiB: they stay in the second-level cache
 PASSES = 200

@@ -22,9 +22,9 @@ from pathlib import Path
 import torch
 from common import extract_into, interleaved, options, random_encoder, random_segments, report
 
-from helpers.analysis.training import one_thread
 from helpers.model.forward import length_batches, model_inputs, padded
 from helpers.model.linear import convolve
+from helpers.probes.training import one_thread
 from helpers.store.examples import BATCH_TOKENS
 from helpers.store.extract import stream
 from helpers.store.store import Store

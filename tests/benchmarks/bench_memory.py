@@ -20,11 +20,12 @@ from pathlib import Path
 import numpy as np
 from common import options, random_encoder, random_segments, random_sentences, report
 
-from helpers.analysis import dependency_heads as relations
-from helpers.analysis import probe_data, probes
-from helpers.analysis.head_counts import count_heads
-from helpers.analysis.head_distance import head_distances
-from helpers.analysis.surface import sweep
+from helpers.metrics import dependency_heads as relations
+from helpers.metrics.head_counts import count_heads
+from helpers.metrics.head_distance import head_distances
+from helpers.metrics.surface import sweep
+from helpers.probes import data as probe_data
+from helpers.probes import linear as probes
 from helpers.store.extract import extract, stream
 
 SIZES = (250, 1000, 4000)

@@ -18,9 +18,9 @@ import torch
 from common import GEOMETRIES, interleaved, options, report, seconds
 from torch import nn
 
-from helpers.analysis.probe_data import MAX_BATCH, N_SPECIAL_POSITIONS, ProbeData, prepare
-from helpers.analysis.probes import LinearProbe
-from helpers.analysis.training import loss, one_thread
+from helpers.probes.data import MAX_BATCH, N_SPECIAL_POSITIONS, ProbeData, prepare
+from helpers.probes.linear import LinearProbe
+from helpers.probes.training import loss, one_thread
 from helpers.store.store import Example
 
 WORDS = (16.3, 12.4)  # mean and standard deviation of EWT's train sentences

@@ -19,7 +19,7 @@ import torch
 from common import extract_into, interleaved, options, random_segments, report
 from distributed import Client
 
-from helpers.analysis.surface import Sums, combine, shard_sums, sweep
+from helpers.metrics.surface import Sums, combine, shard_sums, sweep
 from helpers.model.encoder import load
 from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
 from helpers.store.extract import Fill

@@ -24,9 +24,9 @@ from helpers.data.text_files import visible
 from helpers.data.treebank import treebank
 from helpers.data.wikipedia import segments
 from helpers.errors import CorpusError
-from helpers.studies.argument_cues.arguments import Argument, read_arguments
-from helpers.studies.dark_secrets.links import FrameSentence, framenet_sentences
-from helpers.studies.tasks import Pair, read_task
+from helpers.studies.common.tasks import Pair, read_task
+from helpers.studies.kovaleva2019.links import FrameSentence, framenet_sentences
+from helpers.studies.niven2019.arguments import Argument, read_arguments
 
 SECONDS = 10  # a case; the slowest takes a fraction of one
 PROFILE = settings(

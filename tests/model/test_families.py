@@ -11,8 +11,8 @@ from store_tools import token_records
 from tiny_models import FAMILIES
 from transformers import AutoModel, AutoTokenizer
 
-from helpers.analysis.surface import token_types
 from helpers.data.records import roles
+from helpers.metrics.surface import token_types
 from helpers.model.gradients import KEY_TYPES, gradient_importance
 from helpers.store.examples import shard_tensors
 from helpers.store.extract import extract

@@ -29,7 +29,7 @@ from helpers.model.forward import (
 from helpers.model.linear import convolve
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
-from helpers.work import COMPILATION_LOCK, CompilationLock
+from helpers.torch_utils import COMPILATION_LOCK, CompilationLock
 
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
 

@@ -11,9 +11,9 @@ import pytest
 from store_tools import flip
 
 from helpers.errors import ModelError
+from helpers.files import CHECKSUMS
 from helpers.model import mpnet
 from helpers.model.encoder import load
-from helpers.paths import CHECKSUMS
 
 
 def archive_of(folder):

@@ -16,7 +16,7 @@ from helpers.errors import ModelError
 from helpers.model import sites
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
-from helpers.studies.head_removal import Intervention, run_interventions
+from helpers.studies.common.head_removal import Intervention, run_interventions
 
 
 def temperatures(encoder, target, records):

@@ -6,9 +6,9 @@ import pytest
 from matplotlib.colors import to_hex
 from viewer_stores import DOCUMENT, word_store
 
-from helpers.analysis.head_counts import count_heads
-from helpers.analysis.heads import DIRECTIONS
-from helpers.analysis.surface import RELATIVE_POSITION
+from helpers.metrics.head_counts import count_heads
+from helpers.metrics.heads import DIRECTIONS
+from helpers.metrics.surface import RELATIVE_POSITION
 from helpers.plots import examples
 from helpers.plots.examples import Panel, coreference_panels, pattern_panels, relation_panels
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG

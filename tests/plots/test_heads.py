@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from plot_checks import BERT, head_table, shown_texts
 
-from helpers.analysis.heads import DIRECTIONS
+from helpers.metrics.heads import DIRECTIONS
 from helpers.plots import heads as plots
 from helpers.plots import scores
 from helpers.plots.style import BEHAVIOUR_STYLES, TOKEN_COLORS, TOKEN_STYLES

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.heads import DIRECTIONS
+from helpers.metrics.heads import DIRECTIONS
 from helpers.plots import scores
 
 WITHOUT_PUNCTUATION = "UAS without punctuation"

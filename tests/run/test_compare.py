@@ -9,9 +9,9 @@ from made_up_runs import run_like_the_paper, tables_with_heads, write_run
 from PIL import Image
 
 from helpers.__main__ import main
-from helpers.analysis.measures import clark_claims
-from helpers.analysis.paper import check_claims
+from helpers.claims.measures import clark_claims
 from helpers.errors import InputError
+from helpers.metrics.paper import check_claims
 from helpers.run import compare
 
 NOT_MEASURED = "not measured"

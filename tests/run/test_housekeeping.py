@@ -11,7 +11,7 @@ from store_tools import content, extract_small, flip
 
 from helpers.__main__ import main
 from helpers.cache import cached
-from helpers.paths import CHECKSUMS, write_checksums
+from helpers.files import CHECKSUMS, write_checksums
 from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.run.record import Record
 from helpers.store import format

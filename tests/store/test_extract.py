@@ -11,7 +11,7 @@ import pytest
 import torch
 from store_tools import MAX_TOKENS, content, extract_small, flip, many_segments
 
-from helpers import paths
+from helpers import files as paths
 from helpers.errors import ModelError, StoreError
 from helpers.model import forward
 from helpers.store import examples as examples_module

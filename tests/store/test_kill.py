@@ -20,7 +20,7 @@ from store_tools import (
     repair_in_child,
 )
 
-from helpers.paths import sha256
+from helpers.files import sha256
 from helpers.store.extract import repair
 
 COUNT = 96  # 24 shards

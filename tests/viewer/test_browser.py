@@ -21,9 +21,9 @@ from PIL import Image
 from toy_corpora import corpus_of, sentence_of
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
-from helpers.analysis.heads import DIRECTIONS, gold_links, predict_link
+from helpers.files import project_root
+from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
-from helpers.paths import project_root
 from helpers.run.notebooks import write_html
 from helpers.run.report import write_report
 from helpers.store.extract import extract

@@ -28,8 +28,8 @@ from viewer_stores import (
     word_store,
 )
 
-from helpers.analysis.heads import COREFERENCE, DIRECTIONS, gold_links, predict_link
 from helpers.errors import InputError
+from helpers.metrics.heads import COREFERENCE, DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import forward, model_inputs
 from helpers.plots.style import DIVERGING as SIGNED
 from helpers.plots.style import SEQUENTIAL

@@ -1,0 +1,300 @@
+"""Counts of the words whose syntactic head each attention head picks (section 4.2)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
+
+from helpers.data.records import cluster_of
+from helpers.errors import InputError
+from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
+from helpers.metrics.paper import ALL
+from helpers.metrics.statistics import cluster_sums
+from helpers.store.store import Example, checked_maps
+
+OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
+
+
+@dataclass(frozen=True)
+class HeadCounts:
+    """Number of words that each attention head gets right, by sentence and relation.
+
+    There is a row for each sentence and each relation that occurs in it.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the relations.  The first is `ALL`: every word of the sentence.
+    splits : array of shape (sentence,)
+        Split of each sentence: "train", "dev" or "".
+    articles : int array of shape (sentence,)
+        Number of the article that the sentence is from.
+    sentence, relation : int array of shape (row,)
+        Indices into ``splits`` and ``articles``, and into ``names``.
+    total : int array of shape (row,)
+        Number of words.
+    rooted : int array of shape (row,)
+        Number of words that are the root of their sentence.
+    offset_right : int array of shape (row, offset)
+        Number of words whose syntactic head stands at each of `OFFSETS`.
+    right : int array of shape (row, direction, layer, head)
+        Number of words whose syntactic head the attention head picks.
+    """
+
+    names: tuple[str, ...]
+    splits: Shaped[np.ndarray, " sentence"]
+    articles: Int[np.ndarray, " sentence"]
+    sentence: Int[np.ndarray, " row"]
+    relation: Int[np.ndarray, " row"]
+    total: UInt16[np.ndarray, " row"]
+    rooted: UInt16[np.ndarray, " row"]
+    offset_right: UInt16[np.ndarray, "row offset"]
+    right: UInt16[np.ndarray, "row direction layer head"]
+
+    def rows(self, relation: str, split: str | None = None) -> Int[np.ndarray, " row"]:
+        """Find the rows of a relation.
+
+        Parameters
+        ----------
+        relation : str
+            One of ``names``.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+
+        Returns
+        -------
+        int array of shape (row,)
+
+        Raises
+        ------
+        InputError
+            If the treebank has no such relation.
+        """
+        if relation not in self.names:
+            names = ", ".join(self.names)
+            raise InputError(
+                f"the treebank has no relation {relation!r}; give one of its relations: {names}"
+            )
+        mask = self.relation == self.names.index(relation)
+        if split is not None:
+            mask &= self.splits[self.sentence] == split
+        return np.flatnonzero(mask)
+
+    def by_article(
+        self, values: Num[np.ndarray, "row ..."], relation: str, split: str | None = None
+    ) -> Num[np.ndarray, "article ..."]:
+        """Sum values over the rows of a relation, for each article of a split.
+
+        Parameters
+        ----------
+        values : array of shape (row, ...)
+            A value for each row of the counts.
+        relation : str
+            One of ``names``.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+
+        Returns
+        -------
+        array of shape (article, ...)
+            Articles of the split without a word of the relation have zeros.
+        """
+        rows = self.rows(relation, split)
+        in_split = slice(None) if split is None else self.splits == split
+        articles = np.unique(self.articles[in_split])
+        return cluster_sums(values[rows], self.articles[self.sentence[rows]], articles)
+
+    def size(self, relation: str, split: str | None = None) -> int:
+        """Count the words of a relation, in one split or (None) in all."""
+        return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
+
+    def rare(self, minimum: int) -> str:
+        """Name the relations with fewer words than ``minimum``, and their numbers of words.
+
+        Parameters
+        ----------
+        minimum : int
+            Number of words that a relation needs to be in Table 1.
+
+        Returns
+        -------
+        str
+            "dep (3), punct (2)", most words first, or "none".
+        """
+        sizes = {name: self.size(name) for name in self.names}
+        rare = [name for name in sizes if sizes[name] < minimum]
+        by_size = sorted(rare, key=sizes.__getitem__, reverse=True)
+        return ", ".join(f"{name} ({sizes[name]})" for name in by_size) or "none"
+
+    def frequent(self, minimum: int, split: str | None = None) -> list[str]:
+        """List the relations with at least ``minimum`` words, except the root.
+
+        Parameters
+        ----------
+        minimum : int
+            Number of words.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+
+        Returns
+        -------
+        list of str
+            `ALL` first, then by number of words.
+        """
+        sizes = {name: self.size(name, split) for name in self.names}
+        frequent = []
+        for name in self.names:
+            roots = self.rooted[self.rows(name, split)].sum()
+            if sizes[name] >= max(minimum, 1) and roots < sizes[name]:
+                frequent.append(name)
+        # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
+        # stays first.
+        return sorted(frequent, key=sizes.__getitem__, reverse=True)
+
+    def accuracy(
+        self, relation: str, split: str | None = None, *, offsets: bool = False
+    ) -> Float[np.ndarray, "direction layer head"] | Float[np.ndarray, " offset"]:
+        """Compute the accuracy of every attention head, or of every fixed offset, in percent.
+
+        Parameters
+        ----------
+        relation : str
+            One of ``names``.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+        offsets : bool
+            Whether to score `OFFSETS` instead of the heads.
+
+        Returns
+        -------
+        float array of shape (direction, layer, head), or of shape (offset,)
+
+        Raises
+        ------
+        InputError
+            If there is no word of the relation.
+        """
+        rows = self.rows(relation, split)
+        if not len(rows):
+            corpus = f"the {split} split" if split else "the corpus"
+            raise InputError(
+                f"{corpus} has no word of relation {relation!r}; give more sentences, or another "
+                "relation"
+            )
+        right = self.offset_right if offsets else self.right
+        return 100 * right[rows].sum(axis=0, dtype=np.int64) / self.size(relation, split)
+
+
+def count_heads(examples: Iterable[Example]) -> HeadCounts:
+    """Count the words that every attention head gets right, in one pass over a treebank.
+
+    `helpers.metrics.heads` defines which word a head picks, and the rule for a possessor's 's.  No
+    pick is right for the root.  The counts take twelve bytes for each head, sentence and relation.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank, such as ``Study().treebank_store()``.
+
+    Returns
+    -------
+    HeadCounts
+
+    Raises
+    ------
+    InputError
+        If there is no example, or a record has no syntactic heads.
+    MapError
+        If a row of a map is not a distribution, or a map has another size than its sentence.
+    """
+    relation_ids = {ALL: 0}
+    article_ids: dict[str, int] = {}
+    parts: dict[str, list[np.ndarray]] = defaultdict(list)
+    for number, example in enumerate(examples):
+        record = example.record
+        maps, _ = word_maps(example)
+        picks = np.stack([picked_words(maps, direction=direction) for direction in DIRECTIONS])
+        gold = np.asarray(record["heads"]) - 1  # -1 for the root
+        names, membership = _membership(record["relations"])
+        marks = possessive_marks(record)
+        at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
+        article = cluster_of(record, number)
+        rows = {
+            "splits": [record.get("split", "")],
+            "articles": [article_ids.setdefault(article, len(article_ids))],
+            "sentence": [number] * len(names),
+            "relation": [relation_ids.setdefault(name, len(relation_ids)) for name in names],
+            "total": membership.sum(axis=0, dtype=np.uint16),
+            "rooted": membership[gold < 0].sum(axis=0, dtype=np.uint16),
+            "offset_right": _count_right(at_offset, gold, membership, marks),
+            "right": _count_right(picks, gold, membership, marks),
+        }
+        for name, values in rows.items():
+            parts[name].append(np.asarray(values))
+    if not parts:
+        raise InputError("the treebank has no parsed sentence; give one with at least one")
+    columns = {name: np.concatenate(values) for name, values in parts.items()}
+    return HeadCounts(names=tuple(relation_ids), **columns)
+
+
+def word_maps(
+    example: Example,
+) -> tuple[Float[np.ndarray, "layer head word word"], Float[np.ndarray, "layer head word"]]:
+    """Cut a sentence's maps to its words.
+
+    Parameters
+    ----------
+    example : Example
+        Word-level maps of a sentence of a treebank.
+
+    Returns
+    -------
+    maps : float array of shape (layer, head, word, word)
+        Attention from words to words.
+    to_special : float array of shape (layer, head, word)
+        Attention from words to special tokens.
+
+    Raises
+    ------
+    InputError
+        If the record has no syntactic heads.
+    MapError
+        If a row of the map is not a distribution.
+    """
+    record = example.record
+    if "heads" not in record or "relations" not in record:
+        raise InputError(
+            f"example {example.index} has no syntactic heads; give the store of a treebank"
+        )
+    attention = checked_maps(example)
+    words = example.word_positions
+    before = attention[:, :, words, : words.start].sum(axis=-1)
+    after = attention[:, :, words, words.stop :].sum(axis=-1)
+    return attention[:, :, words, words], before + after
+
+
+def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:
+    """Mark the words of each relation of a sentence, of which the first is `ALL`."""
+    names, indices = np.unique(np.asarray(relations, dtype=object), return_inverse=True)
+    is_in_relation = indices[:, None] == np.arange(len(names))
+    is_in_all = np.ones(len(indices), bool)
+    return [ALL, *names], np.column_stack([is_in_all, is_in_relation])
+
+
+def _count_right(
+    picks: Int[np.ndarray, "predictor ... word"],
+    gold: Int[np.ndarray, " word"],
+    membership: Bool[np.ndarray, "word relation"],
+    marks: Mapping[int, int],
+) -> UInt16[np.ndarray, "relation predictor ..."]:
+    """Count the words of each relation that each predictor gets right."""
+    right = (picks == gold) & (gold >= 0)  # an offset can point to -1, as the root's head does
+    for possessor, mark in marks.items():
+        right[..., possessor] = picks[..., mark] == gold[possessor]
+    # [predictor, ..., word] @ [word, relation]
+    counts = right.astype(np.float32) @ membership.astype(np.float32)
+    return np.moveaxis(counts, -1, 0).astype(np.uint16)

@@ -1,0 +1,527 @@
+"""Surface-level patterns of attention (section 3): of one example's maps, and over a corpus.
+
+One pass over a store gives everything of sections 3 and 6.  Each shard gives sums over its
+examples; the sums of all shards, added in corpus order in float64, give the averages.  Shards can
+therefore be computed anywhere, and a corpus of any size needs the memory of one shard.  Sums are
+kept by article, as intervals need them: paragraphs of one article are not independent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from helpers.data.records import WORD_MARKS, Roles, cluster_of, roles
+from helpers.metrics.statistics import (
+    RESAMPLES,
+    bootstrap_intervals,
+    cluster_sums,
+    resampled_sums,
+)
+from helpers.progress import progress
+from helpers.store.store import Example, Store, checked_maps, read_ahead
+
+ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
+RELATIVE_POSITION = ("previous", "current", "next")
+TOKEN_TYPES = (
+    "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "uniform_cls", "uniform_sep",
+)  # fmt: skip
+ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
+SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
+AMONG_WORDS = ("within_layers", "neighbouring_layers")  # of `CLOSENESS`, without special tokens
+# Distances without special tokens are computed for every eighth example, because distances take
+# most of the time.
+WORD_DISTANCE_STRIDE = 8
+# Articles are assigned to at most this number of bootstrap clusters by a checksum of their title,
+# so that the memory for intervals does not grow with the corpus.
+GROUPS = 1024
+
+Maps = Float[np.ndarray, "layer head query key"]
+PerHead = Float[np.ndarray, "layer head"]
+
+
+def relative_position(attention: Maps) -> dict[str, PerHead]:
+    """Compute the share of attention to the previous, the current and the next token.
+
+    ``previous = sum_i A[i, i-1] / n``, which is at most ``1 - 1/n`` (section 3.1).
+
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps of one example.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        The shares ``previous``, ``current`` and ``next``.
+    """
+    n = attention.shape[-1]
+    shares = {}
+    for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
+        shares[name] = np.trace(attention, offset=offset, axis1=-2, axis2=-1) / n
+    return shares
+
+
+def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
+    """Compute the share of attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
+
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps of one example.
+    roles : Roles
+        Masks over its tokens.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        ``cls``, ``sep`` and ``punctuation``: the share of all attention that these tokens get.
+        ``sep_to_sep``: the share that the average [SEP] gives to all [SEP]; ``other_to_sep``:
+        the share that the average token of another type gives to them.  ``uniform_cls`` and
+        ``uniform_sep``: the share that they would get from uniform attention.  NaN for a type of
+        token that the model does not have.
+    """
+    n = attention.shape[-1]
+    received = attention.sum(axis=-2) / n  # [layer, head, key]
+    received_if_uniform = np.broadcast_to(_uniform(attention).mean(axis=0), received.shape)
+    shares = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
+    for name, mask in (("cls", roles.cls), ("sep", roles.sep)):
+        if mask is not None:
+            shares[name] = received[..., mask].sum(axis=-1)
+            shares[f"uniform_{name}"] = received_if_uniform[..., mask].sum(axis=-1)
+    shares["punctuation"] = received[..., roles.punctuation].sum(axis=-1)
+    if roles.sep is not None:
+        to_sep = attention[..., roles.sep].sum(axis=-1)  # [layer, head, query]
+        shares["sep_to_sep"] = _mean_at(to_sep, roles.sep)
+        shares["other_to_sep"] = _mean_at(to_sep, ~roles.sep)
+    return shares
+
+
+def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:
+    """Compute the entropy of the attention distributions of each head (section 3.3, Figure 4).
+
+    ``H[i] = -sum_j A[i, j] ln A[i, j]``, with weights that are smoothed by `ENTROPY_SMOOTHING`.
+
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps of one example.
+    roles : Roles
+        Masks over its tokens.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        ``entropy``: the mean over all queries, in nats.  ``entropy_from_cls``: the entropy of
+        [CLS], NaN if the model has no such token.  ``uniform``: the entropy of uniform attention,
+        ``ln n``; in a decoder, whose position i (from 0) attends only to itself and to what comes
+        before, the mean of ``ln(i + 1)``.  ``largest``: the mean over queries of the largest
+        weight, a share of attention.
+    """
+    n = attention.shape[-1]
+    smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
+    query_entropy = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
+    if roles.cls is None:
+        from_cls = np.full(attention.shape[:2], np.nan)
+    else:
+        from_cls = _mean_at(query_entropy, roles.cls)
+    uniform_entropy = -np.log(_uniform(attention).max(axis=-1)).mean()
+    return {
+        "entropy": query_entropy.mean(axis=-1),
+        "entropy_from_cls": from_cls,
+        "uniform": np.full(attention.shape[:2], uniform_entropy),
+        "largest": attention.max(axis=-1).mean(axis=-1),
+    }
+
+
+def _uniform(attention: Maps) -> Float[np.ndarray, "query key"]:
+    """Build the uniform map: over all tokens, or in a decoder over all tokens so far."""
+    visible = np.ones(attention.shape[-2:])
+    heads = attention.reshape(-1, *visible.shape)
+    is_decoder = not any(np.triu(weights, 1).any() for weights in heads)  # one head mostly tells
+    if is_decoder:
+        visible = np.tril(visible)
+    return visible / visible.sum(axis=-1, keepdims=True)
+
+
+def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray) -> PerHead:
+    """Average values over the masked queries; NaN if there are none."""
+    if not mask.any():
+        return np.full(values.shape[:2], np.nan)
+    return values[..., mask].mean(axis=-1)
+
+
+def renormalise_over_words(attention: Maps, roles: Roles) -> Maps:
+    """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
+
+    A row becomes uniform if all its attention went to special tokens.  An example of special
+    tokens only stays as it is.
+    """
+    words = np.flatnonzero(roles.punctuation | roles.other)
+    if not len(words):
+        return attention
+    word_attention = attention[:, :, words[:, None], words]
+    total = word_attention.sum(axis=-1, keepdims=True)
+    uniform = np.full_like(word_attention, 1 / len(words))
+    return np.divide(word_attention, total, out=uniform, where=total > 0)
+
+
+class Sums:
+    """Sums over examples of measures, by groups of articles.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The measures; without them, those of the first example that is added.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The measures.
+    groups : dict of int to array, shape (2, measure, layer, head)
+        For each group of articles the sums, and the number of examples that had a value.
+    distances : array, shape (heads, heads)
+        The sum over all examples of the distances between heads (section 6), in nats.
+    word_distances : array, shape (heads, heads)
+        The same without special tokens, over one example in `WORD_DISTANCE_STRIDE`.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names = tuple(names)
+        self.groups: dict[int, Float[np.ndarray, "2 measure ..."]] = {}
+        self.distances: Float[np.ndarray, "heads heads"] | float = 0.0
+        self.word_distances: Float[np.ndarray, "heads heads"] | float = 0.0
+
+    def add(self, values: Mapping[str, np.ndarray | float], article: str = "") -> None:
+        """Add one example's values; a measure that is NaN or missing does not count."""
+        self.names = self.names or tuple(values)
+        columns = [values.get(name, np.nan) for name in self.names]
+        measured = np.stack(np.broadcast_arrays(*columns))
+        is_measured = ~np.isnan(measured)
+        sums_and_counts = np.stack([np.where(is_measured, measured, 0), is_measured])
+        group = crc32(article.encode()) % GROUPS
+        self.groups[group] = self.groups.get(group, 0) + sums_and_counts.astype(np.float64)
+
+    def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
+        """Select the sums and counts of one measure, ordered by group."""
+        index = self.names.index(name)
+        return np.stack([self.groups[group][:, index] for group in sorted(self.groups)], axis=1)
+
+    def mean(self, name: str) -> Float[np.ndarray, ...]:
+        """Average one measure over the examples that have a value; NaN if none has."""
+        total, count = self.by_group(name).sum(axis=1)
+        return _ratio(total, count)
+
+    def mean_distances(self, *, words: bool = False) -> Float[np.ndarray, "heads heads"]:
+        """Average the distances between heads over examples, in nats.
+
+        With ``words``, the distances without special tokens.
+        """
+        names = [f"{name}_words" for name in AMONG_WORDS] if words else ["current"]
+        count = 1
+        for name in names:
+            count = max(count, self.by_group(name)[1].sum(axis=0).max())
+        return (self.word_distances if words else self.distances) / count
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Convert the sums to named arrays, which can be saved in a file."""
+        groups = sorted(self.groups)
+        return {
+            "names": np.array(self.names),
+            "groups": np.array(groups),
+            "sums": np.stack([self.groups[group] for group in groups]),
+            "distances": np.asarray(self.distances),
+            "word_distances": np.asarray(self.word_distances),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
+        """Restore the sums from the arrays of :meth:`to_arrays`."""
+        sums = cls(arrays["names"].tolist())
+        sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
+        sums.distances = arrays["distances"]
+        sums.word_distances = arrays["word_distances"]
+        return sums
+
+
+def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Divide totals by counts; NaN where the count is zero."""
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def combine(parts: Iterable[Sums]) -> Sums:
+    """Add up the sums of shards in the order in which they come."""
+    combined = Sums()
+    for part in parts:
+        combined.names = combined.names or part.names
+        combined.distances = combined.distances + part.distances
+        combined.word_distances = combined.word_distances + part.word_distances
+        for group, sums_and_counts in part.groups.items():
+            combined.groups[group] = combined.groups.get(group, 0) + sums_and_counts
+    return combined
+
+
+def example_sums(
+    examples: Iterable[Example],
+    special_tokens: Mapping[str, str | None],
+    *,
+    compiled: bool = False,
+) -> Sums:
+    """Sum every measure of sections 3 and 6 over some examples.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+    special_tokens : mapping of str to str or None
+        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
+    compiled : bool
+        Whether `head_distances` uses its compiled kernel.
+
+    Returns
+    -------
+    Sums
+
+    Raises
+    ------
+    MapError
+        If a map is not a distribution over keys; the message names the example.
+    """
+    from helpers.metrics.head_distance import CLOSENESS, head_distances, mean_pairwise_distances
+
+    word_names = [f"{name}_words" for name in AMONG_WORDS]
+    sums = Sums((*SECTION_3, *CLOSENESS, *word_names))
+    for example in examples:
+        attention = checked_maps(example)
+        layers, heads = attention.shape[:2]
+        token_roles = roles(example.record["tokens"], special_tokens)
+        values = relative_position(attention)
+        values |= token_types(attention, token_roles)
+        values |= entropy(attention, token_roles)
+        distances = head_distances(attention, compiled=compiled)
+        values |= mean_pairwise_distances(distances, layers, heads)
+        if example.index % WORD_DISTANCE_STRIDE == 0:
+            word_attention = renormalise_over_words(attention, token_roles)
+            word_distances = head_distances(word_attention, compiled=compiled)
+            word_closeness = mean_pairwise_distances(word_distances, layers, heads)
+            for name in AMONG_WORDS:
+                values[f"{name}_words"] = word_closeness[name]
+            sums.word_distances = sums.word_distances + word_distances
+        sums.add(values, cluster_of(example.record, example.index))
+        sums.distances = sums.distances + distances
+    return sums
+
+
+def shard_sums(source: Store, number: int) -> Sums:
+    """Compute the sums over one shard: the unit of work that can run anywhere."""
+    compiled = _compile_if_worthwhile(source)
+    return example_sums(source.shard(number), source.special_tokens, compiled=compiled)
+
+
+def sweep(source: Store) -> Sums:
+    """Compute the sums over a whole corpus in one pass, reading one shard ahead."""
+    compiled = _compile_if_worthwhile(source)
+    shards = progress(read_ahead(source), "sections 3 and 6", unit="shard", total=source.n_shards)
+    return combine(
+        example_sums(shard, source.special_tokens, compiled=compiled) for shard in shards
+    )
+
+
+def _compile_if_worthwhile(source: Store) -> bool:
+    """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
+
+    It happens before maps are read, because other threads may compute them in forward passes.
+    """
+    from helpers.metrics.head_distance import compile_distances, repays_compiling
+
+    heads = source.layers * source.heads
+    lengths = (len(record["tokens"]) for record in source.records())
+    compiled = repays_compiling(lengths, heads)
+    if compiled:
+        compile_distances(heads)
+    return compiled
+
+
+def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
+    """Tabulate the means of measures, one row per attention head.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums over a corpus, from `sweep`.
+    columns : iterable of str
+        The measures, for example `RELATIVE_POSITION`.
+
+    Returns
+    -------
+    DataFrame
+        ``layer`` and ``head`` (from 1), the mean of each measure, and their 95% bootstrap
+        intervals over articles, ``<column>_low`` and ``<column>_high``, which are empty if the
+        text has only one article.  What uniform attention would give has no interval, because it
+        does not depend on the model.
+    """
+    columns = list(columns)
+    table = {name: sums.mean(name) for name in columns}
+    layer, head = np.indices(table[columns[0]].shape) + 1
+    for name in columns:
+        if not name.startswith("uniform"):
+            totals, counts = sums.by_group(name)
+            n_groups = len(totals)
+            low, high = bootstrap_intervals(
+                totals.reshape(n_groups, -1), counts.reshape(n_groups, -1)
+            )
+            table[f"{name}_low"] = low
+            table[f"{name}_high"] = high
+    rows = {"layer": layer.ravel(), "head": head.ravel()}
+    for name, values in table.items():
+        rows[name] = values.ravel()
+    return pd.DataFrame(rows)
+
+
+def article_table(sums: Sums) -> pd.DataFrame:
+    """Tabulate the averages of each article by layer, from which intervals are made.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums over a corpus, from `sweep`.
+
+    Returns
+    -------
+    DataFrame
+        ``article`` (a number), ``layer`` (from 1), ``examples``, the measures of section 3 (means
+        over the heads of the layer), and those of `mean_pairwise_distances` (of the whole model,
+        in every row).
+    """
+    counts = sums.by_group("current")[1]  # [group, layer, head]
+    examples = counts.max(axis=2).astype(int)
+    group_index, layer_index = np.indices(examples.shape)
+    articles = np.array(sorted(sums.groups))
+    rows = {
+        "article": articles[group_index].ravel(),
+        "layer": layer_index.ravel() + 1,
+        "examples": examples.ravel(),
+    }
+    for name in sums.names:
+        totals, counts = sums.by_group(name)
+        rows[name] = _ratio(totals, counts).mean(axis=2).ravel()
+    return pd.DataFrame(rows)
+
+
+def layer_resamples(
+    articles: pd.DataFrame, name: str, draws: int = RESAMPLES
+) -> tuple[pd.DataFrame, int]:
+    """Compute the means of one measure by layer in bootstrap resamples of the articles.
+
+    Parameters
+    ----------
+    articles : DataFrame
+        The table of `article_table`.
+    name : str
+        One of its measures.  An article without it has no part in the means.
+    draws : int
+        The number of resamples, which are the same for every measure.
+
+    Returns
+    -------
+    means : DataFrame
+        One row per layer, one column per resample.
+    n_articles : int
+        The number of articles that have the measure.
+    """
+    values = articles.pivot(index="article", columns="layer", values=name)
+    examples = articles.pivot(index="article", columns="layer", values="examples")
+    sums = resampled_sums((values * examples).fillna(0).to_numpy(), draws=draws)
+    sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy(), draws=draws)
+    means = pd.DataFrame(sums, columns=values.columns).div(sizes)
+    return means.T, int(values.notna().any(axis=1).sum())
+
+
+def commonest_tokens(source: Store) -> pd.DataFrame:
+    """Count the ten most common tokens of a corpus, special tokens excluded.
+
+    Returns
+    -------
+    DataFrame
+        ``token`` (lower case, without the mark of a leading space) and ``count``.
+    """
+    special = set(source.special_tokens.values())
+    counts: Counter[str] = Counter()
+    for record in source.records():
+        for token in record["tokens"]:
+            if token not in special:
+                counts[token.lstrip(WORD_MARKS).lower()] += 1
+    return pd.DataFrame(counts.most_common(10), columns=["token", "count"])
+
+
+def gradient_table(
+    importance: Mapping[str, Float[np.ndarray, "example ..."]],
+    articles: Sequence[str],
+    objective: str,
+) -> pd.DataFrame:
+    """Tabulate the mean ``|dL/dA|`` of each layer by type of key (Figure 3).
+
+    Parameters
+    ----------
+    importance : mapping of str to array
+        The arrays that `gradient_importance` returns for some examples.
+    articles : sequence of str
+        The article of each example.
+    objective : str
+        The loss that was differentiated; it becomes a column.
+
+    Returns
+    -------
+    DataFrame
+        One row per layer: ``layer`` (from 1); ``sep``, ``cls``, ``punctuation`` and ``other``;
+        ``objective``; ``loss`` (nats, the mean); ``sep_per_value`` and so on, the gradients
+        divided by the size of the value vector, if it is known; ``other_over_sep`` and
+        ``other_over_cls``, the ratios of the means; and 95% bootstrap intervals over articles
+        (``sep_low`` ...).  Empty for a token that the model does not have.
+    """
+    from helpers.model.gradients import KEY_TYPES
+
+    gradients = importance["gradients"]  # [example, layer, type of key]
+    article_number, names = pd.factorize(np.asarray(articles))
+    clusters = np.arange(len(names))
+    table = pd.DataFrame({"layer": np.arange(gradients.shape[1]) + 1})
+
+    def add(columns: Sequence[str], numerator: np.ndarray, denominator: np.ndarray) -> None:
+        """Add the ratios of sums over examples, and their intervals, as columns."""
+        totals = _flat_cluster_sums(numerator, article_number, clusters)
+        counts = _flat_cluster_sums(denominator, article_number, clusters)
+        low, high = bootstrap_intervals(totals, counts)
+        means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
+        for suffix, values in (("", means), ("_low", low), ("_high", high)):
+            suffixed = [f"{name}{suffix}" for name in columns]
+            table[suffixed] = values.reshape(len(table), -1)
+
+    add(KEY_TYPES, gradients, ~np.isnan(gradients))
+    table.insert(5, "objective", objective)
+    table.insert(6, "loss", importance["losses"].mean())
+    if "per_value" in importance:
+        per_value = importance["per_value"]
+        add([f"{name}_per_value" for name in KEY_TYPES], per_value, ~np.isnan(per_value))
+    to_special_keys = gradients[..., :2]
+    to_other_keys = gradients[..., 3:]
+    has_both = ~np.isnan(to_special_keys + to_other_keys)
+    add(
+        ["other_over_sep", "other_over_cls"],
+        to_other_keys * has_both,
+        to_special_keys * has_both,
+    )
+    return table
+
+
+def _flat_cluster_sums(
+    values: Float[np.ndarray, "example layer type"],
+    article_number: np.ndarray,
+    clusters: np.ndarray,
+) -> Float[np.ndarray, "cluster statistic"]:
+    """Sum values over the examples of each article, NaN counting as zero, in flat rows."""
+    sums = cluster_sums(np.nan_to_num(values), article_number, clusters)
+    return sums.reshape(len(clusters), -1)

@@ -1,0 +1,119 @@
+"""Distances + GloVe (section 5): a small network that sees words and distances, no attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from helpers.probes.data import Batch, ProbeData
+from helpers.probes.training import Schedule, Scores, loss, train
+
+DISTANCE_FEATURES = 8
+HIDDEN = 256  # as in the paper's released notebook
+SCHEDULE = Schedule(epochs=5, learning_rate=0.006, batch_size=8)
+
+
+class DistancesWordsProbe(nn.Module):
+    """One hidden layer over both words' vectors and their distance.
+
+    The input of the hidden layer is ``v_i + v_j + distance features``, where + concatenates and v
+    is zero for ROOT.  Its projection is a sum of three terms, two of which are computed once for
+    each word.
+
+    Parameters
+    ----------
+    width
+        Dimensions of a word's vector.
+    seed
+        Seed of the initial parameters.
+    hidden
+        Units of the hidden layer.
+    """
+
+    def __init__(self, width: int, seed: int = 0, hidden: int = HIDDEN) -> None:
+        super().__init__()
+        self.dependent = nn.Parameter(torch.empty(width + 1, hidden))  # the last row: a bias
+        self.candidate = nn.Parameter(torch.empty(width, hidden))
+        self.distance = nn.Parameter(torch.empty(DISTANCE_FEATURES, hidden))
+        self.output = nn.Parameter(torch.empty(hidden))
+        bounds = {
+            self.dependent: width**-0.5,
+            self.candidate: width**-0.5,
+            self.distance: (6 / (DISTANCE_FEATURES + hidden)) ** 0.5,  # Glorot and Bengio's
+            self.output: hidden**-0.5,
+        }
+        generator = torch.Generator().manual_seed(seed)
+        for weight, bound in bounds.items():
+            nn.init.uniform_(weight, -bound, bound, generator)
+
+    def forward(self, data: ProbeData, batch: Batch) -> Scores:
+        """Compute the score of every candidate head of every word."""
+        vectors = data.vectors[batch.rows]
+        with_root = F.pad(vectors, (0, 0, 1, 0))
+        # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.  The
+        # sums are in place, because allocating arrays of this size takes as long as filling them.
+        doubled = distance_features(vectors.shape[1]) @ (2 * self.distance)
+        doubled = doubled + (F.pad(vectors, (0, 1), value=1.0) @ (2 * self.dependent))[:, :, None]
+        doubled += (with_root @ (2 * self.candidate))[:, None]
+        return 2 * (doubled.sigmoid_() @ self.output) - self.output.sum()
+
+
+@cache
+def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"]:
+    """Compute the eight distance features of the paper (footnote 4 and its released notebook).
+
+    Parameters
+    ----------
+    words
+        Length of the sentence.
+
+    Returns
+    -------
+    Tensor
+        ``[dependent, candidate, feature]``, where candidate 0 is ROOT.  The first two features are
+        how far ahead and how far behind the candidate is, as fractions of the sentence's length.
+        The next five mark candidates that are 2 or 1 words behind, the word itself, and 1 or 2
+        words ahead.  The last marks ROOT.
+    """
+    positions = torch.arange(words)
+    offset = positions[None, :] - positions[:, None]  # [dependent, candidate]
+    features = torch.zeros(words, words + 1, DISTANCE_FEATURES)
+    features[:, 1:, 0] = (offset / words).clamp(min=0)
+    features[:, 1:, 1] = (-offset / words).clamp(min=0)
+    for feature, exact_offset in enumerate((-2, -1, 0, 1, 2), start=2):
+        features[:, 1:, feature] = (offset == exact_offset).float()
+    features[:, 0, -1] = 1
+    return features
+
+
+def fit_distances(
+    data: ProbeData, sentences: Sequence[int], seed: int, *, control_task: bool = False
+) -> DistancesWordsProbe:
+    """Train Distances + GloVe.
+
+    Parameters
+    ----------
+    data
+        The sentences and the vectors of their words.
+    sentences
+        Positions of the sentences to train on.
+    seed
+        Seed of the initial parameters and of the order of sentences.
+    control_task
+        Train for the heads of the control task.
+    """
+    model = DistancesWordsProbe(data.vectors.shape[1], seed)
+    order = np.random.default_rng(seed)
+
+    def mean_loss(group: list[int]) -> Tensor:
+        batch = data.batch(group)
+        return loss(model, data, batch, control_task=control_task) / batch.heads.numel()
+
+    train(model, lambda: data.groups(sentences, SCHEDULE.batch_size, order), mean_loss, SCHEDULE)
+    return model

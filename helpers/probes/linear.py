@@ -1,0 +1,376 @@
+"""Attn and Attn + GloVe (section 5): linear probes, which score a word's candidate heads.
+
+Scores are logits: ``p(i|j)`` is their softmax over the candidates ``i`` of the dependent ``j``,
+and the loss is the mean of ``-log p(head | word)`` over words.  The score of ROOT is a linear
+function of the attention between the dependent and the special tokens, with weights of its own for
+every attention head, direction and side.  (The released notebook of the paper reuses the words'
+weights there, times one scalar for each side.)
+
+The loss of a score that is linear in its parameters is convex.  L-BFGS therefore finds the only
+optimum from any start, for the model and for its controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, Batch, ProbeData
+from helpers.probes.training import Scores, candidate_scores, loss, one_thread, validation_slice
+from helpers.torch_utils import release_freed_memory, set_torch_threads
+
+L2 = (1.0, 0.1, 0.01, 0.001)  # candidates for l2 in: mean loss + l2 / 2 * sum(parameters ** 2)
+# Nats that the last step of a fit may still gain.
+ROUGH_TOLERANCE = 1e-3
+EXACT_TOLERANCE = 1e-5
+MAX_STEPS = 500
+
+
+class LinearProbe(nn.Module):
+    """Attn, a linear combination of the attention heads, or Attn + GloVe, with words' weights.
+
+    Attn (section 5, first equation): ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``.
+
+    Attn + GloVe (second equation): ``w_k`` is ``W_k (v_i + v_j)``, where + concatenates the
+    vectors, and ``u_k`` is ``U_k (v_i + v_j)``.  A bias for each attention head and direction, as
+    in the paper's code, makes Attn the special case of vectors without width.  Vectors are
+    standardised.
+
+    ``W (v_i + v_j) = W_1 v_i + W_2 v_j``.  Therefore each word is projected once for each role, and
+    no array has the size of all pairs of words times all features.
+
+    Parameters
+    ----------
+    data
+        The sentences; their train part determines the scales of features and vectors.
+    with_words
+        Attn + GloVe if true, Attn if false.
+
+    Attributes
+    ----------
+    dependent
+        ``[feature, width + 1]``: W_2 above U_2, with the bias last.
+    candidate
+        ``[feature, width]``: U_1 above W_1.  A word's row of maps has the pairs in which it is the
+        dependent.  With the two directions exchanged, it has those in which it is the candidate.
+        One batched product therefore gives both halves of the score.
+    root
+        ``[special feature, width + 1]``: weights of the score of ROOT.
+    """
+
+    def __init__(self, data: ProbeData, *, with_words: bool = False) -> None:
+        super().__init__()
+        vectors = data.vectors if with_words else data.vectors[:, :0]
+        train_rows = np.concatenate([data.rows[index] for index in data.splits["train"]])
+        of_train = vectors[train_rows].double()
+        mean = of_train.mean(0)
+        deviation = (of_train - mean).square().mean(0).sqrt().clamp(min=SMALLEST_SCALE)
+        standardised = (of_train - mean) / deviation
+        self.correlations = standardised.T @ standardised / len(standardised)
+        self.vectors = F.pad((vectors - mean.float()) / deviation.float(), (0, 1), value=1.0)
+        self.width = vectors.shape[1]
+        word_scales, special_scales = data.units
+        self.candidate = nn.Parameter(torch.zeros(len(word_scales), self.width))
+        self.dependent = nn.Parameter(torch.zeros(len(word_scales), self.width + 1))
+        self.root = nn.Parameter(torch.zeros(len(special_scales), self.width + 1))
+        exchanged = word_scales.roll(len(word_scales) // 2)
+        # In the order of the parameters.
+        scales = (exchanged, word_scales, special_scales)
+        self.units = [of_rows[:, None].double() for of_rows in scales]
+
+    def forward(self, data: ProbeData, batch: Batch) -> Scores:
+        """Compute the score of every candidate head of every word."""
+        special, maps = data.maps(batch)
+        vectors = self.vectors[batch.rows.flatten()]  # [word, width + 1]
+        roles = self.dependent
+        if self.width:
+            roles = torch.cat([roles, F.pad(self.candidate, (0, 1))])
+        # [word, role, feature] @ [word, feature, candidate]
+        halves = (vectors @ roles.T).unflatten(1, (-1, maps.shape[2])) @ maps.transpose(1, 2)
+        halves = halves.unflatten(0, batch.heads.shape)
+        scores = halves[:, :, 0] + halves[:, :, 1:].sum(2).transpose(1, 2)
+        root = ((vectors @ self.root.T) * special).sum(1).view(*batch.heads.shape, 1)
+        return torch.cat([root, scores], dim=-1)
+
+
+class Fit(NamedTuple):
+    """A linear probe at its optimum.
+
+    Parameters
+    ----------
+    probe
+        The probe.
+    l2
+        Its penalty.
+    loss
+        Mean loss of a word in nats, without the penalty.
+    gradient
+        Largest element of the gradient of loss and penalty.
+    passes
+        Passes over the data, including those to choose the penalty.
+    """
+
+    probe: LinearProbe
+    l2: float
+    loss: float
+    gradient: float
+    passes: int
+
+
+class Preconditioner(NamedTuple):
+    """Coordinates of a parameter in which the loss is about equally curved in every direction.
+
+    The parameter ``[row, column]``, in the units of its rows, is rotated to the eigenvectors of the
+    features (rows) and of the vectors (columns), and multiplied by the root of the second
+    derivative of the penalised loss there.
+    """
+
+    units: Float[Tensor, "row 1"]
+    rows: Float[Tensor, "row row"]
+    columns: Float[Tensor, "column column"]
+    curvature_scale: Float[Tensor, "row column"]
+
+    def coordinates(self, parameter: Tensor) -> Float[Tensor, "row column"]:
+        """Transform the parameter to coordinates."""
+        return self.rows.T @ (parameter * self.units) @ self.columns * self.curvature_scale
+
+    def parameter(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
+        """Transform coordinates to the parameter."""
+        scaled = coordinates / self.curvature_scale
+        return self.rows @ scaled @ self.columns.T / self.units
+
+    def gradient(self, of_parameter: Tensor) -> Float[Tensor, "row column"]:
+        """Transform a gradient by the parameter to one by the coordinates."""
+        return self.rows.T @ (of_parameter / self.units) @ self.columns / self.curvature_scale
+
+
+class Curvatures(NamedTuple):
+    """Sums over words of the second derivatives of the loss by features, for each parameter.
+
+    That for a dependent is the difference of two: mean products, minus products of means.
+    """
+
+    candidate: Float[Tensor, "feature feature"]
+    dependent: Float[Tensor, "feature feature"]
+    dependent_means: Float[Tensor, "feature feature"]
+    root: Float[Tensor, "special special"]
+    words: int
+
+
+@torch.no_grad()
+def batch_curvatures(probe: LinearProbe, data: ProbeData, batch: Batch) -> Curvatures:
+    """Compute the curvatures of a batch, at the probabilities that the probe gives candidates.
+
+    The features of a dependent change the scores of all its candidates, so their covariance
+    counts.  The features of one candidate, or of ROOT, change one score, so their mean product
+    counts, weighted by ``p (1 - p)``.
+    """
+    special, maps = data.maps(batch)
+    p = candidate_scores(probe, data, batch).softmax(-1).flatten(0, 1)[..., None]
+    uncertainty = p * (1 - p)
+    weighted = maps * p[:, 1:]
+    flat_maps = maps.flatten(0, 1)
+    means = weighted.sum(1)
+    return Curvatures(
+        candidate=(maps * uncertainty[:, 1:]).flatten(0, 1).T @ flat_maps,
+        dependent=weighted.flatten(0, 1).T @ flat_maps,
+        dependent_means=means.T @ means,
+        root=(special * uncertainty[:, 0]).T @ special,
+        words=len(maps),
+    )
+
+
+def preconditioners(
+    probe: LinearProbe, data: ProbeData, sentences: Sequence[int], l2: float, pool: Executor
+) -> list[Preconditioner]:
+    """Compute a preconditioner for each parameter, from the curvature of the loss at the probe."""
+    candidate = 0
+    dependent = 0
+    root = 0
+    words = 0
+    for part in pool.map(partial(batch_curvatures, probe, data), data.batches(sentences)):
+        candidate = candidate + part.candidate
+        dependent = dependent + part.dependent - part.dependent_means
+        root = root + part.root
+        words += part.words
+    half = len(dependent) // 2
+    candidate = candidate.roll((half, half), (0, 1))  # its directions are exchanged
+    with_bias = torch.block_diag(probe.correlations, torch.ones(1, 1))
+    factors = [
+        (candidate, probe.correlations, probe.units[0]),
+        (dependent, with_bias, probe.units[1]),
+        (root, with_bias, probe.units[2]),
+    ]
+    by_parameter = []
+    for curvature, correlations, units in factors:
+        row_sizes, rows = torch.linalg.eigh(curvature.double() / words / units / units.T)
+        column_sizes, columns = torch.linalg.eigh(correlations)
+        products = row_sizes.clamp(min=0)[:, None] * column_sizes.clamp(min=0)
+        by_parameter.append(Preconditioner(units, rows, columns, (products + l2).sqrt()))
+    return by_parameter
+
+
+def fit_linear(
+    data: ProbeData,
+    sentences: Sequence[int],
+    *,
+    with_words: bool = False,
+    l2: float | None = None,
+    control_task: bool = False,
+    start: LinearProbe | None = None,
+) -> Fit:
+    """Fit Attn or Attn + GloVe to the optimum of the penalised loss.
+
+    The result does not depend on the number of threads.
+
+    Parameters
+    ----------
+    data
+        The sentences and their maps.
+    sentences
+        Positions of the sentences to fit to.
+    with_words
+        Attn + GloVe if true, Attn if false.
+    l2
+        The penalty.  If it is None, the one of `L2` with the lowest loss on a held-out slice of the
+        sentences is chosen.  They are tried from the largest on, each from the last one's optimum,
+        until the loss rises; then the probe is fitted to all sentences.
+    control_task
+        Fit to the heads of the control task.
+    start
+        A probe near the optimum, which shortens the fit.
+
+    Returns
+    -------
+    Fit
+        The probe at its optimum.
+    """
+    probe = LinearProbe(data, with_words=with_words)
+    if start:
+        probe.load_state_dict(start.state_dict())
+    with (
+        one_thread() as threads,
+        threadpool_limits(1, "blas"),  # of scipy's sums
+        ThreadPoolExecutor(threads, initializer=set_torch_threads) as pool,
+    ):
+        fitter = LinearProbeFitter(probe, data, control_task, pool)
+        if l2 is None:
+            l2 = fitter.choose_penalty(sentences)
+        elif not start:
+            fitter.minimise(sentences, l2, ROUGH_TOLERANCE)
+        fitter.minimise(sentences, l2, EXACT_TOLERANCE)
+        mean_loss, gradients = fitter.mean_loss(list(data.batches(sentences)))
+    largest = 0.0
+    for parameter, units, gradient in zip(probe.parameters(), probe.units, gradients, strict=True):
+        penalised = gradient / units + l2 * parameter.detach() * units
+        if penalised.numel():
+            largest = max(largest, penalised.abs().max().item())
+    return Fit(probe, l2, mean_loss, largest, fitter.passes)
+
+
+class LinearProbeFitter:
+    """Fits the parameters of a linear probe, with threads that read the data."""
+
+    def __init__(
+        self, probe: LinearProbe, data: ProbeData, control_task: bool, pool: Executor
+    ) -> None:
+        self.probe = probe
+        self.data = data
+        self.control_task = control_task
+        self.pool = pool
+        self.passes = 0
+
+    def choose_penalty(self, sentences: Sequence[int]) -> float:
+        """Fit with ever smaller penalties; keep and return the best on a slice of the sentences."""
+        training, validation = validation_slice(sentences, np.random.default_rng(0))
+        held_out = list(self.data.batches(validation))
+        losses = []
+        states = []
+        for l2 in L2:
+            self.minimise(training, l2, ROUGH_TOLERANCE)
+            held_out_loss, _ = self.mean_loss(held_out)
+            losses.append(held_out_loss)
+            state = self.probe.state_dict()
+            states.append({name: tensor.clone() for name, tensor in state.items()})
+            if losses[-1] > min(losses):
+                break
+        best = int(np.argmin(losses))
+        self.probe.load_state_dict(states[best])
+        return L2[best]
+
+    def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
+        """Move the probe to the optimum for some sentences, by L-BFGS."""
+        batches = list(self.data.batches(sentences))  # without maps, which each pass reads
+        of_parameters = preconditioners(
+            self.probe, self.data, sentences[:SCALE_SENTENCES], l2, self.pool
+        )
+
+        def penalised_loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            coordinates = self.set_parameters(flat, of_parameters)
+            loss, gradients = self.mean_loss(batches)
+            slopes = []
+            for preconditioner, gradient, position in zip(
+                of_parameters, gradients, coordinates, strict=True
+            ):
+                scale = preconditioner.curvature_scale
+                loss += l2 / 2 * (position / scale).square().sum().item()
+                slope = preconditioner.gradient(gradient) + l2 * position / scale**2
+                slopes.append(slope.flatten())
+            return loss, torch.cat(slopes).numpy()
+
+        start = []
+        for preconditioner, parameter in zip(of_parameters, self.probe.parameters(), strict=True):
+            start.append(preconditioner.coordinates(parameter.detach()).flatten())
+        options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MAX_STEPS}
+        optimum = minimize(
+            penalised_loss, torch.cat(start), jac=True, method="L-BFGS-B", options=options
+        )
+        self.set_parameters(optimum.x, of_parameters)
+        release_freed_memory()
+
+    def set_parameters(
+        self, flat: np.ndarray, of_parameters: Sequence[Preconditioner]
+    ) -> list[Tensor]:
+        """Set the probe's parameters from coordinates; return those of each parameter."""
+        sizes = [preconditioner.curvature_scale.numel() for preconditioner in of_parameters]
+        coordinates = []
+        for part, preconditioner, parameter in zip(
+            torch.from_numpy(flat).split(sizes),
+            of_parameters,
+            self.probe.parameters(),
+            strict=True,
+        ):
+            position = part.view_as(preconditioner.curvature_scale)
+            parameter.data = preconditioner.parameter(position).float()
+            coordinates.append(position)
+        return coordinates
+
+    def mean_loss(self, batches: Sequence[Batch]) -> tuple[float, list[Tensor]]:
+        """Compute the mean loss of a word in some batches, and its gradient, in one pass."""
+        parameters = list(self.probe.parameters())
+
+        def of_batch(batch: Batch) -> tuple[float, tuple[Tensor, ...]]:
+            summed = loss(self.probe, self.data, batch, control_task=self.control_task)
+            gradients = torch.autograd.grad(summed, parameters, materialize_grads=True)
+            return summed.item(), gradients
+
+        total = 0.0
+        totals = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in parameters]
+        # The sum is in the order of the batches, whatever the number of threads.
+        for summed, gradients in self.pool.map(of_batch, batches):
+            total += summed
+            for gradient_total, gradient in zip(totals, gradients, strict=True):
+                gradient_total += gradient
+        self.passes += 1
+        words = sum(batch.heads.numel() for batch in batches)
+        return total / words, [gradient_total / words for gradient_total in totals]

@@ -1,0 +1,173 @@
+"""An encoder with a linear layer on top, and the baselines that it has to beat on a task.
+
+The vector of a text depends on the model:
+
+- in a masked language model it is the vector of the first token, [CLS] in BERT;
+- in a sentence encoder it is the mean over the tokens, as in its training;
+- in a decoder it is also the mean, because the first token does not see the rest.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast
+
+from helpers.errors import ModelError
+from helpers.model.encoder import Encoder
+from helpers.model.forward import Inputs, length_batches, padded
+from helpers.model.linear import convolve
+from helpers.studies.common.tasks import Pair, Task
+
+BATCH_SIZE = 16
+INITIAL_STD = 0.02  # standard deviation of the linear layer's initial weights, as in BERT
+MAX_ITERATIONS = 1000  # of a logistic regression, which needs far fewer
+# The baselines.
+BAG_OF_WORDS = "bag of words"
+FROZEN_ENCODER = "classifier alone"
+
+Batch = dict[str, Tensor]
+# A padded batch, its labels, and the indices of its examples.
+LabelledBatch = tuple[Batch, Int[Tensor, " example"], Int[np.ndarray, " example"]]
+
+
+class Classifier(nn.Module):
+    """A copy of an encoder, in float32, and a linear layer (``head``) over the vector of a text.
+
+    ``seed`` initialises the linear layer.  All parameters can be trained except the table of word
+    vectors: it holds half of a small model's weights, and a few thousand examples touch few of its
+    rows.  The model stays in evaluation mode during training, because without dropout a run gives
+    the same result whether or not other runs train at the same time.
+    """
+
+    def __init__(self, encoder: Encoder, labels: int, *, seed: int) -> None:
+        super().__init__()
+        self.encoder = copy.deepcopy(encoder.model.base_model).float().requires_grad_(True)
+        self.encoder.get_input_embeddings().requires_grad_(False)
+        self.reads_first = encoder.objective == "masked-lm"
+        self.head = nn.Linear(self.encoder.config.hidden_size, labels)
+        generator = torch.Generator().manual_seed(seed)
+        nn.init.normal_(self.head.weight, std=INITIAL_STD, generator=generator)
+        nn.init.zeros_(self.head.bias)
+        convolve(self.eval().to(encoder.device))
+
+    def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
+        """Compute the logits of a padded batch (input_ids, attention_mask, ...)."""
+        states = self.encoder(**batch).last_hidden_state
+        if self.reads_first:
+            return self.head(states[:, 0])
+        weights = batch["attention_mask"][..., None].to(states.dtype)
+        return self.head((states * weights).sum(dim=1) / weights.sum(dim=1))
+
+
+def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> list[Inputs]:
+    """Tokenize the texts of a task, with the model's special tokens.
+
+    A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
+    into ``max_tokens``.
+
+    Raises
+    ------
+    ModelError
+        If the model takes fewer than ``max_tokens``, or ``max_tokens`` leaves no room for words.
+    """
+    longest = encoder.max_length
+    if not 8 <= max_tokens <= longest:
+        problem = f"tasks of {max_tokens} tokens do not fit, because it takes 8 to {longest}"
+        raise ModelError(f"model {encoder.name!r}: {problem}; change --max-tokens")
+    texts = []
+    for pair in pairs:
+        texts.append(pair.first if pair.second is None else (pair.first, pair.second))
+    encodings = _truncating_tokenizer(encoder.tokenizer, max_tokens).encode_batch(texts)
+    return [
+        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
+    ]
+
+
+@lru_cache(maxsize=4)
+def _truncating_tokenizer(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Tokenizer:
+    """Make a tokenizer that truncates; a copy, because other threads use the original."""
+    truncating = copy.deepcopy(tokenizer.backend_tokenizer)
+    truncating.enable_truncation(max_tokens, strategy="longest_first")
+    return truncating
+
+
+def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:
+    """Yield padded batches of examples of similar length, the longest first.
+
+    Each batch has the tensors for the model, the labels, and the indices of the examples in
+    ``pairs``.
+    """
+    inputs = task_inputs(encoder, pairs, max_tokens)
+    labels = torch.tensor([pair.label for pair in pairs], device=encoder.device)
+    lengths = [len(example["input_ids"]) for example in inputs]
+    for indices in length_batches(lengths, size=BATCH_SIZE, longest_first=True):
+        chosen = np.array(indices)
+        yield padded(encoder, [inputs[index] for index in indices]), labels[chosen], chosen
+
+
+@torch.inference_mode()
+def outputs(
+    classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
+) -> Float[np.ndarray, "example output"]:
+    """Compute a classifier's output for each example, in order: logits, or pooled vectors."""
+    output_of = {}
+    for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
+        batch_outputs = classifier(**batch).double().cpu().numpy()
+        output_of.update(zip(order, batch_outputs, strict=True))
+    return np.stack([output_of[index] for index in range(len(pairs))])
+
+
+def baselines(
+    encoder: Encoder, task: Task, *, max_tokens: int
+) -> dict[str, Int[np.ndarray, " example"]]:
+    """Predict the labels of the test examples with two logistic regressions.
+
+    Returns
+    -------
+    dict
+        Predicted labels by baseline:
+
+        - `BAG_OF_WORDS` is fitted on the tokens that occur in the first text and in the second,
+          truncated as for the encoder, without their order.  Its accuracy shows how much the words
+          give away.
+        - `FROZEN_ENCODER` is fitted on the vectors of the texts, from the encoder as it is: the
+          third condition of Kovaleva et al. (2019, section 4.3).
+    """
+    train_labels = [pair.label for pair in task.train]
+
+    def predict(features: Any, train: Sequence, test: Sequence) -> Int[np.ndarray, " example"]:
+        model = make_pipeline(features, LogisticRegression(max_iter=MAX_ITERATIONS))
+        return model.fit(train, train_labels).predict(test)
+
+    train_tokens = task_inputs(encoder, task.train, max_tokens)
+    test_tokens = task_inputs(encoder, task.test, max_tokens)
+    special_ids = list(encoder.special_ids)
+
+    def tokens_with_text(example: Inputs) -> list[str]:
+        """Mark each token with the text that it is from, by counting special tokens before it."""
+        text_numbers = np.isin(example["input_ids"], special_ids).cumsum()
+        marked = zip(text_numbers, example["input_ids"], strict=True)
+        return [f"{text} {token}" for text, token in marked]
+
+    counter = CountVectorizer(analyzer=tokens_with_text, binary=True)
+    pooled = Classifier(encoder, 1, seed=0)
+    pooled.head = nn.Identity()
+    train_vectors = outputs(pooled, encoder, task.train, max_tokens=max_tokens)
+    test_vectors = outputs(pooled, encoder, task.test, max_tokens=max_tokens)
+    return {
+        BAG_OF_WORDS: predict(counter, train_tokens, test_tokens),
+        FROZEN_ENCODER: predict(StandardScaler(), train_vectors, test_vectors),
+    }

@@ -1,0 +1,398 @@
+"""How models are trained, and the encoders that notebooks 07 and 08 fine-tune.
+
+Each fine-tuning is done once and stored in the cache.  Every training is plain PyTorch: AdamW, one
+step per batch, gradients clipped to norm 1 and a learning rate schedule.  All random numbers come
+from the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Int
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+from helpers.cache import cached, code_digest
+from helpers.errors import InputError, ModelError
+from helpers.files import build_folder, cache_root, checksum_problems, resolve_user_path, slugify
+from helpers.model.encoder import Encoder
+from helpers.model.forward import padded
+from helpers.settings import small_profile
+from helpers.store.extract import model_key
+from helpers.studies.common.classifier import Classifier, outputs, task_inputs
+from helpers.studies.common.jobs import StepDone, run_jobs
+from helpers.studies.common.tasks import Task, read_task
+from helpers.studies.common.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
+
+WEIGHTS_FILE = "final.safetensors"  # the trained parameters, those of the linear head included
+PREDICTIONS_FILE = "predictions.json"
+WARMUP = 0.1  # share of all steps
+WEIGHT_DECAY = 0.01  # for matrices, in fine-tuning
+BUCKET_BATCHES = 16  # so many batches are sorted by length together
+LARGEST_NORM = 1.0  # of the gradient of a step
+# Fine-tuning seeds per task.  `SHIFT` has more because the claim on pruning needs them, `NEXT` one
+# because its examples are the longest.
+TASK_SEEDS = {NEXT: 1, SHIFT: 5}
+DEFAULT_SEEDS = 3
+# In the small profile: at most so many seeds, one task of text pairs and one of single texts, and
+# so many tokens per example.
+SMALL_SEEDS = 2
+SMALL_TASKS = (NEXT, NUMBER)
+SMALL_TOKENS = 32
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a training; the defaults suit 2,000 examples and two CPU cores."""
+
+    seed: int = 0
+    epochs: int = 2
+    batch_size: int = 16
+    learning_rate: float = 1e-4
+    max_tokens: int = 64
+
+    def steps(self, examples: int) -> int:
+        """Count the training steps (one per batch) for a number of examples."""
+        batches_per_epoch = math.ceil(examples / self.batch_size)
+        return self.epochs * batches_per_epoch
+
+
+@dataclass(frozen=True)
+class FineTuningRun:
+    """A fine-tuning run; its results can be read once `fine_tune` has trained it."""
+
+    encoder: Encoder = field(repr=False)
+    task: Task = field(repr=False)
+    recipe: Recipe
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of the run in the cache; it exists once the run is trained."""
+        task = slugify(self.task.name.lower()) or "task"
+        inputs = model_key(self.encoder) | {
+            "code": code_digest(__name__),
+            "objective": self.encoder.objective,
+            "task": self.task,
+            "recipe": self.recipe,
+        }
+        content = json.dumps(inputs, sort_keys=True, default=vars)
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        return cache_root() / "fine-tuned" / f"{self.encoder.slug}--{task}--{digest[:10]}"
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """The trained classifier."""
+        classifier = self.start()
+        trained_weights = load_file(self.folder / WEIGHTS_FILE)
+        classifier.load_state_dict(trained_weights, strict=False)  # the rest is frozen
+        return classifier.requires_grad_(False)
+
+    @cached_property
+    def predictions(self) -> Int[np.ndarray, " example"]:
+        """The predicted labels of the test examples."""
+        return np.array(json.loads((self.folder / PREDICTIONS_FILE).read_bytes()))
+
+    @cached_property
+    def labels(self) -> Int[np.ndarray, " example"]:
+        """The correct labels of the test examples."""
+        return np.array([pair.label for pair in self.task.test])
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy on the test examples (0-1)."""
+        return float((self.predictions == self.labels).mean())
+
+    def fine_tuned_encoder(self) -> Encoder:
+        """Make an encoder with the fine-tuned weights, for example to compute its maps."""
+        identity = {**self.encoder.identity, "fine_tuned": self.folder.name}
+        loaded = replace(self.encoder.read(), model=self.classifier.encoder)
+        return replace(self.encoder, identity=identity, read=lambda: loaded)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of the training."""
+        return self.recipe.steps(len(self.task.train))
+
+    def start(self) -> Classifier:
+        """Make the classifier as it is before training."""
+        return Classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
+
+
+class Runs(NamedTuple):
+    """The fine-tuning runs of all tasks.
+
+    ``seeds`` has one list per task, with one run per seed.  ``random`` has one run per task, from
+    random weights.
+    """
+
+    seeds: list[list[FineTuningRun]]
+    random: list[FineTuningRun]
+
+    @property
+    def median(self) -> list[FineTuningRun]:
+        """One run per task: the one of median test accuracy, or the lower of the middle two."""
+        median_runs = []
+        for runs in self.seeds:
+            ordered = sorted(runs, key=lambda run: run.accuracy)
+            median_runs.append(ordered[(len(ordered) - 1) // 2])
+        return median_runs
+
+
+def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
+    """Train the runs that are not in the cache, and return all of them.
+
+    Several train at a time, each on one thread.
+
+    Raises
+    ------
+    ModelError
+        If ``max_tokens`` is more than the model takes, or a loss is not finite.
+    StoreError
+        If the disk is full.
+    """
+    missing = [run for run in runs if checksum_problems(run.folder)]
+    if not missing:
+        return runs
+
+    def job_of(run: FineTuningRun) -> Callable[[StepDone], Any]:
+        def job(step_done: StepDone) -> Any:
+            return build_folder(run.folder, partial(_train, run, step_done))
+
+        return job
+
+    longest_first = sorted(missing, key=lambda run: -run.steps)
+    jobs = [job_of(run) for run in longest_first]
+    total = sum(run.steps for run in missing)
+    run_jobs(jobs, runs[0].encoder.device, label="fine-tuning", unit="step", total=total)
+    return runs
+
+
+def table_by_task(
+    runs: Sequence[FineTuningRun],
+    name: str,
+    compute: Callable[[FineTuningRun], pd.DataFrame],
+    **depends_on: Any,
+) -> pd.DataFrame:
+    """Compute a table for each run and concatenate them, with the task in the first column.
+
+    Each run's table is cached by ``name``, the run and ``depends_on``.
+    """
+    tables = []
+    for run in runs:
+        inputs = {**depends_on, "run": run.folder.name}
+        table = cached(name, partial(compute, run), inputs=inputs)
+        table.insert(0, "task", run.task.name)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def concat_with_keys(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
+    """Concatenate tables; their keys become the first columns, called ``names``."""
+    table = pd.concat(tables, names=[*names, None])
+    return table.reset_index(names).reset_index(drop=True)
+
+
+def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list[Task]:
+    """Read the user's task, or make tasks from a text.
+
+    Parameters
+    ----------
+    task
+        The setting ``--task``: two files, ``TRAIN.tsv,TEST.tsv``; empty to make tasks.
+    text
+        The setting ``--text``: a dump or text file; empty for the bundled sample.
+    examples
+        The largest number of training examples of a task, and of test examples (None: no limit).
+    seed
+        Seed of the samples.
+
+    Returns
+    -------
+    list of Task
+
+    Raises
+    ------
+    InputError
+        If ``task`` does not name two files, or a file does not exist.
+    CorpusError
+        If a file cannot be read as a task, or the text is too short.
+    """
+    if not task:
+        path = resolve_user_path(text) if text else None
+        tasks = wikipedia_tasks(path, count=examples, seed=seed)
+        if small_profile():
+            tasks = [task for task in tasks if task.name in SMALL_TASKS]
+        return tasks
+    paths = [resolve_user_path(part.strip()) for part in task.split(",")]
+    if len(paths) != 2:
+        raise InputError(f"--task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
+    train, test = paths
+    return [read_task(train, test).sample(examples, seed=seed)]
+
+
+def fine_tune_tasks(
+    encoder: Encoder, control: Encoder, tasks: Sequence[Task], *, max_tokens: int, seed: int
+) -> Runs:
+    """Fine-tune an encoder on each task with several seeds, and its control with one.
+
+    Parameters
+    ----------
+    encoder
+        The pretrained model.
+    control
+        The same model with random weights.
+    tasks
+        What to fine-tune on.
+    max_tokens
+        The longest input; `Recipe.max_tokens` at most.
+    seed
+        The first of the seeds.  A seed orders the training examples and initialises the linear
+        head.
+
+    Returns
+    -------
+    Runs
+        All runs, trained.
+    """
+    is_small = small_profile()
+    longest = min(SMALL_TOKENS if is_small else Recipe.max_tokens, max_tokens)
+
+    def make_runs(start: Encoder, task: Task, count: int) -> list[FineTuningRun]:
+        if is_small:
+            count = min(count, SMALL_SEEDS)
+        recipes = [Recipe(seed=seed + index, max_tokens=longest) for index in range(count)]
+        return [FineTuningRun(start, task, recipe) for recipe in recipes]
+
+    pretrained_runs = []
+    random_runs = []
+    all_runs = []
+    for task in tasks:
+        task_runs = make_runs(encoder, task, TASK_SEEDS.get(task.name, DEFAULT_SEEDS))
+        control_runs = make_runs(control, task, 1)
+        pretrained_runs.append(task_runs)
+        random_runs += control_runs
+        all_runs += [*task_runs, *control_runs]
+    fine_tune(all_runs)
+    return Runs(seeds=pretrained_runs, random=random_runs)
+
+
+def gradient_steps(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    loss: Callable[[Batch], Tensor],
+    optimizer: Optimizer,
+    rates: LRScheduler,
+    *,
+    description: str,
+    step_done: StepDone = lambda: None,
+) -> None:
+    """Take one step of ``optimizer`` and of ``rates`` per batch.
+
+    ``description`` names the training in messages; ``step_done`` is called after each step.
+
+    Raises
+    ------
+    ModelError
+        If a loss is not finite.
+    """
+    parameters = list(trainable_parameters(model).values())
+    for step, batch in enumerate(batches, 1):
+        value = loss(batch)
+        if not value.isfinite():
+            problem = f"the loss of step {step} is {value.item()}"
+            raise ModelError(f"{description}: {problem}; train with a smaller learning rate")
+        optimizer.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
+        optimizer.step()
+        rates.step()
+        step_done()
+
+
+def shuffled_epochs(recipe: Recipe, lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the indices of the examples of each batch, epoch by epoch.
+
+    Batches are random, but their examples have similar ``lengths``, which saves padding.
+    """
+    lengths = np.asarray(lengths)
+    bucket_size = BUCKET_BATCHES * recipe.batch_size
+    for epoch in range(recipe.epochs):
+        generator = np.random.default_rng([recipe.seed, epoch])
+        order = generator.permutation(len(lengths))
+        buckets = np.split(order, range(bucket_size, len(order), bucket_size))
+        sorted_buckets = []
+        for bucket in buckets:
+            by_length = np.argsort(lengths[bucket], kind="stable")
+            sorted_buckets.append(bucket[by_length])
+        ordered = np.concatenate(sorted_buckets)
+        starts = generator.permutation(range(0, len(ordered), recipe.batch_size))
+        for start in starts:
+            yield ordered[start : start + recipe.batch_size].tolist()
+
+
+def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
+    """Make a schedule: the learning rate rises over the first tenth of the steps, then falls to 0.
+
+    Both parts are linear.
+    """
+    warmup_steps = max(1, round(WARMUP * steps))
+    decay_steps = max(1, steps - warmup_steps)
+
+    def factor(step: int) -> float:
+        return min((step + 1) / warmup_steps, (steps - step) / decay_steps)
+
+    return LambdaLR(optimizer, factor)
+
+
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Select the trainable parameters of a model, by name."""
+    return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
+
+
+def _train(run: FineTuningRun, step_done: StepDone, folder: Path) -> None:
+    """Train a classifier and write its weights and its predictions to a folder."""
+    recipe = run.recipe
+    classifier = run.start()
+    inputs = task_inputs(run.encoder, run.task.train, recipe.max_tokens)
+    labels = torch.tensor([pair.label for pair in run.task.train], device=run.encoder.device)
+
+    def loss(chosen: Sequence[int]) -> Tensor:
+        batch = padded(run.encoder, [inputs[index] for index in chosen])
+        return F.cross_entropy(classifier(**batch), labels[chosen])
+
+    lengths = [len(example["input_ids"]) for example in inputs]
+    batches = shuffled_epochs(recipe, lengths)
+    weights = trainable_parameters(classifier)
+    matrices = [parameter for parameter in weights.values() if parameter.ndim > 1]
+    vectors = [parameter for parameter in weights.values() if parameter.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": WEIGHT_DECAY},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
+    rates = warmup_and_decay(optimizer, run.steps)
+    label = f"model {run.encoder.name!r}, task {run.task.name!r}"
+    gradient_steps(
+        classifier, batches, loss, optimizer, rates, description=label, step_done=step_done
+    )
+    saved = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+    save_file(saved, folder / WEIGHTS_FILE)
+    logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
+    predictions = json.dumps(logits.argmax(axis=1).tolist())
+    (folder / PREDICTIONS_FILE).write_text(predictions, encoding="utf-8")

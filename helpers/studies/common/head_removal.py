@@ -1,0 +1,463 @@
+"""Interventions on attention heads, and the test accuracy of a fine-tuned classifier under them.
+
+A forward pre-hook on the output projection (`model.sites`) multiplies each head's output by its
+entry of a mask, ``xi[layer, head] * output`` (Michel et al. 2019, section 2.3).  A mask of ones
+changes no bit.  A zero has the effect of removing the head's columns from the projection.
+
+A head is *removable* if an equivalence test shows it: two one-sided tests at 5%, over the test
+examples, that the accuracy changes by less than `MARGIN`.  With few examples no change is
+significant, so the absence of significance is not evidence of equivalence.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.stats import false_discovery_control
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from helpers.metrics.heads import head_rows
+from helpers.metrics.statistics import equivalence, mcnemar, paired_interval
+from helpers.model.sites import (
+    Outputs,
+    PatchSoftmax,
+    Weights,
+    base_transformer,
+    first_layer,
+    patch_head_outputs,
+    sites,
+)
+from helpers.studies.common.classifier import Batch, batches
+from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
+from helpers.studies.common.jobs import StepDone, run_jobs
+from helpers.studies.common.tasks import Pair
+
+MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
+LEVEL = 0.05  # the probability of calling a head removable that is not
+# Numbers of examples after which the equivalence test is made.  Most heads hardly change the
+# accuracy, so 300 examples settle most of them.
+INTERIM_SIZES = (300, 800)
+SELECTION_EXAMPLES = 80  # test examples for choices that are scored on the rest; a third at most
+LAYER_PATH = re.compile(r"\D+\.\d+")  # the path of a layer; its submodules have longer paths
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
+
+
+class Intervention(NamedTuple):
+    """An intervention on a model: a context manager, and the first layer (from 0) it affects."""
+
+    layer: int
+    context: Callable[[nn.Module], AbstractContextManager]
+
+
+class Scores(NamedTuple):
+    """Correctness and loss (nats) per example.
+
+    Row 0 belongs to the unchanged classifier, row i + 1 to intervention i.
+    """
+
+    right: Bool[np.ndarray, "row example"]
+    loss: Float[np.ndarray, "row example"]
+
+    def append_examples(self, added: Scores) -> Scores:
+        """Append the scores of more examples, under the same interventions."""
+        right = np.hstack([self.right, added.right])
+        loss = np.hstack([self.loss, added.loss])
+        return Scores(right, loss)
+
+    def select_interventions(self, indices: Int[np.ndarray, " selected"]) -> Scores:
+        """Select interventions by index, next to the unchanged classifier."""
+        rows = np.concatenate([[0], indices + 1])
+        return Scores(self.right[rows], self.loss[rows])
+
+
+@contextmanager
+def head_mask(
+    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
+) -> Iterator[None]:
+    """Multiply the output of each head by its entry of a mask inside the context.
+
+    Parameters
+    ----------
+    model
+        An encoder or a decoder.
+    mask
+        One factor per head, or per example of the batch and head.  Outputs are differentiable in
+        it.
+    cross
+        Whether to mask a decoder's cross-attention instead of its self-attention.
+
+    Raises
+    ------
+    ModelError
+        If the attention of the model has unknown parts.
+    """
+
+    def scale(layer: int, outputs: Outputs) -> Outputs:
+        return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
+
+    with patch_head_outputs(model, sites(model, cross=cross), scale):
+        yield
+
+
+def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> PatchSoftmax:
+    """Make the attention of one head, or of all heads of a layer, uniform inside the context.
+
+    Kovaleva et al. (2019, section 4.6) disable a head in this way: it outputs the mean value
+    vector of all tokens that are not padding.  Where the layer masks tokens (a decoder's later
+    ones, or those outside ModernBERT's window), the mean is over the visible ones.
+
+    Parameters
+    ----------
+    model
+        An encoder or a decoder.
+    layer, head
+        Counted from 0; all heads of the layer if ``head`` is None.
+    """
+    heads = slice(None) if head is None else [head]
+
+    def flatten(current: int, scores: Weights, softmax: Callable) -> Weights:
+        weights = softmax(scores)
+        if current == layer:
+            visible = (scores > torch.finfo(scores.dtype).min / 2).to(weights)
+            # Padding queries may see no token at all.
+            uniform = visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)
+            weights[:, heads] = uniform[:, heads]
+        return weights
+
+    return patch_attention_weights(model, flatten)
+
+
+def patch_attention_weights(
+    model: nn.Module, change: Callable[[int, Weights, Callable], Weights]
+) -> AbstractContextManager[Any]:
+    """Replace the attention weights of the computed layers inside the context (`PatchSoftmax`)."""
+    return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
+
+
+def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Intervention]:
+    """Make one intervention per mask, which multiplies the heads' outputs by the mask."""
+    affected_layers = (masks != 1).any(axis=2)  # [mask, layer]
+    first_layers = affected_layers.argmax(axis=1)
+    interventions = []
+    for mask, layer in zip(masks, first_layers, strict=True):
+        context = partial(head_mask, mask=torch.from_numpy(mask).float())
+        interventions.append(Intervention(int(layer), context))
+    return interventions
+
+
+def evaluate_interventions(
+    run: FineTuningRun, pairs: Sequence[Pair], interventions: Sequence[Intervention], label: str
+) -> Scores:
+    """Score a classifier on ``pairs``, unchanged and under each intervention.
+
+    ``label`` names the progress bar.
+    """
+    work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
+    job = partial(intervened_outputs, interventions=interventions)
+    inputs = [batch for batch, _, _ in work]
+    logits_by_batch = map_over_model_copies(
+        run.classifier, inputs, job, f"{label} ({run.task.name})"
+    )
+    right = np.zeros((len(interventions) + 1, len(pairs)), bool)
+    loss = np.zeros(right.shape)
+    for (_, labels, order), logits in zip(work, logits_by_batch, strict=True):
+        targets = labels.cpu().expand(len(logits), -1)  # [row, example]
+        right[:, order] = (logits.argmax(dim=-1) == targets).numpy()
+        class_logits = logits.double().transpose(1, 2)  # [row, label, example]
+        losses = F.cross_entropy(class_logits, targets, reduction="none")
+        loss[:, order] = losses.numpy()
+    return Scores(right, loss)
+
+
+def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
+    """Compare the accuracy under each intervention with that of the unchanged classifier.
+
+    Parameters
+    ----------
+    scores
+        From `evaluate_interventions`.
+    test_count
+        How many equivalence tests share the 5% (Bonferroni); see `sequential_equivalence_test`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per intervention.  Columns: examples, accuracy (percent), change of accuracy
+        (percentage points) with its 95% interval (change_low, change_high), removable (never with
+        fewer than 150 examples), loss_change (nats) and p_value (`mcnemar`).
+    """
+    before = scores.right[0]
+    after = scores.right[1:]
+    correct_after = after.T.astype(float)  # [example, intervention]
+    ones = np.ones_like(correct_after)
+    correct_before = before[:, None] * ones
+    counts_after = (correct_after, ones)
+    counts_before = (correct_before, ones)
+    low, high = paired_interval(counts_after, counts_before)
+    # If none of n examples has changed, up to 3 in n still may (the rule of three, at 5%).
+    error = LEVEL / test_count
+    is_enough = -100 * np.log(error) / len(before) <= MARGIN
+    is_equivalent = equivalence(counts_after, counts_before, margin=MARGIN / 100, error=error)
+    accuracy = 100 * scores.right.mean(axis=1)
+    loss = scores.loss.mean(axis=1)
+    table = pd.DataFrame({"examples": len(before), "accuracy": accuracy[1:]})
+    return table.assign(
+        change=accuracy[1:] - accuracy[0],
+        change_low=100 * low,
+        change_high=100 * high,
+        removable=is_enough & is_equivalent,
+        loss_change=loss[1:] - loss[0],
+        p_value=mcnemar(before, after),
+    )
+
+
+def sequential_equivalence_test(
+    run: FineTuningRun,
+    pairs: Sequence[Pair],
+    interventions: Sequence[Intervention],
+    label: str,
+    interim_sizes: Sequence[int] = INTERIM_SIZES,
+) -> tuple[pd.DataFrame, Scores]:
+    """Test interventions for equivalence on more and more examples.
+
+    An intervention that is shown to be equivalent at an interim size is settled; only the rest are
+    scored on more examples.  The 5% is split evenly over the sizes (Bonferroni).
+
+    Parameters
+    ----------
+    run
+        The fine-tuned classifier.
+    pairs
+        Test examples, used in their order; those after the last size are not used.
+    interventions
+        What to test.
+    label
+        The name of the progress bar.
+    interim_sizes
+        Numbers of examples after which to test.
+
+    Returns
+    -------
+    table : pandas.DataFrame
+        `accuracy_changes`, each intervention on as many examples as it needed.
+    first_scores : Scores
+        The scores at the first size: the same examples for every intervention.
+    """
+    sizes = sorted({min(size, len(pairs)) for size in interim_sizes})
+    undecided = np.arange(len(interventions))
+    settled = []
+    scores = None
+    first_scores = None
+    for start, end in pairwise([0, *sizes]):
+        tested = [interventions[index] for index in undecided]
+        added = evaluate_interventions(run, pairs[start:end], tested, f"{label}, {end} examples")
+        if scores is None:
+            scores = added
+            first_scores = added
+        else:
+            scores = scores.append_examples(added)
+        table = accuracy_changes(scores, test_count=len(sizes)).set_index(undecided)
+        is_settled = table["removable"].to_numpy() | (end == sizes[-1])
+        settled.append(table[is_settled])
+        if is_settled.all():
+            break
+        remaining = np.flatnonzero(~is_settled)
+        undecided = undecided[remaining]
+        scores = scores.select_interventions(remaining)
+    return pd.concat(settled).sort_index(), first_scores
+
+
+def single_ablation(
+    runs: Sequence[FineTuningRun],
+    *,
+    seed: int,
+    test_pairs: Mapping[str, Sequence[Pair]] | None = None,
+    interim_sizes: Sequence[int] = INTERIM_SIZES,
+) -> pd.DataFrame:
+    """Measure the change of accuracy when the output of each head is zeroed, one at a time.
+
+    Michel et al. (2019), section 3.2.
+
+    Parameters
+    ----------
+    runs
+        Fine-tuned classifiers, one per task.
+    seed
+        Shuffles the test examples and their articles.
+    test_pairs
+        Examples to score on, by the name of the task; by default those of `split_test`.
+    interim_sizes
+        Numbers of examples for `sequential_equivalence_test`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns: task, layer, head (from 1), those of `accuracy_changes`, and q_value (the p-value
+        adjusted for the number of heads of the task by the false discovery rate).  On the examples
+        of the first interim size, which all heads share: loss_change (nats), first_change, and
+        change_one and change_other (the change on one half of the articles and on the other;
+        percentage points).
+    """
+
+    def ablate_heads(run: FineTuningRun) -> pd.DataFrame:
+        layers = run.encoder.layers
+        heads = run.encoder.heads
+        if test_pairs:
+            pairs = test_pairs[run.task.name]
+        else:
+            _, pairs = split_test(run, seed)
+        without_one_head = (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
+        interventions = mask_interventions(without_one_head)
+        table, scores = sequential_equivalence_test(
+            run, pairs, interventions, "single heads", interim_sizes
+        )
+        shared_pairs = pairs[: scores.right.shape[1]]
+        is_first_half = _first_half(shared_pairs, seed)
+        changes = 100 * (scores.right[1:].astype(float) - scores.right[0])  # [head, example]
+        return head_rows(layers, heads).join(table).assign(
+            loss_change=scores.loss[1:].mean(axis=1) - scores.loss[0].mean(),
+            first_change=changes.mean(axis=1),
+            change_one=changes[:, is_first_half].mean(axis=1),
+            change_other=changes[:, ~is_first_half].mean(axis=1),
+            q_value=false_discovery_control(table["p_value"]),
+        )  # fmt: skip
+
+    return table_by_task(
+        runs,
+        "heads-ablation",
+        ablate_heads,
+        seed=seed,
+        test_pairs=test_pairs,
+        interim_sizes=interim_sizes,
+    )
+
+
+def split_test(run: FineTuningRun, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Split the shuffled test examples into `SELECTION_EXAMPLES` to choose on, and the rest."""
+    pairs = shuffled(run.task.test, seed)
+    count = min(SELECTION_EXAMPLES, len(pairs) // 3)
+    return pairs[:count], pairs[count:]
+
+
+def shuffled(pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    """Shuffle examples."""
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    return [pairs[index] for index in order]
+
+
+def map_over_model_copies(
+    model: nn.Module, inputs: Sequence[Input], job: Callable[[nn.Module, Input], Result], label: str
+) -> list[Result]:
+    """Compute ``job(model, input)`` for each input, in order, with several threads.
+
+    Each job computes on one thread, with a copy of the model that no other job uses at that time.
+    Therefore results do not depend on the number of threads.  ``label`` names the progress bar.
+    """
+    device = next(model.parameters()).device
+    threads = min(torch.get_num_threads(), len(inputs)) if device.type == "cpu" else 1
+    free_models = [model, *(copy.deepcopy(model) for _ in range(threads - 1))]
+
+    def run_with_copy(job_input: Input, step_done: StepDone) -> Result:
+        model_copy = free_models.pop()  # if the job fails, all others end too
+        output = job(model_copy, job_input)
+        free_models.append(model_copy)
+        step_done()
+        return output
+
+    jobs = [partial(run_with_copy, job_input) for job_input in inputs]
+    return run_jobs(jobs, device, label=label, unit="batch", total=len(inputs))
+
+
+def intervened_outputs(
+    model: nn.Module, batch: Batch, interventions: Sequence[Intervention]
+) -> Float[Tensor, "row example output"]:
+    """Compute a model's outputs for a batch, unchanged (row 0) and under each intervention."""
+    passes = run_interventions(model, partial(model, **batch), interventions)
+    return torch.stack([output for output, _ in passes]).cpu()
+
+
+@torch.inference_mode()
+def run_interventions(
+    model: nn.Module, run: Callable[[], Result], changes: Sequence[Intervention]
+) -> Iterator[tuple[Result, Any]]:
+    """Yield the result of a forward pass, unchanged and under each intervention.
+
+    Layers below an intervention are not computed again: they repeat their outputs of the unchanged
+    pass.  This halves the time of a sweep over all heads.  Results are those of full passes to the
+    last bit.
+
+    Parameters
+    ----------
+    model
+        The model that ``run`` calls.
+    run
+        Makes one forward pass.
+    changes
+        The interventions.
+
+    Yields
+    ------
+    output
+        What ``run`` returned.
+    context_value
+        What the context of the intervention yielded; None for the unchanged pass.
+    """
+    layers = [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
+    if len(layers) != len(sites(model)):
+        layers = []  # in ALBERT one module is all layers, so no output can be repeated
+    layer_outputs = {}
+
+    def store_output(layer: nn.Module, _args: tuple, output: Any) -> None:
+        layer_outputs[layer] = output
+
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_hook(store_output).remove)
+        unchanged = run()
+    yield unchanged, None
+    for first_affected, context in changes:
+        reused = {layer: layer_outputs[layer] for layer in layers[:first_affected]}
+        with _reuse_layer_outputs(model, reused), context(model) as context_value:
+            output = run()
+        yield output, context_value
+
+
+def _first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
+    """Select the examples of about half of the articles, at random.
+
+    An example without a known article counts as an article.
+    """
+    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
+    article = np.unique(sources, return_inverse=True)[1]
+    sizes = np.bincount(article)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    limit = max(len(pairs) / 2, sizes[order[0]])
+    chosen = order[np.cumsum(sizes[order]) <= limit]
+    return np.isin(article, chosen)
+
+
+@contextmanager
+def _reuse_layer_outputs(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
+    """Make the first layers of a model return known outputs instead of computing them."""
+    try:
+        base_transformer(model).given = len(outputs)
+        for module, output in outputs.items():
+            module.forward = lambda *_, output=output, **__: output
+        yield
+    finally:
+        del base_transformer(model).given
+        for module in outputs:
+            module.__dict__.pop("forward", None)

@@ -1,0 +1,275 @@
+"""Three classification tasks that need no annotation, made from articles split into paragraphs.
+
+They stand in for GLUE, which Kovaleva et al. (2019) fine-tune on:
+
+- *next paragraph*: is the second text the paragraph after the first, or one of another article?
+- *bigram shift*: are two neighbouring words of a sentence swapped?
+- *number of the subject*: is the subject of the main clause singular or plural?
+
+The last two are made from parsed sentences in the manner of SentEval (Conneau et al. 2018, *What
+you can cram into a single vector*).  The parses are spaCy's and have errors.  No article is in
+both the training and the test examples, and labels are balanced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from helpers.cache import cached
+from helpers.data.text_files import file_fingerprint
+from helpers.data.treebank import BATCH, parsed_words, pipeline, why_unusable
+from helpers.data.wikipedia import Article, articles, sample_path
+from helpers.errors import CorpusError
+from helpers.progress import progress
+from helpers.settings import capped
+from helpers.studies.common.tasks import Pair, Task
+
+if TYPE_CHECKING:
+    from spacy.tokens import Span
+
+NEXT = "next paragraph"
+SHIFT = "bigram shift"
+NUMBER = "number of the subject"
+LABELS = {
+    NEXT: ("another article", "next paragraph"),
+    SHIFT: ("as written", "two words swapped"),
+    NUMBER: ("singular", "plural"),
+}
+NOUN_NUMBERS = {"NN": 0, "NNS": 1}  # Penn tag of a subject -> label of `NUMBER`
+SUBJECTS = ("nsubj", "nsubjpass")
+# Sentences to parse per needed example of a label.  More than one, because all sentences of an
+# article go to the same side of the split into training and test examples.
+OVERSAMPLING = 1.25
+MIN_ARTICLES = 4  # two to train on and two to test on
+
+
+class ParagraphPair(NamedTuple):
+    """A paragraph and the one after it, with their article."""
+
+    article: int
+    title: str
+    first: str
+    second: str
+
+
+class ParsedSentence(NamedTuple):
+    """A sentence with the Penn tag and the dependency relation of each word.
+
+    ``number`` is that of the main clause's subject: 0 (singular), 1 (plural), or None if it is not
+    clear.
+    """
+
+    article: int
+    title: str
+    words: tuple[str, ...]
+    number: int | None
+    tags: tuple[str, ...]
+    relations: tuple[str, ...]
+
+
+def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[Task]:
+    """Make the tasks from a dump or text file.
+
+    A task is left out if the text does not have both of its labels.
+
+    Parameters
+    ----------
+    path
+        The file; None for gensim's sample.
+    count
+        The number of training examples of a task, and of test examples (fewer if the text has
+        fewer; None: as many as it has).
+    seed
+        Seed of the split, the samples and the labels.
+
+    Raises
+    ------
+    CorpusError
+        If the file cannot be read or has too few articles.
+    """
+    path = sample_path() if path is None else path
+    documents = progress(articles(path), f"Reading {path.name}", unit=" articles")
+    usable = [article for article in documents if len(article.paragraphs) > 1]
+    if len(usable) < MIN_ARTICLES:
+        problem = f"{len(usable)} articles with two paragraphs; tasks need {MIN_ARTICLES}"
+        raise CorpusError(path, f"{problem}; give a longer text, with blank lines between articles")
+    sentences = _cached_sentences(path, usable, count, seed)
+    paragraph_pairs = _paragraph_pairs(usable)
+    tasks = [
+        _split_task(NEXT, paragraph_pairs, next_paragraphs, count, seed),
+        _split_task(SHIFT, sentences, partial(labelled_pairs, SHIFT), count, seed),
+        _split_task(NUMBER, sentences, partial(labelled_pairs, NUMBER), count, seed),
+    ]
+    return [task for task in tasks if task.train and task.test]
+
+
+def parse_words(sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
+    """Tag and parse sentences that are split into words; each counts as an article."""
+    docs = parsed_words(sentences)
+    return [_parsed_sentence(number, "", doc[:]) for number, doc in enumerate(docs)]
+
+
+def labelled_pairs(
+    name: str, sentences: Iterable[ParsedSentence], size: int | None, seed: int
+) -> tuple[Pair, ...]:
+    """Make at most ``size`` examples of `SHIFT` or of `NUMBER`, each from another sentence."""
+    generator = random.Random(f"{name} {seed}")
+    by_label: list[list[Pair]] = [[], []]
+    unique = list({sentence.words: sentence for sentence in sentences}.values())
+    for turn, sentence in enumerate(generator.sample(unique, len(unique))):
+        words = sentence.words
+        label = sentence.number
+        if name == SHIFT:
+            swapped = _swap_neighbours(words, generator)
+            label = turn % 2 if swapped else None
+            words = swapped if label else words
+        if label is not None:
+            by_label[label].append(Pair(" ".join(words), None, label, sentence.title))
+    negative, positive = by_label
+    rarer = min(len(negative), len(positive))
+    per_label = rarer if size is None else min(size // 2, rarer)
+    balanced = negative[:per_label] + positive[:per_label]
+    return tuple(generator.sample(balanced, len(balanced)))
+
+
+def next_paragraphs(
+    pairs: Sequence[ParagraphPair], size: int | None, seed: int
+) -> tuple[Pair, ...]:
+    """Make at most ``size`` examples of `NEXT`; in half of them the texts are of two articles.
+
+    The second text of any example follows some paragraph, so that it alone does not tell the label.
+    """
+    generator = random.Random(f"{NEXT} {seed}")
+    examples = []
+    for turn, pair in enumerate(generator.sample(pairs, capped(size, len(pairs)))):
+        label = turn % 2
+        second_from = pair
+        while label == 0 and second_from.article == pair.article:
+            second_from = generator.choice(pairs)
+        examples.append(Pair(pair.first, second_from.second, label, pair.title))
+    return tuple(examples)
+
+
+def _split_task(
+    name: str,
+    sources: Sequence[ParagraphPair] | Sequence[ParsedSentence],
+    make_pairs: Callable[[Sequence, int | None, int], tuple[Pair, ...]],
+    count: int | None,
+    seed: int,
+) -> Task:
+    """Split paragraphs or sentences by article and make the examples of a task from each part."""
+    sizes = Counter(source.article for source in sources)
+    test_articles = _test_articles(sizes, seed)
+    train_sources = [source for source in sources if source.article not in test_articles]
+    test_sources = [source for source in sources if source.article in test_articles]
+    train = make_pairs(train_sources, count, seed)
+    test = make_pairs(test_sources, count, seed)
+    return Task(name, LABELS[name], train, test)
+
+
+def _test_articles(sizes: Mapping[int, int], seed: int) -> set[int]:
+    """Choose the articles to test on: two or more, with about half of what ``sizes`` counts."""
+    order = random.Random(seed).sample(sorted(sizes), len(sizes))
+    total = sum(sizes.values())
+    count = 2
+    covered = sum(sizes[article] for article in order[:count])
+    while count < len(order) - 2 and 2 * covered < total:
+        covered += sizes[order[count]]
+        count += 1
+    return set(order[:count])
+
+
+def _paragraph_pairs(articles: Sequence[Article]) -> list[ParagraphPair]:
+    """List all pairs of neighbouring paragraphs."""
+    pairs = []
+    for number, article in enumerate(articles):
+        for first, second in pairwise(article.paragraphs):
+            pairs.append(ParagraphPair(number, article.title, first, second))
+    return pairs
+
+
+def _swap_neighbours(words: Sequence[str], generator: random.Random) -> list[str] | None:
+    """Swap two random neighbours that are different words (no punctuation); None if none are."""
+    positions = []
+    for position, (first, second) in enumerate(pairwise(words)):
+        are_words = first.isalpha() and second.isalpha()
+        if are_words and first.lower() != second.lower():
+            positions.append(position)
+    if not positions:
+        return None
+    position = generator.choice(positions)
+    before = words[:position]
+    after = words[position + 2 :]
+    return [*before, words[position + 1], words[position], *after]
+
+
+def _cached_sentences(
+    path: Path, articles: Sequence[Article], count: int | None, seed: int
+) -> list[ParsedSentence]:
+    """Parse sentences of a file's articles, or read them from the cache."""
+    rows = cached(
+        "tagged-sentences",
+        lambda: _parse_articles(articles, count, seed),
+        inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
+    )
+    sentences = []
+    for article, title, words, number, tags, relations in rows:
+        sentence = ParsedSentence(
+            article, title, tuple(words), number, tuple(tags), tuple(relations)
+        )
+        sentences.append(sentence)
+    return sentences
+
+
+def _parse_articles(
+    articles: Sequence[Article], count: int | None, seed: int
+) -> list[ParsedSentence]:
+    """Parse sentences, enough for tasks of ``count`` training and ``count`` test examples.
+
+    Paragraphs are parsed in random order until there are `OVERSAMPLING` times ``count`` subjects
+    of either number, or to the end (always if ``count`` is None).
+    """
+    paragraphs = []
+    for number, article in enumerate(articles):
+        for text in article.paragraphs:
+            paragraphs.append((text, (number, article.title)))
+    random.Random(seed).shuffle(paragraphs)
+    docs = pipeline().pipe(paragraphs, as_tuples=True, batch_size=BATCH)
+    bar = progress(docs, "Parsing for tasks", unit=" paragraphs", total=len(paragraphs))
+    sentences = []
+    numbers = Counter()
+    for doc, (article_number, title) in bar:
+        for span in doc.sents:
+            if why_unusable(span):
+                continue
+            sentence = _parsed_sentence(article_number, title, span)
+            sentences.append(sentence)
+            numbers[sentence.number] += 1
+            rarer = min(numbers[number] for number in NOUN_NUMBERS.values())
+            if count is not None and rarer >= OVERSAMPLING * count:
+                return sentences
+    return sentences
+
+
+def _parsed_sentence(article: int, title: str, sentence: Span) -> ParsedSentence:
+    """Convert a parsed sentence; its number is that of the main clause's only common noun subject.
+
+    A subject with a conjunct ("the cat and the dog") has no clear number.
+    """
+    subjects = [word for word in sentence.root.children if word.dep_.lower() in SUBJECTS]
+    number = None
+    if len(subjects) == 1:
+        (subject,) = subjects
+        has_conjunct = any(word.dep_.lower() == "conj" for word in subject.children)
+        if not has_conjunct:
+            number = NOUN_NUMBERS.get(subject.tag_)
+    words = tuple(word.text for word in sentence)
+    tags = tuple(word.tag_ for word in sentence)
+    relations = tuple(word.dep_.lower() for word in sentence)
+    return ParsedSentence(article, title, words, number, tags, relations)

@@ -1,0 +1,188 @@
+"""Attribution: how well attention maps predict the effect of leaving out a token (part three).
+
+A text is the first paragraph of a segment; its vector is the mean of its token vectors.  Rollout
+(Abnar and Zuidema 2020) is the product over layers of half the mean map of the heads plus half the
+identity, which stands for the residual connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from scipy.stats import spearmanr
+from torch import Tensor
+from torch.nn import functional as F
+
+from helpers.cache import cached
+from helpers.data.records import Record, cluster_of
+from helpers.metrics.statistics import bootstrap_intervals
+from helpers.model.encoder import Encoder
+from helpers.model.forward import Inputs, norm_maps, padded, value_pass
+from helpers.model.gradients import paragraphs, run_with_graph
+from helpers.progress import progress
+from helpers.store.store import Store
+from helpers.studies.common.edge_cuts import REDISTRIBUTED, ablate_edges
+from helpers.studies.kobayashi2020.lenses import evenly_spaced_records
+
+EFFECTS = ("vector", "similarity")
+BASELINE = "attention, all layers"  # the method that the others are compared with
+MIN_TOKENS = 5  # shorter texts have too few tokens to rank
+COPIES_PER_BATCH = 32  # of a text, each without another token
+
+TokenScores = Float[np.ndarray, " token"]
+
+
+def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
+    """Correlate attribution methods with the effects of leaving out each token.
+
+    A token is left out by masking it (no position attends to it) and by averaging without it.  The
+    effect "vector" is 1 minus the cosine of the text's vector with the vector of the full text;
+    "similarity" is the absolute change of its cosine with the second paragraph's vector.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model, which may differ from that of ``source`` if it has the same tokenizer.
+    source : Store
+        Segments; its records are read, not its maps.
+    count : int
+        The number of segments at most, spaced evenly over the source.
+
+    Returns
+    -------
+    DataFrame
+        One row per effect and method.  ``correlation`` is Spearman's, mean over ``texts``;
+        ``lead`` is that minus the correlation of `BASELINE`.  Bounds end in _low and _high and are
+        of bootstrap intervals over articles.
+
+    Raises
+    ------
+    ModelError
+        If the value vectors of the model cannot be located.
+    """
+    inputs = {
+        "store": source.key,
+        "model": encoder.identity,
+        "texts": min(count, len(source)),
+    }
+
+    def compute() -> pd.DataFrame:
+        return correlate_with_effects(encoder, evenly_spaced_records(source, count))
+
+    return cached("attributions", compute, inputs=inputs)
+
+
+def correlate_with_effects(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
+    """Compute the `attribution_table` of some segments."""
+    rows = []
+    for index, record in enumerate(progress(records, "leaving tokens out", unit="text")):
+        first, second = paragraphs(encoder, [record])
+        is_word = np.array([token not in encoder.special_ids for token in first["input_ids"]])
+        if is_word.sum() < MIN_TOKENS:
+            continue
+        article = cluster_of(record, index)
+        effects = leave_one_out_effects(encoder, first, second)
+        for method, scores in attribution_scores(encoder, first, second).items():
+            for effect in EFFECTS:
+                rho = spearmanr(scores[is_word], effects[effect][is_word]).statistic
+                rows.append((method, effect, article, index, rho))
+    table = pd.DataFrame(rows, columns=["method", "effect", "article", "text", "rho"])
+    by_text = table.pivot_table("rho", ["article", "text"], ["effect", "method"], sort=False)
+    baseline = by_text.xs(BASELINE, axis=1, level="method")
+    leads = by_text.sub(baseline, level="effect")
+    summary = pd.DataFrame({"texts": by_text.count()})
+    for name, values in (("correlation", by_text), ("lead", leads)):
+        by_article = values.groupby("article")
+        sums = by_article.sum().to_numpy()
+        counts = by_article.count().to_numpy()
+        low, high = bootstrap_intervals(sums, counts)
+        summary[name] = values.mean()
+        summary[f"{name}_low"] = low
+        summary[f"{name}_high"] = high
+    summary = summary.reset_index()
+    return summary[["method", *summary.columns.drop("method")]]
+
+
+def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:
+    """Compute the share of each input token in each output position (Abnar and Zuidema 2020)."""
+    identity = np.eye(maps.shape[-1])
+    from_last_layer = (maps[::-1] + identity) / 2
+    return np.linalg.multi_dot([*from_last_layer, identity])
+
+
+def attribution_scores(
+    encoder: Encoder, text: Inputs, second_text: Inputs
+) -> dict[str, TokenScores]:
+    """Score each token of a text by each attribution method.
+
+    Attention received (mean over queries and heads): in the last layer, in all layers, in all
+    layers with the attention to special tokens redistributed, through the norm lens, and as
+    rollout of both lenses.  "gradient x attention" is `gradient_times_attention`.
+    """
+    with value_pass(encoder) as run:
+        layer_maps, layer_norms, _ = run([text])
+    attention = np.stack([layer[0].float().cpu() for layer in layer_maps])
+    norms = np.stack([layer[0].float().cpu() for layer in layer_norms])
+    mean_attention = attention.mean(axis=1)  # over heads
+    mean_moved = norm_maps(attention, norms).mean(axis=1)
+    is_special = torch.tensor([token in encoder.special_ids for token in text["input_ids"]])
+    without_special = ablate_edges(torch.from_numpy(attention), is_special, REDISTRIBUTED)
+    return {
+        "attention, last layer": attention[-1].mean(axis=(0, 1)),
+        BASELINE: mean_attention.mean(axis=(0, 1)),
+        "attention, special tokens dropped": without_special.mean(dim=(0, 1, 2)).numpy(),
+        "norm lens, all layers": mean_moved.mean(axis=(0, 1)),
+        "rollout": rollout(mean_attention.astype(float)).mean(axis=0),
+        "rollout of the norm lens": rollout(mean_moved.astype(float)).mean(axis=0),
+        "gradient x attention": gradient_times_attention(encoder, text, second_text),
+    }
+
+
+def gradient_times_attention(encoder: Encoder, text: Inputs, second_text: Inputs) -> TokenScores:
+    """Compute ``|sum A dS/dA|`` of each token as a key; S is the similarity of the two texts.
+
+    The sum is over layers, heads and queries.  To first order it is the change of the similarity
+    without the attention to the token.
+    """
+    target = _mean_vectors(encoder, [second_text])[0].clone()
+    output = run_with_graph(encoder, encoder.model.base_model, [text])
+    mean = output.last_hidden_state[0].double().mean(dim=0)
+    similarity = F.cosine_similarity(mean, target, dim=0)
+    slopes = torch.autograd.grad(similarity, output.attentions)
+    total = 0
+    for weights, slope in zip(output.attentions, slopes, strict=True):
+        total = total + (weights * slope)[0].sum(dim=(0, 1))
+    return total.detach().abs().float().cpu().numpy()
+
+
+def leave_one_out_effects(
+    encoder: Encoder, text: Inputs, second_text: Inputs
+) -> dict[str, TokenScores]:
+    """Compute both `EFFECTS` of leaving out each token of a text."""
+    full = _mean_vectors(encoder, [text])[0]
+    target = _mean_vectors(encoder, [second_text])[0]
+    vectors = []
+    for indices in torch.arange(len(text["input_ids"])).split(COPIES_PER_BATCH):
+        vectors.append(_mean_vectors(encoder, [text] * len(indices), indices))
+    reduced = torch.cat(vectors)  # [left-out token, width]
+    similarity = F.cosine_similarity(reduced, target[None])
+    change = similarity - F.cosine_similarity(full, target, dim=0)
+    moved = 1 - F.cosine_similarity(reduced, full[None])
+    return {"vector": moved.cpu().numpy(), "similarity": change.abs().cpu().numpy()}
+
+
+@torch.inference_mode()
+def _mean_vectors(
+    encoder: Encoder, texts: list[Inputs], left_out: Tensor | None = None
+) -> Float[Tensor, "text width"]:
+    """Compute the mean token vector of each text, without the token at its index ``left_out``."""
+    batch = padded(encoder, texts)
+    if left_out is not None:
+        batch["attention_mask"][torch.arange(len(texts)), left_out] = 0
+    states = encoder.model.base_model(**batch).last_hidden_state.double()
+    mask = batch["attention_mask"][..., None]
+    return (states * mask).sum(dim=1) / mask.sum(dim=1)

@@ -1,0 +1,310 @@
+"""Attention weights next to the vectors that they move (Kobayashi et al. 2020).
+
+Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  The attention lens
+reads ``A[i, j]``, the norm lens ``|A[i, j] f(x_j)|``, normalised over j.  This module averages
+both over a corpus, by type of token, and compares the first position with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from helpers.cache import cached
+from helpers.data.records import Record, Roles, cluster_of, roles
+from helpers.errors import InputError, ModelError
+from helpers.metrics.statistics import bootstrap_intervals
+from helpers.metrics.surface import Sums, combine, head_table
+from helpers.model.encoder import Encoder
+from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
+from helpers.settings import Settings, capped
+from helpers.store.store import Store
+from helpers.studies.common.jobs import StepDone, run_jobs
+
+Maps = Float[np.ndarray, "layer head query key"]
+Norms = Float[np.ndarray, "layer head key"]
+States = Float[np.ndarray, "layer position width"]
+TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
+SPECIAL_TYPES = ("cls", "sep")
+LENSES = ("attention", "norm")
+RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
+SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
+VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
+SINK_COLUMNS = (
+    "attention_first", "norm_first", "uniform", "value_first", "state_first", "peak_first",
+    "peak_others",
+)  # fmt: skip
+ALL_LAYERS = "all"  # a value of the column layer
+BATCH_TOKENS = 512
+MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
+
+
+class SampleSizes(NamedTuple):
+    """Numbers of examples that notebook 10 measures.
+
+    Attributes
+    ----------
+    segments, control_segments : int
+        Segments for the two lenses, for the model and for its control.
+    cut_segments : int
+        Segments for the ablation of edges.
+    attributed : int
+        Texts of which each token is left out once.
+    """
+
+    segments: int
+    control_segments: int
+    cut_segments: int
+    attributed: int
+
+
+def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
+    """Choose the numbers of examples of a run.
+
+    Parameters
+    ----------
+    settings : Settings
+        Its ``segments`` limits the segments for the lenses.
+    heads : int
+        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer texts in which
+        tokens are left out.
+
+    Returns
+    -------
+    SampleSizes
+        The numbers of segments and texts for each part of notebook 10.
+    """
+    if settings.small:
+        sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
+    else:
+        sizes = SampleSizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
+    return sizes._replace(segments=capped(settings.segments, sizes.segments))
+
+
+def evenly_spaced_records(source: Store, count: int) -> list[Record]:
+    """Read at most ``count`` records, spaced evenly over a source."""
+    n_records = min(count, len(source))
+    indices = np.unique(np.linspace(0, len(source) - 1, n_records).astype(int))
+    return [source.record(int(index)) for index in indices]
+
+
+class RequiredTables(dict[str, pd.DataFrame]):
+    """The notebook's tables by name; reading one that was not measured raises InputError."""
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        raise InputError(f"there is no {name}.csv (see above)")
+
+
+@contextmanager
+def skip_if_unsupported() -> Iterator[None]:
+    """Print one line instead of an error if the model or the text does not support a cell.
+
+    An InputError or a ModelError inside the context is printed as "Left out: ...", and the
+    notebook goes on after the cell.  Errors about damaged files are still raised.
+
+    Yields
+    ------
+    None
+        Use it in a ``with`` statement.
+    """
+    try:
+        yield
+    except InputError as error:
+        if type(error) not in (InputError, ModelError):
+            raise
+        print(f"Left out: {error}")
+
+
+def lens_values(
+    lenses: Mapping[str, Maps], norms: Norms, roles: Roles
+) -> dict[str, Float[np.ndarray, "layer head"]]:
+    """Compute one example's shares and value norms by type of token, for each head.
+
+    Parameters
+    ----------
+    lenses : mapping of str to array, shape (layer, head, query, key)
+        The maps of each of the `LENSES`; each row sums to 1.
+    norms : array, shape (layer, head, key)
+        ``|f(x_j)|`` of each position.
+    roles : Roles
+        The type of each token.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        `SHARE_COLUMNS`: the share that a type of token gets through a lens, NaN for a token that
+        the model does not have.  `VALUE_COLUMNS`: the mean ``|f(x)|`` of a type, as a multiple of
+        the mean over all tokens of the example, NaN if the example has none.  ``same_token``: how
+        often the most-attended token is also the largest one through the norm lens.
+    """
+    masks = roles.masks()
+    missing = np.full(norms.shape[:2], np.nan)
+    received = {lens: maps.mean(axis=-2) for lens, maps in lenses.items()}  # [layer, head, key]
+    relative_norms = norms / norms.mean(axis=-1, keepdims=True)
+    values = {}
+    for token_type in TOKEN_TYPES:
+        mask = masks.get(token_type)
+        for lens, shares in received.items():
+            share = missing if mask is None else shares[..., mask].sum(axis=-1)
+            values[f"{lens}_{token_type}"] = share
+        is_present = mask is not None and mask.any()
+        mean_norm = relative_norms[..., mask].mean(axis=-1) if is_present else missing
+        values[f"value_{token_type}"] = mean_norm
+    most_attended = lenses["attention"].argmax(axis=-1)
+    most_moving = lenses["norm"].argmax(axis=-1)
+    values["same_token"] = (most_attended == most_moving).mean(axis=-1)
+    return values
+
+
+def sink_values(
+    lenses: Mapping[str, Maps], norms: Norms, states: States
+) -> dict[str, Float[np.ndarray, "layer one"]]:
+    """Compute one example's marks of an attention sink at the first position, for each layer.
+
+    Parameters
+    ----------
+    lenses, norms
+        As for `lens_values`.
+    states : array, shape (layer, position, width)
+        Hidden states; ``states[l]`` goes into layer l.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, 1)
+        ``attention_first``, ``norm_first``: the shares of the first position through each lens.
+        ``uniform``: the share of any position under uniform attention.
+        ``value_first``, ``state_first``: the norms of its value vector and of its hidden state, as
+        multiples of the mean over the other positions.
+        ``peak_first``: the largest absolute component of its state, as a multiple of the median of
+        all components of the example.  ``peak_others``: the mean over the other positions.
+    """
+    state_norms = np.linalg.norm(states, axis=-1)
+    magnitudes = np.abs(states)
+    medians = np.median(magnitudes, axis=(1, 2))
+    peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
+    value_ratios = norms[..., 0] / norms[..., 1:].mean(axis=-1)  # [layer, head]
+    values = {}
+    for lens, maps in lenses.items():
+        values[f"{lens}_first"] = maps[..., 0].mean(axis=(1, 2))
+    values["uniform"] = np.full(len(norms), 1 / norms.shape[-1])
+    values["value_first"] = value_ratios.mean(axis=-1)
+    values["state_first"] = state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1)
+    values["peak_first"] = peaks[:, 0]
+    values["peak_others"] = peaks[:, 1:].mean(axis=-1)
+    return {name: by_layer[:, None] for name, by_layer in values.items()}
+
+
+def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
+    """Measure attention and norm lens on segments of a source.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model, which may differ from that of ``source`` if it has the same tokenizer.
+    source : Store
+        Its records are read, not its maps.
+    count : int
+        The number of segments at most, spaced evenly over the source.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``lens_shares`` and ``value_norms``: `lens_values`, one row per head.
+        ``sinks``: `sink_values`, one row per layer.
+        ``special_tokens``: `special_table`, one row per layer and one of all layers.
+        Intervals are bootstrap intervals over articles.
+
+    Raises
+    ------
+    ModelError
+        If the value vectors of the model cannot be located.
+    """
+
+    def compute() -> dict[str, pd.DataFrame]:
+        sums = lens_sums(encoder, evenly_spaced_records(source, count))
+        # Values of a layer are stored as those of its only head, because sums are by head.
+        sinks = head_table(sums, SINK_COLUMNS).query("head == 1").drop(columns="head")
+        return {
+            "lens_shares": head_table(sums, SHARE_COLUMNS),
+            "value_norms": head_table(sums, (*VALUE_COLUMNS, "same_token")),
+            "sinks": sinks,
+            "special_tokens": special_table(sums),
+        }
+
+    inputs = {
+        "store": source.key,
+        "model": encoder.identity,
+        "segments": min(count, len(source)),
+    }
+    return cached("lenses", compute, inputs=inputs)
+
+
+def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
+    """Sum `lens_values` and `sink_values` over segments, by group of articles."""
+    inputs = [model_inputs(encoder, record) for record in records]
+    lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
+    with value_pass(encoder) as run:
+
+        def sum_batch(batch: list[int], step_done: StepDone) -> Sums:
+            maps, norms, states = run([inputs[index] for index in batch], hidden=True)
+            sums = Sums()
+            for row, index in enumerate(batch):
+                n = lengths[index]
+                record = records[index]
+                attention = np.stack([layer[row, :, :n, :n].float().cpu() for layer in maps])
+                value_norms = np.stack([layer[row, :, :n].cpu() for layer in norms])
+                vectors = np.stack([layer[row, :n].float().cpu() for layer in states[:-1]])
+                lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
+                token_roles = roles(record["tokens"], encoder.special_tokens)
+                values = lens_values(lenses, value_norms, token_roles)
+                values.update(sink_values(lenses, value_norms, vectors))
+                sums.add(values, cluster_of(record, index))
+            step_done()
+            return sums
+
+        batches = length_batches(lengths, budget=BATCH_TOKENS)
+        jobs = [partial(sum_batch, batch) for batch in batches]
+        batch_sums = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
+    return combine(batch_sums)
+
+
+def special_table(sums: Sums) -> pd.DataFrame:
+    """Compute the share of [CLS] and [SEP] together through both lenses, for each layer and in all.
+
+    Returns
+    -------
+    DataFrame
+        Columns: layer ("1", ..., and "all"); attention and norm, the mean shares; ``ratio``, norm
+        over attention; ``value_ratio``, the mean norm of the value vectors of special tokens over
+        that of words without punctuation.  Bounds of both ratios end in _low and _high.
+    """
+    attention = _article_sums(sums, [f"attention_{role}" for role in SPECIAL_TYPES])
+    norm = _article_sums(sums, [f"norm_{role}" for role in SPECIAL_TYPES])
+    value_names = [f"value_{role}" for role in SPECIAL_TYPES]
+    special_values = _article_sums(sums, value_names)
+    n_present = sum(bool(sums.by_group(name)[1].any()) for name in value_names)
+    word_values = n_present * _article_sums(sums, ["value_other"])
+    n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
+    table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
+    table["attention"] = attention.sum(axis=0) / n_examples
+    table["norm"] = norm.sum(axis=0) / n_examples
+    sides = {"ratio": (norm, attention), "value_ratio": (special_values, word_values)}
+    for name, (numerator, denominator) in sides.items():
+        with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
+            table[name] = numerator.sum(axis=0) / denominator.sum(axis=0)
+        low, high = bootstrap_intervals(numerator, denominator)
+        table[f"{name}_low"] = low
+        table[f"{name}_high"] = high
+    return table
+
+
+def _article_sums(sums: Sums, names: Sequence[str]) -> Float[np.ndarray, "article column"]:
+    """Sum measures over examples, as means over heads: a column per layer and one of all layers."""
+    by_layer = sum(sums.by_group(name)[0].mean(axis=2) for name in names)
+    return np.column_stack([by_layer, by_layer.mean(axis=1)])

@@ -1,0 +1,332 @@
+"""The effect of fine-tuning, and of disabling heads (Kovaleva et al. 2019, sections 4.3 to 4.6).
+
+Attention to token types is measured over all rows of a map.  In the last layer it is also measured
+in the row of [CLS], from which a masked language model classifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Int
+from torch.nn import functional as F
+
+from helpers.cache import cached
+from helpers.metrics.heads import head_rows
+from helpers.metrics.statistics import ratio
+from helpers.progress import progress
+from helpers.store.store import Store
+from helpers.studies.common import head_removal
+from helpers.studies.common.classifier import BAG_OF_WORDS, FROZEN_ENCODER, baselines
+from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
+from helpers.studies.common.tasks import FINE_TUNED, PRETRAINED, RANDOM, Pair
+from helpers.studies.common.wikipedia_tasks import ParsedSentence, parse_words
+from helpers.studies.kovaleva2019.maps import (
+    Maps,
+    PerHead,
+    WordMaps,
+    concat_model_tables,
+    sentence_maps,
+    text_maps,
+)
+
+COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
+WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
+MAX_SENTENCES = 300  # of the treebank
+SPECIAL = ("cls", "sep")
+WORDS = ("noun", "verb", "pronoun", "subject", "object", "negation")
+TOKEN_TYPES = (*SPECIAL, *WORDS)
+UNIFORM = "uniform"  # the value of the column ``weights`` in the row of uniform attention
+NO_TASK = "none"  # the value of the column ``task`` before fine-tuning
+FROM_CLS = "from_cls_"  # prefix of the columns for the row of [CLS]
+PRONOUN_TAGS = {"PRP", "PRP$", "WP", "WP$"}
+OBJECT_RELATIONS = {"dobj", "obj", "iobj", "dative"}
+NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
+
+RunsByStart = Mapping[str, Sequence[FineTuningRun]]  # keys: `PRETRAINED`, `RANDOM`
+
+
+def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
+    """Measure the accuracy on each task under the three conditions of section 4.3.
+
+    The conditions are fine-tuning from pretrained weights, fine-tuning from random weights, and a
+    classifier on an encoder that is not fine-tuned.
+
+    Parameters
+    ----------
+    starts
+        Runs by the weights that they start from; one per task.
+    seed
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and condition.  Columns: task; start (`PRETRAINED`, `RANDOM` or
+        `FROZEN_ENCODER`); accuracy with its 95% bootstrap interval (accuracy_low, accuracy_high),
+        and the accuracies of predicting the most frequent label (majority) and of a bag of words
+        (bag_of_words), in percent; learned (whether the interval is above both); labels, train and
+        test (counts).
+    """
+
+    def compute() -> pd.DataFrame:
+        bag_accuracy = {}
+        frozen_predictions = {}
+        for run in starts[PRETRAINED]:
+            predictions = baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
+            bag_accuracy[run.task.name] = (predictions[BAG_OF_WORDS] == run.labels).mean()
+            frozen_predictions[run.task.name] = predictions[FROZEN_ENCODER]
+        rows = []
+        for start, runs in starts.items():
+            for run in runs:
+                row = _accuracy_row(run, run.predictions, bag_accuracy[run.task.name], seed)
+                rows.append({"task": run.task.name, "start": start, **row})
+        for run in starts[PRETRAINED]:
+            predictions = frozen_predictions[run.task.name]
+            row = _accuracy_row(run, predictions, bag_accuracy[run.task.name], seed)
+            rows.append({"task": run.task.name, "start": FROZEN_ENCODER, **row})
+        return pd.DataFrame(rows)
+
+    run_names = {}
+    for start, runs in starts.items():
+        run_names[start] = [run.folder.name for run in runs]
+    return cached("task-accuracy", compute, inputs={"runs": run_names, "seed": seed})
+
+
+def _accuracy_row(
+    run: FineTuningRun, predictions: Int[np.ndarray, " example"], bag_accuracy: float, seed: int
+) -> dict[str, Any]:
+    """Compute the columns of `accuracy_table` for the predictions of one model."""
+    is_correct = predictions == run.labels
+    accuracy = ratio(is_correct, np.ones(len(is_correct)), seed=seed)
+    majority = 100 * run.task.majority
+    bag_of_words = 100 * bag_accuracy
+    low = 100 * accuracy.low
+    return {
+        "accuracy": 100 * accuracy.value,
+        "accuracy_low": low,
+        "accuracy_high": 100 * accuracy.high,
+        "majority": majority,
+        "bag_of_words": bag_of_words,
+        "learned": low > max(majority, bag_of_words),
+        "labels": len(run.task.labels),
+        "train": len(run.task.train),
+        "test": len(run.task.test),
+    }
+
+
+def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Make the accuracy table of the control, the runs from random weights.
+
+    Claims are measured on the control for the tasks that the model itself learns, so the column
+    learned is that of the model.
+
+    Parameters
+    ----------
+    accuracy
+        From `accuracy_table`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows from random weights, with the columns of `accuracy_table`.
+    """
+    is_pretrained = accuracy["start"] == PRETRAINED
+    learned = accuracy[is_pretrained].set_index("task")["learned"]
+    rows = accuracy[accuracy["start"] == RANDOM]
+    return rows.assign(start=PRETRAINED, learned=rows["task"].map(learned))
+
+
+def similarity_table(starts: RunsByStart) -> pd.DataFrame:
+    """Measure the cosine similarity of each head's maps before and after fine-tuning.
+
+    Parameters
+    ----------
+    starts
+        Runs by the weights that they start from; one per task.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and head.  Columns: task, layer, head, similarity, and similarity_random
+        (that of the run from random weights); means over the first `COMPARED_EXAMPLES` test
+        examples.
+    """
+
+    def compute(run: FineTuningRun) -> pd.DataFrame:
+        examples = run.task.test[:COMPARED_EXAMPLES]
+        longest = run.recipe.max_tokens
+        before = text_maps(run.encoder, examples, max_tokens=longest)
+        after = text_maps(run.fine_tuned_encoder(), examples, max_tokens=longest)
+        bar = progress(before, f"maps before and after ({run.task.name})")
+        similarities = []
+        for maps_before, maps_after in zip(bar, after, strict=True):
+            similarities.append(map_similarity(maps_before.attention, maps_after.attention))
+        mean = np.mean(similarities, axis=0)
+        return head_rows(run.encoder.layers, run.encoder.heads, similarity=mean)
+
+    table = table_by_task(starts[PRETRAINED], "finetuning-similarity", compute)
+    control = table_by_task(starts[RANDOM], "finetuning-similarity", compute)
+    return table.assign(similarity_random=control["similarity"])
+
+
+def map_similarity(before: Maps, after: Maps) -> PerHead:
+    """Compute the cosine similarity of two maps of each head, flattened to vectors."""
+    vectors_before = torch.from_numpy(before).double().flatten(2)
+    vectors_after = torch.from_numpy(after).double().flatten(2)
+    return F.cosine_similarity(vectors_before, vectors_after, dim=-1).numpy()
+
+
+def feature_table(runs: Sequence[FineTuningRun], store: Store, *, seed: int) -> pd.DataFrame:
+    """Measure the share of each head's attention that each type of token gets.
+
+    Parameters
+    ----------
+    runs
+        Fine-tuned models, one per task, of the same encoder.
+    store
+        Maps of a treebank, whose sentences are used (`MAX_SENTENCES` at most).
+    seed
+        Seed of the sample of sentences.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per model and head.  Columns: task (`NO_TASK` before fine-tuning), weights
+        (`PRETRAINED`, `FINE_TUNED` or `UNIFORM`), layer, head, and those of `mean_shares`.  The row
+        of `UNIFORM` attention has layer and head 0.
+    """
+    encoder = runs[0].encoder
+    order = np.random.default_rng(seed).permutation(len(store))
+    chosen = sorted(order[:MAX_SENTENCES].tolist())
+
+    def compute() -> pd.DataFrame:
+        sentences = parse_words([store[index].record["words"] for index in chosen])
+        words = [sentence.words for sentence in sentences]
+        maps = {(NO_TASK, PRETRAINED): sentence_maps(encoder, words)}
+        for run in runs:
+            maps[run.task.name, FINE_TUNED] = sentence_maps(run.fine_tuned_encoder(), words)
+        maps[NO_TASK, UNIFORM] = map(_uniform_maps, words)
+        table = concat_model_tables(maps, partial(mean_shares, sentences), encoder.device)
+        table.loc[table["weights"] == UNIFORM, ["layer", "head"]] = 0
+        return table
+
+    inputs = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
+    return cached("token-features", compute, inputs=inputs)
+
+
+def _uniform_maps(words: Sequence[str]) -> WordMaps:
+    """Make the map of a single head with uniform attention over [CLS], words and [SEP]."""
+    length = len(words) + 2
+    attention = np.full((1, 1, length, length), 1 / length)
+    return attention, slice(1, length - 1)
+
+
+def token_types(
+    sentence: ParsedSentence, words: slice, length: int
+) -> Bool[np.ndarray, "type position"]:
+    """Find the tokens of each of `TOKEN_TYPES` in an input of ``length`` tokens.
+
+    ``words`` is where the words are; [CLS] comes before them and [SEP] after them.
+    """
+    is_type = np.zeros((len(TOKEN_TYPES), length), bool)
+    is_type[TOKEN_TYPES.index("cls"), : words.start] = True
+    is_type[TOKEN_TYPES.index("sep"), words.stop :] = True
+    tagged_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
+    for position, (word, tag, relation) in enumerate(tagged_words, words.start):
+        is_word_type = {
+            "noun": tag.startswith("NN"),
+            "verb": tag.startswith(("VB", "MD")),
+            "pronoun": tag in PRONOUN_TAGS,
+            "subject": relation.startswith(("nsubj", "csubj")),
+            "object": relation in OBJECT_RELATIONS,
+            "negation": relation == "neg" or word.lower() in NEGATIONS,
+        }
+        for name, is_true in is_word_type.items():
+            is_type[TOKEN_TYPES.index(name), position] = is_true
+    return is_type
+
+
+def mean_shares(sentences: Sequence[ParsedSentence], maps: Iterable[WordMaps]) -> pd.DataFrame:
+    """Compute the mean share (0-1) of a row's attention that each type of token gets, per head.
+
+    For each type, the mean is over the sentences that have a token of it.  There is one column for
+    each of `TOKEN_TYPES`, averaged over all rows, and one with the prefix `FROM_CLS`, for the row
+    of the first token in the last layer (NaN in other layers).
+    """
+    total_all_rows = 0
+    total_first_row = 0
+    count = 0
+    for sentence, (attention, words) in zip(sentences, maps, strict=True):
+        is_type = token_types(sentence, words, attention.shape[-1])
+        by_type = [attention[..., positions].sum(axis=-1) for positions in is_type]
+        shares = np.stack(by_type)  # [type, layer, head, query]
+        total_all_rows = total_all_rows + shares.mean(axis=-1).astype(np.float64)
+        total_first_row = total_first_row + shares[..., 0].astype(np.float64)
+        count = count + is_type.any(axis=1)[:, None, None]
+    divisor = np.where(count, count, np.nan)
+    all_rows = total_all_rows / divisor  # [type, layer, head]
+    first_row = total_first_row / divisor
+    first_row[:, :-1] = np.nan  # only the last layer is of interest
+    columns = {}
+    for index, name in enumerate(TOKEN_TYPES):
+        columns[name] = all_rows[index]
+        columns[FROM_CLS + name] = first_row[index]
+    _, layers, heads = all_rows.shape
+    return head_rows(layers, heads, **columns)
+
+
+def disabling_table(
+    runs: Sequence[FineTuningRun], single: pd.DataFrame, *, seed: int
+) -> pd.DataFrame:
+    """Measure the accuracy when the attention of a head, or of all heads of a layer, is uniform.
+
+    Parameters
+    ----------
+    runs
+        Fine-tuned models, one per task.
+    single
+        From `single_ablation`.
+    seed
+        Seed of `split_test`, as in ``single``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and head, scored on the examples of the first interim size of ``single``;
+        and one row per layer, scored on all test examples.  Columns: task, layer, head (from 1;
+        `WHOLE_LAYER` for a layer), those of `accuracy_changes`, and zeroed (the change of accuracy
+        in percentage points when the head's output is zeroed, on the same examples).
+    """
+
+    def compute(run: FineTuningRun) -> pd.DataFrame:
+        heads = head_rows(run.encoder.layers, run.encoder.heads)
+        layers = head_rows(run.encoder.layers, 1).assign(head=WHOLE_LAYER)
+        _, scored = head_removal.split_test(run, seed)
+        shared = scored[: head_removal.INTERIM_SIZES[0]]
+        table_of_heads = _uniform_changes(run, shared, heads)
+        table_of_layers = _uniform_changes(run, run.task.test, layers)
+        return pd.concat([table_of_heads, table_of_layers], ignore_index=True)
+
+    table = table_by_task(runs, "disabling", compute, seed=seed)
+    zeroed = single.rename(columns={"first_change": "zeroed"})
+    return table.merge(zeroed[["task", "layer", "head", "zeroed"]], how="left")
+
+
+def _uniform_changes(
+    run: FineTuningRun, pairs: Sequence[Pair], targets: pd.DataFrame
+) -> pd.DataFrame:
+    """Add the change of accuracy to each row of ``targets`` (layer, head)."""
+    interventions = []
+    for row in targets.itertuples():
+        layer = row.layer - 1
+        head = None if row.head == WHOLE_LAYER else row.head - 1
+        context = partial(head_removal.uniform_attention, layer=layer, head=head)
+        interventions.append(head_removal.Intervention(layer, context))
+    scores = head_removal.evaluate_interventions(run, pairs, interventions, "uniform attention")
+    return targets.join(head_removal.accuracy_changes(scores))

@@ -1,0 +1,103 @@
+"""Attention maps of texts and sentences, computed when needed and not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from helpers.model.encoder import Encoder
+from helpers.model.forward import Inputs, forward, to_words, word_groups
+from helpers.progress import progress
+from helpers.studies.common.classifier import BATCH_SIZE, task_inputs
+from helpers.studies.common.fine_tune import concat_with_keys
+from helpers.studies.common.tasks import Pair
+from helpers.torch_utils import map_ordered
+
+# The colour scale of drawn maps.
+GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to large ones
+DARKEST_QUANTILE = 0.995  # weights above this quantile of a map have the darkest colour
+UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
+
+Maps = Float[np.ndarray, "layer head query key"]
+PerHead = Float[np.ndarray, "layer head"]
+WordMaps = tuple[Float[np.ndarray, "layer head position position"], slice]
+
+
+class TextMaps(NamedTuple):
+    """Maps of an input, its special tokens, and the text (0 or 1) that each token is from."""
+
+    attention: Float[np.ndarray, "*layer_head query key"]
+    special: Bool[np.ndarray, " key"]
+    segment: Int[np.ndarray, " key"]
+
+
+def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[TextMaps]:
+    """Compute the maps of each example, in order, in float32."""
+    special_ids = list(encoder.special_ids)
+    for example, attention in _maps(encoder, task_inputs(encoder, pairs, max_tokens)):
+        special = np.isin(example["input_ids"], special_ids)
+        follows_special = np.concatenate([[True], special[:-1]])
+        text_starts = ~special & follows_special
+        segment = np.maximum(np.cumsum(text_starts) - 1, 0)
+        yield TextMaps(attention.numpy(), special, segment)
+
+
+def sentence_maps(encoder: Encoder, sentences: Sequence[Sequence[str]]) -> Iterator[WordMaps]:
+    """Compute the maps of sentences over words and special tokens, and the slice of the words."""
+    encodings = [encoder.encode_words(words) for words in sentences]
+    inputs = [
+        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
+    ]
+    maps = _maps(encoder, inputs)
+    for encoding, (_, attention) in zip(encodings, maps, strict=True):
+        groups = word_groups(encoding.word_ids)
+        word_positions = []
+        for group, word in zip(groups, encoding.word_ids, strict=True):
+            if word is not None:
+                word_positions.append(group)
+        words = slice(word_positions[0], word_positions[-1] + 1)
+        yield to_words(attention, groups).numpy(), words
+
+
+def concat_model_tables(
+    maps: Mapping[tuple[str, str], Iterator[Any]],
+    compute: Callable[[Iterator[Any]], pd.DataFrame],
+    device: torch.device,
+) -> pd.DataFrame:
+    """Compute a table from each model's maps, in parallel, and concatenate the tables.
+
+    The keys of ``maps``, (task, weights), become the first columns.
+    """
+    jobs = [partial(compute, model_maps) for model_maps in maps.values()]
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    results = map_ordered(jobs, threads=threads, ahead=len(jobs))
+    tables = progress(results, "maps", unit="model", total=len(jobs))
+    return concat_with_keys(dict(zip(maps, tables, strict=True)), "task", "weights")
+
+
+def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:
+    """Compute how dark each cell of a map is drawn (0-1), relative to the map's large weights."""
+    uniform = 1 / attention.shape[-1]
+    quantile = np.quantile(attention, DARKEST_QUANTILE, axis=(-2, -1), keepdims=True)
+    darkest = np.clip(quantile, UNIFORM_MULTIPLE * uniform, 1)
+    return np.clip(attention / darkest, 0, 1) ** GAMMA
+
+
+def _maps(
+    encoder: Encoder, inputs: Sequence[Inputs]
+) -> Iterator[tuple[Inputs, Float[Tensor, "layer head token token"]]]:
+    """Compute the maps of inputs, without padding, batch by batch."""
+    for start in range(0, len(inputs), BATCH_SIZE):
+        batch = inputs[start : start + BATCH_SIZE]
+        layers, _ = forward(encoder, batch)
+        for row, example in enumerate(batch):
+            length = len(example["input_ids"])
+            maps = [layer[row, :, :length, :length].float().cpu() for layer in layers]
+            yield example, torch.stack(maps)

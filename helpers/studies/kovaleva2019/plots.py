@@ -1,0 +1,197 @@
+"""Figures 7 to 9: pattern classes, what fine-tuning changes, what disabling heads does."""
+
+from __future__ import annotations
+
+from itertools import product
+from textwrap import fill
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, SymLogNorm
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
+
+from helpers.metrics.heads import by_head
+from helpers.plots.style import DIVERGING, INK, SEQUENTIAL, canvas, heat_maps, join_nonempty, theme
+from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
+from helpers.studies.kovaleva2019.links import ALPHA, linked_heads
+from helpers.studies.kovaleva2019.maps import TextMaps, shaded
+from helpers.studies.kovaleva2019.patterns import CLASSES
+
+# In the order of `CLASSES`, from dark ("vertical") to light ("heterogeneous").
+COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
+
+
+@theme()
+def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: str = "") -> Figure:
+    """Draw Figure 7: a map of each pattern, and the shares of the patterns by layer.
+
+    Parameters
+    ----------
+    table
+        patterns.csv; there is one panel per task (across) and weights (down).
+    examples
+        Typical maps by their title, from `typical_maps`.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    tasks = table["task"].unique()
+    weights = table["weights"].unique()
+    map_height = 1.95  # inches
+    bar_height = 0.25 + 1.9 * len(weights)
+    title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
+    subtitle = "above: the plainest maps; below: shares of the maps of a layer"
+    figure = canvas(map_height + bar_height, title, join_nonempty(model, subtitle))
+    above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
+    _draw_examples(above, examples)
+    grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
+    means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
+    for axes, (state, task) in zip(grid.flat, product(weights, tasks), strict=True):
+        _stack_bars(axes, means.loc[(state, task), :])
+        axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
+        axes.label_outer()
+        axes.set_title(fill(task, 18) if state == weights[0] else "", parse_math=False)
+        axes.xaxis.set_major_locator(MaxNLocator(24 // len(tasks), integer=True))
+    handles = grid.flat[0].get_legend_handles_labels()
+    below.legend(*handles, loc="outside lower left", ncols=len(CLASSES))
+    return figure
+
+
+@theme()
+def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw Figure 8: the similarity of maps before and after fine-tuning.
+
+    Parameters
+    ----------
+    table
+        finetuning_similarity.csv.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    by_task = dict(iter(table.groupby("task", sort=False)))
+    panels = {}
+    for task, rows in by_task.items():
+        panels[task] = by_head(rows, "similarity")
+    for task, rows in by_task.items():
+        panels[f"{task}\nfrom random weights"] = by_head(rows, "similarity_random")
+    lowest = min(0.9, np.floor(10 * table["similarity"].min()) / 10)
+    return heat_maps(
+        panels,
+        "Figure 8 · What fine-tuning changes",
+        join_nonempty(model, "cosine similarity of each head's maps before and after fine-tuning"),
+        "Cosine (1: unchanged)",
+        Normalize(lowest, 1),
+        columns=len(by_task),
+    )
+
+
+@theme()
+def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw Figure 9: the change of accuracy without each head, and without each layer.
+
+    The upper row shows uniform attention, the lower row zeroed outputs, on the same examples.  A
+    dot marks a change that is significant by itself (McNemar's test).  Beyond one percentage point
+    the scale is logarithmic, because layers change the accuracy much more than heads.
+
+    Parameters
+    ----------
+    table
+        disabling.csv.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
+    positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
+    by_task = dict(iter(positioned.groupby("task", sort=False)))
+    panels = {}
+    for task, rows in by_task.items():
+        panels[f"{task}\nuniform attention"] = by_head(rows, "change")
+    for task, rows in by_task.items():
+        panels[f"{task}\nzeroed"] = by_head(rows, "zeroed")
+    largest = max(1.0, table[["change", "zeroed"]].abs().max(axis=None))
+    subtitle = f"last column: the whole layer; a dot: p < {ALPHA}, each test for itself"
+    figure = heat_maps(
+        panels,
+        "Figure 9 · Accuracy without a head, and without a layer",
+        join_nonempty(model, subtitle),
+        "Change (percentage points)",
+        SymLogNorm(1, vmin=-largest, vmax=largest),
+        columns=len(by_task),
+        cmap=DIVERGING,
+    )
+    for axes, rows in zip(figure.axes, by_task.values(), strict=False):
+        axes.axvline(layer_column - 0.5, color="white", linewidth=3)
+        _mark(axes, rows[rows["p_value"] < ALPHA])
+    return figure
+
+
+@theme()
+def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figure:
+    """Draw section 4.2: each head's attention along semantic links, and minus random pairs.
+
+    A dot marks the `linked_heads`.
+
+    Parameters
+    ----------
+    table
+        semantic_links.csv.
+    links
+        A description of the links, for the subtitle.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    largest = table[["linked", "difference"]].abs().max(axis=None)
+    panels = {
+        "largest weight on a link": by_head(table, "linked"),
+        "more than on random pairs": by_head(table, "difference"),
+    }
+    figure = heat_maps(
+        panels,
+        "Kovaleva et al., section 4.2 · Attention along semantic links",
+        join_nonempty(model, links, "a dot: above chance, p < 0.05 over all heads"),
+        "Attention (fraction)",
+        Normalize(-largest, largest),
+        columns=2,
+        cmap=DIVERGING,
+    )
+    _mark(figure.axes[1], linked_heads(table))
+    return figure
+
+
+def _draw_examples(figure: SubFigure, examples: dict[str, TextMaps]) -> None:
+    """Draw typical maps side by side."""
+    panels = figure.subplots(1, len(examples), squeeze=False).ravel()
+    for axes, (title, example) in zip(panels, examples.items(), strict=True):
+        axes.set_axis_off()
+        axes.imshow(shaded(example.attention), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        axes.set_title(fill(title, 20), parse_math=False)
+
+
+def _stack_bars(axes: Axes, shares: pd.DataFrame) -> None:
+    """Draw a bar per layer, with a part per pattern; the index of ``shares`` is the layer."""
+    bottom = 0.0
+    for name, color in zip(CLASSES, COLORS, strict=True):
+        axes.bar(shares.index, shares[name], 0.82, bottom, color=color, label=name)
+        bottom += shares[name]
+
+
+def _mark(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw a dot on the cell of each row's head."""
+    axes.scatter(rows["head"], rows["layer"], s=12, color="white", edgecolors=INK, linewidths=0.8)

@@ -1,0 +1,319 @@
+"""The experiments of Michel et al. (2019) on fine-tuned classifiers: heads are removed.
+
+The importance of a head is the derivative of the loss by the head's mask (equation 5), in absolute
+value.  It gives the order in which heads are pruned.  Pruned heads are zeros in a mask
+``[layer, head]``.
+
+In all tables, accuracies and their changes are in percent and percentage points, losses are in
+nats, and layers and heads count from 1.  `head_removal` defines when a head is removable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from sklearn.preprocessing import normalize
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from helpers.metrics.heads import by_head, head_rows
+from helpers.metrics.statistics import Estimate, mean_interval, ratio
+from helpers.studies.common import head_removal
+from helpers.studies.common.classifier import Batch, LabelledBatch, batches
+from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
+from helpers.studies.common.tasks import Pair
+
+SCORED_EXAMPLES = 800  # test examples that score an order, at most
+RANDOM_SCORED_EXAMPLES = 150  # the first of them, which score random orders
+IMPORTANCE_EXAMPLES = 200  # training examples for the importance of heads
+SHARES = tuple(step / 10 for step in range(11))  # of the heads, from none to all
+FIRST_SHARES = SHARES[:7]  # to 60%, for random orders; the others are scored without any head too
+SEED_SHARES = (0.2, 0.4)  # a fifth, and the share that the paper's BERT does not need
+RANDOM_ORDERS = 10
+
+
+def mask_gradients(
+    model: nn.Module,
+    work: Sequence[LabelledBatch],
+    loss: Callable[[nn.Module, Batch, Tensor], Float[Tensor, ""]],
+    shape: tuple[int, int],
+    label: str,
+    masked: Callable[[nn.Module, Tensor], AbstractContextManager] = head_removal.head_mask,
+) -> Float[np.ndarray, "example layer head"]:
+    """Compute ``dL/dxi`` at a mask of ones, for each example separately.
+
+    Each example has a mask of its own, because with one mask for a batch gradients of opposite
+    signs would cancel.
+
+    Parameters
+    ----------
+    model
+        The model.
+    work
+        Batches; the examples of the result are in their order.
+    loss
+        Computes the sum of the losses of a batch from the model, its inputs and its labels.
+    shape
+        The numbers of layers and of heads per layer.
+    label
+        The name of the progress bar.
+    masked
+        The context that multiplies the outputs of heads by the mask.
+    """
+    layers, heads = shape
+
+    def job(model_copy: nn.Module, batch: LabelledBatch) -> Float[np.ndarray, "example layer head"]:
+        inputs, labels, _ = batch
+        mask = torch.ones(layers, len(labels), heads, device=labels.device, requires_grad=True)
+        with masked(model_copy, mask):
+            (gradient,) = torch.autograd.grad(loss(model_copy, inputs, labels), mask)
+        return gradient.transpose(0, 1).double().cpu().numpy()
+
+    return np.concatenate(head_removal.map_over_model_copies(model, work, job, label))
+
+
+def summed_loss(model: nn.Module, inputs: Batch, labels: Tensor) -> Float[Tensor, ""]:
+    """Compute a classifier's cross-entropy, summed over the examples of a batch (nats)."""
+    return F.cross_entropy(model(**inputs).float(), labels, reduction="sum")
+
+
+def pruning_order(*scores: Float[np.ndarray, "layer head"]) -> Int[np.ndarray, " head"]:
+    """Sort the heads (indices into the flat scores) by their scores, the lowest first.
+
+    Ties in the first scores are broken by the next ones, and in the end by position.
+    """
+    return np.lexsort([score.ravel() for score in reversed(scores)])
+
+
+def masks_along(
+    order: Int[np.ndarray, " head"], shape: tuple[int, int], shares: Sequence[float]
+) -> Float[np.ndarray, "mask layer head"]:
+    """Make one head mask per share (0-1), in which this share of the heads is 0: the first ones."""
+    rank = np.argsort(order)
+    masks = [rank >= round(share * len(order)) for share in shares]
+    return np.reshape(masks, (len(shares), *shape)).astype(float)
+
+
+def head_importance(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
+    """Compute the importance of each head on each task (equation 5; section 4.1).
+
+    Parameters
+    ----------
+    runs
+        Fine-tuned classifiers, one per task.
+    seed
+        Seed of the sample of training examples.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and head.  Columns: task, layer, head, importance (``E|dL/dxi|`` over
+        training examples, in nats) and normalised (divided by the l2 norm of its layer, unless that
+        is zero).
+    """
+
+    def compute(run: FineTuningRun) -> pd.DataFrame:
+        shape = (run.encoder.layers, run.encoder.heads)
+        pairs = head_removal.shuffled(run.task.train, seed)[:IMPORTANCE_EXAMPLES]
+        work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
+        gradients = mask_gradients(run.classifier, work, summed_loss, shape, "importance of heads")
+        importance = np.abs(gradients).mean(axis=0)
+        return head_rows(*shape, importance=importance, normalised=normalize(importance))
+
+    return table_by_task(runs, "heads-importance", compute, seed=seed)
+
+
+def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
+    """Measure the change of accuracy when a layer keeps only the best of its heads (section 3.3).
+
+    The best head has the lowest loss on the examples of `split_test` for choices.  It is scored on
+    the others.
+
+    Parameters
+    ----------
+    runs
+        Fine-tuned classifiers, one per task.
+    seed
+        Seed of `split_test`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and layer.  Columns: task, layer, head (the best one), and those of
+        `sequential_equivalence_test`.
+    """
+
+    def compute(run: FineTuningRun) -> pd.DataFrame:
+        layers = run.encoder.layers
+        heads = run.encoder.heads
+        choosing, scored = head_removal.split_test(run, seed)
+        masks = np.ones((layers, heads, layers, heads))
+        for layer in range(layers):
+            masks[layer, :, layer] = np.eye(heads)  # mask [layer, head] keeps head in its layer
+        interventions = head_removal.mask_interventions(masks.reshape(-1, layers, heads))
+        scores = head_removal.evaluate_interventions(
+            run, choosing, interventions, "one head a layer"
+        )
+        losses = scores.loss[1:].mean(axis=1).reshape(layers, heads)
+        best_heads = losses.argmin(axis=1)
+        best = [interventions[layer * heads + head] for layer, head in enumerate(best_heads)]
+        changes, _ = head_removal.sequential_equivalence_test(
+            run, scored, best, "best head a layer"
+        )
+        table = pd.DataFrame({"layer": range(1, layers + 1), "head": best_heads + 1})
+        return table.join(changes)
+
+    return table_by_task(runs, "heads-one-head", compute, seed=seed)
+
+
+def pruning(
+    runs: Sequence[FineTuningRun], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
+) -> pd.DataFrame:
+    """Measure the accuracy as more and more heads are pruned, a tenth at a time (section 4.2).
+
+    Heads are pruned in three kinds of order: by ``importance`` (normalised, the lowest first), by
+    ``single ablation`` (the least costly first; ties by the loss), and in `RANDOM_ORDERS` random
+    orders, which are scored on fewer examples.
+
+    Parameters
+    ----------
+    runs
+        Fine-tuned classifiers, one per task.
+    weights
+        From `head_importance`.
+    single
+        From `single_ablation`.
+    seed
+        Seed of the random orders, of `split_test` and of the bootstrap.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task, order and share of heads.  Columns: task, order, draw (the number of the
+        random order), pruned (percent of heads), heads (that are left), those of
+        `accuracy_changes`, and lead with lead_low and lead_high: the accuracy by importance minus
+        that by this order, on the same examples, in percentage points, averaged over
+        `FIRST_SHARES` (without zero) and over random orders.  Its 95% interval is over examples
+        (bootstrap); for random orders it is that of one more random order (Student's t).
+    """
+
+    def compute(run: FineTuningRun) -> pd.DataFrame:
+        importance = weights[weights["task"] == run.task.name]
+        ablation = single[single["task"] == run.task.name]
+        by_importance = pruning_order(by_head(importance, "normalised"))
+        by_ablation = pruning_order(-by_head(ablation, "change"), by_head(ablation, "loss_change"))
+        orders = {("importance", 0): by_importance, ("single ablation", 0): by_ablation}
+        random_orders = {}
+        for number in range(RANDOM_ORDERS):
+            generator = np.random.default_rng([seed, number])
+            random_orders["random", number] = generator.permutation(len(importance))
+        _, scored = head_removal.split_test(run, seed)
+        pairs = scored[:SCORED_EXAMPLES]
+        table, right = _prune_along(run, orders, (*FIRST_SHARES, SHARES[-1]), pairs)
+        random_table, random_right = _prune_along(
+            run, random_orders, FIRST_SHARES, pairs[:RANDOM_SCORED_EXAMPLES]
+        )
+        leads = _lead_table(right, random_right, seed=seed)
+        return pd.concat([table, random_table]).merge(leads, on="order")
+
+    inputs = [weights.to_csv(), single.to_csv()]
+    return table_by_task(runs, "heads-pruning", compute, seed=seed, inputs=inputs)
+
+
+def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd.DataFrame:
+    """Measure the cost of pruning by importance for each seed of the fine-tuning.
+
+    Parameters
+    ----------
+    by_task
+        For each task one run per seed.  If some tasks have several seeds, those with one are left
+        out.
+    seed
+        Seed of `head_importance` and of `split_test`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per run and share of heads.  Columns: task, seed, start (accuracy on all test
+        examples, percent), pruned (percent of heads: `SEED_SHARES`), heads (that are left) and
+        those of `accuracy_changes`, on all examples of `split_test` that score.
+    """
+
+    def compute(run: FineTuningRun) -> pd.DataFrame:
+        importance = head_importance([run], seed=seed)
+        order = {("importance", 0): pruning_order(by_head(importance, "normalised"))}
+        _, scored = head_removal.split_test(run, seed)
+        table, _ = _prune_along(run, order, SEED_SHARES, scored)
+        table = table.drop(columns=["order", "draw"])
+        return table.assign(seed=run.recipe.seed, start=100 * run.accuracy)
+
+    with_several_seeds = [runs for runs in by_task if len(runs) > 1]
+    selected = with_several_seeds or by_task
+    all_runs = list(chain.from_iterable(selected))
+    return table_by_task(all_runs, "heads-seeds", compute, seed=seed)
+
+
+def _prune_along(
+    run: FineTuningRun,
+    orders: Mapping[tuple[str, int], Int[np.ndarray, " head"]],
+    shares: Sequence[float],
+    pairs: Sequence[Pair],
+) -> tuple[pd.DataFrame, Bool[np.ndarray, "order share example"]]:
+    """Prune shares of the heads along each order; return the table and which examples are right.
+
+    The keys of ``orders`` are the columns order and draw.
+    """
+    shape = (run.encoder.layers, run.encoder.heads)
+    masks = np.concatenate([masks_along(order, shape, shares) for order in orders.values()])
+    rows = []
+    for order_name, draw in orders:
+        for share in shares:
+            rows.append((order_name, draw, round(100 * share)))
+    table = pd.DataFrame(rows, columns=["order", "draw", "pruned"])
+    table["heads"] = masks.sum(axis=(1, 2)).astype(int)
+    # All orders begin and end with the same masks, which are evaluated once.
+    unique_masks, unique_index = np.unique(masks, axis=0, return_inverse=True)
+    interventions = head_removal.mask_interventions(unique_masks)
+    unique_scores = head_removal.evaluate_interventions(run, pairs, interventions, "pruning")
+    scores = unique_scores.select_interventions(unique_index.ravel())
+    right = scores.right[1:].reshape(len(orders), len(shares), -1)
+    return table.join(head_removal.accuracy_changes(scores)), right
+
+
+def _lead_table(
+    right: Bool[np.ndarray, "order share example"],
+    random_right: Bool[np.ndarray, "order share example"],
+    *,
+    seed: int,
+) -> pd.DataFrame:
+    """Compute the lead of importance over each order; ``right`` is of importance and ablation."""
+    pruned = slice(1, len(FIRST_SHARES))
+    importance, ablation = right[:, pruned].mean(axis=1)  # [example]
+    random_accuracies = random_right[:, pruned].mean(axis=1)  # [order, example]
+    same_examples = importance[: random_accuracies.shape[1]]
+    random_leads = []
+    for accuracy in random_accuracies:
+        lead = 100 * (same_examples - accuracy)  # [example]
+        random_leads.append(lead.mean())
+    ones = np.ones(len(importance))
+    leads = {
+        "importance": ratio(100 * (importance - importance), ones, seed=seed),
+        "single ablation": ratio(100 * (importance - ablation), ones, seed=seed),
+        "random": _next_random_lead(random_leads),
+    }
+    rows = [{"order": order, **lead.columns("lead")} for order, lead in leads.items()]
+    return pd.DataFrame(rows)
+
+
+def _next_random_lead(leads: Sequence[float]) -> Estimate:
+    """Compute the mean lead over random orders, with the prediction interval of one more order."""
+    mean, _, high = mean_interval(leads)
+    # The prediction interval is wider than that of the mean by the root of n + 1.
+    half_width = (high - mean) * np.sqrt(RANDOM_ORDERS + 1)
+    return Estimate(mean, mean - half_width, mean + half_width)

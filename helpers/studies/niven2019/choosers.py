@@ -1,0 +1,227 @@
+"""Models that choose between two warrants (Niven & Kao 2019, sections 2 and 3).
+
+Each model scores both warrants of an argument, with the same weights, together with the parts of
+the argument that it is shown.  A softmax over the two scores gives the probabilities.
+
+- The *encoder* reads reason and claim as the first text and the warrant as the second (or only the
+  warrant); the vector is that of `classifier`.
+- The *bag of vectors* takes the mean of a text's word vectors, the *BiLSTM* the largest value of
+  each state over the text's words.  A hidden layer turns the concatenated vectors of the parts into
+  a score.  (The paper's score is linear: whatever both warrants share cancels out, including claim
+  and reason.)
+
+All weights except the word vectors are trained.  The epoch with the best accuracy on dev is kept;
+ties are broken by the loss on dev.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from helpers.model.encoder import Encoder
+from helpers.model.forward import length_batches, padded
+from helpers.studies.common.classifier import Classifier, task_inputs
+from helpers.studies.common.fine_tune import Recipe, gradient_steps, trainable_parameters
+from helpers.studies.common.tasks import Pair
+from helpers.studies.niven2019.arguments import INPUTS, Argument
+from helpers.studies.niven2019.cues import words
+
+ENCODER = "encoder"
+BAG = "bag of vectors"
+BILSTM = "BiLSTM"
+PAIRS_PER_SCORING_BATCH = 32
+PAIRS_PER_READING_BATCH = 8  # of a training step, by length: a whole step has 3 times the padding
+HIDDEN = 32  # units of the hidden layer, and of the LSTM in either direction
+MAX_WORDS = 60  # of a text; further words are not read
+
+Scores = Float[Tensor, "argument warrant"]
+WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
+
+
+def train_chooser(
+    chooser: EncoderChooser | WordChooser,
+    splits: Mapping[str, Sequence[Argument]],
+    recipe: Recipe,
+    description: str,
+) -> Int[np.ndarray, " argument"]:
+    """Train on ``splits["train"]`` and return the choices, 0 or 1, in ``splits["test"]``.
+
+    A batch consists of arguments; the learning rate decreases linearly.  ``description`` names the
+    model in an error.  Raises ModelError if texts of ``max_tokens`` are too long for the model, or
+    if the loss is not a number.
+    """
+    train = splits["train"]
+    dev = splits["dev"]
+    steps = recipe.steps(len(train))
+    optimizer = torch.optim.AdamW(trainable_parameters(chooser).values(), lr=recipe.learning_rate)
+    decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
+
+    def loss(batch: Sequence[Argument]) -> Tensor:
+        scores = chooser(batch)
+        return F.cross_entropy(scores, _labels(batch).to(scores.device))
+
+    best_quality = (0.0, -math.inf)
+    best_weights = {}
+    for epoch in range(recipe.epochs):
+        batches = _shuffled_batches(train, recipe, epoch)
+        epoch_name = f"{description}, epoch {epoch + 1}"
+        gradient_steps(chooser, batches, loss, optimizer, decay, description=epoch_name)
+        epoch_quality = quality(chooser.scores(dev), _labels(dev))
+        if epoch_quality > best_quality:
+            best_quality = epoch_quality
+            best_weights = copy.deepcopy(trainable_parameters(chooser))
+    chooser.load_state_dict(best_weights, strict=False)
+    return chooser.scores(splits["test"]).argmax(dim=-1).numpy()
+
+
+def _shuffled_batches(
+    arguments: Sequence[Argument], recipe: Recipe, epoch: int
+) -> Iterator[list[Argument]]:
+    """Yield the batches of an epoch, in an order that the seed and the epoch decide."""
+    order = np.random.default_rng([recipe.seed, epoch]).permutation(len(arguments))
+    for indices in np.split(order, range(recipe.batch_size, len(order), recipe.batch_size)):
+        yield [arguments[index] for index in indices]
+
+
+def quality(scores: Scores, labels: Int[Tensor, " argument"]) -> tuple[float, float]:
+    """Compute the accuracy and the negative loss; a larger pair is better."""
+    accuracy = (scores.argmax(dim=-1) == labels).double().mean()
+    return accuracy.item(), -F.cross_entropy(scores, labels).item()
+
+
+class EncoderChooser(nn.Module):
+    """A copy of an encoder with a linear layer that ``seed`` initialises.
+
+    ``inputs`` is one of the `INPUTS` that are shown.
+    """
+
+    def __init__(self, encoder: Encoder, inputs: str, max_tokens: int, *, seed: int) -> None:
+        super().__init__()
+        self.model = Classifier(encoder, 1, seed=seed)
+        self.encoder = encoder
+        self.inputs = inputs
+        self.max_tokens = max_tokens
+
+    def forward(self, arguments: Sequence[Argument]) -> Scores:
+        """Score both warrants of the arguments of a training step."""
+        pairs = warrant_pairs(arguments, self.inputs)
+        return self._score(pairs, PAIRS_PER_READING_BATCH).view(-1, 2)
+
+    @torch.inference_mode()
+    def scores(self, arguments: Sequence[Argument]) -> Scores:
+        """Score both warrants of any number of arguments; equal pairs of texts are read once."""
+        pairs = pd.Series(warrant_pairs(arguments, self.inputs))
+        rows, unique_pairs = pd.factorize(pairs)
+        unique_scores = self._score(unique_pairs, PAIRS_PER_SCORING_BATCH)
+        return unique_scores.double().cpu()[rows].view(-1, 2)
+
+    def _score(self, pairs: Sequence[Pair], batch_size: int) -> Float[Tensor, "pair one"]:
+        """Score each pair of texts, read in batches of similar length."""
+        texts = task_inputs(self.encoder, pairs, self.max_tokens)
+        lengths = [len(text["input_ids"]) for text in texts]
+        scores = []
+        order = []
+        for batch in length_batches(lengths, size=batch_size):
+            scores.append(self.model(**padded(self.encoder, [texts[index] for index in batch])))
+            order += batch
+        return torch.cat(scores)[torch.tensor(order).argsort()]
+
+
+def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
+    """List the texts that the encoder reads, one pair for each warrant of each argument."""
+    context_parts = [part for part in INPUTS[inputs] if part != "warrant"]
+    pairs = []
+    for argument in arguments:
+        context = " ".join(getattr(argument, part) for part in context_parts)
+        for warrant in argument.warrants:
+            # The label of a pair is not used: it belongs to the argument.
+            if context:
+                pairs.append(Pair(context, warrant, label=0))
+            else:
+                pairs.append(Pair(warrant, None, label=0))
+    return pairs
+
+
+class WordChooser(nn.Module):
+    """A bag of vectors or a BiLSTM over the words that have a vector.
+
+    ``architecture`` is `BAG` or `BILSTM`, ``inputs`` one of the `INPUTS` that are shown; ``seed``
+    initialises the weights.
+    """
+
+    def __init__(self, architecture: str, inputs: str, vectors: WordVectors, *, seed: int) -> None:
+        super().__init__()
+        self.parts = INPUTS[inputs]
+        self.vectors = vectors
+        self.width = vectors(["the"]).shape[-1]
+        text_width = self.width
+        self.lstm = None
+        if architecture == BILSTM:
+            self.lstm = nn.LSTM(self.width, HIDDEN, bidirectional=True, batch_first=True)
+            text_width = 2 * HIDDEN
+        self.inner = nn.Linear(len(self.parts) * text_width, HIDDEN)
+        self.outer = nn.Linear(HIDDEN, 1)
+        generator = torch.Generator().manual_seed(seed)
+        for weights in self.parameters():  # torch's default distribution, but from this seed
+            bound = weights.shape[-1] ** -0.5 if weights.dim() > 1 else 0.0
+            nn.init.uniform_(weights, -bound, bound, generator=generator)
+        self._vectors_of_texts: dict[str, Float[Tensor, "word width"]] = {}
+
+    def forward(self, arguments: Sequence[Argument]) -> Scores:
+        """Score both warrants of each argument; equal texts are read once."""
+        texts = []
+        for part in self.parts:
+            for argument in arguments:
+                if part == "warrant":
+                    texts += argument.warrants
+                else:
+                    texts += [getattr(argument, part)] * 2  # once for each warrant
+        rows, unique_texts = pd.factorize(pd.Series(texts))
+        vectors = [self._vectors_of(text) for text in unique_texts]
+        lengths = torch.tensor([len(text_vectors) for text_vectors in vectors])
+        read = self.text_vectors(pad_sequence(vectors, batch_first=True), lengths)
+        of_parts = read[rows].chunk(len(self.parts))  # each [argument and warrant, state]
+        hidden = self.inner(torch.cat(of_parts, dim=-1)).relu()
+        return self.outer(hidden).view(-1, 2)
+
+    @torch.inference_mode()
+    def scores(self, arguments: Sequence[Argument]) -> Scores:
+        """Score both warrants of each argument, without a graph for gradients."""
+        return self.forward(arguments)
+
+    def text_vectors(
+        self, x: Float[Tensor, "text word width"], lengths: Int[Tensor, " text"]
+    ) -> Float[Tensor, "text state"]:
+        """Compute one vector per text: the mean of a bag, or the BiLSTM's largest values."""
+        if self.lstm is None:
+            return x.sum(dim=1) / lengths[:, None]
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        states, _ = self.lstm(packed)
+        unpacked, _ = pad_packed_sequence(states, batch_first=True, padding_value=-torch.inf)
+        return unpacked.amax(dim=1)
+
+    def _vectors_of(self, text: str) -> Float[Tensor, "word width"]:
+        """Look up the vectors of a text's words; a text without any is one word of zeros."""
+        if text not in self._vectors_of_texts:
+            vectors = torch.tensor(self.vectors(words(text)), dtype=torch.float)
+            vectors = vectors.view(-1, self.width)
+            nonzero = vectors[vectors.any(dim=1)][:MAX_WORDS]
+            if not len(nonzero):
+                nonzero = torch.zeros(1, self.width)
+            self._vectors_of_texts[text] = nonzero
+        return self._vectors_of_texts[text]
+
+
+def _labels(arguments: Sequence[Argument]) -> Int[Tensor, " argument"]:
+    """List the numbers of the right warrants."""
+    return torch.tensor([argument.label for argument in arguments])

@@ -1,0 +1,208 @@
+"""Cues in warrants: how often a word or two give the right one away (Niven & Kao 2019, section 4).
+
+A cue k is a unigram or a bigram.  It is applicable to an argument if it is in one of the two
+warrants and not in the other.  Over n arguments
+
+- applicability ``alpha_k``: the number of arguments that it is applicable to;
+- productivity ``pi_k``: the share of these in which it is in the right warrant;
+- coverage ``xi_k = alpha_k / n``.
+
+With two warrants, a cue with a productivity above 1/2 helps a model that follows it.  Such a model
+picks the warrant with the cue, and guesses if the cue is not applicable.  It is right on
+``1/2 + xi_k (pi_k - 1/2)``; its ``gain`` over guessing is therefore ``xi_k (pi_k - 1/2)``.
+
+The paper does not say how it counts words.  Here text is lower-cased; a word is a run of letters
+and digits, with apostrophes and hyphens inside; a bigram is two words in a row.  ``n't`` is read
+as ``not`` (``won't`` as ``will not``) and ``cannot`` as ``can not``.  `rule_table` also counts
+``not`` without these two readings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+
+import numpy as np
+import pandas as pd
+
+from helpers.metrics.paper import values_of
+from helpers.metrics.statistics import wilson_proportion
+from helpers.studies.common.fine_tune import concat_with_keys
+from helpers.studies.niven2019.arguments import (
+    ADVERSARIAL_SUFFIX,
+    SPLITS,
+    Argument,
+    Arguments,
+)
+
+NOT = "not"
+ALL_SPLITS = "all"  # a value of the column split
+CHANCE = 50.0  # percent, of two warrants
+# The sets of arguments that are counted and tested on: as written; their counterparts; and both
+# together, of the arguments that have a counterpart.
+ARGUMENT_SETS = AS_WRITTEN, ADVERSARIAL, BOTH = ("original", "adversarial", "both")
+MIN_ARGUMENTS = 5  # cues that are applicable to fewer arguments are not listed,
+MIN_SHARE = 0.01  # nor cues that are applicable to a smaller share of them
+# Each rule lists the forms that are read as two words, the second of which is "not".
+RULES: Mapping[str, frozenset[str]] = {
+    "not as written": frozenset(),
+    "not and cannot": frozenset({"cannot"}),
+    "not and n't": frozenset({"n't"}),
+    "not, n't and cannot": frozenset({"n't", "cannot"}),
+}
+DEFAULT_RULE = "not, n't and cannot"
+
+_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
+_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "`": "'"})
+_STEMS = {"wo": "will", "ca": "can", "sha": "shall"}  # of won't, can't and shan't
+
+
+def words(text: str, *, rule: str = DEFAULT_RULE) -> list[str]:
+    """Split a text into words by one of the `RULES`."""
+    split_forms = RULES[rule]
+    text_words: list[str] = []
+    for word in _WORD.findall(text.translate(_APOSTROPHES).lower()):
+        if word.endswith("n't") and "n't" in split_forms:
+            stem = word.removesuffix("n't")
+            if stem:
+                text_words.append(_STEMS.get(stem, stem))
+            text_words.append(NOT)
+        elif word == "cannot" and "cannot" in split_forms:
+            text_words += ["can", NOT]
+        else:
+            text_words.append(word)
+    return text_words
+
+
+def cues_of(text: str, *, rule: str = DEFAULT_RULE) -> set[str]:
+    """List every unigram and bigram of a text; the words of a bigram are joined by a space."""
+    text_words = words(text, rule=rule)
+    bigrams = [f"{first} {second}" for first, second in pairwise(text_words)]
+    return {*text_words, *bigrams}
+
+
+def cue_table(
+    arguments: Sequence[Argument], *, min_arguments: int = 1, rule: str = DEFAULT_RULE
+) -> pd.DataFrame:
+    """Count every cue in the warrants of some arguments.
+
+    Parameters
+    ----------
+    arguments : sequence of Argument
+        The n arguments.
+    min_arguments : int, optional
+        Cues that are applicable to fewer arguments are left out.
+    rule : str, optional
+        One of the `RULES` for splitting a warrant into words.
+
+    Returns
+    -------
+    DataFrame
+        One row per cue, the largest gain first.  Columns: cue, kind ("unigram" or "bigram"),
+        arguments (n), applicability (number of arguments), productivity with its 95% interval
+        (productivity_low, productivity_high), coverage and gain (percent).
+    """
+    rows = []
+    for argument in arguments:
+        first = cues_of(argument.warrant0, rule=rule)
+        second = cues_of(argument.warrant1, rule=rule)
+        rows += [(cue, argument.label == 0) for cue in first - second]
+        rows += [(cue, argument.label == 1) for cue in second - first]
+    by_cue = pd.DataFrame(rows, columns=["cue", "right"]).groupby("cue")["right"]
+    counts = by_cue.agg(applicable="size", right="sum")
+    counts = counts[counts["applicable"] >= min_arguments].astype(int)
+    applicable = counts["applicable"].to_numpy()
+    right = counts["right"].to_numpy()
+    intervals = [wilson_proportion(*pair)[1:] for pair in zip(right, applicable, strict=True)]
+    table = pd.DataFrame({"cue": counts.index})
+    table["kind"] = np.where(table["cue"].str.contains(" "), "bigram", "unigram")
+    table["arguments"] = len(arguments)
+    table["applicability"] = applicable
+    table["productivity"] = 100 * right / applicable
+    table[["productivity_low", "productivity_high"]] = 100 * np.array(intervals).reshape(-1, 2)
+    table["coverage"] = 100 * applicable / max(len(arguments), 1)
+    table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
+    order = ["gain", "applicability", "cue"]
+    return table.sort_values(order, ascending=[False, False, True], ignore_index=True)
+
+
+def cues_by_split(corpus: Arguments) -> pd.DataFrame:
+    """Count the cues of each split, and of all splits, in each of the `ARGUMENT_SETS`.
+
+    Parameters
+    ----------
+    corpus : Arguments
+        The originals and their counterparts.
+
+    Returns
+    -------
+    DataFrame
+        The table cues.csv: corpus (its name), half (original, adversarial or both), split, and the
+        columns of `cue_table`; then paper_productivity and paper_coverage (percent), for ``not``
+        in the originals, unless the cue is planted.  Cues that are applicable to fewer than
+        `MIN_ARGUMENTS` arguments, or to a smaller share than `MIN_SHARE`, are left out.
+    """
+    sets = argument_sets([*corpus.original, *corpus.adversarial])
+    tables = {}
+    for (set_name, clusters), split in product(sets.items(), (*SPLITS, ALL_SPLITS)):
+        chosen = []
+        for cluster in clusters:
+            chosen += [argument for argument in cluster if split in (ALL_SPLITS, argument.split)]
+        if chosen:
+            min_arguments = max(MIN_ARGUMENTS, int(np.ceil(MIN_SHARE * len(chosen))))
+            tables[corpus.name, set_name, split] = cue_table(chosen, min_arguments=min_arguments)
+    table = concat_with_keys(tables, "corpus", "half", "split")
+    if corpus.planted:
+        return table
+    return _with_paper(table, (table["cue"] == NOT) & (table["half"] == AS_WRITTEN))
+
+
+def rule_table(corpus: Arguments) -> pd.DataFrame:
+    """Count ``not`` in the originals by each of the `RULES`.
+
+    Parameters
+    ----------
+    corpus : Arguments
+        Only its originals are counted.
+
+    Returns
+    -------
+    DataFrame
+        One row per rule and split in which the rule finds ``not``.  Columns: rule, split,
+        arguments, productivity, coverage and, unless the cue is planted, paper_productivity and
+        paper_coverage (percent).
+    """
+    tables = {}
+    for rule, split in product(RULES, (*SPLITS, ALL_SPLITS)):
+        chosen = [argument for argument in corpus.original if split in (ALL_SPLITS, argument.split)]
+        table = cue_table(chosen, rule=rule)
+        tables[rule, split] = table[table["cue"] == NOT]
+    columns = ["rule", "split", "arguments", "productivity", "coverage"]
+    table = concat_with_keys(tables, "rule", "split")[columns]
+    if corpus.planted:
+        return table
+    return _with_paper(table, table["split"].notna())
+
+
+def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[list[Argument]]]:
+    """Group arguments into the `ARGUMENT_SETS`; each set is a list of bootstrap clusters.
+
+    A cluster is one argument, except in `BOTH`: an original and its counterpart.
+    """
+    originals = [[argument] for argument in arguments if not argument.adversarial]
+    counterparts = {argument.id: [argument] for argument in arguments if argument.adversarial}
+    pairs = []
+    for original in originals:
+        counterpart = counterparts.get(original[0].id + ADVERSARIAL_SUFFIX)
+        if counterpart:
+            pairs.append(original + counterpart)
+    return {AS_WRITTEN: originals, ADVERSARIAL: list(counterparts.values()), BOTH: pairs}
+
+
+def _with_paper(table: pd.DataFrame, is_comparable: pd.Series) -> pd.DataFrame:
+    """Add the paper's productivity and coverage of ``not`` to the comparable rows."""
+    for measure in ("productivity", "coverage"):
+        published = (f"{measure} of not, " + table["split"]).map(values_of("Niven"))
+        table[f"paper_{measure}"] = published.where(is_comparable).astype(float)
+    return table

@@ -1,0 +1,216 @@
+import os
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import jensenshannon
+
+from helpers.metrics import head_distance
+from helpers.metrics.head_distance import (
+    compile_distances,
+    head_distances,
+    repays_compiling,
+)
+from helpers.model.forward import forward
+
+
+def maps(rng, layers, heads, n, *, sharpness=3.0):
+    logits = rng.normal(size=(layers, heads, n, n)) * sharpness
+    return torch.softmax(torch.from_numpy(logits), -1).to(torch.float16).numpy()
+
+
+def by_scipy(attention):
+    """The definition, pair by pair and token by token, in float64."""
+    layers, heads, n, _ = attention.shape
+    smoothed = 0.999 * attention.astype(np.float64).reshape(layers * heads, n, n) + 0.001 / n
+    distances = np.empty((layers * heads, layers * heads))
+    for a, p in enumerate(smoothed):
+        for b, q in enumerate(smoothed):
+            distances[a, b] = (jensenshannon(p, q, axis=1) ** 2).sum()
+    return distances
+
+
+def normalised(attention):
+    """Maps whose rows sum to 1 in float64, as scipy makes them (float16 rows are a bit off)."""
+    wide = attention.astype(np.float64)
+    return wide / wide.sum(-1, keepdims=True)
+
+
+@pytest.fixture
+def fresh_kernel(monkeypatch):
+    """A kernel that has neither been compiled nor failed to be."""
+    kernel = head_distance._CompiledKernel()
+    monkeypatch.setattr(head_distance, "_COMPILED", kernel)
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The compiled kernel of this process; one compilation serves every test."""
+    kernel = partial(head_distances, compiled=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if "ATEN_CPU_CAPABILITY" in os.environ:  # torch's cache would give another processor's code
+            patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            kernel(maps(np.random.default_rng(0), 2, 3, 5))
+        if any("without compilation" in str(warning.message) for warning in caught):
+            pytest.skip("nothing can be compiled here (is there a C++ compiler?)")
+        yield kernel
+
+
+@pytest.mark.parametrize("n", [1, 3, 22, 40])  # less than a tile, nearly one, more than two
+@pytest.mark.parametrize("heads", [1, 3, 4])
+def test_head_distances_are_divergences_summed_over_tokens(n, heads):
+    attention = normalised(maps(np.random.default_rng(n), 2, heads, n))
+    distances = head_distances(attention)
+    assert distances.shape == (2 * heads, 2 * heads)
+    assert distances.dtype == np.float64
+    expected = by_scipy(attention)
+    np.testing.assert_allclose(distances, expected, rtol=1e-5, atol=1e-6 if n < 22 else 0)
+
+
+def assert_only_one_head_is_nan(kernel):
+    attention = maps(np.random.default_rng(0), 2, 3, 12)
+    attention[1, 0, 4, 4] = np.nan
+    distances = kernel(attention)
+    assert np.isnan(distances[3]).all()
+    assert np.isfinite(distances[0, [0, 1, 2, 4, 5]]).all()
+
+
+def test_eager_distances_do_not_hide_nan():
+    assert_only_one_head_is_nan(head_distances)
+
+
+def test_compiled_distances_do_not_hide_nan(compiled):
+    assert_only_one_head_is_nan(compiled)
+
+
+@pytest.mark.parametrize("n", [3, 40, 25])
+def test_compiled_distances_agree_with_the_definition(n, compiled):
+    attention = normalised(maps(np.random.default_rng(n), 2, 3, n))
+    # As hard as real maps get: two heads that differ by a hundredth.
+    attention[1, 2] = 0.99 * attention[1, 1] + 0.01 * attention[1, 0]
+    distances = compiled(attention)
+    expected = by_scipy(attention)
+    is_small = expected < 0.01 * expected.max()  # float32 leaves these an absolute error
+    np.testing.assert_allclose(distances[~is_small], expected[~is_small], rtol=1e-5)
+    np.testing.assert_allclose(distances[is_small], expected[is_small], atol=1e-6 * n)
+    # With ATen's plain kernels the two differed by 2.9e-5 at 25 tokens.
+    np.testing.assert_allclose(distances, head_distances(attention), atol=3e-6 * n)
+
+
+def test_one_compilation_serves_every_length(compiled):
+    torch._dynamo.utils.counters.clear()
+    rng = np.random.default_rng(2)
+    for n in (2, 22, 23, 33, 47, 60):
+        compiled(maps(rng, 2, 3, n))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
+
+
+def test_a_failed_compilation_warns_once_and_gives_the_same_result(fresh_kernel, monkeypatch):
+    def no_compiler(*args, **options):
+        raise RuntimeError("no C++ compiler\ndetails")
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    attention = maps(np.random.default_rng(0), 2, 2, 12)
+    kernel = partial(head_distances, compiled=True)
+    with pytest.warns(UserWarning, match=r"without compilation.*\(no C\+\+ compiler details\)"):
+        first = kernel(attention)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second = kernel(attention)
+    np.testing.assert_array_equal(first, head_distances(attention))
+    np.testing.assert_array_equal(second, first)
+
+
+def test_repays_compiling_beyond_a_number_of_pairs_of_heads_and_weights(monkeypatch):
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 3 * 10**2 * 8**2 / 2)
+    assert not repays_compiling([10] * 3, heads=8)
+    assert repays_compiling([10] * 4, heads=8)
+    assert repays_compiling([10] * 3, heads=9)
+    assert not repays_compiling([], heads=8)
+
+
+def test_repays_compiling_reads_as_many_lengths_as_it_needs():
+    lengths = iter([10**6, 10**6])
+    assert repays_compiling(lengths, heads=8)
+    assert list(lengths) == [10**6]
+
+
+def test_distances_are_eager_unless_compiled_is_asked_for(fresh_kernel, monkeypatch):
+    monkeypatch.setattr(torch, "compile", None)
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 0)
+    attention = maps(np.random.default_rng(0), 2, 2, 32)
+    for _ in range(2):
+        assert np.isfinite(head_distances(attention)).all()
+
+
+def test_compile_distances_leaves_nothing_to_compile(compiled, monkeypatch):
+    attention = maps(np.random.default_rng(0), 2, 4, 9)
+    compile_distances(8)
+
+    def refuse(heads):
+        raise AssertionError(f"compiles again for {heads} heads")
+
+    monkeypatch.setattr(head_distance._COMPILED, "prepare", refuse)
+    np.testing.assert_allclose(compiled(attention), head_distances(attention), atol=1e-5)
+
+
+def test_another_number_of_threads_compiles_again_behind_the_lock(compiled, monkeypatch):
+    attention = maps(np.random.default_rng(0), 2, 3, 9)
+    expected = compiled(attention)
+    entered = []
+
+    class Lock:
+        @contextmanager
+        def compilation(self):
+            entered.append(torch.get_num_threads())
+            yield
+
+    monkeypatch.setattr(head_distance, "COMPILATION_LOCK", Lock())
+    torch.set_num_threads(3)
+    np.testing.assert_array_equal(compiled(attention), expected)
+    np.testing.assert_array_equal(compiled(attention), expected)
+    assert entered == [3]
+
+
+def test_forward_passes_beside_a_compilation_give_their_own_maps(
+    tiny_encoder, compiled, fresh_kernel, monkeypatch, tmp_path
+):
+    """transformers collects maps in a global variable while torch compiles in any thread."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # so that compiling takes long
+    torch._dynamo.reset()
+    encoder = tiny_encoder("bert")
+    batches = [[{"input_ids": [2, *range(10, 10 + n), 3], "token_type_ids": [0] * (n + 2)}]
+               for n in (5, 6)]  # fmt: skip
+    expected = [forward(encoder, batch)[0] for batch in batches]
+    compilation_has_ended = threading.Event()
+    in_parallel = threading.Barrier(3)
+
+    def run_passes(number):
+        torch.set_num_threads(1)
+        in_parallel.wait()
+        passes = 0
+        while not compilation_has_ended.is_set() or passes < 3:
+            maps_of_batch, _ = forward(encoder, batches[number])
+            assert len(maps_of_batch) == len(expected[number])
+            for layer, layer_expected in zip(maps_of_batch, expected[number], strict=True):
+                torch.testing.assert_close(layer, layer_expected, rtol=0, atol=0)
+            passes += 1
+        return passes
+
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(run_passes, number) for number in range(2)]
+        in_parallel.wait()
+        try:
+            compile_distances(6)
+        finally:
+            compilation_has_ended.set()
+        assert [run.result() >= 3 for run in runs] == [True, True]
+    assert any(tmp_path.rglob("*.cpp")), "nothing was compiled"

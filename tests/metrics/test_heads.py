@@ -1,0 +1,133 @@
+"""Labels of attention heads, and the word that a head picks: by hand."""
+
+import numpy as np
+import pytest
+
+from helpers.errors import InputError
+from helpers.metrics.heads import (
+    COREFERENCE,
+    DIRECTIONS,
+    Question,
+    by_head,
+    gold_links,
+    head_label,
+    head_labels,
+    head_rows,
+    parse_head,
+    picked_words,
+    possessive_marks,
+    predict_link,
+)
+
+TO_DEPENDENT = DIRECTIONS[1]
+
+
+@pytest.fixture
+def attention():
+    """The map of one head over three words."""
+    return np.array([[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.6, 0.3, 0.1]])
+
+
+def test_picked_words_are_never_the_word_itself(attention):
+    assert picked_words(attention).tolist() == [1, 2, 0]  # the largest of each row
+    assert picked_words(attention, direction=TO_DEPENDENT).tolist() == [2, 2, 1]  # of each column
+
+
+def test_picked_words_of_many_heads_have_their_shape(attention):
+    maps = np.stack([attention, attention.T])[None]  # [layer, head, word, word]
+    assert picked_words(maps).tolist() == [[[1, 2, 0], [2, 2, 1]]]
+
+
+def test_picked_words_of_equal_weights_are_the_first():
+    assert picked_words(np.full((4, 4), 0.25)).tolist() == [1, 0, 0, 0]
+
+
+def test_picked_words_are_candidates_of_each_query(attention):
+    candidates = np.array([[False, True, True], [True, False, False]])
+    unchanged = candidates.copy()
+    picked = picked_words(attention, np.array([2, 0]), candidates=candidates)
+    assert picked.tolist() == [1, 0]  # word 0 has no candidate but itself
+    assert (candidates == unchanged).all()
+
+
+def test_picked_words_without_candidates_are_the_words_themselves():
+    assert picked_words(np.ones((1, 1))).tolist() == [0]
+    question = Question(COREFERENCE, 2, (), candidates=())
+    picked, right = predict_link(question, np.full((3, 3), 0.5), DIRECTIONS[0])
+    assert picked == 2
+    assert not right
+
+
+POSSESSORS = {
+    "words": ["my", "sister", "'s", "hat", "'s"],
+    "heads": [2, 4, 4, 0, 4],  # whatever the 's is attached to
+    "relations": ["poss", "poss", "case", "ROOT", "case"],
+}
+
+
+def test_possessive_marks_belong_to_the_possessor_before():
+    assert possessive_marks(POSSESSORS) == {1: 2}
+
+
+def test_questions_of_a_sentence_leave_out_the_root():
+    assert list(gold_links(POSSESSORS)) == [
+        Question("poss", 0, (1,)),
+        Question("poss", 1, (3,), mark=2),
+        Question("case", 2, (3,)),
+        Question("case", 4, (3,)),
+    ]
+
+
+def test_questions_of_a_document_are_mentions_with_an_antecedent():
+    mentions = [[4, 5, 1, 4], [0, 2, 1, 1], [2, 3, None, 2], [6, 8, 1, 7], [9, 10, 2, 9]]
+    assert list(gold_links({"mentions": mentions})) == [
+        Question(COREFERENCE, 4, (1,), candidates=(1, 2, 7, 9)),
+        Question(COREFERENCE, 7, (1, 4), candidates=(1, 2, 4, 9)),
+    ]
+
+
+def test_questions_of_a_text_without_annotation_are_none():
+    assert list(gold_links({"tokens": ["[CLS]", "a", "[SEP]"]})) == []
+
+
+def test_answer_of_a_possessor_is_read_from_its_mark(attention):
+    question = Question("poss", 0, (0,), mark=2)
+    picked, right = predict_link(question, attention, DIRECTIONS[0])
+    assert picked == 0
+    assert right
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_answer_of_coreference_is_read_from_the_mention(direction):
+    weights = np.array([[0, 0.9, 0.1], [0.2, 0, 0.8], [0.7, 0.3, 0]])
+    question = Question(COREFERENCE, 2, (0,), candidates=(0, 1))
+    picked, right = predict_link(question, weights, direction)
+    assert picked == 0
+    assert right
+
+
+def test_parse_head_undoes_head_label():
+    assert head_label(7, 9) == "8-10"
+    assert parse_head("8-10") == (7, 9)
+    assert parse_head(" 8-10 ") == (7, 9)
+
+
+def test_head_rows_are_in_the_order_of_head_labels():
+    assert head_labels(2, 3) == ["1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]
+    table = head_rows(2, 3, value=np.arange(6).reshape(2, 3))
+    assert list(table) == ["layer", "head", "value"]
+    assert table["value"].tolist() == [0, 1, 2, 3, 4, 5]
+    labels = [head_label(row.layer - 1, row.head - 1) for row in table.itertuples()]
+    assert labels == head_labels(2, 3)
+
+
+def test_by_head_undoes_head_rows():
+    values = np.arange(6.0).reshape(2, 3)
+    shuffled = head_rows(2, 3, value=values).sample(frac=1, random_state=0)
+    assert (by_head(shuffled, "value") == values).all()
+
+
+@pytest.mark.parametrize("label", ["", "8", "8-", "0-1", "1-0", "a-b", "1-2-3", "-1-2", "1.5-2"])
+def test_parse_head_refuses_other_text(label):
+    with pytest.raises(InputError, match="layer-head"):
+        parse_head(label)

@@ -1,0 +1,281 @@
+from math import comb
+
+import numpy as np
+import pytest
+
+from helpers.metrics.statistics import (
+    BootstrapEstimate,
+    Estimate,
+    bootstrap_intervals,
+    bootstrap_t_test,
+    difference,
+    equivalence,
+    holm,
+    mcnemar,
+    p_value,
+    paired_interval,
+    ratio,
+    resampled_sums,
+    with_seed_noise,
+)
+
+
+def test_resampled_sums_are_sums_of_as_many_clusters():
+    counts = np.array([[1, 0], [0, 10], [0, 100]])
+    sums = resampled_sums(counts, seed=0)
+    # 1s, 10s and 100s count each cluster in a resample of three.
+    weights = np.column_stack([sums[:, 0], sums[:, 1] % 100 // 10, sums[:, 1] // 100])
+    assert (weights.sum(axis=1) == 3).all()
+    assert len(np.unique(weights, axis=0)) == 10  # every multiset of three out of three occurs
+
+
+def test_ratio_agrees_with_resampling_one_by_one():
+    rng = np.random.default_rng(5)
+    total = rng.integers(1, 8, 60)
+    right = rng.binomial(total, 0.6)
+    chosen = rng.integers(0, 60, (4000, 60))
+    slow = right[chosen].sum(axis=1) / total[chosen].sum(axis=1)
+    estimate = ratio(right, total)
+    assert estimate.value == right.sum() / total.sum()
+    assert estimate[1:] == pytest.approx(np.quantile(slow, [0.025, 0.975]), abs=0.01)
+
+
+def test_bootstrap_intervals_share_resamples_between_columns():
+    right = np.array([[1, 2, 0], [0, 0, 0], [3, 6, 0]])
+    total = np.array([[2, 4, 0], [2, 4, 0], [4, 8, 0]])
+    low, high = bootstrap_intervals(right, total)
+    assert low[0] == low[1] == ratio(right[:, 0], total[:, 0]).low
+    assert high[0] == high[1]
+    assert np.isnan([low[2], high[2]]).all()
+
+
+@pytest.mark.parametrize(
+    ("right", "total", "expected"),
+    [
+        ([1, 1, 0, 0], [1, 1, 0, 0], (1, 1, 1)),  # resamples without any do not count
+        # one cluster says nothing of how much clusters differ
+        ([3], [4], (0.75, np.nan, np.nan)),
+        ([3, 0], [4, 0], (0.75, np.nan, np.nan)),
+        ([], [], (np.nan, np.nan, np.nan)),
+    ],
+)
+def test_ratio_of_few_clusters(right, total, expected):
+    assert ratio(np.array(right), np.array(total)) == pytest.approx(expected, nan_ok=True)
+
+
+def test_difference_of_estimates_by_hand():
+    independent = difference(Estimate(5, 2, 6), Estimate(1, 0, 5))
+    assert independent == pytest.approx((4, 4 - 5, 4 + np.sqrt(2)))  # hypot(3, 4), hypot(1, 1)
+    replicates = np.linspace(0, 1, 1001)
+    minuend = BootstrapEstimate(5, 5 + replicates, clusters=10**6)
+    subtrahend = BootstrapEstimate(1, replicates, clusters=10**6)
+    assert difference(minuend, subtrahend) == pytest.approx((4, 5, 5))
+
+
+def test_p_value_of_an_interval_by_hand():
+    assert p_value(Estimate(1.96, 0, 3)) == pytest.approx(0.05, abs=1e-4)  # the bound is at 0
+    assert p_value(Estimate(-1.96, -5, 0)) == pytest.approx(0.05, abs=1e-4)
+    assert p_value(Estimate(2, 2, 2), 1) == 0
+    assert np.isnan(p_value(Estimate(2)))
+
+
+def test_p_value_of_replicates_by_hand():
+    replicates = np.arange(-25, 975)  # 26 of 1,000 are not above 0
+    estimate = BootstrapEstimate(400, replicates, clusters=10**6)
+    assert p_value(estimate) == pytest.approx(2 * 27 / 1001, rel=1e-3)
+    floor = BootstrapEstimate(400, replicates, clusters=10**6, p_value_floor=0.3)
+    assert p_value(floor) == 0.3
+
+
+def test_p_value_and_interval_allow_for_few_clusters():
+    estimate = BootstrapEstimate(400, np.arange(-25, 975), clusters=3)
+    assert p_value(estimate) > 0.2
+    assert estimate.low < 0
+
+
+def test_seed_noise_widens_an_interval_by_hand():
+    over_texts = Estimate(60.0, 57.0, 64.0)
+    # Student's interval of two scores that are 2 apart: 12.7 standard errors of 1 each way.
+    half = 12.7062
+    widened = with_seed_noise(over_texts, np.array([59.0, 61.0]))
+    assert widened.value == 60
+    assert widened.low == pytest.approx(60 - (3**2 + half**2) ** 0.5, abs=1e-3)
+    assert widened.high == pytest.approx(60 + (4**2 + half**2) ** 0.5, abs=1e-3)
+    both_sides = with_seed_noise(over_texts, np.array([59.0, 61.0]), np.array([3.0, 5.0]))
+    assert both_sides.low == pytest.approx(60 - (3**2 + 2 * half**2) ** 0.5, abs=1e-3)
+
+
+def test_seed_noise_of_a_single_seed_is_unknown():
+    over_texts = Estimate(60.0, 57.0, 64.0)
+    assert with_seed_noise(over_texts, np.array([60.0])) == over_texts
+
+
+def test_mcnemar_counts_discordant_pairs():
+    before = np.array([1, 1, 1, 1, 1, 1, 0, 0, 1, 0], bool)
+    after = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1, 0], bool)  # five lost, one won
+    expected = 2 * sum(comb(6, k) for k in (0, 1)) / 2**6
+    assert mcnemar(before, after) == pytest.approx(expected)
+    assert mcnemar(after, before) == pytest.approx(expected)
+    np.testing.assert_allclose(mcnemar(before, np.stack([after, before])), [expected, 1])
+
+
+def test_holm_by_hand():
+    np.testing.assert_allclose(holm([0.01, 0.9, 0.02, 0.03]), [0.04, 0.9, 0.06, 0.06])
+    assert holm([0.7, 0.9]).tolist() == [1, 1]
+    assert holm([]).tolist() == []
+
+
+def test_holm_agrees_with_its_definition():
+    p_values = np.append(np.random.default_rng(0).random(9) ** 4, np.nan)  # NaN is no test
+    for p, adjusted in zip(p_values, holm(p_values), strict=True):
+        expected = np.nan
+        for smaller in p_values[p_values <= p]:
+            bound = min(1, smaller * (p_values >= smaller).sum())
+            expected = np.fmax(expected, bound)
+        assert adjusted == pytest.approx(expected, nan_ok=True)
+
+
+SETS = 2000  # simulated data sets, a column each
+
+
+def clustered(clusters, p, seed):
+    """Data sets whose clusters differ in size and in how easy they are: (right, total)."""
+    rng = np.random.default_rng(seed)
+    total = rng.integers(2, 30, (clusters, SETS))
+    easy = rng.beta(6 * p, 6 * (1 - p), (clusters, SETS))
+    return rng.binomial(total, easy), total
+
+
+def covers(bounds, truth):
+    low, high = bounds
+    return ((low <= truth) & (truth <= high)).mean()
+
+
+@pytest.mark.parametrize("clusters", [12, 25, 100])
+def test_bootstrap_intervals_cover_the_truth_95_percent_of_the_time(clusters):
+    for p in (0.5, 0.8):
+        bounds = bootstrap_intervals(*clustered(clusters, p, seed=clusters), seed=1)
+        assert 0.93 <= covers(bounds, p) <= 0.97
+
+
+def test_paired_interval_covers_the_difference_and_is_narrower():
+    right, total = clustered(30, 0.6, seed=4)
+    lost = np.random.default_rng(5).binomial(right, 0.25)  # the other is right in 3 of 4 of these
+    low, high = paired_interval((right, total), (right - lost, total), seed=2)
+    assert 0.93 <= covers((low, high), 0.15) <= 0.97
+    first_low, first_high = bootstrap_intervals(right, total, seed=2)
+    second_low, second_high = bootstrap_intervals(right - lost, total, seed=2)
+    separate_widths = first_high - first_low + second_high - second_low
+    assert (high - low).mean() < 0.7 * separate_widths.mean()
+
+
+def test_equivalence_by_hand():
+    rng = np.random.default_rng(1)
+    total = np.full(50, 20)
+    right = rng.integers(8, 13, 50)
+    assert equivalence((right, total), (right, total), margin=0.001).all()
+    assert equivalence((right, total), (right + 1, total), margin=0.06).all()
+    assert not equivalence((right, total), (right + 1, total), margin=0.04).any()
+    noisy = rng.permutation(right)  # the same on average, with a standard error of about 1%
+    assert not equivalence((right, total), (noisy, total), margin=0.005).any()
+
+
+def test_equivalence_keeps_its_error_at_the_margin():
+    right, total = clustered(30, 0.6, seed=6)
+    lost = np.random.default_rng(7).binomial(right, 0.25)
+    is_equivalent = equivalence((right, total), (right - lost, total), margin=0.15)
+    assert 0.02 <= is_equivalent.mean() <= 0.08  # one of the two one-sided tests at 5%
+    assert equivalence((right, total), (right - lost, total), margin=0.3).mean() > 0.99
+
+
+def test_bootstrap_t_of_few_clusters_has_the_p_value_of_signs():
+    """Four equal differences are as large in one of 16 assignments of signs."""
+    equal = np.ones((4, 1)) * [1, 0, -1]
+    p_values, best = bootstrap_t_test(equal)
+    assert p_values.tolist() == [1 / 16, 1, 1]
+    assert best == 1 / 16
+    no_clusters, best = bootstrap_t_test(np.zeros((0, 3)))
+    assert no_clusters.tolist() == [1, 1, 1]
+    assert best == 1
+
+
+def test_bootstrap_t_agrees_with_resampling_one_by_one():
+    rng = np.random.default_rng(5)
+    differences = rng.exponential(size=(15, 3)) - 0.8
+    clusters = len(differences)
+
+    def t_value(values):
+        return values.mean() / (values.std(ddof=1) / clusters**0.5)
+
+    observed = np.array([t_value(column) for column in differences.T])
+    centred = differences - differences.mean(axis=0)
+    exceeded = np.zeros(3)
+    best_exceeded = 0
+    replicates = 2000
+    for _ in range(replicates):
+        resample = centred[rng.integers(clusters, size=clusters)]
+        t_values = np.array([t_value(column) for column in resample.T])
+        exceeded += t_values >= observed
+        best_exceeded += t_values.max() >= observed.max()
+    p_values, best = bootstrap_t_test(differences)
+    np.testing.assert_allclose(p_values, exceeded / replicates, atol=0.04)
+    assert best == pytest.approx(best_exceeded / replicates, abs=0.04)
+
+
+def test_bootstrap_t_does_not_depend_on_scale_or_shape():
+    differences = np.random.default_rng(6).normal(0.3, 1, (20, 12))
+    p_values, best = bootstrap_t_test(differences, resamples=500)
+    scaled, scaled_best = bootstrap_t_test(1e6 * differences.reshape(20, 2, 6), resamples=500)
+    np.testing.assert_array_equal(scaled.ravel(), p_values)
+    assert scaled_best == best
+
+
+def test_bootstrap_t_keeps_its_level_and_finds_differences():
+    rng = np.random.default_rng(8)
+    noise = rng.normal(size=(20, SETS)) * rng.uniform(0.2, 3, (20, 1))
+    p_values, _ = bootstrap_t_test(noise, resamples=1000)
+    assert 0.035 <= (p_values < 0.05).mean() <= 0.065
+    assert (bootstrap_t_test(noise + 2, resamples=1000)[0] < 0.05).mean() > 0.8
+
+
+def test_bootstrap_t_of_the_best_allows_for_the_search():
+    rng = np.random.default_rng(9)
+    smallest = []
+    best_of_all = []
+    for _ in range(300):
+        noise = rng.normal(size=(25, 2, 4, 6)) + rng.normal(size=(25, 1, 1, 1))  # heads alike
+        p_values, best = bootstrap_t_test(noise, resamples=300, seed=int(rng.integers(1 << 30)))
+        assert p_values.shape == (2, 4, 6)
+        smallest.append(p_values.min())
+        best_of_all.append(best)
+    assert (np.array(smallest) < 0.05).mean() > 0.25  # the mistake
+    assert (np.array(best_of_all) < 0.05).mean() < 0.085  # 0.05 and two standard errors and a half
+    noise[:, 1, 2, 3] += 2
+    assert bootstrap_t_test(noise)[1] < 0.01
+
+
+def skewed_downwards(rng, clusters, candidates):
+    """Nearly everything is right, as of a head that seldom errs: the mean difference is zero."""
+    return rng.binomial(10, 0.95, (clusters, candidates)) - 9.5
+
+
+def test_bootstrap_t_of_the_best_keeps_its_level_if_skewed():
+    rng = np.random.default_rng(10)
+    repetitions = 400
+    singles = 0
+    best_found = 0
+    by_signs = 0
+    for _ in range(repetitions):
+        differences = skewed_downwards(rng, 50, 20)
+        seed = int(rng.integers(1 << 30))
+        p_values, best = bootstrap_t_test(differences, resamples=300, seed=seed)
+        singles += p_values[0] < 0.05
+        best_found += best < 0.05
+        signs = rng.choice((-1.0, 1.0), (300, 50)) @ differences
+        statistics = signs / np.sqrt((differences**2).sum(axis=0))
+        observed = (differences.sum(axis=0) / np.sqrt((differences**2).sum(axis=0))).max()
+        by_signs += (statistics.max(axis=1) >= observed).mean() < 0.05
+    limit = 0.05 + 3 * (0.05 * 0.95 / repetitions) ** 0.5
+    assert singles / repetitions < limit
+    assert best_found / repetitions < limit
+    assert by_signs / repetitions > 0.1  # random signs assume symmetry

@@ -1,0 +1,360 @@
+"""Section 3: one example by hand, a corpus, and intervals over articles."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from store_tools import MAX_TOKENS, cache_at, many_segments
+
+from helpers.data.records import roles
+from helpers.metrics import head_distance, surface
+from helpers.metrics.statistics import percentiles, ratio
+from helpers.metrics.surface import combine, entropy, example_sums, head_table, token_types
+from helpers.store import examples as examples_module
+from helpers.store.extract import extract, stream
+from helpers.store.store import Example
+
+# [CLS] a [SEP]; one layer, two heads: the second attends evenly.
+TOKENS = ["[CLS]", "a", "[SEP]"]
+FIRST = [[0.5, 0.2, 0.3], [0.1, 0.3, 0.6], [0.0, 0.1, 0.9]]
+MAPS = np.array([[FIRST, np.full((3, 3), 1 / 3)]])
+BERT = {"cls": "[CLS]", "sep": "[SEP]"}
+ROBERTA_TOKENS = ["<s>", "a", "</s>", "</s>", "b"]  # two separators between two texts
+ROBERTA = {"cls": "<s>", "sep": "</s>"}
+
+
+def heads(value):
+    return value[0].tolist()
+
+
+def test_relative_position_of_a_map_by_hand():
+    shares = surface.relative_position(MAPS)
+    assert heads(shares["previous"]) == pytest.approx([(0.1 + 0.1) / 3, 2 / 9])
+    assert heads(shares["current"]) == pytest.approx([(0.5 + 0.3 + 0.9) / 3, 1 / 3])
+    assert heads(shares["next"]) == pytest.approx([(0.2 + 0.6) / 3, 2 / 9])
+
+
+def test_token_types_of_a_map_by_hand():
+    shares = token_types(MAPS, roles(TOKENS, BERT))
+    assert heads(shares["cls"]) == pytest.approx([0.6 / 3, 1 / 3])
+    assert heads(shares["sep"]) == pytest.approx([1.8 / 3, 1 / 3])
+    assert heads(shares["punctuation"]) == [0, 0]
+    assert heads(shares["sep_to_sep"]) == pytest.approx([0.9, 1 / 3])
+    assert heads(shares["other_to_sep"]) == pytest.approx([0.9 / 2, 1 / 3])
+    for name in ("cls", "sep"):  # whatever a head attends to
+        assert heads(shares[f"uniform_{name}"]) == pytest.approx([1 / 3, 1 / 3])
+
+
+def test_commonest_tokens_are_without_case_and_special_tokens():
+    texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
+    records = [{"tokens": tokens} for tokens in texts]
+    source = SimpleNamespace(special_tokens=BERT, records=lambda: records)
+    assert surface.commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
+
+
+def test_uniform_shares_count_every_special_token():
+    maps = np.random.default_rng(0).dirichlet(np.ones(5), size=(1, 1, 5))
+    shares = token_types(maps, roles(ROBERTA_TOKENS, ROBERTA))
+    assert shares["uniform_sep"].item() == pytest.approx(2 / 5)
+
+
+def test_uniform_shares_of_a_decoder_are_over_the_tokens_so_far():
+    maps = np.tril(np.random.default_rng(0).dirichlet(np.ones(5), size=(1, 1, 5)))
+    maps /= maps.sum(axis=-1, keepdims=True)
+    shares = token_types(maps, roles(ROBERTA_TOKENS, ROBERTA))
+    rows = [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]  # the share that each query gives to every token so far
+    assert shares["uniform_cls"].item() == pytest.approx(sum(rows) / 5)
+    assert shares["uniform_sep"].item() == pytest.approx((rows[2] + 2 * sum(rows[3:])) / 5)
+
+
+def test_token_types_with_punctuation_and_two_separators():
+    maps = np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 3, 5))
+    shares = token_types(maps, roles(["[CLS]", ".", "[SEP]", ",", "[SEP]"], BERT))
+    sums = {
+        "punctuation": (range(5), (1, 3)),
+        "sep_to_sep": ((2, 4), (2, 4)),
+        "other_to_sep": ((0, 1, 3), (2, 4)),
+    }
+    for name, (queries, keys) in sums.items():
+        expected = sum(maps[..., i, j] for i in queries for j in keys) / len(queries)
+        np.testing.assert_allclose(shares[name], expected)
+    together = shares["cls"] + shares["sep"] + shares["punctuation"]
+    np.testing.assert_allclose(together, 1)  # no other token is there
+
+
+def smoothed_entropy(row):
+    total = 0.0
+    for weight in row:
+        smoothed = 0.9999 * weight + 0.0001 / len(row)
+        total -= smoothed * np.log(smoothed)
+    return total
+
+
+def test_entropy_of_a_map_by_hand():
+    values = entropy(MAPS, roles(TOKENS, BERT))
+    rows = [smoothed_entropy(row) for row in FIRST]
+    assert values["entropy"][0, 0] == pytest.approx(np.mean(rows), rel=1e-12)
+    assert values["entropy_from_cls"][0, 0] == pytest.approx(rows[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 7, 128])
+def test_entropy_of_uniform_attention_is_the_logarithm_of_the_length(n):
+    names = roles(["[CLS]", *["a"] * (n - 1)], BERT)
+    values = entropy(np.full((1, 1, n, n), 1 / n), names)
+    for name in ("entropy", "entropy_from_cls", "uniform"):
+        assert values[name].item() == pytest.approx(np.log(n), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 7, 128])
+def test_entropy_of_a_uniform_decoder_is_over_the_tokens_so_far(n):
+    causal = np.tril(np.ones((1, 1, n, n))) / (np.arange(n) + 1)[:, None]
+    values = entropy(causal, roles(["[CLS]", *["a"] * (n - 1)], BERT))
+    expected = np.log(np.arange(n) + 1).mean()
+    assert values["uniform"].item() == pytest.approx(expected)
+    assert values["entropy"].item() == pytest.approx(expected, abs=0.02)
+
+
+# Over a corpus
+
+
+def example(index, n=6, seed=0, tokens=None):
+    maps = np.random.default_rng(seed).dirichlet(np.ones(n), size=(2, 3, n)).astype(np.float16)
+    return Example(
+        index, maps, {"tokens": tokens or ["[CLS]", "a", ".", "[SEP]", "b", "[SEP]"][:n]}
+    )
+
+
+def test_head_table_averages_over_examples():
+    examples = [example(i, seed=i) for i in range(5)]
+    table = head_table(example_sums(examples, BERT), ["previous", "sep"])
+    row = table.query("layer == 2 and head == 3").iloc[0]
+    maps = [e.attention[1, 2].astype(float) for e in examples]
+    previous = np.mean([np.trace(attention, offset=-1) / 6 for attention in maps])
+    sep = np.mean([attention[:, [3, 5]].sum() / 6 for attention in maps])
+    assert row[["previous", "sep"]].tolist() == pytest.approx([previous, sep], rel=1e-5)
+
+
+def test_combine_gives_the_averages_of_all_examples():
+    examples = [example(i, seed=i) for i in range(5)]
+    together = example_sums(examples, BERT)
+    parts = combine(example_sums(part, BERT) for part in (examples[:2], examples[2:]))
+    for name in together.names:
+        np.testing.assert_allclose(parts.mean(name), together.mean(name), rtol=1e-12)
+    np.testing.assert_allclose(parts.distances, together.distances, rtol=1e-12)
+    assert together.distances.shape == (6, 6)
+
+
+@pytest.fixture
+def small_stream(tiny_encoder, tmp_path):
+    """Maps that are computed when they are asked for: 11 segments, in shards of four."""
+    with cache_at(tmp_path):
+        return stream(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
+
+
+def test_sweep_of_a_long_corpus_compiles_before_any_map_is_computed(small_stream, monkeypatch):
+    events = []
+
+    def note_calls(module, name):
+        original = getattr(module, name)
+
+        def noted(*args, **options):
+            events.append(name)
+            return original(*args, **options)
+
+        monkeypatch.setattr(module, name, noted)
+
+    note_calls(examples_module, "shards_tensors")
+    note_calls(head_distance, "compile_distances")
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
+    monkeypatch.setattr(head_distance._COMPILED, "_has_failed", True)  # eager, which is faster
+    surface.sweep(small_stream)
+    assert events == ["compile_distances", "shards_tensors"]
+    events.clear()
+    surface.shard_sums(small_stream, 1)
+    assert events == ["compile_distances", "shards_tensors"]
+
+
+def test_shards_and_sweep_choose_the_kernel_by_the_work_of_the_corpus(small_stream, monkeypatch):
+    chosen = []
+
+    def noted(attention, *, compiled=False, original=head_distance.head_distances):
+        chosen.append(compiled)
+        return original(attention)
+
+    monkeypatch.setattr(head_distance, "head_distances", noted)
+    monkeypatch.setattr(head_distance, "compile_distances", lambda heads: None)
+    heads = small_stream.layers * small_stream.heads
+    work = sum(len(record["tokens"]) ** 2 for record in small_stream.records()) * heads**2 / 2
+    for threshold, expected in ((work, False), (work * 0.99, True)):
+        monkeypatch.setattr(head_distance, "COMPILE_AFTER", threshold)
+        for compute in (surface.sweep, lambda store: surface.shard_sums(store, 2)):
+            chosen.clear()
+            compute(small_stream)
+            assert len(chosen) >= 3
+            assert set(chosen) == {expected}
+
+
+def test_a_stream_in_one_pass_and_by_shards_gives_the_same_compiled_sums(
+    small_stream, tiny_encoder, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))  # it compiles now
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
+    torch.set_num_threads(2)
+    swept = surface.sweep(small_stream).to_arrays()
+    by_shard = combine(surface.shard_sums(small_stream, number) for number in range(3)).to_arrays()
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", np.inf)
+    with cache_at(tmp_path / "eager"):
+        stored = extract(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
+    eager = surface.sweep(stored).to_arrays()
+    for name, values in swept.items():
+        np.testing.assert_array_equal(by_shard[name], values)
+        if name != "names":
+            np.testing.assert_allclose(eager[name], values, rtol=1e-4, atol=1e-3)
+
+
+def test_sums_are_restored_from_their_arrays():
+    sums = example_sums([example(0), example(1)], {"cls": None, "sep": "[SEP]"})
+    back = surface.Sums.from_arrays(sums.to_arrays())
+    assert surface.article_table(back).equals(surface.article_table(sums))
+    assert back.distances is sums.distances
+
+
+def articles(n, seed=0):
+    """Segments of articles with one to three each, some given to the previous token."""
+    rng = np.random.default_rng(seed)
+    examples = []
+    for article in range(n):
+        share = rng.uniform(0.1, 0.6)
+        for _ in range(rng.integers(1, 4)):
+            maps = np.full((2, 3, 4, 4), (1 - share) / 4) + share * np.eye(4, k=-1)
+            maps[..., 0, 0] += share
+            record = {"tokens": ["[CLS]", "a", "b", "[SEP]"], "title": f"Article {article}"}
+            examples.append(Example(len(examples), maps, record))
+    return examples
+
+
+def test_head_table_has_intervals_over_articles():
+    examples = articles(30)
+    table = head_table(example_sums(examples, BERT), ["previous", "uniform"])
+    columns = {"layer", "head", "previous", "uniform", "previous_low", "previous_high"}
+    assert set(table) == columns
+    values = [e.attention[0, 0, [1, 2, 3], [0, 1, 2]].sum() / 4 for e in examples]
+    row = table.iloc[0]
+    assert row["previous"] == pytest.approx(np.mean(values), rel=1e-6)
+    titles = [e.record["title"] for e in examples]
+    rng = np.random.default_rng(1)
+    by_article = pd.Series(values).groupby(titles).agg(["sum", "size"]).to_numpy()
+    resamples = [by_article[rng.integers(0, 30, 30)].sum(axis=0) for _ in range(4000)]
+    expected = np.quantile([total / count for total, count in resamples], [0.025, 0.975])
+    assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(expected, abs=0.01)
+
+
+def test_article_table_adds_up_to_the_averages():
+    sums = combine(example_sums(part, BERT) for part in (articles(9)[:7], articles(9)[7:]))
+    table = surface.article_table(sums)
+    assert len(table) == 2 * 9
+    assert table["examples"].sum() == 2 * len(articles(9))
+    first = table[table["layer"] == 1]
+    mean = np.average(first["previous"], weights=first["examples"])
+    assert mean == pytest.approx(sums.mean("previous")[0].mean())
+    within = np.average(first["within_layers"], weights=first["examples"])
+    d = sums.distances / len(articles(9))
+    assert within == pytest.approx((d[:3, :3].sum() + d[3:, 3:].sum()) / 12, abs=1e-9)
+
+
+# Averages by layer, with intervals over articles
+
+
+@pytest.fixture
+def by_article():
+    rng = np.random.default_rng(0)
+    frame = pd.MultiIndex.from_product([range(40), [1, 2]], names=["article", "layer"]).to_frame(
+        index=False
+    )
+    frame["examples"] = np.repeat(rng.integers(1, 6, 40), 2)
+    return frame.assign(sep=rng.random(80), cls=np.where(frame["article"] < 10, np.nan, 0.5))
+
+
+def test_layer_draws_weigh_articles_by_their_examples(by_article):
+    draws, n_articles = surface.layer_resamples(by_article, "sep")
+    rows = by_article[by_article["layer"] == 2]
+    expected = ratio(rows["sep"] * rows["examples"], rows["examples"])[1:]
+    low, high = percentiles(draws.T.to_numpy(), n_articles)
+    assert (low[1], high[1]) == pytest.approx(expected)
+
+
+def test_layer_draws_leave_out_articles_without_the_measure(by_article):
+    draws, n_articles = surface.layer_resamples(by_article, "cls")
+    assert draws.loc[1].tolist() == pytest.approx([0.5] * draws.shape[1])
+    assert n_articles == 30
+
+
+def test_layer_draws_have_the_same_resamples_for_every_measure(by_article):
+    by_article["twice"] = 2 * by_article["sep"]
+    draws, n_articles = surface.layer_resamples(by_article, "sep")
+    doubled, _ = surface.layer_resamples(by_article, "twice")
+    np.testing.assert_allclose(doubled, 2 * draws)
+    assert n_articles == 40
+    assert list(draws.index) == [1, 2]
+
+
+# The gradients of section 3.2
+
+GRADIENT_ARTICLES = list("aabcaabc" * 8)
+
+
+@pytest.fixture
+def importance():
+    """Gradients of a model without [CLS]; the fourth segment has no punctuation."""
+    gradients = np.random.default_rng(0).random((len(GRADIENT_ARTICLES), 3, 4))
+    gradients[:, :, 1] = np.nan
+    gradients[3, :, 2] = np.nan
+    return {"gradients": gradients, "losses": np.arange(len(GRADIENT_ARTICLES))}
+
+
+def test_gradient_table_has_a_row_for_each_layer(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm")
+    assert table["layer"].tolist() == [1, 2, 3]
+    assert set(table["objective"]) == {"masked-lm"}
+    assert set(table["loss"]) == {31.5}
+    expected = ["layer", "sep", "cls", "punctuation", "other", "objective", "loss"]
+    assert list(table)[:7] == expected  # in the order of Figure 3's legend
+
+
+def test_gradient_table_is_empty_for_a_token_that_the_model_lacks(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm")
+    assert table.filter(like="cls").isna().all(axis=None)
+
+
+def test_gradient_table_has_intervals_over_articles(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm").set_index("layer")
+    gradients = importance["gradients"][:, 1]  # of the second layer
+    assert table.loc[2, "punctuation"] == pytest.approx(np.nanmean(gradients[:, 2]))
+    by_article = pd.Series(gradients[:, 2]).groupby(GRADIENT_ARTICLES)
+    expected = ratio(by_article.sum(), by_article.count())[1:]
+    bounds = table.loc[2, ["punctuation_low", "punctuation_high"]]
+    assert tuple(bounds) == pytest.approx(expected)
+
+
+def test_gradient_table_has_ratios_of_means_with_intervals(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm").set_index("layer")
+    gradients = importance["gradients"][:, 1]
+    to_other = pd.Series(gradients[:, 3]).groupby(GRADIENT_ARTICLES).sum()
+    to_sep = pd.Series(gradients[:, 0]).groupby(GRADIENT_ARTICLES).sum()
+    columns = ["other_over_sep", "other_over_sep_low", "other_over_sep_high"]
+    assert tuple(table.loc[2, columns]) == pytest.approx(tuple(ratio(to_other, to_sep)))
+
+
+def test_measures_of_a_token_that_the_model_lacks_are_nan():
+    sums = example_sums([example(0)], {"cls": None, "sep": None})
+    table = head_table(sums, ["cls", "sep"])
+    assert table[["cls", "sep"]].isna().all(axis=None)
+
+
+def test_measures_leave_out_examples_without_the_token():
+    without_sep = example(1, tokens=["[CLS]", "a", "b", "c", "d", "e"])
+    pair = example_sums([example(0), without_sep], BERT)
+    single = example_sums([example(0)], BERT)
+    np.testing.assert_array_equal(pair.mean("sep_to_sep"), single.mean("sep_to_sep"))

@@ -1,0 +1,319 @@
+"""Masked heads, uniform attention, forward passes under interventions, and equivalence tests."""
+
+from contextlib import nullcontext
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from helpers.model.forward import padded
+from helpers.studies.common import head_removal
+from helpers.studies.common.head_removal import (
+    Intervention,
+    Scores,
+    head_mask,
+    sequential_equivalence_test,
+    uniform_attention,
+)
+
+LAYERS = 3
+HEADS = 4
+FAMILIES = sorted(tiny_models.FAMILIES)
+
+
+def batch_of(encoder, *texts):
+    """Make a batch: by default of a long text and of a short one, which is padded."""
+    texts = texts or ("the cat sat on the mat and the dog", "rainy winters")
+    inputs = []
+    for text in texts:
+        ids = encoder.encode_words(text.split()).ids
+        inputs.append({"input_ids": ids, "token_type_ids": [0] * len(ids)})
+    return padded(encoder, inputs)
+
+
+@torch.no_grad()
+def states(model, batch):
+    """Compute the last hidden states of all tokens except padding, as one matrix."""
+    output = model.base_model(**batch).last_hidden_state
+    return output[batch["attention_mask"].bool()]
+
+
+def patch_softmax(monkeypatch, change):
+    """Make every softmax over scores return ``change(layer, scores, probabilities)``.
+
+    This is a reference for masked heads that uses no projection, because ``(c A) V = c (A V)``.
+    """
+    softmax = F.softmax
+    calls = []
+
+    def changed(scores, *args, **kwargs):
+        calls.append(1)
+        return change((len(calls) - 1) % LAYERS, scores, softmax(scores, *args, **kwargs))
+
+    monkeypatch.setattr(F, "softmax", changed)
+    return calls
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_head_mask_of_ones_changes_no_bit(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    unmasked = states(encoder.model, batch)
+    with head_mask(encoder.model, torch.ones(LAYERS, HEADS)):
+        assert torch.equal(states(encoder.model, batch), unmasked)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_head_mask_scales_attention_and_is_differentiable(tiny_encoder, family, monkeypatch):
+    """Layers that share weights (ALBERT) are masked separately too."""
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    mask = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(1))
+    mask[2, 3] = 0
+    mask.requires_grad_()
+
+    def output_and_gradient():
+        output = encoder.model.base_model(**batch).last_hidden_state[batch["attention_mask"] > 0]
+        return output, torch.autograd.grad((output**3).sum(), mask)[0]
+
+    with head_mask(encoder.model, mask):
+        masked, gradient = output_and_gradient()
+        assert torch.equal(masked, states(encoder.model, batch))
+    calls = patch_softmax(monkeypatch, lambda layer, _, maps: maps * mask[layer].view(1, -1, 1, 1))
+    expected, expected_gradient = output_and_gradient()
+    assert len(calls) == LAYERS
+    torch.testing.assert_close(masked, expected, rtol=1e-4, atol=1e-5)
+    assert gradient.abs().min() > 0
+    assert (gradient - expected_gradient).abs().max() < 1e-3 * expected_gradient.abs().max()
+
+
+@pytest.mark.parametrize("disable", [head_mask, uniform_attention])
+def test_interventions_leave_no_trace_after_an_exception(tiny_encoder, disable):
+    encoder = tiny_encoder("albert")
+    batch = batch_of(encoder)
+    before = states(encoder.model, batch)
+    argument = torch.rand(LAYERS, HEADS) if disable is head_mask else 1
+
+    def interrupted(_module, _args):
+        handle.remove()
+        raise KeyboardInterrupt
+
+    modules = encoder.model.named_modules()
+    feed_forward = next(module for path, module in modules if path.endswith("ffn"))
+    with pytest.raises(KeyboardInterrupt), disable(encoder.model, argument):
+        handle = feed_forward.register_forward_pre_hook(interrupted)
+        states(encoder.model, batch)
+    assert torch.equal(states(encoder.model, batch), before)
+    for module in encoder.model.modules():
+        assert not module._forward_pre_hooks
+        assert not [h for h in module._forward_hooks.values() if "keep_values" in str(h)]
+
+
+@pytest.mark.parametrize("head", [2, None])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_uniform_attention_equals_a_uniform_softmax(tiny_encoder, family, head, monkeypatch):
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    before = states(encoder.model, batch)
+    with uniform_attention(encoder.model, 1, head):
+        disabled = states(encoder.model, batch)
+
+    def flat(layer, scores, maps):
+        """Make the maps of layer 1 uniform over the tokens that are not masked."""
+        if layer != 1:
+            return maps
+        visible = (scores > -1e30).to(maps)
+        uniform = visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)  # padding sees nothing
+        disabled_heads = torch.ones(HEADS).bool() if head is None else torch.arange(HEADS) == head
+        return torch.where(disabled_heads[:, None, None], uniform, maps)
+
+    patch_softmax(monkeypatch, flat)
+    torch.testing.assert_close(disabled, states(encoder.model, batch), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(disabled, before, atol=1e-3)
+    monkeypatch.undo()
+    assert torch.equal(states(encoder.model, batch), before)
+
+
+def test_head_mask_distinguishes_encoder_decoder_and_cross_attention():
+    translator = tiny_models.spread(tiny_models.t5()[0]).eval()
+    encoder = translator.get_encoder()
+    decoder = translator.get_decoder()
+    ids = torch.tensor([[5, 6, 7, 8, 1]])
+
+    @torch.no_grad()
+    def run():
+        return translator(input_ids=ids, decoder_input_ids=ids).logits
+
+    mask = torch.ones(LAYERS, HEADS)
+    mask[1, 2] = 0
+    unmasked = run()
+    outputs = [unmasked]
+    for module, cross in ((encoder, False), (decoder, False), (decoder, True)):
+        with head_mask(module, mask, cross=cross):
+            outputs.append(run())
+    assert torch.equal(run(), unmasked)
+    for first, second in combinations(outputs, 2):
+        assert not torch.equal(first, second)
+
+
+# Forward passes under interventions
+
+
+class MeanOfTokens(nn.Module):
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder.model.base_model
+
+    def forward(self, **batch):
+        return self.encoder(**batch).last_hidden_state.mean(dim=1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_intervened_outputs_equal_full_passes_to_the_last_bit(tiny_encoder, family, threads):
+    encoder = tiny_encoder(family)
+    model = MeanOfTokens(encoder)
+    mask = torch.ones(LAYERS, HEADS)
+    mask[1, 2] = 0
+    interventions = [
+        Intervention(0, lambda model: uniform_attention(model, 0, 1)),
+        Intervention(1, lambda model: head_mask(model, mask)),
+        Intervention(2, lambda model: uniform_attention(model, 2)),
+        Intervention(2, lambda _: nullcontext()),
+    ]
+    batches = [batch_of(encoder), batch_of(encoder, "the dog watched", "coffee")]
+    torch.set_num_threads(threads)
+    sweep = partial(head_removal.intervened_outputs, interventions=interventions)
+    outputs_by_batch = head_removal.map_over_model_copies(model, batches, sweep, "sweep")
+    assert torch.get_num_threads() == threads
+    torch.set_num_threads(1)
+    for batch, outputs in zip(batches, outputs_by_batch, strict=True):
+        with torch.no_grad():
+            expected = [model(**batch)]
+            for _, context in interventions:
+                with context(model):
+                    expected.append(model(**batch))
+        assert torch.equal(outputs, torch.stack(expected))
+        assert not torch.equal(outputs[0], outputs[1])
+
+
+def test_layers_below_an_intervention_are_computed_once_and_restored(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    model = MeanOfTokens(encoder)
+    calls = []
+    for number, layer in enumerate(model.encoder.encoder.layer):
+        layer.attention.register_forward_hook(lambda *_, number=number: calls.append(number))
+
+    def interrupted(_model):
+        raise KeyError
+
+    interventions = [Intervention(2, lambda _: nullcontext()), Intervention(1, interrupted)]
+    with pytest.raises(KeyError):
+        head_removal.intervened_outputs(model, batch_of(encoder), interventions)
+    assert calls == [0, 1, 2, 2]
+    assert not any("forward" in vars(layer) for layer in model.encoder.encoder.layer)
+
+
+# Equivalence tests
+
+
+def changes_from(*rows, test_count=1):
+    """Make the table of changes from which examples are right; row 0: the unchanged model."""
+    right = np.array(rows)
+    return head_removal.accuracy_changes(Scores(right, 1.0 - right), test_count=test_count)
+
+
+HALF_RIGHT = np.arange(160) % 2 == 0
+
+
+def flipped(right, examples):
+    """Flip which of the first examples are right."""
+    changed = right.copy()
+    changed[:examples] = ~changed[:examples]
+    return changed
+
+
+def test_accuracy_changes_without_any_change_is_removable():
+    row = changes_from(HALF_RIGHT, HALF_RIGHT).iloc[0]
+    assert row["p_value"] == 1
+    assert row["removable"]
+    assert (row["change_low"], row["change_high"]) == (0, 0)
+
+
+def test_accuracy_changes_that_are_not_significant_need_not_be_removable():
+    """Twenty of 160 examples are lost and twenty won."""
+    row = changes_from(HALF_RIGHT, flipped(HALF_RIGHT, 40)).iloc[0]
+    assert row["p_value"] == 1
+    assert not row["removable"]
+    margin = head_removal.MARGIN
+    assert row["change_low"] < -margin < margin < row["change_high"]
+
+
+@pytest.mark.parametrize(("examples", "test_count"), [(140, 1), (160, 2)])
+def test_accuracy_changes_on_too_few_examples_are_not_removable(examples, test_count):
+    right = HALF_RIGHT[:examples]
+    table = changes_from(right, right, test_count=test_count)
+    assert not table["removable"].any()
+
+
+def test_accuracy_changes_on_many_examples_find_a_small_change_removable():
+    right = np.tile(HALF_RIGHT, 25)  # 4,000 examples
+    table = changes_from(right, flipped(right, 20))
+    assert table["removable"].all()
+
+
+@pytest.fixture
+def evaluated(monkeypatch):
+    """Replace the evaluation by known outcomes; return them and the list of calls.
+
+    The rows are the unchanged model and four interventions: one without effect, two whose effect
+    the first examples exaggerate, and one with a large effect.
+    """
+    unchanged = np.arange(1200) % 10 > 0
+    unlucky = unchanged.copy()
+    unlucky[1:7] = False  # 6 examples: 2 percentage points of 300, 0.75 of 800
+    late = unchanged.copy()
+    late[1:14] = False  # 12 examples: 4 percentage points of 300, 1.5 of 800, 1 of 1200
+    harmful = unchanged.copy()
+    harmful[5::10] = False
+    rows = np.array([unchanged, unchanged, unlucky, late, harmful])
+    calls = []
+
+    def evaluate(run, pairs, interventions, label):
+        calls.append((len(pairs), list(interventions)))
+        selected = [0, *(number + 1 for number in interventions)]
+        right = rows[selected][:, pairs]
+        return Scores(right, 1.0 - right)
+
+    monkeypatch.setattr(head_removal, "evaluate_interventions", evaluate)
+    return rows, calls
+
+
+def test_sequential_equivalence_test_scores_only_undecided_on_more_examples(evaluated):
+    rows, calls = evaluated
+    table, first_scores = sequential_equivalence_test(
+        None, list(range(1200)), [0, 1, 2, 3], "heads", interim_sizes=(300, 800, 1200)
+    )
+    assert calls == [(300, [0, 1, 2, 3]), (500, [1, 2, 3]), (400, [2, 3])]
+    assert table["examples"].tolist() == [300, 800, 1200, 1200]
+    assert table["removable"].tolist() == [True, True, True, False]
+    assert table["change"].tolist() == pytest.approx([0, -0.75, -1, -10])
+    assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.01, 0.1])
+    assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**120])
+    np.testing.assert_array_equal(first_scores.right, rows[:, :300])
+
+
+@pytest.mark.usefixtures("evaluated")
+@pytest.mark.parametrize(
+    ("available", "interventions", "used"), [(300, [0, 1], [300, 300]), (1200, [3], [800])]
+)
+def test_sequential_equivalence_test_stops_at_the_last_example_or_size(
+    available, interventions, used
+):
+    table, _ = sequential_equivalence_test(None, list(range(available)), interventions, "heads")
+    assert table["examples"].tolist() == used

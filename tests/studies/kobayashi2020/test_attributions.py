@@ -1,0 +1,99 @@
+"""Rollout by explicit products, gradients by small steps, tokens left out by hand."""
+
+import numpy as np
+import pytest
+import torch
+from store_tools import many_segments
+
+from helpers.model.forward import padded
+from helpers.model.gradients import paragraphs
+from helpers.store.extract import stream
+from helpers.studies.kobayashi2020 import attributions
+
+
+def records_of(encoder, count=6):
+    return list(stream(encoder, many_segments(count), max_tokens=60).records())
+
+
+def test_rollout_is_the_product_of_the_layers_with_residuals():
+    first_map = np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]])
+    second_map = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    identity = np.eye(3)
+    first_layer = (first_map + identity) / 2
+    second_layer = (second_map + identity) / 2
+    np.testing.assert_allclose(attributions.rollout(first_map[None]), first_layer)
+    two_layers = attributions.rollout(np.stack([first_map, second_map]))
+    np.testing.assert_allclose(two_layers, second_layer @ first_layer)
+    # Position 0 gets half from itself, and half through position 1.
+    assert two_layers[0, 0] == pytest.approx(0.5 * 1 + 0.5 * 0.25)
+    np.testing.assert_allclose(two_layers.sum(axis=1), 1)
+
+
+def mean_vector(encoder, ids, left_out=None):
+    batch = padded(encoder, [{"input_ids": ids, "token_type_ids": [0] * len(ids)}])
+    remaining = [index for index in range(len(ids)) if index != left_out]
+    if left_out is not None:
+        batch["attention_mask"][0, left_out] = 0
+    with torch.no_grad():
+        states = encoder.model.base_model(**batch).last_hidden_state[0]
+        return states[remaining].double().mean(0)
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet", "gpt2"])
+def test_leave_one_out_effects_match_a_masked_token(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    first, second = paragraphs(encoder, [records_of(encoder)[1]])
+    effects = attributions.leave_one_out_effects(encoder, first, second)
+    full = mean_vector(encoder, first["input_ids"])
+    target = mean_vector(encoder, second["input_ids"])
+    similarity = torch.cosine_similarity(full, target, dim=0)
+    for index in range(len(first["input_ids"])):
+        reduced = mean_vector(encoder, first["input_ids"], index)
+        moved = 1 - torch.cosine_similarity(reduced, full, dim=0)
+        assert effects["vector"][index] == pytest.approx(moved.item(), abs=1e-6)
+        change = abs(torch.cosine_similarity(reduced, target, dim=0) - similarity)
+        assert effects["similarity"][index] == pytest.approx(change.item(), abs=1e-6)
+
+
+def test_gradient_times_attention_is_the_slope_of_a_keys_attention(tiny_encoder, monkeypatch):
+    """Scale the attention of all queries to a key, and measure the similarity."""
+    encoder = tiny_encoder("bert")
+    first, second = paragraphs(encoder, [records_of(encoder)[2]])
+    scores = attributions.gradient_times_attention(encoder, first, second)
+    target = mean_vector(encoder, second["input_ids"])
+
+    def similarity(key, factor):
+        scaled_layers = []
+
+        def dropout(maps, *_, **__):  # eager attention calls it on its maps
+            maps = maps.clone()
+            maps[..., key] *= factor
+            scaled_layers.append(maps)
+            return maps
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.nn.functional, "dropout", dropout)
+            patch.setattr(torch.nn.Dropout, "forward", lambda _self, x: x)
+            vector = mean_vector(encoder, first["input_ids"])
+        assert len(scaled_layers) == encoder.layers
+        return torch.cosine_similarity(vector, target, dim=0).item()
+
+    for key in range(0, len(first["input_ids"]), 3):
+        slope = (similarity(key, 1.02) - similarity(key, 0.98)) / 0.04
+        assert scores[key] == pytest.approx(abs(slope), rel=0.02, abs=1e-4)
+
+
+def test_correlation_of_the_effect_itself_is_perfect(tiny_encoder, monkeypatch):
+    encoder = tiny_encoder("bert")
+
+    def oracle_scores(encoder, first, second):
+        effects = attributions.leave_one_out_effects(encoder, first, second)
+        return {attributions.BASELINE: -effects["vector"], "oracle": effects["vector"]}
+
+    monkeypatch.setattr(attributions, "attribution_scores", oracle_scores)
+    table = attributions.correlate_with_effects(encoder, records_of(encoder, 8))
+    table = table.set_index(["method", "effect"])
+    assert table.loc[("oracle", "vector"), "correlation"] == pytest.approx(1)
+    assert table.loc[(attributions.BASELINE, "vector"), "correlation"] == pytest.approx(-1)
+    assert table.loc[("oracle", "vector"), "lead"] == pytest.approx(2)
+    assert (table.loc[attributions.BASELINE, "lead"] == 0).all()

@@ -1,0 +1,179 @@
+"""Both lenses on a map made by hand, and against loops over stored maps."""
+
+import numpy as np
+import pytest
+import tiny_models
+from store_tools import many_segments
+
+from helpers.data.records import roles
+from helpers.errors import ModelError
+from helpers.model.forward import norm_maps
+from helpers.settings import Settings
+from helpers.store.extract import extract, stream
+from helpers.studies.kobayashi2020 import lenses
+from helpers.studies.kobayashi2020.lenses import (
+    LENSES,
+    RequiredTables,
+    sample_sizes,
+    skip_if_unsupported,
+)
+
+# One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
+# vector has a tenth of the norm of the others.
+ATTENTION = np.array([[[[0.8, 0.1, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]]]])
+NORMS = np.array([[[0.1, 1.0, 1.0]]])
+ROLES = roles(["[CLS]", "cat", "."], {"cls": "[CLS]", "sep": "[SEP]"})
+
+
+def lens_values_by_hand():
+    maps = {"attention": ATTENTION, "norm": norm_maps(ATTENTION, NORMS)}
+    values = lenses.lens_values(maps, NORMS, ROLES)
+    return {name: array.item() for name, array in values.items()}
+
+
+def test_lens_values_are_shares_by_type_of_token():
+    values = lens_values_by_hand()
+    assert values["attention_cls"] == pytest.approx(0.5)
+    assert values["norm_cls"] == pytest.approx((0.08 / 0.28 + 0.05 / 0.55 + 0.02 / 0.82) / 3)
+    assert values["attention_punctuation"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("lens", LENSES)
+def test_lens_values_sum_to_one_and_are_zero_for_an_absent_token(lens):
+    values = lens_values_by_hand()
+    total = values[f"{lens}_cls"] + values[f"{lens}_punctuation"] + values[f"{lens}_other"]
+    assert total == pytest.approx(1)
+    assert values[f"{lens}_sep"] == 0  # the model has [SEP], the text does not
+
+
+def test_lens_values_have_value_norms_relative_to_the_example():
+    values = lens_values_by_hand()
+    assert values["value_cls"] == pytest.approx(0.1 / 0.7)
+    assert np.isnan(values["value_sep"])
+
+
+def test_lens_values_count_tokens_that_are_largest_through_both_lenses():
+    # [CLS] is most attended by itself and by "cat", but is never the largest by norm.  Both lenses
+    # agree only in the row of ".".
+    assert lens_values_by_hand()["same_token"] == pytest.approx(1 / 3)
+
+
+def naive_sink_values(attention, norms, states):
+    """Compute the `sink_values` of one layer with loops."""
+    heads = range(len(attention))
+    n = len(states)
+    state_norms = [np.sqrt(np.dot(state, state)) for state in states]
+    median = np.median([abs(x) for x in states.ravel()])
+    peaks = [max(abs(state)) / median for state in states]
+    return {
+        "attention_first": np.mean([attention[head, :, 0].mean() for head in heads]),
+        "uniform": 1 / n,
+        "value_first": np.mean([norms[head, 0] / np.mean(norms[head, 1:]) for head in heads]),
+        "state_first": state_norms[0] / np.mean(state_norms[1:]),
+        "peak_first": peaks[0],
+        "peak_others": np.mean(peaks[1:]),
+    }
+
+
+def test_sink_values_match_loops():
+    generator = np.random.default_rng(0)
+    attention = generator.dirichlet(np.ones(5), (2, 3, 5))  # 2 layers, 3 heads, 5 tokens
+    norms = generator.random((2, 3, 5))
+    states = generator.normal(size=(2, 5, 4))
+    maps = {"attention": attention, "norm": norm_maps(attention, norms)}
+    values = lenses.sink_values(maps, norms, states)
+    assert all(array.shape == (2, 1) for array in values.values())
+    for layer in range(2):
+        expected = naive_sink_values(attention[layer], norms[layer], states[layer])
+        for name, value in expected.items():
+            assert values[name][layer, 0] == pytest.approx(value), name
+
+
+@pytest.mark.parametrize("lens", LENSES)
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+def test_lens_sums_match_the_maps_of_a_store(tiny_encoder, family, lens):
+    encoder = tiny_encoder(family)
+    store = extract(encoder, many_segments(9), lens=lens, max_tokens=60)
+    sums = lenses.lens_sums(encoder, list(store.records()))
+    assert np.isfinite(sums.mean("norm_other")).all()
+    sep = encoder.special_tokens["sep"]
+    if sep is None:
+        assert np.isnan(sums.mean(f"{lens}_sep")).all()
+        return
+    shares = []
+    for example in store:
+        is_sep = [token == sep for token in example.record["tokens"]]
+        shares.append(example.attention.astype(float)[..., is_sep].sum(-1).mean(-1))
+    np.testing.assert_allclose(sums.mean(f"{lens}_sep"), np.mean(shares, 0), atol=2e-3)
+
+
+def sums_of(encoder):
+    records = list(stream(encoder, many_segments(8), max_tokens=60).records())
+    return lenses.lens_sums(encoder, records)
+
+
+def means_over_heads(sums, names):
+    """Add up the means of some measures: one value for each layer."""
+    return np.sum([sums.mean(name) for name in names], axis=0).mean(axis=1)
+
+
+def test_special_table_adds_up_special_tokens(tiny_encoder):
+    special = ("cls", "sep")
+    sums = sums_of(tiny_encoder("bert"))
+    table = lenses.special_table(sums).set_index("layer")
+    assert list(table.index) == ["1", "2", "3", "all"]
+    attention = means_over_heads(sums, [f"attention_{role}" for role in special])
+    norm = means_over_heads(sums, [f"norm_{role}" for role in special])
+    np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
+    np.testing.assert_allclose(table["ratio"], [*norm / attention, norm.mean() / attention.mean()])
+    assert table["ratio"].between(table["ratio_low"], table["ratio_high"]).all()
+    values = np.mean([sums.mean(f"value_{role}") for role in special], axis=0)
+    value_ratio = values[0].mean() / sums.mean("value_other")[0].mean()
+    assert table.loc["1", "value_ratio"] == pytest.approx(value_ratio)
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt2"])
+def test_special_table_without_special_tokens_is_empty(tiny_encoder, family):
+    table = lenses.special_table(sums_of(tiny_encoder(family)))
+    assert list(table["layer"]) == ["1", "2", "3", "all"]
+    assert table["ratio"].isna().all()
+    assert table["value_ratio"].isna().all()
+
+
+def test_lens_tables_have_a_row_per_head_or_layer(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    source = stream(encoder, many_segments(8), max_tokens=60)
+    tables = lenses.lens_tables(encoder, source, 5)
+    assert set(tables) == {"lens_shares", "sinks", "special_tokens", "value_norms"}
+    assert len(tables["lens_shares"]) == 12
+    assert list(tables["sinks"]["layer"]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("limit", "segments"), [(1000, 300), (None, 300), (50, 50)])
+def test_sample_sizes_are_within_the_segments_of_the_run(limit, segments):
+    assert sample_sizes(Settings(segments=limit), 72).segments == segments
+
+
+def test_sample_sizes_of_many_heads_have_fewer_attributed_texts():
+    few_heads = sample_sizes(Settings(), 72)
+    many_heads = sample_sizes(Settings(), 144)
+    assert many_heads.segments == few_heads.segments
+    assert many_heads.attributed < few_heads.attributed
+
+
+def test_sample_sizes_of_the_small_profile_are_smaller(monkeypatch):
+    segments = sample_sizes(Settings(), 144).segments
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    assert sample_sizes(Settings(), 144).segments < segments
+
+
+def test_skip_if_unsupported_prints_one_line_and_goes_on(capsys):
+    with skip_if_unsupported():
+        RequiredTables()["sinks"]
+        pytest.fail("there is no such table")
+    with skip_if_unsupported():
+        raise ModelError("no value projection")
+    assert capsys.readouterr().out.splitlines() == [
+        "Left out: there is no sinks.csv (see above)",
+        "Left out: no value projection",
+    ]

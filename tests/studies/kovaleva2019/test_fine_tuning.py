@@ -1,0 +1,294 @@
+"""The tables of notebook 07 on a tiny model, compared with values by hand."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from toy_corpora import conllu
+
+from helpers.data.corpora import resolve_treebank
+from helpers.data.wikipedia import segments
+from helpers.model.encoder import load
+from helpers.store.extract import extract
+from helpers.studies.common import fine_tune
+from helpers.studies.common.classifier import batches
+from helpers.studies.common.head_removal import single_ablation, split_test, uniform_attention
+from helpers.studies.common.tasks import PRETRAINED, RANDOM
+from helpers.studies.common.wikipedia_tasks import ParsedSentence
+from helpers.studies.kovaleva2019 import fine_tuning, links, patterns
+from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
+from helpers.studies.kovaleva2019.maps import text_maps
+
+TASKS = ["next paragraph", "bigram shift"]
+LAYERS = 3
+HEADS = 4
+MAX_TOKENS = 48
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpora")
+    documents = []
+    for subject in ("cat", "dog", "rain", "winter", "reader", "coffee"):
+        paragraphs = []
+        for number in range(6):
+            first_sentence = f"The {subject} in paragraph {number} sat on the mat."
+            paragraphs.append(f"{first_sentence} It was a lazy {subject}.")
+        documents.append("\n".join(paragraphs))
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    sentence = [(1, "The", 2, "det"), (2, "cat", 4, "nsubj"), (3, "always", 4, "advmod"),
+                (4, "likes", 0, "root"), (5, "the", 6, "det"), (6, "coffee", 4, "obj"),
+                (7, "here", 4, "advmod")]  # fmt: skip
+    (folder / "trees.conllu").write_text(conllu(sentence, times=12))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tiny_folder):
+    """Load a model and its control."""
+    folder = str(tiny_folder("bert"))
+    encoder = load(folder, device="cpu")
+    control = load(folder, device="cpu", random_init=0)
+    return encoder, control
+
+
+@pytest.fixture(scope="module")
+def starts(models, files):
+    tasks = fine_tune.load_tasks("", str(files / "text.txt"), examples=12, seed=0)
+    encoder, control = models
+    runs = fine_tune.fine_tune_tasks(encoder, control, tasks, max_tokens=MAX_TOKENS, seed=0)
+    return {PRETRAINED: runs.median, RANDOM: runs.random}
+
+
+@pytest.fixture(scope="module")
+def store(models, files):
+    treebank = resolve_treebank(str(files / "trees.conllu"))
+    return extract(models[0], treebank, level="word", max_tokens=MAX_TOKENS)
+
+
+@pytest.fixture(scope="module")
+def accuracy(starts):
+    return fine_tuning.accuracy_table(starts, seed=0)
+
+
+def test_accuracy_table_has_each_task_under_each_condition(accuracy):
+    conditions = ["pretrained", "random", "classifier alone"]
+    rows = accuracy[["start", "task"]].to_numpy().tolist()
+    assert rows == [[start, task] for start, task in product(conditions, TASKS)]
+
+
+def test_accuracy_table_has_the_accuracies_of_the_runs(accuracy, starts):
+    rows = accuracy.set_index(["start", "task"])["accuracy"]
+    for start, runs in starts.items():
+        for run in runs:
+            assert rows[start, run.task.name] == pytest.approx(100 * run.accuracy)
+
+
+def test_accuracy_table_calls_tasks_learned_above_both_baselines(accuracy):
+    best_baseline = accuracy[["majority", "bag_of_words"]].max(axis=1)
+    assert (accuracy["learned"] == (accuracy["accuracy_low"] > best_baseline)).all()
+    assert (accuracy.groupby("task")["bag_of_words"].nunique() == 1).all()
+
+
+def test_control_accuracy_has_the_tasks_that_the_model_learns(accuracy):
+    is_learned = (accuracy["start"] == PRETRAINED) & (accuracy["task"] == TASKS[1])
+    control = fine_tuning.control_accuracy(accuracy.assign(learned=is_learned))
+    random_rows = accuracy[accuracy["start"] == "random"]
+    assert control["accuracy"].tolist() == random_rows["accuracy"].tolist()
+    assert control["learned"].tolist() == [False, True]
+    assert (control["start"] == PRETRAINED).all()
+
+
+def test_map_similarity_is_the_cosine_of_flattened_maps():
+    before = np.zeros((1, 3, 2, 2), dtype=np.float16)
+    before[0, :] = [[1, 0], [0.5, 0.5]]
+    after = np.zeros((1, 3, 2, 2), dtype=np.float16)
+    after[0, 0] = before[0, 0]
+    after[0, 1] = [[0, 1], [0.5, 0.5]]
+    after[0, 2] = [[0, 1], [0, 0]]
+    similarity = fine_tuning.map_similarity(before, after)
+    assert np.allclose(similarity, [[1, 0.5 / 1.5, 0]])
+
+
+def test_similarity_table_has_each_head_and_changes_from_both_starts(starts):
+    table = fine_tuning.similarity_table(starts)
+    assert len(table) == len(TASKS) * LAYERS * HEADS
+    for column in ("similarity", "similarity_random"):
+        assert table[column].between(0, 1 + 1e-9, inclusive="right").all()
+        assert (table[column] < 1 - 1e-9).any()
+
+
+@pytest.fixture(scope="module")
+def disabling(starts):
+    """Make the table of disabled heads, with made-up changes of zeroed heads."""
+    runs = starts[PRETRAINED]
+    single = single_ablation(runs, seed=0).assign(first_change=range(2 * LAYERS * HEADS))
+    return fine_tuning.disabling_table(runs, single, seed=0)
+
+
+def test_disabling_table_has_heads_layers_and_changes_of_zeroed_heads(disabling):
+    assert (disabling.groupby("task").size() == LAYERS * (HEADS + 1)).all()
+    assert disabling["zeroed"].dropna().tolist() == list(range(2 * LAYERS * HEADS))
+    assert disabling.loc[disabling["head"] == WHOLE_LAYER, "zeroed"].isna().all()
+
+
+def accuracy_with_uniform_attention(run, pairs, layer, head):
+    """Compute the accuracy (percent) from full passes."""
+    right = []
+    classifier = run.classifier
+    with uniform_attention(classifier.encoder, layer, head), torch.no_grad():
+        for batch, labels, _ in batches(run.encoder, pairs, max_tokens=MAX_TOKENS):
+            right += (classifier(**batch).argmax(dim=-1) == labels).tolist()
+    return 100 * np.mean(right)
+
+
+def test_disabling_table_scores_heads_on_the_examples_of_the_split(starts, disabling):
+    run = starts[PRETRAINED][0]
+    _, scored = split_test(run, 0)
+    rows = disabling[(disabling["task"] == run.task.name) & (disabling["head"] != WHOLE_LAYER)]
+    for row in rows.iloc[::4].itertuples():
+        expected = accuracy_with_uniform_attention(run, scored, row.layer - 1, row.head - 1)
+        assert row.accuracy == pytest.approx(expected)
+
+
+def test_disabling_table_scores_layers_on_all_test_examples(starts, disabling):
+    run = starts[PRETRAINED][0]
+    rows = disabling[(disabling["task"] == run.task.name) & (disabling["head"] == WHOLE_LAYER)]
+    for row in rows.itertuples():
+        expected = accuracy_with_uniform_attention(run, run.task.test, row.layer - 1, None)
+        assert row.accuracy == pytest.approx(expected)
+        assert row.change == pytest.approx(row.accuracy - 100 * run.accuracy)
+
+
+# What heads attend to
+
+SENTENCE = ParsedSentence(
+    0, "", ("She", "does", "n't", "like", "cats"), None,
+    ("PRP", "VBZ", "RB", "VB", "NNS"), ("nsubj", "aux", "neg", "root", "dobj"),
+)  # fmt: skip
+
+
+def positions_by_type(is_type):
+    """List the positions of each type of token."""
+    positions = {}
+    for name, mask in zip(fine_tuning.TOKEN_TYPES, is_type, strict=True):
+        positions[name] = np.flatnonzero(mask).tolist()
+    return positions
+
+
+def test_token_types_of_a_sentence():
+    is_type = fine_tuning.token_types(SENTENCE, slice(1, 6), 7)
+    assert positions_by_type(is_type) == {
+        "cls": [0], "sep": [6], "noun": [5], "verb": [2, 4], "pronoun": [1], "subject": [1],
+        "object": [5], "negation": [3],
+    }  # fmt: skip
+
+
+def test_token_types_without_special_tokens():
+    """Inputs of GPT-2 have none."""
+    positions = positions_by_type(fine_tuning.token_types(SENTENCE, slice(0, 5), 5))
+    assert positions["cls"] == positions["sep"] == []
+    assert positions["noun"] == [4]
+
+
+def test_mean_shares_are_over_sentences_that_have_the_type():
+    attention = np.zeros((1, 1, 7, 7))
+    attention[..., 0] = 0.5
+    attention[..., 2] = 0.25
+    attention[..., 4] = 0.25
+    attention[0, 0, 0] = np.eye(7)[6]  # [CLS] attends to [SEP] only
+    without_types = SENTENCE._replace(words=("A",), tags=("DT",), relations=("det",))
+    even = np.full((1, 1, 3, 3), 1 / 3)
+    maps = [(attention, slice(1, 6)), (even, slice(1, 2))]
+    (shares,) = fine_tuning.mean_shares([SENTENCE, without_types], maps).to_dict("records")
+    assert shares["cls"] == pytest.approx((6 / 7 * 0.5 + 1 / 3) / 2)
+    assert shares["verb"] == pytest.approx(6 / 7 * 0.5)
+    assert shares["negation"] == 0
+    assert shares["from_cls_sep"] == pytest.approx((1 + 1 / 3) / 2)
+
+
+@pytest.fixture(scope="module")
+def features(starts, store):
+    return fine_tuning.feature_table(starts[PRETRAINED], store, seed=0)
+
+
+def test_feature_table_before_fine_tuning_agrees_with_the_store(features, store):
+    mean_map = np.mean([example.attention.astype(float) for example in store], axis=0)
+    rows = features[features["weights"] == "pretrained"]
+    assert len(rows) == LAYERS * HEADS
+    assert np.allclose(rows["cls"], mean_map[..., 0].mean(axis=-1).ravel(), atol=1e-3)
+    assert np.allclose(rows["object"], mean_map[..., 6].mean(axis=-1).ravel(), atol=1e-3)
+    assert rows["negation"].isna().all()  # no sentence has one
+    last_layer = rows[rows["layer"] == LAYERS]
+    assert np.allclose(last_layer["from_cls_sep"], mean_map[-1, :, 0, -1], atol=1e-3)
+    assert rows.loc[rows["layer"] < LAYERS, "from_cls_sep"].isna().all()
+
+
+def test_feature_table_after_fine_tuning_has_each_task(features):
+    before = features[features["weights"] == "pretrained"]
+    after = features[features["weights"] == "fine-tuned"]
+    assert after["task"].unique().tolist() == TASKS
+    first_task = after[after["task"] == TASKS[0]]
+    assert not np.allclose(first_task["cls"], before["cls"])
+
+
+def test_feature_table_has_a_row_of_uniform_attention(features):
+    (row,) = features[features["weights"] == "uniform"].to_dict("records")
+    assert row["cls"] == pytest.approx(1 / 9)
+    assert row["layer"] == row["head"] == 0
+
+
+# Patterns and links of the same model
+
+
+@pytest.fixture(scope="module")
+def text_segments(files):
+    return patterns.spread_segments(segments(files / "text.txt", count=6, seed=0))
+
+
+def test_pattern_table_has_text_and_tasks_before_and_after(models, starts, text_segments):
+    encoder, _ = models
+    table = patterns.pattern_table(
+        encoder, text_segments, starts[PRETRAINED], max_tokens=MAX_TOKENS
+    )
+    rows = table.groupby(["task", "weights"], sort=False).size()
+    assert rows.index.tolist() == [
+        (patterns.TEXT, "pretrained"), *product(TASKS, ("pretrained", "fine-tuned")),
+    ]  # fmt: skip
+    assert (rows == LAYERS * HEADS).all()
+    assert np.allclose(table[list(patterns.CLASSES)].sum(axis=1), 1)
+
+
+def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments):
+    encoder, _ = models
+    typical = patterns.typical_maps(encoder, text_segments[:1], max_tokens=MAX_TOKENS)
+    assert typical
+    (example,) = text_maps(encoder, text_segments[:1], max_tokens=MAX_TOKENS)
+    predicted = patterns.pattern_counts([example]).set_index(["layer", "head"])["pattern"]
+    for title, typical_map in typical.items():
+        pattern, _, label = title.rstrip(")").rpartition(" (")
+        layer, head = map(int, label.split("-"))
+        assert predicted[layer, head] == pattern
+        assert np.array_equal(typical_map.attention, example.attention[layer - 1, head - 1])
+
+
+def test_treebank_links_are_the_largest_weights_by_hand(store):
+    table = links.treebank_links(store, seed=0)
+    assert (table["sentences"] == len(store)).all()
+    # The links at least two words apart are (likes, cat) and (likes, coffee).
+    largest = []
+    for example in store:
+        words = example.attention[:, :, 1:8, 1:8].astype(float)
+        weights = [words[..., 3, 1], words[..., 1, 3], words[..., 3, 5], words[..., 5, 3]]
+        largest.append(np.max(weights, axis=0))
+    assert np.allclose(table["linked"], np.mean(largest, axis=0).ravel())
+
+
+def test_framenet_links_of_the_same_sentence_agree_with_treebank_links(models, store):
+    encoder, _ = models
+    words = tuple(store[0].record["words"])
+    sentence = links.FrameSentence(words, ((3, 1), (3, 5)), "doc")
+    table = links.framenet_links(encoder, [sentence], seed=0)
+    expected = links.treebank_links(store, seed=0)
+    assert np.allclose(table["linked"], expected["linked"], atol=1e-3)

@@ -1,0 +1,117 @@
+"""Figures 7 to 9 and semantic links: what is drawn agrees with the tables."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from helpers.studies.kovaleva2019 import plots
+from helpers.studies.kovaleva2019.maps import TextMaps, shaded
+from helpers.studies.kovaleva2019.patterns import CLASSES
+
+LAYERS = 3
+HEADS = 4
+RNG = np.random.default_rng(0)
+
+
+def head_table(tasks=("task 0", "task 1"), first_head=1):
+    """Make a table with one row per task and head."""
+    layers = range(1, LAYERS + 1)
+    heads = range(first_head, HEADS + 1)
+    return pd.DataFrame(product(tasks, layers, heads), columns=["task", "layer", "head"])
+
+
+def images(figure):
+    """List the arrays of all images of a figure."""
+    arrays = []
+    for axes in figure.axes:
+        arrays += [np.asarray(image.get_array()) for image in axes.images]
+    return arrays
+
+
+def pattern_table():
+    """Make a table of random pattern shares, before and after fine-tuning."""
+    table = head_table().merge(pd.DataFrame({"weights": ["pretrained", "fine-tuned"]}), how="cross")
+    table[list(CLASSES)] = RNG.dirichlet(np.ones(len(CLASSES)), len(table))
+    return table
+
+
+def example_maps():
+    """Make a random map for three of the patterns."""
+    position = np.arange(12)
+    maps = {}
+    for name in CLASSES[:3]:
+        attention = RNG.dirichlet(np.ones(12), 12)
+        maps[f"{name} (1-2)"] = TextMaps(attention, position < 1, position > 5)
+    return maps
+
+
+def test_fig7_patterns_shows_each_example_map():
+    maps = example_maps()
+    figure = plots.fig7_patterns(pattern_table(), maps)
+    for axes, image, (title, example) in zip(
+        figure.axes, images(figure), maps.items(), strict=False
+    ):
+        assert axes.get_title(loc="left").replace("\n", " ") == title
+        np.testing.assert_allclose(image, shaded(example.attention))
+
+
+def test_fig7_patterns_shows_mean_shares_by_layer():
+    table = pattern_table()
+    figure = plots.fig7_patterns(table, example_maps())
+    panels = [axes for axes in figure.axes if axes.axison]
+    means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
+    order = product(["pretrained", "fine-tuned"], ["task 0", "task 1"])
+    for axes, (weights, task) in zip(panels, order, strict=True):
+        expected = means.loc[(weights, task), :]
+        for bars, name in zip(axes.containers, CLASSES, strict=True):
+            heights = [bar.get_height() for bar in bars]
+            np.testing.assert_allclose(heights, expected[name], atol=1e-6)
+    titles = [axes.get_title(loc="left") for axes in panels]
+    assert titles == ["task 0", "task 1", "", ""]
+
+
+def test_fig8_finetuning_shows_every_head_from_both_starts():
+    table = head_table()
+    table["similarity"] = RNG.uniform(0.7, 1, len(table))
+    table["similarity_random"] = RNG.uniform(0.7, 1, len(table))
+    figure = plots.fig8_finetuning(table)
+    panels = product(["similarity", "similarity_random"], ["task 0", "task 1"])
+    for image, (column, task) in zip(images(figure), panels, strict=False):
+        assert np.array_equal(image.ravel(), table.loc[table["task"] == task, column])
+
+
+def disabling_table():
+    """Make a table of random changes of heads and layers (head 0)."""
+    table = head_table(first_head=0)
+    table[["change", "p_value", "zeroed"]] = RNG.uniform(size=(len(table), 3))
+    table.loc[table["head"] == 0, "zeroed"] = np.nan
+    return table
+
+
+def test_fig9_disabling_shows_heads_and_then_layers():
+    table = disabling_table()
+    figure = plots.fig9_disabling(table)
+    panels = product(["change", "zeroed"], table.groupby("task"))
+    for image, (column, (_, rows)) in zip(images(figure), panels, strict=False):
+        changes = rows[column].to_numpy().reshape(LAYERS, HEADS + 1)
+        np.testing.assert_array_equal(image, np.roll(changes, -1, axis=1))
+
+
+def test_fig9_disabling_marks_significant_changes():
+    table = disabling_table()
+    figure = plots.fig9_disabling(table)
+    for axes, (_, rows) in zip(figure.axes, table.groupby("task"), strict=False):
+        significant = rows.loc[rows["p_value"] < 0.05, ["head", "layer"]]
+        expected = significant.replace({"head": {0: HEADS + 1}})
+        np.testing.assert_array_equal(axes.collections[0].get_offsets(), expected)
+
+
+def test_semantic_links_shows_weights_and_marks_linked_heads():
+    table = head_table(tasks=["task 0"])
+    table[["linked", "difference", "p_holm"]] = RNG.uniform(0, 0.1, (len(table), 3))
+    figure = plots.semantic_links(table, links="FrameNet")
+    for image, column in zip(images(figure), ("linked", "difference"), strict=False):
+        assert np.array_equal(image.ravel(), table[column])
+    linked = table.loc[table["p_holm"] < 0.05, ["head", "layer"]].to_numpy()
+    assert np.array_equal(figure.axes[1].collections[0].get_offsets(), linked)

@@ -1,0 +1,312 @@
+"""Pruning the heads of a tiny model, compared with full passes under masks and with slopes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from helpers.studies.common import head_removal
+from helpers.studies.common.classifier import Classifier, batches
+from helpers.studies.common.fine_tune import FineTuningRun, Recipe, fine_tune
+from helpers.studies.common.head_removal import head_mask, single_ablation, split_test
+from helpers.studies.common.tasks import Pair, Task
+from helpers.studies.michel2019 import pruning
+
+LAYERS = 3
+HEADS = 4
+
+
+def task_of(name, seed):
+    generator = np.random.default_rng(seed)
+    words = ["the", "cat", "sat", "on", "mat", "dog", "watched", "coffee", "rainy", "winters"]
+
+    def make_pairs(count):
+        pairs = []
+        for _ in range(count):
+            text = generator.choice(words, 6).tolist()
+            source = f"article {generator.integers(6)}"
+            label = int("cat" in text or "dog" in text)
+            pairs.append(Pair(" ".join(text), None, label, source))
+        return tuple(pairs)
+
+    return Task(name, ("no", "yes"), train=make_pairs(48), test=make_pairs(30))
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_encoder):
+    recipe = Recipe(max_tokens=16, epochs=1)
+    torch.set_num_threads(1)
+    tasks = [task_of("pets", 1), task_of("more pets", 2)]
+    return fine_tune([FineTuningRun(tiny_encoder("bert"), task, recipe) for task in tasks])
+
+
+@pytest.fixture(scope="module")
+def weights(runs):
+    return pruning.head_importance(runs, seed=0)
+
+
+@pytest.fixture(scope="module")
+def single(runs):
+    return single_ablation(runs, seed=0)
+
+
+def by_hand(run, pairs, *removed):
+    """Compute the accuracy (percent) and the mean loss without some heads, from full passes."""
+    mask = torch.ones(LAYERS, HEADS)
+    for layer, head in removed:
+        mask[layer, head] = 0
+    right = []
+    losses = []
+    for batch, labels, _ in batches(run.encoder, pairs, max_tokens=16):
+        with torch.no_grad(), head_mask(run.classifier, mask):
+            logits = run.classifier(**batch)
+        right += (logits.argmax(dim=-1) == labels).tolist()
+        losses += F.cross_entropy(logits, labels, reduction="none").tolist()
+    return 100 * np.mean(right), np.mean(losses)
+
+
+def change_by_hand(run, pairs, *removed):
+    """Compute the changes of accuracy (percentage points) and of the mean loss without heads."""
+    accuracy, loss = by_hand(run, pairs, *removed)
+    accuracy_before, loss_before = by_hand(run, pairs)
+    return accuracy - accuracy_before, loss - loss_before
+
+
+def heads_in_order(importance):
+    """List the heads as [layer, head] from 0, the least important first."""
+    return importance.sort_values("normalised")[["layer", "head"]].to_numpy() - 1
+
+
+# Orders, masks and gradients
+
+
+def test_pruning_order_breaks_ties_by_the_second_score():
+    scores = np.array([[2.0, 1.0], [1.0, 0.0]])
+    second_scores = np.array([[0.0, 9.0], [3.0, 0.0]])
+    assert pruning.pruning_order(scores, second_scores).tolist() == [3, 2, 1, 0]
+    assert pruning.pruning_order(scores, -second_scores).tolist() == [3, 1, 2, 0]
+
+
+def test_masks_along_remove_the_first_heads_of_the_order():
+    order = np.array([5, 0, 3, 1, 4, 2])
+    masks = pruning.masks_along(order, (2, 3), (0, 0.3, 0.5, 1))
+    assert masks.reshape(4, 6).tolist() == [
+        [1, 1, 1, 1, 1, 1],
+        [0, 1, 1, 1, 1, 0],
+        [0, 1, 1, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0],
+    ]
+
+
+@pytest.fixture(params=["bert", "albert", "distilbert"])
+def classifier_and_work(tiny_encoder, request):
+    """Make a classifier that is not trained, and a batch of five texts."""
+    encoder = tiny_encoder(request.param)
+    classifier = Classifier(encoder, 3, seed=0).requires_grad_(False)
+    texts = ("the cat sat on the mat", "coffee", "the dog watched it", "it is home", "Dr. Smith")
+    pairs = [Pair(text, None, number % 3) for number, text in enumerate(texts)]
+    return classifier, list(batches(encoder, pairs, max_tokens=16))
+
+
+def gradients_of(classifier, work):
+    shape = (LAYERS, HEADS)
+    return pruning.mask_gradients(classifier, work, pruning.summed_loss, shape, "gradients")
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 1), (2, 3)])
+def test_mask_gradients_are_slopes_of_the_loss_of_each_example(classifier_and_work, layer, head):
+    classifier, work = classifier_and_work
+    gradients = gradients_of(classifier, work)
+    assert gradients.shape == (5, LAYERS, HEADS)
+    step = 1e-2
+    ((batch, labels, _),) = work
+    losses = []
+    for sign in (1, -1):
+        mask = torch.ones(LAYERS, HEADS)
+        mask[layer, head] += sign * step
+        with torch.no_grad(), head_mask(classifier, mask):
+            losses.append(F.cross_entropy(classifier(**batch), labels, reduction="none"))
+    slopes = (losses[0] - losses[1]) / (2 * step)
+    np.testing.assert_allclose(gradients[:, layer, head], slopes, rtol=0.05, atol=2e-3)
+
+
+def test_mask_gradients_do_not_depend_on_other_batches_and_leave_no_hook(classifier_and_work):
+    classifier, work = classifier_and_work
+    gradients = gradients_of(classifier, work)
+    twice = gradients_of(classifier, work * 2)
+    assert np.array_equal(twice, [*gradients, *gradients])
+    assert not any(module._forward_pre_hooks for module in classifier.modules())
+
+
+def test_head_importance_is_the_mean_of_absolute_gradients(runs, weights):
+    assert weights["task"].unique().tolist() == ["pets", "more pets"]
+    assert len(weights) == 2 * LAYERS * HEADS
+    run = runs[0]
+    work = list(batches(run.encoder, run.task.train, max_tokens=16))  # all 48 examples
+    expected = np.abs(gradients_of(run.classifier, work)).mean(axis=0)
+    importance = weights.loc[weights["task"] == run.task.name, "importance"]
+    np.testing.assert_allclose(importance, expected.ravel())
+
+
+def test_head_importance_is_normalised_by_layer(weights):
+    squares = weights["normalised"] ** 2
+    lengths = squares.groupby([weights["task"], weights["layer"]]).sum()
+    np.testing.assert_allclose(lengths, 1)
+
+
+# Single heads
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (2, 1)])
+def test_single_ablation_equals_masking_each_head(runs, single, layer, head):
+    run = runs[1]
+    _, scored = split_test(run, 0)
+    rows = single[single["task"] == run.task.name].set_index(["layer", "head"])
+    row = rows.loc[(layer + 1, head + 1)]
+    accuracy, _ = by_hand(run, scored, (layer, head))
+    change, loss_change = change_by_hand(run, scored, (layer, head))
+    assert row["examples"] == len(scored) == 20
+    assert row["accuracy"] == pytest.approx(accuracy)
+    assert row["change"] == pytest.approx(change)
+    assert row["loss_change"] == pytest.approx(loss_change, abs=1e-5)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (2, 1)])
+def test_single_ablation_scores_halves_with_different_articles(runs, single, layer, head):
+    run = runs[1]
+    _, scored = split_test(run, 0)
+    is_first = head_removal._first_half(scored, 0)
+    first_half = [pair for pair, chosen in zip(scored, is_first, strict=True) if chosen]
+    second_half = [pair for pair, chosen in zip(scored, is_first, strict=True) if not chosen]
+    assert first_half
+    assert second_half
+    first_articles = {pair.source for pair in first_half}
+    assert not first_articles & {pair.source for pair in second_half}
+    rows = single[single["task"] == run.task.name].set_index(["layer", "head"])
+    row = rows.loc[(layer + 1, head + 1)]
+    assert row["change_one"] == pytest.approx(change_by_hand(run, first_half, (layer, head))[0])
+    assert row["change_other"] == pytest.approx(change_by_hand(run, second_half, (layer, head))[0])
+
+
+def test_single_ablation_adjusts_p_values_upwards(single):
+    assert single["p_value"].between(0, 1).all()
+    assert (single["q_value"] >= single["p_value"]).all()
+
+
+@pytest.fixture
+def two_sizes(runs):
+    """Ablate heads on 12 examples, and on all where these do not settle the question."""
+    _, pairs = split_test(runs[0], 0)
+    return single_ablation(runs[:1], seed=1, test_pairs={"pets": pairs}, interim_sizes=(12, 99))
+
+
+@pytest.mark.parametrize("position", [0, -1])
+def test_single_ablation_compares_heads_on_the_first_examples(runs, two_sizes, position):
+    _, pairs = split_test(runs[0], 0)
+    first_pairs = pairs[:12]
+    row = two_sizes.iloc[position]
+    layer = int(row["layer"]) - 1
+    head = int(row["head"]) - 1
+    change, loss_change = change_by_hand(runs[0], first_pairs, (layer, head))
+    assert row["loss_change"] == pytest.approx(loss_change, abs=1e-5)
+    assert row["first_change"] == pytest.approx(change)
+    share = head_removal._first_half(first_pairs, 1).mean()
+    mean_of_halves = share * row["change_one"] + (1 - share) * row["change_other"]
+    assert mean_of_halves == pytest.approx(change)
+
+
+def test_single_ablation_scores_undecided_heads_on_all_examples(two_sizes, single):
+    """So few examples settle no head."""
+    columns = ["examples", "accuracy", "change", "p_value"]
+    assert two_sizes[columns].equals(single.loc[single["task"] == "pets", columns])
+
+
+def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(runs):
+    run = runs[0]
+    choosing, scored = split_test(run, 0)
+    table = pruning.one_head_layers(runs[:1], seed=0)
+    assert table["layer"].tolist() == [1, 2, 3]
+    for row in table.itertuples():
+        layer_heads = [(row.layer - 1, head) for head in range(HEADS)]
+        losses = []
+        for kept_head in layer_heads:
+            removed = [head for head in layer_heads if head != kept_head]
+            losses.append(by_hand(run, choosing, *removed)[1])
+        assert row.head == np.argmin(losses) + 1
+        removed = [head for head in layer_heads if head != (row.layer - 1, row.head - 1)]
+        assert row.accuracy == pytest.approx(by_hand(run, scored, *removed)[0])
+
+
+# Pruning
+
+
+@pytest.fixture(scope="module")
+def pruned(runs, weights, single):
+    """Prune both models, with 8 examples for random orders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
+        return pruning.pruning(runs, weights, single, seed=0)
+
+
+def test_pruning_begins_with_all_heads_and_ends_without_any(pruned):
+    start = pruned[pruned["pruned"] == 0]
+    assert (start["change"] == 0).all()
+    assert (start["heads"] == LAYERS * HEADS).all()
+    end = pruned[pruned["pruned"] == 100]
+    assert (end["heads"] == 0).all()
+    assert len(end) == 2 * 2  # random orders stop before the end
+    assert (end.groupby("task")["loss_change"].nunique() == 1).all()
+
+
+def test_pruning_removes_the_least_important_heads(runs, weights, pruned):
+    run = runs[0]
+    importance = weights[weights["task"] == run.task.name]
+    is_half = (pruned["pruned"] == 50) & (pruned["order"] == "importance")
+    half = pruned[is_half & (pruned["task"] == run.task.name)]
+    assert half["heads"].item() == 6
+    _, scored = split_test(run, 0)
+    accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:6])
+    assert half["accuracy"].item() == pytest.approx(accuracy)
+
+
+def test_pruning_has_different_random_orders(pruned):
+    random = pruned[pruned["order"] == "random"]
+    draws = random.pivot(index=["task", "pruned"], columns="draw", values="loss_change")
+    assert draws.shape == (2 * len(pruning.FIRST_SHARES), pruning.RANDOM_ORDERS)
+    assert (draws[0] - draws[1]).abs().max() > 0
+
+
+def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, pruned):
+    """Single ablation is compared on all examples, random orders on the first ones."""
+    run = runs[0]
+    _, scored = split_test(run, 0)
+    importance = weights[weights["task"] == run.task.name]
+    order = heads_in_order(importance)
+    counts = [round(len(order) * share) for share in pruning.FIRST_SHARES[1:]]
+    on_first = np.mean([by_hand(run, scored[:8], *order[:count])[0] for count in counts])
+    between = pruned[(pruned["task"] == run.task.name) & pruned["pruned"].between(1, 99)]
+    means = between.groupby("order")[["accuracy", "lead"]].mean()
+    accuracy = means["accuracy"]
+    assert means.loc["importance", "lead"] == pytest.approx(0)
+    lead_over_ablation = accuracy["importance"] - accuracy["single ablation"]
+    assert means.loc["single ablation", "lead"] == pytest.approx(lead_over_ablation)
+    lead_over_random = on_first - accuracy["random"]
+    assert means.loc["random", "lead"] == pytest.approx(lead_over_random)
+
+
+def test_seed_pruning_uses_the_importance_of_each_seed(runs):
+    second_seed = replace(runs[0], recipe=replace(runs[0].recipe, seed=1))
+    seed_runs = [runs[0], *fine_tune([second_seed])]
+    table = pruning.seed_pruning([seed_runs, runs[1:]], seed=0)
+    assert table["task"].unique().tolist() == ["pets"]  # the other task has one seed
+    assert table[["seed", "pruned"]].to_numpy().tolist() == [[0, 20], [0, 40], [1, 20], [1, 40]]
+    rows = table.set_index(["seed", "pruned"])
+    for run in seed_runs:
+        row = rows.loc[(run.recipe.seed, 40)]
+        importance = pruning.head_importance([run], seed=0)
+        _, scored = split_test(run, 0)
+        accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:5])
+        assert row["accuracy"] == pytest.approx(accuracy)
+        assert row["start"] == pytest.approx(100 * run.accuracy)

@@ -1,0 +1,209 @@
+"""Choosers learn a planted word, read their inputs only, and keep the best epoch."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.errors import ModelError
+from helpers.studies.common.fine_tune import Recipe
+from helpers.studies.common.tasks import Pair
+from helpers.studies.niven2019 import choosers
+from helpers.studies.niven2019.arguments import INPUTS, Argument
+from helpers.studies.niven2019.choosers import BAG, BILSTM, EncoderChooser, WordChooser
+
+RECIPE = Recipe(epochs=3, learning_rate=3e-3, batch_size=4, max_tokens=32)
+WORD_RECIPE = Recipe(epochs=8, learning_rate=1e-2, batch_size=4)
+PLAIN_WORDS = [
+    "the",
+    "cat",
+    "dog",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "rainy",
+    "winters",
+    "like",
+    "she",
+    "yes",
+]
+RANDOM_VECTORS = np.random.default_rng(0).normal(size=(14, 6))
+VECTORS = dict(zip([*PLAIN_WORDS, "not", "no"], RANDOM_VECTORS, strict=True))
+FAMILIES = ["bert", "roberta", "gpt2"]  # two masked language models and a decoder
+
+
+def vectors(words):
+    rows = [VECTORS.get(word, np.zeros(6)) for word in words]
+    return np.array(rows, np.float32).reshape(-1, 6)
+
+
+def random_text(rng):
+    return " ".join(rng.choice(PLAIN_WORDS, 3))
+
+
+def random_arguments(count, seed, planted=True):
+    """Make arguments of random words; a ``planted`` cue is twice in each right warrant."""
+    rng = np.random.default_rng(seed)
+    arguments = []
+    for index in range(count):
+        label = int(rng.integers(2))
+        claim = random_text(rng)
+        reason = random_text(rng)
+        warrants = [random_text(rng), random_text(rng)]
+        if planted:
+            warrants[label] += " not not"
+        arguments.append(
+            Argument(str(index), claim, reason, *warrants, label, "x", negated_claim="no mat")
+        )
+    return arguments
+
+
+@pytest.fixture(scope="module")
+def splits():
+    originals = random_arguments(30, 3)
+    counterparts = [original.counterpart() for original in originals]
+    return {
+        "train": random_arguments(40, 1),
+        "dev": random_arguments(12, 2),
+        "test": originals + counterparts,
+    }
+
+
+def is_right(choices, splits):
+    return choices == [argument.label for argument in splits["test"]]
+
+
+def test_warrant_pairs_have_the_parts_of_the_input():
+    argument = Argument("a", "Go home", "It is late.", "right", "wrong", 0, "x")
+    first_pairs = {inputs: choosers.warrant_pairs([argument], inputs)[0] for inputs in INPUTS}
+    assert first_pairs == {
+        "warrants": Pair("right", None, 0),
+        "reason + warrants": Pair("It is late.", "right", 0),
+        "claim + warrants": Pair("Go home", "right", 0),
+        "all": Pair("It is late. Go home", "right", 0),
+    }
+    assert choosers.warrant_pairs([argument], "all")[1].second == "wrong"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_encoder_learns_a_cue_that_misleads_on_counterparts(tiny_encoder, splits, family):
+    encoder = tiny_encoder(family)
+    before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
+    chooser = EncoderChooser(encoder, "all", RECIPE.max_tokens, seed=0)
+    choices = choosers.train_chooser(chooser, splits, RECIPE, "tiny")
+    right = is_right(choices, splits)
+    assert right[:30].mean() > 0.85
+    assert right[30:].mean() < 0.25
+    for name, weights in encoder.model.named_parameters():
+        assert torch.equal(weights, before[name])  # a copy was trained
+
+
+@pytest.mark.parametrize("architecture", [BAG, BILSTM])
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_a_word_chooser_learns_the_planted_cue(splits, architecture, inputs):
+    chooser = WordChooser(architecture, inputs, vectors, seed=0)
+    choices = choosers.train_chooser(chooser, splits, WORD_RECIPE, architecture)
+    assert is_right(choices, splits)[:30].mean() > 0.9
+    if "claim" not in INPUTS[inputs]:
+        assert (choices[:30] == choices[30:]).all()
+
+
+def unplanted_splits():
+    return {
+        "train": random_arguments(64, 64, planted=False),
+        "dev": random_arguments(40, 40, planted=False),
+        "test": random_arguments(200, 3, planted=False),
+    }
+
+
+def train_words(architecture, splits, seed):
+    chooser = WordChooser(architecture, "all", vectors, seed=seed)
+    recipe = replace(WORD_RECIPE, seed=seed)
+    return choosers.train_chooser(chooser, splits, recipe, architecture)
+
+
+@pytest.mark.parametrize("architecture", [BAG, BILSTM])
+def test_train_chooser_without_a_cue_is_at_chance(architecture):
+    splits = unplanted_splits()
+    choices = train_words(architecture, splits, 0)
+    assert 0.4 < is_right(choices, splits).mean() < 0.6
+
+
+@pytest.mark.parametrize("architecture", [BAG, BILSTM])
+def test_train_chooser_repeats_with_the_same_seed_only(architecture):
+    splits = unplanted_splits()
+    choices = train_words(architecture, splits, 0)
+    assert (choices == train_words(architecture, splits, 0)).all()
+    assert (choices != train_words(architecture, splits, 1)).any()
+
+
+@pytest.mark.parametrize("is_encoder", [True, False], ids=["encoder", "words"])
+def test_scores_do_not_depend_on_the_batch(tiny_encoder, is_encoder):
+    """Warrants have 4 to 24 words, so that batches by length change the order."""
+    if is_encoder:
+        chooser = EncoderChooser(tiny_encoder("bert"), "all", 64, seed=0)
+    else:
+        chooser = WordChooser(BILSTM, "all", vectors, seed=0)
+    arguments = []
+    for index, length in enumerate(np.random.default_rng(0).integers(4, 24, 12)):
+        warrants = ("cat " * length, "dog " * (28 - length))
+        arguments.append(Argument(str(index), "yes", "a mat", *warrants, index % 2, "x"))
+    single = torch.cat([chooser.scores([argument]) for argument in arguments])
+    torch.testing.assert_close(chooser.scores(arguments), single, atol=1e-6, rtol=1e-5)
+    training_step = chooser(arguments).detach().to(single.dtype)
+    torch.testing.assert_close(training_step, single, atol=1e-6, rtol=1e-5)
+    assert single.std() > 1e-4  # they differ from pair to pair
+
+
+def ones_of_width_two(words):
+    return np.ones((len(words), 2), np.float32)
+
+
+def test_text_vectors_of_a_bag_are_the_mean_of_the_words():
+    x = torch.tensor([[[1.0, 2], [3, 4], [0, 0]]])
+    bag = WordChooser(BAG, "warrants", ones_of_width_two, seed=0)
+    assert bag.text_vectors(x, torch.tensor([2])).tolist() == [[2, 3]]
+
+
+def test_text_vectors_of_a_bilstm_are_the_largest_states():
+    x = torch.tensor([[[1.0, 2], [3, 4], [0, 0]]])
+    chooser = WordChooser(BILSTM, "warrants", ones_of_width_two, seed=0)
+    states, _ = chooser.lstm(x[:, :2])
+    torch.testing.assert_close(chooser.text_vectors(x, torch.tensor([2]))[0], states[0].amax(dim=0))
+
+
+def test_scores_of_words_without_vectors_are_finite():
+    unknown_words = Argument("s", "Zzz", "yyy", "xxx", "www", 0, "x")
+    assert WordChooser(BILSTM, "all", vectors, seed=0).scores([unknown_words]).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "best_epoch"),
+    [((0.9, 0.8, 0.9), 0), ((0.1, 0.3, 0.2), 1), ((0.1, 0.2, 0.3), 2)],
+)
+def test_train_chooser_keeps_the_best_epoch_on_dev(splits, monkeypatch, accuracies, best_epoch):
+    chooser = WordChooser(BAG, "warrants", vectors, seed=0)
+    weights_by_epoch = []
+
+    def quality(_scores, _labels):
+        weights_by_epoch.append(chooser.outer.weight.detach().clone())
+        return accuracies[len(weights_by_epoch) - 1], 0.0
+
+    monkeypatch.setattr(choosers, "quality", quality)
+    choosers.train_chooser(chooser, splits, Recipe(epochs=3, batch_size=20), "bag")
+    is_final = [torch.equal(chooser.outer.weight, weights) for weights in weights_by_epoch]
+    assert is_final == [epoch == best_epoch for epoch in range(3)]
+
+
+def test_train_chooser_refuses_texts_that_are_too_long(tiny_encoder, splits):
+    chooser = EncoderChooser(tiny_encoder("bert"), "all", 10_000, seed=0)
+    with pytest.raises(ModelError, match="tasks of 10000 tokens"):
+        choosers.train_chooser(chooser, splits, RECIPE, "tiny")
+
+
+def test_train_chooser_refuses_a_loss_that_is_not_a_number(tiny_encoder, splits):
+    chooser = EncoderChooser(tiny_encoder("bert"), "all", 32, seed=0)
+    with pytest.raises(ModelError, match="smaller learning rate"):
+        choosers.train_chooser(chooser, splits, Recipe(learning_rate=1e30), "tiny")

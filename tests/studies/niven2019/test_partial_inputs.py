@@ -1,0 +1,323 @@
+"""Notebook 09's tables of a tiny model, and its claims on made-up tables."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.data.glove import Embeddings
+from helpers.metrics.paper import check_claims, values_of
+from helpers.model.encoder import load
+from helpers.studies.niven2019 import choosers, partial_inputs
+from helpers.studies.niven2019.arguments import Argument, argument_corpus
+from helpers.studies.niven2019.claims import argument_claims
+from helpers.studies.niven2019.partial_inputs import MODELS, score_tables
+from helpers.study import Study
+
+ROWS = {word: row for row, word in enumerate(["not", "do", "does", "a", "of"])}
+EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
+
+
+@pytest.fixture(scope="module")
+def tables_in(tiny_folder):
+    """Make a function of a cache folder: `choice_tables` of a tiny model in the small profile."""
+    folder = str(tiny_folder("bert"))
+    corpus = argument_corpus()  # read before the small profile is set: all arguments
+
+    def control(seed, entropy_matched):
+        return load(folder, device="cpu", random_init=seed + 9 if entropy_matched else seed)
+
+    def tables(cache):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ATTENTION_CACHE", str(cache))
+            patch.setenv("ATTENTION_PROFILE", "small")  # one epoch
+            return partial_inputs.choice_tables(
+                corpus, load(folder, device="cpu"), control, EMBEDDINGS,
+                examples=40, max_tokens=64, seeds=1, seed=0,
+            )  # fmt: skip
+
+    return tables
+
+
+@pytest.fixture(scope="module")
+def run_tables(tables_in, tmp_path_factory):
+    return tables_in(tmp_path_factory.mktemp("run"))
+
+
+def test_choice_tables_have_every_planned_run_once(run_tables):
+    table = run_tables["partial_inputs"]
+    assert not table.duplicated(["model", "train", "inputs", "test"]).any()
+    runs = table[["model", "train", "inputs"]].drop_duplicates()
+    runs = runs.value_counts(["model", "train"], sort=False)
+    assert runs.unstack(fill_value=0)[["original", "swapped", "mirrored"]].T.to_dict("list") == {
+        "bag of vectors": [4, 1, 1],
+        "BiLSTM": [4, 1, 1],
+        "encoder": [4, 1, 1],
+        "random-init encoder": [1, 0, 1],
+        "entropy-matched encoder": [1, 0, 1],
+    }
+    assert (table["seeds"] == 1).all()
+    assert len(run_tables["partial_input_seeds"]) == len(table)
+
+
+def test_choice_tables_of_the_bundled_sample_have_no_paper_columns(run_tables):
+    table = run_tables["partial_inputs"]
+    assert (table["corpus"] == "arguments-sample").all()
+    assert not any(column.startswith("paper") for column in table)  # its cue is planted
+
+
+def test_choices_by_warrants_only_are_right_on_half_of_the_pairs(run_tables):
+    table = run_tables["partial_inputs"]
+    warrants = table.query("inputs == 'warrants' and train == 'original'").set_index(
+        ["model", "test"]
+    )["mean"]
+    for model in table["model"].unique():
+        assert warrants[model, "both"] == 50
+        assert warrants[model, "original"] + warrants[model, "adversarial"] == pytest.approx(100)
+    assert warrants["bag of vectors", "original"] > 65
+
+
+def test_control_tables_have_the_rows_of_the_control_as_the_encoder(run_tables):
+    table = run_tables["partial_inputs"]
+    as_encoder = run_tables["random_partial_inputs"].query("model == 'encoder'")
+    of_control = table.query("model == 'random-init encoder'")
+    assert as_encoder.drop(columns="model").equals(of_control.drop(columns="model"))
+
+
+def test_choice_tables_continue_after_an_interruption(run_tables, tables_in, tmp_path, monkeypatch):
+    """Interrupt the first attempt after four trainings; the second must not repeat them."""
+    train = choosers.train_chooser
+    trained = []
+    is_interrupted = True
+
+    def interrupted_train(*args):
+        if is_interrupted and len(trained) == 4:
+            raise KeyboardInterrupt
+        trained.append(args)
+        return train(*args)
+
+    monkeypatch.setattr(choosers, "train_chooser", interrupted_train)
+    with pytest.raises(KeyboardInterrupt):
+        tables_in(tmp_path)
+    is_interrupted = False
+    tables = tables_in(tmp_path)
+    assert len(trained) in (22, 23)  # one that ran in parallel to the fourth may start again
+    assert tables.keys() == run_tables.keys()
+    assert all(tables[name].equals(run_tables[name]) for name in tables)
+
+
+@pytest.fixture
+def corpus_like_arct():
+    """The bundled sample without counterparts in train."""
+    corpus = argument_corpus()
+    adversarial = [argument for argument in corpus.adversarial if argument.split != "train"]
+    return dataclasses.replace(corpus, adversarial=adversarial)
+
+
+def test_training_sets_swapped_repeats_originals_with_warrants_swapped(corpus_like_arct):
+    sets = partial_inputs.training_sets(corpus_like_arct, 40)
+    train = sets["swapped"]["train"]
+    assert len(train) == 80 and train[:40] == sets["original"]["train"]
+    for original, swapped in zip(train[:40], train[40:], strict=True):
+        assert swapped.warrants == original.warrants[::-1]
+        assert swapped.label == 1 - original.label
+    assert len(sets["swapped"]["dev"]) == 2 * len(corpus_like_arct.part("dev"))
+    assert sets["swapped"]["test"] == sets["original"]["test"]
+
+
+def assert_mirrored(arguments, count):
+    """Check that the second half of ``count`` arguments are the counterparts of the first."""
+    ids = [argument.id for argument in arguments]
+    assert len(ids) == count
+    assert ids[count // 2 :] == [f"{original}-adversarial" for original in ids[: count // 2]]
+
+
+def test_training_sets_mirrored_are_originals_then_counterparts():
+    sets = partial_inputs.training_sets(argument_corpus(), 40)
+    assert sets["mirrored"]["train"][:40] == sets["original"]["train"]
+    assert_mirrored(sets["mirrored"]["train"], 80)
+    assert_mirrored(sets["mirrored"]["dev"], 40)
+
+
+def test_training_sets_mirrored_are_of_dev_if_train_has_no_counterparts(corpus_like_arct):
+    mirrored = partial_inputs.training_sets(corpus_like_arct, 40)["mirrored"]
+    assert_mirrored(mirrored["train"], 32)
+    assert_mirrored(mirrored["dev"], 8)
+    arguments = mirrored["train"] + mirrored["dev"]
+    assert {argument.split for argument in arguments} == {"dev"}
+    assert len({argument.id for argument in arguments}) == 40
+
+
+def test_recipe_of_has_as_many_steps_as_on_the_originals(corpus_like_arct):
+    sets = partial_inputs.training_sets(corpus_like_arct, 40)
+    run = partial_inputs.Run("encoder", "mirrored", "all")
+    # 3 epochs of 40 originals are 120 examples; 4 epochs of 32 arguments are 128.
+    assert partial_inputs.recipe_of(run, sets, 0, 64).epochs == 4
+
+
+LABELS = {"a": 0, "b": 0, "c": 1, "d": 1}
+ORIGINALS = [
+    Argument(name, "Go", "It is late.", "w", "x", label, "test", negated_claim="Stay")
+    for name, label in LABELS.items()
+]
+A, B, C, D = ORIGINALS
+# The counterparts of the first three, in another order.
+ARGUMENTS = [*ORIGINALS, C.counterpart(), B.counterpart(), A.counterpart()]
+# Labels: a 0, b 0, c 1, d 1; c' 0, b' 1, a' 1.
+CHOICES = np.array([[0, 0, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 1, 1]])
+
+
+def test_score_tables_are_accuracies_as_by_hand():
+    table, by_seed = score_tables(CHOICES, ARGUMENTS)
+    table = table.set_index("test")
+    assert table["arguments"].to_dict() == {"original": 4, "adversarial": 3, "both": 6}
+    # Three of the four originals are right in either run.
+    assert table.loc["original", "mean"] == 75
+    assert table.loc["original", "max"] == 75
+    assert table.loc["adversarial", "mean"] == pytest.approx(100 * (1 / 3 + 3 / 3) / 2)
+    # Right in run 1: a, b, c, and only c' of the counterparts; in run 2: a, c, all counterparts.
+    accuracies = [400 / 6, 500 / 6]
+    assert table.loc["both", "mean"] == pytest.approx(np.mean(accuracies))
+    assert table.loc["both", "std"] == pytest.approx(np.std(accuracies, ddof=1))
+    of_both = by_seed.query("test == 'both'").set_index("seed")["accuracy"]
+    assert of_both.loc[[0, 1]].tolist() == pytest.approx(accuracies)
+
+
+def test_score_tables_resample_arguments_with_their_counterparts():
+    """Choices that ignore the claim are right on one of each pair: the interval has no width."""
+    counterparts = [original.counterpart() for original in ORIGINALS]
+    choices = np.random.default_rng(0).integers(0, 2, (3, 4))
+    table, _ = score_tables(np.hstack([choices, choices]), [*ORIGINALS, *counterparts])
+    of_pairs = table.set_index("test").loc["both"]
+    assert of_pairs[["mean", "mean_low", "mean_high"]].tolist() == [50, 50, 50]
+
+
+CLAIMS = argument_claims()
+
+
+def tables_of_means(*means, seeds=5, spread=1.0):
+    """Make both tables of (model, inputs, train, test, mean); half-widths 1 over arguments."""
+    key = ["model", "inputs", "train", "test"]
+    table = pd.DataFrame(means, columns=[*key, "mean"]).assign(corpus="arct")
+    table["mean_low"] = table["mean"] - 1
+    table["mean_high"] = table["mean"] + 1
+    shifts = spread * (np.arange(seeds) - (seeds - 1) / 2)
+    by_seed = []
+    for seed, shift in enumerate(shifts):
+        by_seed.append(table[key].assign(seed=seed, accuracy=table["mean"] + shift))
+    return {"partial_inputs": table, "partial_input_seeds": pd.concat(by_seed)}
+
+
+def run_like_the_paper():
+    cues = [
+        ("original", "not", "unigram", 61, 7.0),
+        ("original", "can not", "bigram", 75, 8.0),
+        ("original", "is", "unigram", 52, 0.3),
+    ]
+    columns = ["half", "cue", "kind", "productivity", "gain"]
+    table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", split="all")
+    table["productivity_low"] = table["productivity"] - 3
+    table["productivity_high"] = table["productivity"] + 3
+    means = [(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
+    means += [
+        ("encoder", "warrants", "original", "original", 65.6),
+        ("encoder", "all", "original", "original", 67.1),
+        ("encoder", "all", "swapped", "both", 50.4),
+        ("encoder", "all", "mirrored", "both", 60),
+        *((model, "all", "original", "adversarial", 40) for model in MODELS),
+    ]
+    return {"cues": table, **tables_of_means(*means, spread=0.5)}
+
+
+def check_argument_claims(tables):
+    return check_claims(tables, CLAIMS).set_index("claim")
+
+
+def claim_statement(phrase):
+    """Find the statement of the only claim that has a phrase."""
+    (statement,) = [claim.statement for claim in CLAIMS if phrase in claim.statement]
+    return statement
+
+
+ENCODER_OVER_BAG = claim_statement("better than a bag of vectors")
+AT_CHANCE = claim_statement("within two points of chance")
+SHARE_OF_WARRANTS = claim_statement("Warrants alone are enough")
+PRODUCTIVITY_OF_NOT = claim_statement("more often right than the other")
+BAG_57 = ("bag of vectors", "warrants", "original", "original", 57)
+
+
+def test_all_claims_are_supported_by_a_run_like_the_paper():
+    claims = check_argument_claims(run_like_the_paper())
+    assert set(claims["verdict"]) == {"supported"}
+    with_paper = [claim for claim in CLAIMS if not np.isnan(claim.paper)]
+    for claim in with_paper:
+        measured = claims.loc[claim.statement, "value"]
+        assert measured == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
+
+
+def test_values_of_the_paper_in_claims_are_those_of_its_tables():
+    published = values_of("Niven")
+    with_warrants = published["encoder, warrants, original, mean"] - 50
+    with_everything = published["encoder, all, original, mean"] - 50
+    paper = {claim.statement: claim.paper for claim in CLAIMS}
+    assert np.isnan(paper[claim_statement("strongest of the words")])
+    assert paper[PRODUCTIVITY_OF_NOT] == pytest.approx(published["productivity of not, all"])
+    assert paper[SHARE_OF_WARRANTS] == pytest.approx(with_warrants - with_everything / 2, rel=1e-5)
+
+
+def test_a_difference_of_means_combines_the_spreads_of_both():
+    """Student's t of five seeds at distances of one: 2.776 * sqrt(2.5 / 5)."""
+    encoder = ("encoder", "warrants", "original", "original", 60)
+    claim = check_argument_claims(tables_of_means(encoder, BAG_57)).loc[ENCODER_OVER_BAG]
+    half_width = np.sqrt(2 * (1 + 2.77645**2 * 0.5))
+    expected = [3, 3 - half_width, 3 + half_width]
+    assert claim[["value", "value_low", "value_high"]].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(("spread", "verdict"), [(1.0, "inconclusive"), (0.1, "supported")])
+def test_a_difference_of_means_is_supported_if_seeds_agree(spread, verdict):
+    encoder = ("encoder", "warrants", "original", "original", 60)
+    claims = check_argument_claims(tables_of_means(encoder, BAG_57, spread=spread))
+    assert claims.loc[ENCODER_OVER_BAG, "verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("random", "due_to_training"), [(65, "inconclusive"), (70, "no"), (58, "yes")]
+)
+def test_a_cue_is_due_to_training_if_random_weights_follow_it_less(random, due_to_training):
+    tables = tables_of_means(
+        ("encoder", "warrants", "original", "original", 65),
+        ("random-init encoder", "warrants", "original", "original", random),
+        BAG_57,
+        spread=0.1,
+    )
+    claim = check_argument_claims(partial_inputs.control_tables(tables)).loc[ENCODER_OVER_BAG]
+    assert (claim["verdict"], claim["due_to_training"]) == ("supported", due_to_training)
+    assert claim["control"] == pytest.approx(random - 57)
+
+
+@pytest.mark.parametrize(
+    ("mean", "verdict"), [(49.6, "supported"), (51.5, "inconclusive"), (45, "not supported")]
+)
+def test_at_chance_needs_the_interval_within_two_points(mean, verdict):
+    tables = tables_of_means(("encoder", "all", "swapped", "both", mean), spread=0.1)
+    assert check_argument_claims(tables).loc[AT_CHANCE, "verdict"] == verdict
+
+
+def test_claims_are_not_measured_on_a_planted_cue():
+    """The bundled sample would pass most claims, because its cue was put there to be learned."""
+    tables = run_like_the_paper()
+    planted = {name: table.assign(corpus="arguments-sample") for name, table in tables.items()}
+    assert set(check_argument_claims(planted)["verdict"]) == {"not measured"}
+
+
+def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
+    study = Study(name="arct")
+    study.save_claims(CLAIMS)
+    assert not (tmp_path / "arct").exists()  # nothing is measured yet
+    for name, table in run_like_the_paper().items():
+        study.save_table(table, name)
+    study.save_claims(CLAIMS)
+    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["verdict"]) == ["supported"] * 9

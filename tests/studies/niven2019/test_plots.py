@@ -1,0 +1,59 @@
+"""Figure 12 draws every cue and every accuracy of its tables."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import PathCollection
+
+from helpers.studies.niven2019.arguments import INPUTS, argument_corpus
+from helpers.studies.niven2019.cues import cues_by_split
+from helpers.studies.niven2019.plots import N_LABELLED, fig12_cues
+
+MEANS = {"original": 71.0, "adversarial": 29.0, "both": 50.0}
+
+
+def choices():
+    """Make partial_inputs.csv of two models with five rows (input and training set) each."""
+    trained = [(inputs, "original") for inputs in INPUTS] + [("all", "mirrored")]
+    rows = []
+    for model in ("bag of vectors", "encoder"):
+        for inputs, train in trained:
+            for test, mean in MEANS.items():
+                rows.append((model, train, inputs, test, mean, mean - 5, mean + 5, np.nan))
+    columns = ["model", "train", "inputs", "test", "mean", "mean_low", "mean_high", "paper_mean"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@pytest.fixture(scope="module")
+def cues():
+    return cues_by_split(argument_corpus())
+
+
+def test_fig12_draws_and_names_the_cues_of_the_originals(cues):
+    *_, upper = fig12_cues(cues, choices(), model="tiny").axes
+    points = [drawn for drawn in upper.collections if isinstance(drawn, PathCollection)]
+    offsets = np.vstack([drawn.get_offsets() for drawn in points])
+    originals = cues[(cues["split"] == "all") & (cues["half"] == "original")]
+    assert sorted(offsets[:, 0]) == pytest.approx(sorted(originals["coverage"]))
+    texts = {text.get_text() for text in upper.texts}
+    assert set(originals.nlargest(N_LABELLED, "gain")["cue"]) <= texts
+
+
+def test_fig12_draws_every_accuracy(cues):
+    *panels, _ = fig12_cues(cues, choices(), model="tiny").axes
+    assert [panel.get_title(loc="left") for panel in panels] == ["bag of vectors", "encoder"]
+    for panel in panels:
+        lines = [np.asarray(line.get_xdata(), float) for line in panel.lines]
+        for mean in MEANS.values():
+            assert any(np.sum(x == mean) == 5 for x in lines)  # one for each row
+    row_labels = [label.get_text() for label in panels[0].get_yticklabels()]
+    assert row_labels == [*INPUTS, "all, trained with\nclaims negated too"]
+
+
+def test_fig12_of_unigrams_only_is_drawn_without_a_warning(cues):
+    with warnings.catch_warnings(action="error"):
+        figure = fig12_cues(cues[cues["kind"] == "unigram"], choices())
+    *_, upper = figure.axes
+    assert any(isinstance(drawn, PathCollection) for drawn in upper.collections)

@@ -1,0 +1,107 @@
+"""Files and folders that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+
+import pytest
+
+from helpers import files as paths
+from helpers.errors import StoreError
+
+
+def test_write_whole_on_a_full_disk_names_the_free_bytes(tmp_path, monkeypatch):
+    def refuse(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    usage = shutil.disk_usage(tmp_path)._replace(free=1234)
+    monkeypatch.setattr(paths.os, "fsync", refuse)
+    monkeypatch.setattr(paths.shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(StoreError, match=r"No space .*; 1,234 bytes are free\); make room"):
+        paths.write_atomic(tmp_path / "file", b"x" * 5000)
+    assert not list(tmp_path.iterdir())
+
+
+def write_half(temporary):
+    (temporary / "half").write_text("x")
+    raise ValueError("interrupted")
+
+
+def write_file(temporary):
+    (temporary / "file").write_text("x")
+
+
+def write_again(temporary):
+    pytest.fail("written twice")
+
+
+def test_write_once_leaves_nothing_of_a_failure(tmp_path):
+    folder = tmp_path / "runs" / "one"
+    with pytest.raises(ValueError, match="interrupted"):
+        paths.build_folder(folder, write_half)
+    assert not [path for path in folder.parent.iterdir() if path.is_dir()]
+
+
+def test_write_once_writes_once(tmp_path):
+    folder = tmp_path / "runs" / "one"
+    paths.build_folder(folder, write_file)
+    paths.build_folder(folder, write_again)
+    assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
+
+
+def test_write_once_removes_what_a_killed_process_left(tmp_path):
+    folder = tmp_path / "one"
+    leftover = tmp_path / "one.tmp" / "leftover"
+    leftover.parent.mkdir()
+    leftover.touch()
+    paths.build_folder(folder, write_file)
+    assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
+    assert not leftover.parent.exists()
+
+
+def test_write_once_replaces_a_damaged_folder(tmp_path, capsys):
+    folder = tmp_path / "one"
+    paths.build_folder(folder, write_file)
+    (folder / "file").write_text("y")
+    paths.build_folder(folder, write_file)
+    assert (folder / "file").read_text() == "x"
+    assert f"{folder / 'file'}: changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda folder: (folder / "file").write_text("y"), "file: changed"),
+        (lambda folder: (folder / "file").unlink(), "file: missing"),
+        (lambda folder: (folder / "more").write_text("y"), "more: changed"),
+        (lambda folder: (folder / "checksums.json").unlink(), "checksums.json: missing"),
+        (lambda folder: (folder / "checksums.json").write_text("[1]"), "checksums.json: missing"),
+        (lambda folder: (folder / "checksums.json").write_text("{"), "checksums.json: missing"),
+    ],
+    ids=["changed", "removed", "added", "no checksums", "a list", "half"],
+)
+def test_broken_seals_names_the_file(tmp_path, damage, problem):
+    folder = tmp_path / "one"
+    paths.build_folder(folder, write_file)
+    assert paths.checksum_problems(folder) == []
+    damage(folder)
+    (message,) = paths.checksum_problems(folder)
+    assert message.startswith(str(folder / problem.partition(":")[0]))
+    assert problem in message
+
+
+def test_seal_has_the_digest_of_each_file(tmp_path):
+    write_file(tmp_path)
+    paths.write_checksums(tmp_path)
+    digests = json.loads((tmp_path / "checksums.json").read_text())
+    assert digests == {"file": paths.sha256(tmp_path / "file")}
+
+
+def test_given_path_prefers_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert paths.resolve_user_path("README.md") == paths.project_root() / "README.md"
+    (tmp_path / "README.md").touch()
+    assert paths.resolve_user_path("README.md").resolve() == tmp_path / "README.md"
