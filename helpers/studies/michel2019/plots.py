@@ -80,11 +80,13 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
             color=style.INK,
             edgecolors="white",
         )
-    bar = {"aspect": 14, "pad": 0.015, "format": "%g"}
     importance_colors = ScalarMappable(importance_norm, style.SEQUENTIAL)
-    figure.colorbar(importance_colors, ax=grid[0], label="Importance", **bar)
     change_colors = ScalarMappable(change_norm, style.DIVERGING)
-    figure.colorbar(change_colors, ax=grid[1], label="Accuracy (points)", **bar)
+    for row, colors, label in (
+        (grid[0], importance_colors, "Importance"),
+        (grid[1], change_colors, "Accuracy (points)"),
+    ):
+        figure.colorbar(colors, ax=row, label=label, aspect=14, pad=0.015, format="%g")
     figure.supxlabel("Head", fontsize=9.5)
     figure.supylabel("Layer", fontsize=9.5)
     return figure
@@ -176,19 +178,16 @@ def _draw_transfer(axes: Axes, heads: pd.DataFrame) -> None:
         heads[FIRST_CHANGE], heads[SECOND_CHANGE], s=16, alpha=0.5, color=style.INK, linewidths=0
     )
     is_costly = values.mean(axis=1) < -COSTLY
-    for row in heads[is_costly].itertuples():
+    costly = heads.loc[is_costly, ["layer", "head", FIRST_CHANGE, SECOND_CHANGE]]
+    for layer, head, first, second in costly.itertuples(index=False):
         axes.annotate(
-            f"{row.layer}-{row.head}",
-            (getattr(row, FIRST_CHANGE), getattr(row, SECOND_CHANGE)),
-            xytext=(4, 3),
-            textcoords="offset points",
+            f"{layer}-{head}", (first, second), xytext=(4, 3), textcoords="offset points",
             fontsize=8,
-        )
+        )  # fmt: skip
     axes.set_xscale("symlog", linthresh=COSTLY)
     axes.set_yscale("symlog", linthresh=COSTLY)
     ticks = [tick for tick in TICKS if low < tick < high]
-    labels = [f"{tick:g}" for tick in ticks]
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(ticks, labels)
-    axes.set(xlim=(low, high), ylim=(low, high))
-    axes.set(xlabel="One (points)", ylabel="The other (points)")
+        axis.set_ticks(ticks, map(str, ticks))
+    axes.set(xlim=(low, high), xlabel="One (points)")
+    axes.set(ylim=(low, high), ylabel="The other (points)")
