@@ -109,11 +109,11 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    by_task = dict(iter(table.groupby("task", sort=False)))
+    by_task = table.groupby("task", sort=False)
     title = "Figure 11 · Pruning heads"
     subtitle = "a tenth of the heads at a time, in three orders; dashed: no head at all"
     figure, panels = _panel_grid(len(by_task), title, style.join_nonempty(model, subtitle))
-    for axes, (task, rows) in zip(panels, by_task.items(), strict=True):
+    for axes, (task, rows) in zip(panels, by_task, strict=True):
         sns.lineplot(
             rows[rows["pruned"] < 100], x="pruned", y="change",
             **style.by_style("order", ORDER_STYLES), **style.MEDIAN_AND_RANGE,
@@ -125,8 +125,8 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
         axes.axhline(without_heads["change"], color=style.MUTED, dashes=(4, 3))
         axes.set(xlabel="Heads pruned (%)", ylabel="Change of accuracy (points)")
         axes.set_title(task, parse_math=False)
-    order_labels = [order.label for order in ORDER_STYLES.values()]
-    figure.legend(handles, order_labels, loc="outside lower left", ncols=3)
+    labels = [order.label for order in ORDER_STYLES.values()]
+    figure.legend(handles, labels, loc="outside lower left", ncols=3)
     return figure
 
 
@@ -147,11 +147,11 @@ def transfer(changes: pd.DataFrame, *, model: str = "") -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    by_task = dict(iter(changes.groupby(["set", "task"], sort=False)))
+    by_task = changes.groupby(["set", "task"], sort=False)
     subtitle = "a dot: a head that is zeroed; on the line it costs the same on both"
     title = "Michel et al., section 3.4 · Does a head matter on every test set?"
     figure, panels = _panel_grid(len(by_task), title, style.join_nonempty(model, subtitle))
-    for axes, ((test_sets, task), heads) in zip(panels, by_task.items(), strict=True):
+    for axes, ((test_sets, task), heads) in zip(panels, by_task, strict=True):
         _draw_transfer(axes, heads)
         axes.set_title(f"{task}\n{test_sets}", parse_math=False)
     return figure

@@ -34,7 +34,7 @@ CORPUS_KIND = "argument pairs"  # in the registry of corpora
 ADVERSARIAL_CORPORA = {"arct": "arct-adversarial"}  # registered corpora: original, adversarial
 ADVERSARIAL_FILES = {"dev": "dev-adv-negated", "test": "test-adv-negated"}
 ADVERSARIAL_SUFFIX = "-adversarial"  # of the id of an adversarial argument
-# The parts of an argument that a model is shown, by the name of the input.
+# The parts of an argument that a model is shown, by the name of the input; the warrant is last.
 INPUTS = {
     "warrants": ("warrant",),
     "reason + warrants": ("reason", "warrant"),
@@ -80,6 +80,13 @@ class Argument:
     def warrants(self) -> tuple[str, str]:
         """Both warrants, in the order that the label counts."""
         return self.warrant0, self.warrant1
+
+    def texts(self, part: str) -> tuple[str, str]:
+        """Both texts of a part, one for each warrant; those of reason and claim are the same."""
+        if part == "warrant":
+            return self.warrants
+        text = getattr(self, part)
+        return text, text
 
     def counterpart(self) -> Argument:
         """Make the adversarial argument: the claim negated, the other warrant right."""
@@ -184,11 +191,10 @@ def argument_corpus(source: str | Path = "") -> Arguments:
 
 def _read_splits(name: str, files: dict[str, Path]) -> list[Argument]:
     """Read all splits of a corpus; each must have a file."""
+    arguments = []
     for split in SPLITS:
         if split not in files:
             raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
-    arguments = []
-    for split in SPLITS:
         arguments += read_arguments(files[split], split=split)
     return arguments
 

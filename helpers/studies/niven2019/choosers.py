@@ -139,16 +139,13 @@ class EncoderChooser(nn.Module):
 
 def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
     """List the texts that the encoder reads, one pair for each warrant of each argument."""
-    context_parts = [part for part in INPUTS[inputs] if part != "warrant"]
+    *context_parts, _ = INPUTS[inputs]
     pairs = []
     for argument in arguments:
         context = " ".join(getattr(argument, part) for part in context_parts)
         for warrant in argument.warrants:
-            # The label of a pair is not used: it belongs to the argument.
-            if context:
-                pairs.append(Pair(context, warrant, label=0))
-            else:
-                pairs.append(Pair(warrant, None, label=0))
+            texts = (context, warrant) if context else (warrant, None)
+            pairs.append(Pair(*texts, label=0))  # unused: the label belongs to the argument
     return pairs
 
 
@@ -174,7 +171,8 @@ class WordChooser(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         for weights in self.parameters():  # torch's default distribution, but from this seed
             bound = weights.shape[-1] ** -0.5 if weights.dim() > 1 else 0.0
-            nn.init.uniform_(weights, -bound, bound, generator=generator)
+            # Not by torch.nn.init, which transformers replaces while another thread loads a model.
+            weights.data.uniform_(-bound, bound, generator=generator)
         self._vectors_of_texts: dict[str, Float[Tensor, "word width"]] = {}
 
     def forward(self, arguments: Sequence[Argument]) -> Scores:
@@ -182,10 +180,7 @@ class WordChooser(nn.Module):
         texts = []
         for part in self.parts:
             for argument in arguments:
-                if part == "warrant":
-                    texts += argument.warrants
-                else:
-                    texts += [getattr(argument, part)] * 2  # once for each warrant
+                texts += argument.texts(part)
         rows, unique_texts = pd.factorize(pd.Series(texts))
         vectors = [self._vectors_of(text) for text in unique_texts]
         lengths = torch.tensor([len(text_vectors) for text_vectors in vectors])
@@ -216,9 +211,8 @@ class WordChooser(nn.Module):
             vectors = torch.tensor(self.vectors(words(text)), dtype=torch.float)
             vectors = vectors.view(-1, self.width)
             nonzero = vectors[vectors.any(dim=1)][:MAX_WORDS]
-            if not len(nonzero):
-                nonzero = torch.zeros(1, self.width)
-            self._vectors_of_texts[text] = nonzero
+            zeros = torch.zeros(1, self.width)
+            self._vectors_of_texts[text] = nonzero if len(nonzero) else zeros
         return self._vectors_of_texts[text]
 
 

@@ -20,8 +20,8 @@ as ``not`` (``won't`` as ``will not``) and ``cannot`` as ``can not``.  `rule_tab
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import pairwise, product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -110,18 +110,19 @@ def cue_table(
         rows += [(cue, argument.label == 0) for cue in first - second]
         rows += [(cue, argument.label == 1) for cue in second - first]
     by_cue = pd.DataFrame(rows, columns=["cue", "right"]).groupby("cue")["right"]
-    counts = by_cue.agg(applicable="size", right="sum")
-    counts = counts[counts["applicable"] >= min_arguments].astype(int)
-    applicable = counts["applicable"].to_numpy()
-    right = counts["right"].to_numpy()
-    intervals = [wilson_proportion(*pair)[1:] for pair in zip(right, applicable, strict=True)]
-    table = pd.DataFrame({"cue": counts.index})
+    counts = by_cue.agg(right="sum", applicable="size").astype(int).reset_index()
+    counts = counts[counts["applicable"] >= min_arguments]
+    right = counts["right"]
+    applicable = counts["applicable"]
+    intervals = [wilson_proportion(*pair) for pair in zip(right, applicable, strict=True)]
+    table = pd.DataFrame({"cue": counts["cue"]})
     table["kind"] = np.where(table["cue"].str.contains(" "), "bigram", "unigram")
     table["arguments"] = len(arguments)
     table["applicability"] = applicable
     table["productivity"] = 100 * right / applicable
-    table[["productivity_low", "productivity_high"]] = 100 * np.array(intervals).reshape(-1, 2)
-    table["coverage"] = 100 * applicable / max(len(arguments), 1)
+    table["productivity_low"] = [100 * interval.low for interval in intervals]
+    table["productivity_high"] = [100 * interval.high for interval in intervals]
+    table["coverage"] = 100 * applicable / len(arguments)
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
     order = ["gain", "applicability", "cue"]
     return table.sort_values(order, ascending=[False, False, True], ignore_index=True)
@@ -146,9 +147,7 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
     sets = argument_sets([*corpus.original, *corpus.adversarial])
     tables = {}
     for (set_name, clusters), split in product(sets.items(), (*SPLITS, ALL_SPLITS)):
-        chosen = []
-        for cluster in clusters:
-            chosen += [argument for argument in cluster if split in (ALL_SPLITS, argument.split)]
+        chosen = _of_split(chain.from_iterable(clusters), split)
         if chosen:
             min_arguments = max(MIN_ARGUMENTS, int(np.ceil(MIN_SHARE * len(chosen))))
             tables[corpus.name, set_name, split] = cue_table(chosen, min_arguments=min_arguments)
@@ -175,14 +174,18 @@ def rule_table(corpus: Arguments) -> pd.DataFrame:
     """
     tables = {}
     for rule, split in product(RULES, (*SPLITS, ALL_SPLITS)):
-        chosen = [argument for argument in corpus.original if split in (ALL_SPLITS, argument.split)]
-        table = cue_table(chosen, rule=rule)
+        table = cue_table(_of_split(corpus.original, split), rule=rule)
         tables[rule, split] = table[table["cue"] == NOT]
     columns = ["rule", "split", "arguments", "productivity", "coverage"]
     table = concat_with_keys(tables, "rule", "split")[columns]
     if corpus.planted:
         return table
-    return _with_paper(table, table["split"].notna())
+    return _with_paper(table, table["rule"].notna())
+
+
+def _of_split(arguments: Iterable[Argument], split: str) -> list[Argument]:
+    """Select the arguments of a split, or of all."""
+    return [argument for argument in arguments if split in (ALL_SPLITS, argument.split)]
 
 
 def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[list[Argument]]]:
@@ -208,7 +211,8 @@ def published_values() -> dict[str, float]:
 
 def _with_paper(table: pd.DataFrame, is_comparable: pd.Series) -> pd.DataFrame:
     """Add the paper's productivity and coverage of ``not`` to the comparable rows."""
+    published = published_values()
     for measure in ("productivity", "coverage"):
-        published = (f"{measure} of not, " + table["split"]).map(published_values())
-        table[f"paper_{measure}"] = published.where(is_comparable).astype(float)
+        names = f"{measure} of not, " + table["split"].where(is_comparable)
+        table[f"paper_{measure}"] = names.map(published).astype(float)
     return table

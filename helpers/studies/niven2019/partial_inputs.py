@@ -8,10 +8,12 @@ claim is right once and wrong once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
-from itertools import product
+from functools import cache, partial
+from itertools import chain, product
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +29,8 @@ from helpers.store.extract import model_key
 from helpers.studies.common.fine_tune import Recipe, concat_with_keys
 from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.niven2019 import choosers
-from helpers.studies.niven2019.arguments import INPUTS, SPLITS, Argument, Arguments
-from helpers.studies.niven2019.choosers import BAG, BILSTM, ENCODER
+from helpers.studies.niven2019.arguments import Argument, Arguments
+from helpers.studies.niven2019.choosers import BAG, BILSTM, ENCODER, EncoderChooser, WordChooser
 from helpers.studies.niven2019.cues import AS_WRITTEN, BOTH, argument_sets, published_values
 
 MODELS = (BAG, BILSTM, ENCODER)
@@ -61,31 +63,19 @@ class Run(NamedTuple):
     inputs: str
 
 
-def planned_runs(sets: Mapping[str, Splits], *, planted: bool) -> Iterator[Run]:
-    """Yield the runs to train, in the order of the tables.
+def planned_runs(sets: Mapping[str, Splits], *, planted: bool) -> list[Run]:
+    """List the runs of ``runs.csv`` on the sets that there are, in the order of the tables.
 
     As in the paper's Table 4, the encoder is trained on swapped warrants with any input, the small
     models only with all parts.  `MIRRORED` is only trained on with all parts, because a model that
-    is not shown the claim is right on half of it by construction.  A ``planted`` cue needs fewer
-    inputs.
+    is not shown the claim is right on half of it by construction.  For a ``planted`` cue, fewer
+    runs are enough: those whose column ``planted`` is true.
     """
-    for model, train in product((*MODELS, *CONTROL_ENCODERS.values()), sets):
-        for inputs in _inputs_of(model, train, planted=planted):
-            yield Run(model, train, inputs)
-
-
-def _inputs_of(model: str, train: str, *, planted: bool) -> Sequence[str]:
-    """List the inputs that a model is shown when it is trained on a set."""
-    is_control = model in CONTROL_ENCODERS.values()
-    if train == ORIGINAL and is_control:
-        return (WARRANTS,) if planted else (WARRANTS, EVERYTHING)
-    if train == ORIGINAL:
-        return tuple(INPUTS)
-    if train == SWAPPED and is_control:
-        return ()
-    if train == SWAPPED and model == ENCODER and not planted:
-        return tuple(INPUTS)
-    return (EVERYTHING,)
+    table = pd.read_csv(Path(__file__).with_name("runs.csv"))
+    is_planned = table["train"].isin(sets)
+    if planted:
+        is_planned &= table["planted"]
+    return [Run(*row) for row in table.loc[is_planned, list(Run._fields)].to_numpy()]
 
 
 def choice_tables(
@@ -135,40 +125,40 @@ def choice_tables(
         If ``max_tokens`` is too long for the model, or a loss is not a number.
     """
     sets = training_sets(corpus, examples)
-    runs = list(planned_runs(sets, planted=corpus.planted))
-    control_encoders = {}
-    for (prefix, name), run_seed in product(CONTROL_ENCODERS.items(), range(seed, seed + seeds)):
-        control_encoders[name, run_seed] = control(
-            run_seed, entropy_matched=prefix == "entropy_matched_"
-        )
     small_model_seeds = 1 if small_profile() else max(MIN_SMALL_MODEL_SEEDS, seeds)
-    jobs = {}
-    for run in runs:
+
+    @cache
+    def encoder_of(model: str, run_seed: int) -> Encoder:
+        if model not in CONTROL_ENCODERS.values():
+            return encoder
+        return control(run_seed, entropy_matched=model == CONTROL_ENCODERS["entropy_matched_"])
+
+    runs = []  # one for each seed
+    jobs = []
+    for run in planned_runs(sets, planted=corpus.planted):
         n_seeds = small_model_seeds if run.model in SMALL_MODELS else seeds
         for run_seed in range(seed, seed + n_seeds):
             recipe = recipe_of(run, sets, run_seed, max_tokens)
-            run_encoder = control_encoders.get((run.model, run_seed), encoder)
-            jobs[run, run_seed] = partial(
-                choices_in_test, run, sets[run.train], recipe, run_encoder, vectors
-            )
-    choices_of_jobs = run_jobs(
-        list(jobs.values()), encoder.device, label="choosing warrants", unit="training",
-        total=len(jobs),
-    )  # fmt: skip
-    choices = {run: [] for run in runs}
-    for (run, _), job_choices in zip(jobs, choices_of_jobs, strict=True):
-        choices[run].append(job_choices)
+            run_encoder = encoder_of(run.model, run_seed)
+            job = partial(choices_in_test, run, sets[run.train], recipe, run_encoder, vectors)
+            jobs.append(job)
+            runs.append(run)
+    results = run_jobs(
+        jobs, encoder.device, label="choosing warrants", unit="training", total=len(jobs)
+    )
+    choices = defaultdict(list)
+    for run, run_choices in zip(runs, results, strict=True):
+        choices[run].append(run_choices)
     tables = {}
     seed_tables = {}
-    for run in runs:
-        run_choices = np.stack(choices[run])  # [seed, argument]
-        tables[run], seed_tables[run] = score_tables(run_choices, sets[ORIGINAL]["test"], seed=seed)
+    for run, by_seed in choices.items():
+        tables[run], seed_tables[run] = score_tables(by_seed, sets[ORIGINAL]["test"], seed=seed)
     table = concat_with_keys(tables, *Run._fields)
     if not corpus.planted:
         table = with_paper(table)
     table.insert(0, "corpus", corpus.name)
-    by_seed = concat_with_keys(seed_tables, *Run._fields)
-    return control_tables({"partial_inputs": table, "partial_input_seeds": by_seed})
+    seed_table = concat_with_keys(seed_tables, *Run._fields)
+    return control_tables({"partial_inputs": table, "partial_input_seeds": seed_table})
 
 
 def control_tables(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -218,32 +208,29 @@ def training_sets(corpus: Arguments, examples: int | None = None) -> dict[str, S
     """
     train = corpus.part("train")[:examples]
     dev = corpus.part("dev")
-    negated = {split: corpus.part(split, adversarial=True) for split in SPLITS}
-    test = corpus.part("test") + negated["test"]
+    negated_dev = corpus.part("dev", adversarial=True)
+    test = corpus.part("test") + corpus.part("test", adversarial=True)
     sets = {ORIGINAL: {"train": train, "dev": dev, "test": test}}
-    if negated["dev"]:
+    if negated_dev:
         swapped = [argument.swapped() for argument in train]
-        sets[SWAPPED] = {"train": train + swapped, "dev": dev + negated["dev"], "test": test}
-    train_pairs = argument_sets(train + negated["train"])[BOTH]
-    dev_pairs = argument_sets(dev + negated["dev"])[BOTH]
+        sets[SWAPPED] = {"train": train + swapped, "dev": dev + negated_dev, "test": test}
+    train_pairs = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
+    dev_pairs = argument_sets(dev + negated_dev)[BOTH]
     if not train_pairs:
         n_train = len(dev_pairs) - len(dev_pairs) // VALIDATION_FRACTION
         train_pairs = dev_pairs[:n_train]
         dev_pairs = dev_pairs[n_train:]
     if train_pairs and dev_pairs:
-        sets[MIRRORED] = {
-            "train": _originals_then_counterparts(train_pairs),
-            "dev": _originals_then_counterparts(dev_pairs),
-            "test": test,
-        }
+        mirrored_train = _originals_then_counterparts(train_pairs)
+        mirrored_dev = _originals_then_counterparts(dev_pairs)
+        sets[MIRRORED] = {"train": mirrored_train, "dev": mirrored_dev, "test": test}
     return sets
 
 
 def _originals_then_counterparts(pairs: Sequence[Sequence[Argument]]) -> list[Argument]:
     """List the originals of some pairs, and after them the counterparts."""
-    originals = [original for original, _ in pairs]
-    counterparts = [counterpart for _, counterpart in pairs]
-    return originals + counterparts
+    originals, counterparts = zip(*pairs, strict=True)
+    return [*originals, *counterparts]
 
 
 def choices_in_test(
@@ -258,32 +245,37 @@ def choices_in_test(
 
     The choices of each run are cached because hours of training may be interrupted.
     """
-    inputs = {"run": run, "arguments": splits, "recipe": asdict(recipe)}
-    if run.model in SMALL_MODELS:
-        make_chooser = partial(choosers.WordChooser, run.model, run.inputs, vectors.vectors)
-        inputs["vectors"] = vectors.fingerprint
-    else:
-        make_chooser = partial(choosers.EncoderChooser, encoder, run.inputs, recipe.max_tokens)
-        inputs.update(model_key(encoder))
+    is_small = run.model in SMALL_MODELS
 
-    def compute() -> dict[str, np.ndarray]:
-        chooser = make_chooser(seed=recipe.seed)
-        choices = choosers.train_chooser(chooser, splits, recipe, ", ".join(run))
-        return {"choices": choices}
+    def compute() -> list[int]:
+        if is_small:
+            chooser = WordChooser(run.model, run.inputs, vectors.vectors, seed=recipe.seed)
+        else:
+            chooser = EncoderChooser(encoder, run.inputs, recipe.max_tokens, seed=recipe.seed)
+        return choosers.train_chooser(chooser, splits, recipe, ", ".join(run)).tolist()
 
-    choices = cached("warrant-choices", compute, inputs=inputs)["choices"]
+    inputs = {
+        "run": run,
+        "arguments": splits,
+        "recipe": asdict(recipe),
+        "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
+    }
+    choices = cached("warrant-choices", compute, inputs=inputs)
     step_done()
-    return choices
+    return np.array(choices)
 
 
 def score_tables(
-    choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument], *, seed: int = 0
+    choices: Sequence[Int[np.ndarray, " argument"]],
+    arguments: Sequence[Argument],
+    *,
+    seed: int = 0,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measure the accuracy of several training runs on each of the `ARGUMENT_SETS`.
 
     Parameters
     ----------
-    choices : array of int, shape (seed, argument)
+    choices : sequence of array of int, shape (seed, argument)
         The chosen warrant, 0 or 1.
     arguments : sequence of Argument
         Originals and counterparts.
@@ -301,22 +293,20 @@ def score_tables(
         The accuracy of each run.  Columns: test, seed, accuracy.
     """
     is_right = np.asarray(choices) == np.array([argument.label for argument in arguments])
-    index_of = {argument.id: index for index, argument in enumerate(arguments)}
+    by_id = pd.DataFrame(is_right, columns=[argument.id for argument in arguments])
     rows = []
     accuracies = {}
     for set_name, clusters in argument_sets(arguments).items():
         if not clusters:
             continue
-        indices = []
-        for cluster in clusters:
-            indices.append([index_of[argument.id] for argument in cluster])
-        right = is_right[:, indices]  # [seed, cluster, argument of the cluster]
-        n_seeds, n_clusters, cluster_size = right.shape
-        sizes = np.full(n_clusters, cluster_size)
-        _, low, high = ratio(right.mean(axis=0).sum(axis=1), sizes, seed=seed)
-        accuracies[set_name] = pd.Series(100 * right.mean(axis=(1, 2)))
+        right = by_id[[argument.id for argument in chain.from_iterable(clusters)]].to_numpy()
+        n_seeds, n_arguments = right.shape
+        by_cluster = right.mean(axis=0).reshape(len(clusters), -1)  # [cluster, argument of it]
+        sizes = np.full(len(clusters), by_cluster.shape[1])
+        _, low, high = ratio(by_cluster.sum(axis=1), sizes, seed=seed)
+        accuracies[set_name] = pd.Series(100 * right.mean(axis=1))
         statistics = accuracies[set_name].agg([*STATISTICS, "std"])
-        rows.append((set_name, sizes.sum(), n_seeds, *statistics, 100 * low, 100 * high))
+        rows.append((set_name, n_arguments, n_seeds, *statistics, 100 * low, 100 * high))
     columns = ["test", "arguments", "seeds", *STATISTICS, "std", "mean_low", "mean_high"]
     by_seed = pd.concat(accuracies, names=["test", "seed"]).rename("accuracy").reset_index()
     return pd.DataFrame(rows, columns=columns), by_seed
@@ -331,11 +321,11 @@ def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     negated claims.  It adds that models trained with negated claims (`MIRRORED`) do better than
     chance, because cues over claim and warrant together remain; the conclusions are not withdrawn.
     """
+    published = published_values()
     is_as_written = (table["test"] == AS_WRITTEN) & (table["train"] == ORIGINAL)
     is_swapped = (table["test"] == BOTH) & (table["train"] == SWAPPED)
     names = table["model"] + ", " + table["inputs"] + ", " + table["test"] + ", "
+    comparable_names = names.where(is_as_written | is_swapped)
     for statistic in STATISTICS:
-        published = (names + statistic).map(published_values())
-        comparable = published.where(is_as_written | is_swapped)
-        table[f"paper_{statistic}"] = comparable.astype(float)
+        table[f"paper_{statistic}"] = (comparable_names + statistic).map(published).astype(float)
     return table

@@ -63,7 +63,7 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     Figure
         Figure 12.  The paper's values are diamonds, unless the cue is planted.
     """
-    names = list(choices["model"].unique())
+    by_model = choices.groupby("model", sort=False)
     row_keys = dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True))
     rows = sorted(row_keys, key=lambda row: TRAINING_SETS.index(row[1]))
     note = "a planted cue: nothing of the paper's to compare with"
@@ -75,16 +75,15 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     )
     rows_height = ROW_HEIGHT * len(rows)
     figure = canvas(CUES_HEIGHT + rows_height + 1.5, title, subtitle)
-    grid = figure.add_gridspec(2, len(names), height_ratios=[CUES_HEIGHT, rows_height])
-    panels = [figure.add_subplot(grid[1, column]) for column in range(len(names))]
-    for axes, name in zip(panels, names, strict=True):
-        _draw_accuracies(axes, choices[choices["model"] == name], rows)
-        axes.set_title(name.replace(" encoder", "\nencoder"))
-        axes.set_yticks(range(len(rows)), [])
-        axes.set_xlabel("Right warrant (%)")
+    grid = figure.add_gridspec(2, len(by_model), height_ratios=[CUES_HEIGHT, rows_height])
     row_labels = [inputs + TRAINING_LABELS[train] for inputs, train in rows]
-    panels[0].set_yticks(range(len(rows)), row_labels)
-    handles, labels = panels[0].get_legend_handles_labels()
+    for column, (name, table) in enumerate(by_model):
+        axes = figure.add_subplot(grid[1, column])
+        _draw_accuracies(axes, table, rows)
+        axes.set_title(name.replace(" encoder", "\nencoder"))
+        axes.set_yticks(range(len(rows)), [] if column else row_labels)
+        axes.set_xlabel("Right warrant (%)")
+    handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=len(TEST_STYLES))
     _draw_cues(figure.add_subplot(grid[0, :]), cues)
     return figure
