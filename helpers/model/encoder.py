@@ -44,6 +44,8 @@ WEIGHTS_FILE_KEY = "transformers_weights"  # in config.json: a file to read in p
 # All files but the weights: configuration and tokenizer.
 CONFIG_FILES = (INDEX, "config.json", "tokenizer*", "vocab*", "merges.txt", "*.model",
                 "added_tokens.json", "special_tokens_map.json")  # fmt: skip
+# One model is read at a time, because transformers replaces functions of torch meanwhile.
+LOADING = threading.RLock()
 LOAD_ADVICE = (
     f"Use a local folder saved with save_pretrained, or the bundled default, --model {DEFAULT}."
 )
@@ -356,13 +358,12 @@ def _snapshot(name: str, revision: str | None) -> Path:
 
 def _lazy_loader(name: str, folder: Path, **options: Any) -> Callable[[], Loaded]:
     """Make a function that reads the weights when it is first called, from whichever thread."""
-    lock = threading.Lock()
     loaded: list[Loaded] = []
 
     def read() -> Loaded:
         from helpers.model.weights import read_encoder
 
-        with lock, _as_model_error(name):
+        with LOADING, _as_model_error(name):
             if not loaded:
                 loaded.append(read_encoder(name, folder, **options))
             return loaded[0]

@@ -59,8 +59,9 @@ class Classifier(nn.Module):
         self.reads_first = encoder.objective == "masked-lm"
         self.head = nn.Linear(self.encoder.config.hidden_size, labels)
         generator = torch.Generator().manual_seed(seed)
-        nn.init.normal_(self.head.weight, std=INITIAL_STD, generator=generator)
-        nn.init.zeros_(self.head.bias)
+        # Not by torch.nn.init, which transformers replaces while another thread loads a model.
+        self.head.weight.data.normal_(std=INITIAL_STD, generator=generator)
+        self.head.bias.data.zero_()
         convolve(self.eval().to(encoder.device))
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:

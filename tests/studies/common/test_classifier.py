@@ -136,3 +136,10 @@ def test_bag_of_words_distinguishes_the_two_texts(tiny_encoder, family):
 
 def test_bag_of_words_does_not_know_the_order(tiny_encoder):
     assert accuracies(tiny_encoder("bert"), task_of(by_order))[BAG_OF_WORDS] < 0.75
+
+
+def test_classifier_has_its_weights_while_a_model_is_loaded(encoder, monkeypatch):
+    """transformers makes the functions of torch.nn.init do nothing while it loads a model."""
+    before = Classifier(encoder, 2, seed=0).head.weight
+    monkeypatch.setattr(torch.nn.init, "normal_", lambda *_, **__: None)
+    assert torch.equal(Classifier(encoder, 2, seed=0).head.weight, before)

@@ -207,3 +207,11 @@ def test_train_chooser_refuses_a_loss_that_is_not_a_number(tiny_encoder, splits)
     chooser = EncoderChooser(tiny_encoder("bert"), "all", 32, seed=0)
     with pytest.raises(ModelError, match="smaller learning rate"):
         choosers.train_chooser(chooser, splits, Recipe(learning_rate=1e30), "tiny")
+
+
+def test_a_word_chooser_has_its_weights_while_a_model_is_loaded(monkeypatch):
+    """transformers makes the functions of torch.nn.init do nothing while it loads a model."""
+    before = WordChooser(BILSTM, "all", vectors, seed=0).state_dict()
+    monkeypatch.setattr(torch.nn.init, "uniform_", lambda *_, **__: None)
+    for name, weights in WordChooser(BILSTM, "all", vectors, seed=0).state_dict().items():
+        assert torch.equal(weights, before[name])
