@@ -218,16 +218,12 @@ def _with_negated_claim(
 ) -> tuple[list[Argument], int]:
     """Keep the counterparts whose claim differs from the original's, and count those left out."""
     claims = {argument.id: argument.claim for argument in original}
-    adversarial = []
-    left_out = 0
-    for argument in published:
-        if not argument.adversarial:
-            continue
-        if argument.claim == claims.get(argument.id.removesuffix(ADVERSARIAL_SUFFIX)):
-            left_out += 1
-        else:
-            adversarial.append(argument)
-    return adversarial, left_out
+    adversarial = [argument for argument in published if argument.adversarial]
+    negated = []
+    for argument in adversarial:
+        if argument.claim != claims.get(argument.id.removesuffix(ADVERSARIAL_SUFFIX)):
+            negated.append(argument)
+    return negated, len(adversarial) - len(negated)
 
 
 def _first_of_each_split(arguments: list[Argument]) -> list[Argument]:

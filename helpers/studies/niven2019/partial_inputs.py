@@ -168,9 +168,8 @@ def control_tables(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """
     with_controls = dict(tables)
     for (prefix, control), (name, table) in product(CONTROL_ENCODERS.items(), tables.items()):
-        is_control = table["model"] == control
-        if is_control.any():
-            as_encoder = table[is_control].assign(model=ENCODER)
+        as_encoder = table[table["model"] == control].assign(model=ENCODER)
+        if len(as_encoder):
             small_models = table[table["model"].isin(SMALL_MODELS)]
             with_controls[prefix + name] = pd.concat([small_models, as_encoder])
     return with_controls
