@@ -13,7 +13,8 @@ from helpers.run.tolerances import compare_tables, read_for_comparison, table_to
 # The largest differences measured: (a) the default run on AVX2 against the committed tables, made
 # with AVX-512; (b) `run --segments 100 --sentences 400` on one AVX2 machine, without and with
 # ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41; (c) the layers of the
-# structural probe by the same two, on 200 sentences.
+# structural probe by the same two, on 200 sentences; (d) the default run with those variables
+# against the committed tables.
 MEASURED = {
     "averages, relative to the cell": 7e-5,  # (a)
     "averages near zero, relative to the column": 2.5e-6,  # (b) focused_no_op, difference_low
@@ -21,7 +22,8 @@ MEASURED = {
     "weights of linear probes, relative to the largest": 1e-3,  # (a) the third digit
     "passes of the optimizer": 2,  # (b) probe_fits
     "gradient where the optimizer stopped": 0.002,  # (b) probe_fits
-    "p-values": 1e-4,  # (b) one of 10,000 resamples of control_head_cohesion
+    "distances between heads, nats": 1.45e-4,  # (d) random_averages_by_article, between_indices
+    "p-values": 1.2e-3,  # (d) twelve of 10,000 resamples of random_head_cohesion
 }
 TRAINED_PROBES_MEASURED = 2.1  # (c) percentage points; 0.7 in (a), 1.0 in (b)
 
@@ -44,6 +46,7 @@ TRAINED_PROBES_MEASURED = 2.1  # (c) percentage points; 0.7 in (a), 1.0 in (b)
             tolerances.OPTIMIZER_GRADIENT.absolute,
             MEASURED["gradient where the optimizer stopped"],
         ),
+        (tolerances.DISTANCES.absolute, MEASURED["distances between heads, nats"]),
         (tolerances.P_VALUES.absolute, MEASURED["p-values"]),
     ],
 )
@@ -84,7 +87,7 @@ def test_compare_tables_of_the_same_numbers():
         ("structural_layers", "validation_uuas", 5.9, 6.1),
         ("fine_tuning", "accuracy", 5.9, 6.1),
         ("patterns", "vertical", 4.019, 4.021),
-        ("no_op", "p_holm", 4.0002, 4.0004),
+        ("no_op", "p_holm", 4.002, 4.004),
         ("probe_fits", "passes", 9, 11),
     ],
 )
