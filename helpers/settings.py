@@ -5,14 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from helpers.errors import InputError
-from helpers.files import slugify
 
 # Upper limits of settings: "quick" for teaching, "small" for the tests of notebooks.
 PRESETS = {
@@ -25,9 +21,8 @@ PRESETS = {
     },
 }  # fmt: skip
 
-# Settings that hold a path or the name of a corpus.
-PATH_SETTINGS = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
+SIZES_AND_LENGTH = tuple(PRESETS["small"])
 # Settings that do not change results.
 EXECUTION_SETTINGS = (
     "quick",
@@ -54,13 +49,19 @@ def _flag(
     minimum: int | None = None,
     maximum: int | None = None,
     unlimited: bool = False,
+    is_path: bool = False,
 ) -> Any:
-    """Declare a setting: its default, its help, its bounds, and whether None means "no limit"."""
+    """Declare a setting: its default, its help and its bounds.
+
+    None means "no limit" for an ``unlimited`` one; one that ``is_path`` holds a path, or several
+    with commas between them, or the name of a corpus.
+    """
     metadata = {
         "help": help_text,
         "minimum": minimum,
         "maximum": maximum,
         "unlimited": unlimited,
+        "is_path": is_path,
     }
     return field(default=default, metadata=metadata)
 
@@ -92,13 +93,19 @@ class Settings:
         False, "with random_init: give each head the trained one's mean entropy"
     )
     text: str = _flag(
-        "", "Wikipedia dump, text file, or folder of .txt and .md (default: bundled sample)"
+        "",
+        "Wikipedia dump, text file, or folder of .txt and .md (default: bundled sample)",
+        is_path=True,
     )
     treebank: str = _flag(
-        "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)"
+        "",
+        "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)",
+        is_path=True,
     )
-    coref: str = _flag("", "corpus name, file or folder of coreference (default: bundled sample)")
-    vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)")
+    coref: str = _flag(
+        "", "corpus name, file or folder of coreference (default: bundled sample)", is_path=True
+    )
+    vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)", is_path=True)
     segments: int | None = _flag(
         1000, "segments of two paragraphs to sample ('all': no limit)", minimum=2, unlimited=True
     )
@@ -135,7 +142,9 @@ class Settings:
     figures: str = _flag("", "pdf: also write figures as PDF for papers (no title, fonts embedded)")
     latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)")
     task: str = _flag(
-        "", "TRAIN.tsv,TEST.tsv for fine-tuning (default: three tasks made from the text)"
+        "",
+        "TRAIN.tsv,TEST.tsv for fine-tuning (default: three tasks made from the text)",
+        is_path=True,
     )
     task_examples: int | None = _flag(
         2000,
@@ -143,61 +152,44 @@ class Settings:
         minimum=2,
         unlimited=True,
     )
-    framenet: str = _flag("", "FrameNet full-text folder (default: the treebank's arguments)")
-    arct: str = _flag("", "corpus name or folder of arguments (default: the bundled ones)")
+    framenet: str = _flag(
+        "", "FrameNet full-text folder (default: the treebank's arguments)", is_path=True
+    )
+    arct: str = _flag(
+        "", "corpus name or folder of arguments (default: the bundled ones)", is_path=True
+    )
 
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if setting.metadata["unlimited"] and value == NO_LIMIT:
-                object.__setattr__(self, setting.name, None)
-            else:
+            is_unlimited = setting.metadata["unlimited"] and value == NO_LIMIT
+            if not is_unlimited:
                 _check_type(setting, value)
                 _check_bounds(setting, value)
-        for name, cap in PRESETS.get(self.preset, {}).items():
-            object.__setattr__(self, name, capped(getattr(self, name), cap))
-        if self.entropy_matched and self.random_init is None:
-            raise InputError("--entropy-matched needs --random-init SEED; give a seed")
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
                 raise InputError(f"{flag(name)} {value}: expected {' or '.join(choices)}")
+        if self.entropy_matched and self.random_init is None:
+            raise InputError("--entropy-matched needs --random-init SEED; give a seed")
         if self.figures not in ("", "pdf"):
             problem = f"--figures {self.figures}: expected pdf, or nothing"
             raise InputError(f"{problem}; PNG and SVG are always written")
         if self.name:
             _check_run_name(self.name)
+        # The one change of a frozen object: it is still being made.
+        for name, size in self._final_sizes().items():
+            object.__setattr__(self, name, size)
 
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Self:
-        """Read the settings that a notebook declares.
-
-        Parameters
-        ----------
-        parameters : Mapping
-            The variables of the notebook, as in ``Study.of(globals())``; those that are no
-            settings are left out.
-
-        Returns
-        -------
-        Settings
-            An object of the class that the method is called on.
-
-        Raises
-        ------
-        InputError
-            As for the class.
-        """
-        names = {setting.name for setting in fields(cls)}
-        explicit = {name: value for name, value in parameters.items() if name in names}
-        settings = cls(**explicit)
-        vars(settings)["declared"] = tuple(explicit)
-        return settings
-
-    @cached_property
-    def declared(self) -> tuple[str, ...]:
-        """The settings that were set explicitly: all, or those that a notebook declares."""
-        return tuple(setting.name for setting in fields(self))
+    def _final_sizes(self) -> dict[str, int | None]:
+        """Compute the sizes with "all" as None, and with the upper limits of the preset."""
+        sizes = {}
+        for name in SIZES_AND_LENGTH:
+            value = getattr(self, name)
+            size = None if value == NO_LIMIT else value
+            limit = PRESETS.get(self.preset, {}).get(name)
+            sizes[name] = size if limit is None else capped(size, limit)
+        return sizes
 
     @property
     def is_default(self) -> bool:
@@ -217,30 +209,11 @@ class Settings:
         return values
 
     @property
-    def non_default_slug(self) -> str:
-        """The settings that are not at their defaults, as a part of a folder's name.
-
-        The model and the lens are apart, because they come first in the name.
-        """
-        parts = []
-        for name, value in self.non_default.items():
-            if name != "lens":
-                parts.append(_slug_part(name, value))
-        if self.preset:
-            parts.append(self.preset)
-        return "--".join(part for part in parts if part)
-
-    @property
     def preset(self) -> str:
         """The name in `PRESETS` of the upper limits of this run; empty if there are none."""
-        if self.small:
+        if small_profile():
             return "small"
         return "quick" if self.quick else ""
-
-    @property
-    def small(self) -> bool:
-        """Whether this is the small profile (``ATTENTION_PROFILE=small``)."""
-        return small_profile()
 
     @property
     def control_segments(self) -> int:
@@ -253,10 +226,11 @@ class Settings:
         return 2 if self.preset else 3
 
 
-# Settings that change results; and those that identify the model.
+# Settings that change results, that hold paths, and that identify the model.
 RESULT_SETTINGS = tuple(
     setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
 )
+PATH_SETTINGS = tuple(setting.name for setting in fields(Settings) if setting.metadata["is_path"])
 MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
 
 
@@ -328,10 +302,3 @@ def _check_run_name(name: str) -> None:
             f"--name {name}: expected the name of one folder: letters, digits, . _ + -, "
             f"at most {MAX_NAME_BYTES} bytes, and none of {', '.join(RESERVED_NAMES)}"
         )
-
-
-def _slug_part(setting: str, value: object) -> str:
-    """Write a setting as a part of a folder's name: a file's own name, or setting and value."""
-    if setting in PATH_SETTINGS:
-        return slugify(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
-    return slugify(f"{setting.replace('_', '-')}-{flag_value(value)}")

@@ -15,10 +15,10 @@ from helpers.files import build_dir, figures_dir
 from helpers.metrics.paper import check_claims, paper_names, paper_table1, verdicts
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
+from helpers.results import read_tables, run_record, write_table
 from helpers.run.report import write_report
 from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag, folder_name
-from helpers.sources import run_record
-from helpers.study import Study, read_tables, write_table
+from helpers.study import Study
 
 MAX_NAME_BYTES = 200  # file systems allow 255
 VERDICT_COLUMNS = ("verdict", "due_to_training")
@@ -65,7 +65,7 @@ def open_run(name_or_path: str) -> Run:
     candidates = (
         Path(name_or_path).expanduser(),
         figures_dir(name_or_path),
-        Study(model=name_or_path).results,
+        Study(model=name_or_path).results.folder,
     )
     for folder in candidates:
         if any(folder.glob("tables/*.csv")):

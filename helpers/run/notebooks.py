@@ -147,9 +147,9 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     NotebookFailed
         If a notebook stopped for any other reason.
     """
-    folder = build_dir(study.slug)
+    folder = study.results.build
     folder.mkdir(parents=True, exist_ok=True)
-    settings = asdict(study) | {"name": study.slug}
+    settings = asdict(study.settings) | {"name": study.slug}
     times = read_times(folder)
     copies = []
     # A copy is made while the next notebook is executed.

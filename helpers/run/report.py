@@ -19,9 +19,8 @@ from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
 from helpers.metrics.paper import verdicts
-from helpers.results import TEXT_AS_READ
+from helpers.results import TEXT_AS_READ, recorded_outputs
 from helpers.run.notebooks import read_times
-from helpers.sources import recorded_outputs
 from helpers.study import Study
 from helpers.viewer.page import document, json_in_html, render
 from helpers.viewer.view import Viewer, viewers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import pandas as pd
@@ -131,7 +130,7 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     new = study.segment_store().folder
     assert capsys.readouterr().err == f"{line}{old.name}' keeps it\n"
     flip(old / "shard-00000.safetensors")
-    assert main(["verify", "--repair", "--model", study.model, old.name]) == 1
+    assert main(["verify", "--repair", "--model", study.settings.model, old.name]) == 1
     assert (
         f"made by other code than is here; after 'python -m helpers cache --remove {old.name}"
         in capsys.readouterr().out
@@ -146,14 +145,12 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     assert main(["cache", "accept", new.name]) == 2
     assert "made by today's code" in capsys.readouterr().err
     monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(notes))
-    store = Study(**asdict(study)).segment_store()
+    store = Study(**asdict(study.settings)).segment_store()
     assert not capsys.readouterr().err
     assert store.manifest.accepted == manifest.spec.code
-    record = Record(tmp_path / "own", tmp_path / "build", {}, {"notebooks": {}})
+    record = Record(study.results, {})
     record.note("01", notes)
-    assert json.loads((tmp_path / "own" / "run.json").read_bytes())["notebooks"]["01"] == {
-        "tables": [], "figures": [], "accepted": [new.name],
-    }  # fmt: skip
+    assert record.notebooks == {"01": {"tables": [], "figures": [], "accepted": [new.name]}}
 
 
 def test_the_cache_tells_stores_apart(own_cache, stores, capsys):

@@ -80,7 +80,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     SampleSizes
         The numbers of segments and texts for each part of notebook 10.
     """
-    if settings.small:
+    if settings.preset == "small":
         sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
     else:
         sizes = SampleSizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
