@@ -14,7 +14,6 @@ from helpers.files import build_dir, check_writable
 from helpers.settings import NO_LIMIT, Settings, flag
 
 if TYPE_CHECKING:
-    from helpers.metrics.paper import Claim
     from helpers.study import Study
 
 DESCRIPTION = """\
@@ -209,6 +208,7 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0
     from helpers.run.report import example_viewers, write_report
+    from helpers.studies.registry import later_claims
 
     results = study.results
     try:
@@ -230,16 +230,6 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     print(f"figures and tables: {results.folder}\nnotebooks: {folder}\nreport: {report}")
     print(record.outcome())
     return 0
-
-
-def later_claims() -> list[Claim]:
-    """List the claims of the papers of notebooks 07 to 10; their code imports torch."""
-    from helpers.studies.kobayashi2020.claims import movement_claims
-    from helpers.studies.kovaleva2019.claims import finetuning_claims
-    from helpers.studies.michel2019.claims import pruning_claims
-    from helpers.studies.niven2019.claims import argument_claims
-
-    return [*finetuning_claims(), *pruning_claims(), *argument_claims(), *movement_claims()]
 
 
 def _compare(options: argparse.Namespace) -> int:

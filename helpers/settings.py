@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import Field, dataclass, field, fields
+import tomllib
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from pathlib import Path
 from typing import Any
 
 from helpers.errors import InputError
@@ -17,9 +20,17 @@ PRESETS = {
     },
     "small": {
         "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
-        "task_examples": 12, "minimum_count": 10,
+        "minimum_count": 10,
     },
 }  # fmt: skip
+
+# The declarations of the settings that only studies of later papers use, by name.
+LATER_SETTINGS: dict[str, dict[str, Any]] = {}
+for _path in sorted(Path(__file__).parent.glob("studies/*/settings.toml")):
+    LATER_SETTINGS |= tomllib.loads(_path.read_text(encoding="utf-8"))
+for _name, _declaration in LATER_SETTINGS.items():
+    if "small" in _declaration:
+        PRESETS["small"][_name] = _declaration.pop("small")
 
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
 SIZES_AND_LENGTH = tuple(PRESETS["small"])
@@ -67,7 +78,7 @@ def _flag(
 
 
 @dataclass(frozen=True)
-class Settings:
+class _PaperSettings:
     """Settings of a run: its model, corpora, sizes, and how it is executed.
 
     The command line has a flag for each, and `_flag` has its meaning.  A size of None has no
@@ -141,23 +152,6 @@ class Settings:
     name: str = _flag("", "name of the results folder (default: the model and what differs)")
     figures: str = _flag("", "pdf: also write figures as PDF for papers (no title, fonts embedded)")
     latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)")
-    task: str = _flag(
-        "",
-        "TRAIN.tsv,TEST.tsv for fine-tuning (default: three tasks made from the text)",
-        is_path=True,
-    )
-    task_examples: int | None = _flag(
-        2000,
-        "largest number of examples to train, and to test, on ('all': no limit)",
-        minimum=2,
-        unlimited=True,
-    )
-    framenet: str = _flag(
-        "", "FrameNet full-text folder (default: the treebank's arguments)", is_path=True
-    )
-    arct: str = _flag(
-        "", "corpus name or folder of arguments (default: the bundled ones)", is_path=True
-    )
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -225,6 +219,24 @@ class Settings:
         """The number of models with random weights for the control of section 5."""
         return 2 if self.preset else 3
 
+
+def _later_fields() -> Iterator[tuple[str, str, Any]]:
+    """Yield the name, the type and the field of each of `LATER_SETTINGS`."""
+    for name, declaration in LATER_SETTINGS.items():
+        type_name = type(declaration["default"]).__name__
+        if declaration.get("unlimited"):
+            type_name += " | None"
+        yield name, type_name, _flag(**declaration)
+
+
+# The settings of the paper's notebooks and of the studies of later papers, as one dataclass.
+Settings = make_dataclass(
+    "Settings",
+    _later_fields(),
+    bases=(_PaperSettings,),
+    namespace={"__doc__": _PaperSettings.__doc__, "__module__": __name__},
+    frozen=True,
+)
 
 # Settings that change results, that hold paths, and that identify the model.
 RESULT_SETTINGS = tuple(

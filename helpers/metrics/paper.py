@@ -65,7 +65,7 @@ def values_of(paper: str) -> dict[str, float]:
     Parameters
     ----------
     paper
-        "text" or "Table 3" for the paper itself; "Kovaleva" or "Niven" for a later one.
+        "text" or "Table 3": the part of the paper.
 
     Returns
     -------

@@ -17,7 +17,7 @@ from helpers.data.glove import DEFAULT, read_glove
 from helpers.data.records import describe_documents
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
-from helpers.files import cache_root, check_free, resolve_user_path, write_atomic
+from helpers.files import cache_root, check_free, write_atomic
 from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.results import (
     FILES,
@@ -34,6 +34,7 @@ from helpers.results import (
     write_record,
 )
 from helpers.run.tolerances import TableDifference, compare_tables, read_for_comparison
+from helpers.settings import LATER_SETTINGS
 from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
 
@@ -54,19 +55,12 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     """
     from helpers.store.cluster import check_scheduler
     from helpers.store.extract import needed_bytes, store_key
-    from helpers.studies.niven2019.arguments import argument_corpus
+    from helpers.studies.registry import check_inputs
 
     settings = study.settings
     if settings.scheduler:
         check_scheduler(settings.scheduler)
-    if settings.task:
-        from helpers.studies.common.fine_tune import load_tasks  # torch
-
-        load_tasks(settings.task, "", examples=2, seed=0)
-    if settings.framenet and not resolve_user_path(settings.framenet).is_dir():
-        raise InputError(f"--framenet {settings.framenet}: no such folder")
-    if settings.arct:
-        argument_corpus(settings.arct)
+    check_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
     _check_files_of_the_user(study)
@@ -74,12 +68,11 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
         yield how_read(settings.text)
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     # Maps of words are stored again for two controls (04), the controls with random weights (05),
-    # the fine-tuned models (07) and the norm lens (10).
+    # and the models of later papers, which have settings of their own.
     control_stores = 2 if "minimum_count" in declared_settings else 0
     random_stores = settings.initialisations if "vectors" in declared_settings else 0
-    other_stores = max(
-        control_stores, random_stores + control_stores // 2, int("framenet" in declared_settings)
-    )
+    later_stores = 0 if LATER_SETTINGS.keys().isdisjoint(declared_settings) else 1
+    other_stores = max(control_stores, random_stores + control_stores // 2, later_stores)
     total = 0
     for setting, times, open_store in (
         ("segments", "stream" in declared_settings and not settings.stream, study.segment_store),

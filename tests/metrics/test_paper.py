@@ -9,7 +9,6 @@ import pytest
 from committed import committed_figures
 from made_up_runs import run_like_the_paper, with_intervals
 
-from helpers.__main__ import later_claims
 from helpers.claims import measures
 from helpers.metrics.paper import (
     COLUMNS,
@@ -25,6 +24,7 @@ from helpers.metrics.paper import (
     values_of,
 )
 from helpers.metrics.statistics import Estimate, p_value
+from helpers.studies.registry import later_claims
 
 FIGURES = committed_figures()
 # Chosen on the data that they are scored on; without differences on the same articles.

@@ -10,22 +10,20 @@ nats, and layers and heads count from 1.  `head_removal` defines when a head is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from itertools import chain, product
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from sklearn.preprocessing import normalize
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.heads import by_head, head_rows
 from helpers.metrics.statistics import Estimate, mean_interval, ratio
 from helpers.studies.common import head_removal
-from helpers.studies.common.classifier import Batch, LabelledBatch, batches
+from helpers.studies.common.classifier import Classifier, LabelledBatch, batches
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.common.tasks import Pair
 
@@ -39,48 +37,38 @@ RANDOM_ORDERS = 10
 
 
 def mask_gradients(
-    model: nn.Module,
-    work: Sequence[LabelledBatch],
-    loss: Callable[[nn.Module, Batch, Tensor], Float[Tensor, ""]],
-    shape: tuple[int, int],
-    label: str,
-    masked: Callable[[nn.Module, Tensor], AbstractContextManager] = head_removal.head_mask,
+    classifier: Classifier, work: Sequence[LabelledBatch], shape: tuple[int, int]
 ) -> Float[np.ndarray, "example layer head"]:
     """Compute ``dL/dxi`` at a mask of ones, for each example separately.
 
-    Each example has a mask of its own, because with one mask for a batch gradients of opposite
-    signs would cancel.
+    L is the cross-entropy of an example, in nats.  Each example has a mask of its own, because with
+    one mask for a batch gradients of opposite signs would cancel.
 
     Parameters
     ----------
-    model
-        The model.
+    classifier
+        The fine-tuned model.
     work
         Batches; the examples of the result are in their order.
-    loss
-        Computes the sum of the losses of a batch from the model, its inputs and its labels.
     shape
         The numbers of layers and of heads per layer.
-    label
-        The name of the progress bar.
-    masked
-        The context that multiplies the outputs of heads by the mask.
     """
     layers, heads = shape
 
-    def job(model_copy: nn.Module, batch: LabelledBatch) -> Float[np.ndarray, "example layer head"]:
+    def gradient(
+        model: Classifier, batch: LabelledBatch
+    ) -> Float[np.ndarray, "example layer head"]:
         inputs, labels, _ = batch
         mask = torch.ones(layers, len(labels), heads, device=labels.device, requires_grad=True)
-        with masked(model_copy, mask):
-            (gradient,) = torch.autograd.grad(loss(model_copy, inputs, labels), mask)
-        return gradient.transpose(0, 1).double().cpu().numpy()
+        with head_removal.head_mask(model, mask):
+            loss = F.cross_entropy(model(**inputs).float(), labels, reduction="sum")
+            (slopes,) = torch.autograd.grad(loss, mask)
+        return slopes.transpose(0, 1).double().cpu().numpy()
 
-    return np.concatenate(head_removal.map_over_model_copies(model, work, job, label))
-
-
-def summed_loss(model: nn.Module, inputs: Batch, labels: Tensor) -> Float[Tensor, ""]:
-    """Compute a classifier's cross-entropy, summed over the examples of a batch (nats)."""
-    return F.cross_entropy(model(**inputs).float(), labels, reduction="sum")
+    gradients = head_removal.map_over_model_copies(
+        classifier, work, gradient, "importance of heads"
+    )
+    return np.concatenate(gradients)
 
 
 def pruning_order(*scores: Float[np.ndarray, "layer head"]) -> Int[np.ndarray, " head"]:
@@ -122,7 +110,7 @@ def head_importance(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         shape = (run.encoder.layers, run.encoder.heads)
         pairs = head_removal.shuffled(run.task.train, seed)[:IMPORTANCE_EXAMPLES]
         work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
-        gradients = mask_gradients(run.classifier, work, summed_loss, shape, "importance of heads")
+        gradients = mask_gradients(run.classifier, work, shape)
         importance = np.abs(gradients).mean(axis=0)
         return head_rows(*shape, importance=importance, normalised=normalize(importance))
 
@@ -210,9 +198,9 @@ def pruning(
         by_ablation = pruning_order(-by_head(ablation, "change"), by_head(ablation, "loss_change"))
         orders = {("importance", 0): by_importance, ("single ablation", 0): by_ablation}
         random_orders = {}
-        for number in range(RANDOM_ORDERS):
-            generator = np.random.default_rng([seed, number])
-            random_orders["random", number] = generator.permutation(len(importance))
+        for draw in range(RANDOM_ORDERS):
+            order = np.random.default_rng([seed, draw]).permutation(len(importance))
+            random_orders["random", draw] = order
         _, scored = head_removal.split_test(run, seed)
         pairs = scored[:SCORED_EXAMPLES]
         table, right = _prune_along(run, orders, (*FIRST_SHARES, SHARES[-1]), pairs)
@@ -271,10 +259,7 @@ def _prune_along(
     """
     shape = (run.encoder.layers, run.encoder.heads)
     masks = np.concatenate([masks_along(order, shape, shares) for order in orders.values()])
-    rows = []
-    for order_name, draw in orders:
-        for share in shares:
-            rows.append((order_name, draw, round(100 * share)))
+    rows = [(*key, round(100 * share)) for key, share in product(orders, shares)]
     table = pd.DataFrame(rows, columns=["order", "draw", "pruned"])
     table["heads"] = masks.sum(axis=(1, 2)).astype(int)
     # All orders begin and end with the same masks, which are evaluated once.
@@ -297,15 +282,12 @@ def _lead_table(
     importance, ablation = right[:, pruned].mean(axis=1)  # [example]
     random_accuracies = random_right[:, pruned].mean(axis=1)  # [order, example]
     same_examples = importance[: random_accuracies.shape[1]]
-    random_leads = []
-    for accuracy in random_accuracies:
-        lead = 100 * (same_examples - accuracy)  # [example]
-        random_leads.append(lead.mean())
+    random_leads = 100 * (same_examples - random_accuracies)
     ones = np.ones(len(importance))
     leads = {
-        "importance": ratio(100 * (importance - importance), ones, seed=seed),
+        "importance": Estimate(0.0, 0.0, 0.0),
         "single ablation": ratio(100 * (importance - ablation), ones, seed=seed),
-        "random": _next_random_lead(random_leads),
+        "random": _next_random_lead(random_leads.mean(axis=1)),
     }
     rows = [{"order": order, **lead.columns("lead")} for order, lead in leads.items()]
     return pd.DataFrame(rows)

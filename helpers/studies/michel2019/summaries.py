@@ -80,14 +80,16 @@ def cross_data(changes: pd.DataFrame, *, seed: int) -> pd.DataFrame:
         outliers = effects.nlargest(OUTLIERS).index
         selections = {ALL_HEADS: heads, WITHOUT_OUTLIERS: heads.drop(outliers)}
         for name, selected in selections.items():
-            values = selected[[FIRST_CHANGE, SECOND_CHANGE]]
-            ranks = rankdata(values.to_numpy(), axis=0)
-            pearson = correlation(values.to_numpy(), seed=seed)
-            spearman = correlation(ranks, seed=seed)
-            row = {"task": task, "set": test_sets, "heads": name}
-            row.update(values.mean().to_dict())
-            row.update(pearson.columns("correlation"))
-            row.update(spearman.columns("rank_correlation"))
+            changes_of_heads = selected[[FIRST_CHANGE, SECOND_CHANGE]]
+            values = changes_of_heads.to_numpy()
+            row = {
+                "task": task,
+                "set": test_sets,
+                "heads": name,
+                **changes_of_heads.mean(),
+                **correlation(values, seed=seed).columns("correlation"),
+                **correlation(rankdata(values, axis=0), seed=seed).columns("rank_correlation"),
+            }
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -145,8 +147,15 @@ def seed_intervals(pruned: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (task, share), seeds in pruned.groupby(["task", "pruned"], sort=False):
-        row = {"task": task, "pruned": share, "seeds": len(seeds), "start": seeds["start"].mean()}
-        row.update(mean_interval(seeds["change"]).columns("change"))
-        row.update({"smallest": seeds["change"].min(), "largest": seeds["change"].max()})
+        change = seeds["change"]
+        row = {
+            "task": task,
+            "pruned": share,
+            "seeds": len(seeds),
+            "start": seeds["start"].mean(),
+            **mean_interval(change).columns("change"),
+            "smallest": change.min(),
+            "largest": change.max(),
+        }
         rows.append(row)
     return pd.DataFrame(rows)

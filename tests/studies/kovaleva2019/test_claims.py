@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 from helpers.metrics.heads import head_rows
-from helpers.metrics.paper import NotMeasurable, check_claims, values_of
+from helpers.metrics.paper import NotMeasurable, check_claims
 from helpers.metrics.statistics import mean_interval, wilson_proportion
 from helpers.studies.kovaleva2019 import claims
 from helpers.studies.kovaleva2019.fine_tuning import TOKEN_TYPES
-from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN
+from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, published_values
 
 TASKS = ("a", "b")
 LAYERS = 6
@@ -139,7 +139,7 @@ def test_measure_uses_only_the_tasks_that_are_learned(claim, extend):
 
 
 def test_paper_values_are_those_that_the_notebook_shows():
-    in_notebook = values_of("Kovaleva")
+    in_notebook = published_values()
     in_claims = {claim.paper for claim in claims.finetuning_claims()}
     for name in ("heads with frame-semantic links", "largest gain without a layer"):
         assert in_notebook[name] in in_claims

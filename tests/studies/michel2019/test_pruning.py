@@ -111,8 +111,7 @@ def classifier_and_work(tiny_encoder, request):
 
 
 def gradients_of(classifier, work):
-    shape = (LAYERS, HEADS)
-    return pruning.mask_gradients(classifier, work, pruning.summed_loss, shape, "gradients")
+    return pruning.mask_gradients(classifier, work, (LAYERS, HEADS))
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 1), (2, 3)])
