@@ -211,9 +211,8 @@ def shards_tensors(
     indices
         Indices of a shard's examples.
     tensors
-        Its tensors by name: ``attention/000123`` of shape (layer, head, query, key),
-        ``token_ids/000123`` (token level only) and, with ``hidden``, ``hidden/000123`` of shape
-        (layer, position, width).
+        Its tensors by name: ``attention/000123`` of shape (layer, head, query, key) and, with
+        ``hidden``, ``hidden/000123`` of shape (layer, position, width).
 
     Raises
     ------
@@ -268,9 +267,6 @@ def _batch(
         layers = [layer[row, :, :length, :length] for layer in attentions]
         if level == "word":
             layers = list(to_words(torch.stack(layers).float(), inputs["groups"]))
-        else:
-            token_ids = np.array(inputs["input_ids"], dtype=np.int32)
-            tensors[tensor_name("token_ids", index)] = token_ids
         tensors[tensor_name("attention", index)] = _stored(encoder, layers, index)
         if hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()

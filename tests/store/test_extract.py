@@ -124,7 +124,7 @@ def test_needed_bytes_is_the_size_of_maps_and_vectors(options, encoder, sentence
     store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS)
     n_bytes = 0
     for example in store:
-        n_bytes += example.attention.nbytes
+        n_bytes += example.stored_attention.nbytes
         if example.hidden is not None:
             n_bytes += example.hidden.nbytes
     assert estimate == n_bytes

@@ -37,7 +37,7 @@ def assert_same(examples, expected_examples):
         assert example.index == expected.index
         assert example.record == expected.record
         assert example.offset == expected.offset
-        for name in ("attention", "token_ids", "hidden"):
+        for name in ("stored_attention", "hidden"):
             tensor = np.array(getattr(example, name))
             expected_tensor = np.array(getattr(expected, name))
             assert tensor.dtype == expected_tensor.dtype
