@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,7 @@ from helpers.settings import (
 if TYPE_CHECKING:
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
-    from helpers.store.format import StoreKey
+    from helpers.store.format import Shard, StoreKey
     from helpers.store.store import Store
 
 OF_RANDOM_WEIGHTS = {"level": "word"}  # the maps behind the control of section 5
@@ -213,7 +212,7 @@ class Sources(Settings):
         Store
             One store per initialisation.
         """
-        corpus = self._parsed_corpus()
+        corpus = self.treebank_corpus()
         for encoder in self._random_encoders():
             yield self._extract(encoder, corpus, **OF_RANDOM_WEIGHTS)
 
@@ -246,7 +245,7 @@ class Sources(Settings):
         treebank, coreference : Store
             Its maps over the two corpora.
         """
-        treebank = self._parsed_corpus()
+        treebank = self.treebank_corpus()
         documents = self.coreference_corpus()
         for name, encoder in self.controls.items():
             treebank_store = self._extract(encoder, treebank, level="word")
@@ -279,38 +278,16 @@ class Sources(Settings):
         text = json.dumps(serialize_settings(self, RESULT_SETTINGS), sort_keys=True)
         return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
-    def _parsed_corpus(self) -> Corpus[Sentence]:
-        """The treebank as its store has it, because parsing it again would take long."""
-        from helpers.data.records import Sentence
-
-        store = self.treebank_store()
-
-        def read(counts: Counter[str]) -> Iterator[Sentence]:
-            counts.update(store.manifest.report)
-            for record in store.records():
-                yield Sentence(
-                    words=tuple(record["words"]),
-                    heads=tuple(record["heads"]),
-                    relations=tuple(record["relations"]),
-                    split=record["split"],
-                    source=record["source"],
-                )
-
-        corpus = self.treebank_corpus()
-        return replace(corpus, read=read, reader=corpus.read)
-
     def _extract(
         self, encoder: Encoder, corpus: Corpus, *, stored: bool = True, **options: Any
     ) -> Store:
         from helpers.store.extract import extract, stream
-        from helpers.store.format import note_use
 
         options = self._extraction_options(**options)
         if not stored:
             return stream(encoder, corpus, **options)
         fill = self._fill if self.workers or self.scheduler else None
         store = extract(encoder, corpus, fill=fill, **options)
-        note_use(store.folder, self.slug)
         if store.manifest.accepted:
             note_output("accepted", store.folder.name)
         return store
@@ -324,12 +301,12 @@ class Sources(Settings):
     def _extraction_options(self, **options: Any) -> dict[str, Any]:
         return {"lens": self.lens, "max_tokens": self.max_tokens, **options}
 
-    def _fill(self, *shards: Any) -> None:
+    def _fill(self, store: Store, missing: Sequence[int]) -> Iterator[Shard]:
         """Have a store's missing shards computed by the cluster, which is started for them."""
         from helpers.store.cluster import dask_client, extract_on_cluster
 
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
-            extract_on_cluster(client, *shards)
+            yield from extract_on_cluster(client, store, missing)
 
 
 def serialize_settings(settings: Settings, names: Collection[str]) -> dict[str, Any]:

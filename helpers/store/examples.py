@@ -34,6 +34,7 @@ from helpers.model.forward import (
     to_words,
     vectors_to_words,
     word_groups,
+    word_inputs,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
 from helpers.torch_utils import map_ordered, release_freed_memory
@@ -129,6 +130,7 @@ def sentence_record(
         "heads": list(sentence.heads),
         "relations": list(sentence.relations),
         "offset": _offset(encoding.word_ids),
+        "inputs": word_inputs(encoding),
     }
 
 
@@ -156,6 +158,7 @@ def document_record(
         "source": document.source,
         "mentions": [list(mention) for mention in document.mentions],
         "offset": _offset(encoding.word_ids),
+        "inputs": word_inputs(encoding, len(document.words)),
     }
 
 

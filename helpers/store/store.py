@@ -24,6 +24,7 @@ from helpers.store.format import (
     Shard,
     StoreKey,
     check,
+    read_finished,
     read_manifest,
     tensor_name,
 )
@@ -140,11 +141,10 @@ class Store:
 
         StoreError if it is unfinished or damaged.  A shard's digest is checked when it is read.
         """
-        manifest = read_manifest(folder, finished=encoder is None)
-        if encoder is not None:  # shards in the folder, if any, are not read
-            manifest = replace(manifest, versions={}, shards=())
-        for shard in manifest.shards:
-            check(folder / shard.file, shard.bytes)
+        if encoder is None:
+            manifest = read_finished(folder)
+        else:  # shards in the folder, if any, are not read
+            manifest = replace(read_manifest(folder), shards=())
         path = folder / EXAMPLES
         check(path, manifest.examples["bytes"], manifest.examples["sha256"])
         with path.open("rb") as file:
@@ -182,7 +182,12 @@ class Store:
     @property
     def n_shards(self) -> int:
         """Number of shards."""
-        return -(-len(self) // self.spec.examples_per_shard)
+        return self.manifest.n_shards
+
+    def indices(self, number: int) -> range:
+        """Return the indices of the examples of one shard."""
+        size = self.spec.examples_per_shard
+        return range(len(self))[number * size : (number + 1) * size]
 
     def record(self, index: int) -> dict[str, Any]:
         """Return one example's line of ``examples.jsonl``."""
@@ -199,9 +204,8 @@ class Store:
 
     def work(self, numbers: Iterable[int]) -> Iterator[tuple[range, list[dict[str, Any]]]]:
         """Yield the indices and the records of each shard, from which its maps are computed."""
-        size = self.spec.examples_per_shard
         for number in numbers:
-            indices = range(len(self))[number * size : (number + 1) * size]
+            indices = self.indices(number)
             yield indices, list(self.records(indices))
 
     def __getitem__(self, index: int) -> Example:

@@ -342,7 +342,7 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     texts = list(example.record[field_name])
     for position in positions:
         texts[position - offset] = mask_token
-    record = {**example.record, field_name: texts}
+    record = {**example.record, field_name: texts, "inputs": None}  # to be tokenized again
     tensors = shard_tensors(encoder, [record], index, **store.spec.maps)
     return replace(
         example, stored_attention=tensors[tensor_name("attention", index)], record=record
