@@ -33,7 +33,6 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     vectors_to_words,
-    word_groups,
     word_inputs,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
@@ -129,7 +128,7 @@ def sentence_record(
         "source": sentence.source,
         "heads": list(sentence.heads),
         "relations": list(sentence.relations),
-        "offset": _offset(encoding.word_ids),
+        "offset": encoding.word_ids.index(0),  # each special token has a position of its own
         "inputs": word_inputs(encoding),
     }
 
@@ -157,7 +156,7 @@ def document_record(
         "split": document.split,
         "source": document.source,
         "mentions": [list(mention) for mention in document.mentions],
-        "offset": _offset(encoding.word_ids),
+        "offset": encoding.word_ids.index(0),  # each special token has a position of its own
         "inputs": word_inputs(encoding, len(document.words)),
     }
 
@@ -165,11 +164,6 @@ def document_record(
 def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool:
     words_with_tokens = set(word_ids) - {None}
     return len(words_with_tokens) == len(words) > 0
-
-
-def _offset(word_ids: list[int | None]) -> int:
-    """Return the word-level position of the first word: the number of special tokens before it."""
-    return word_groups(word_ids)[word_ids.index(0)]
 
 
 def _count_fitting_words(word_ids: list[int | None], max_tokens: int) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from helpers.cache import function_name
-from helpers.data.records import Corpus, Record
+from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.files import atomic_file, check_free, folder_lock, remove_temporary, sha256
 from helpers.model.encoder import Device, Encoder, Lens, load
@@ -276,16 +276,10 @@ def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
     n_values = 0
     for _, records in store.work(numbers):
         for record in records:
-            length = _n_positions(record)
+            is_token_level = "tokens" in record
+            length = len(record["tokens"]) if is_token_level else record["inputs"]["groups"][-1] + 1
             n_values += n_maps * length**2 + vector_values * length
     return n_values * np.dtype(STORED).itemsize
-
-
-def _n_positions(record: Record) -> int:
-    """Return the number of positions of an example's maps."""
-    if "tokens" in record:
-        return len(record["tokens"])
-    return record["inputs"]["groups"][-1] + 1
 
 
 def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:

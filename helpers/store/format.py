@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -100,7 +100,8 @@ class StoreKey:
         return {"level": self.level, "lens": self.lens, "hidden": self.hidden}
 
 
-class Shard(NamedTuple):
+@dataclass(frozen=True)
+class Shard:
     """A finished shard: the examples ``first`` to ``first + count`` in one file."""
 
     file: str
@@ -155,13 +156,8 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest with its checksum, atomically."""
-        contents = asdict(self.spec)
-        contents["n_examples"] = self.n_examples
-        contents["examples"] = self.examples
-        contents["report"] = self.report
-        contents["versions"] = self.versions
-        contents["shards"] = [shard._asdict() for shard in self.shards]
-        contents["accepted"] = self.accepted
+        contents = asdict(self)
+        contents.update(contents.pop("spec"))
         contents["checksum"] = _digest(contents)
         write_atomic(folder / MANIFEST, (json.dumps(contents, indent=1) + "\n").encode())
 
@@ -174,7 +170,7 @@ def read_manifest(folder: Path) -> Manifest:
         checksum = contents.pop("checksum")
         manifest = _parse(contents, checksum) if contents["format"] == FORMAT else None
     except FileNotFoundError as error:
-        raise _unfinished(folder) from error
+        raise unfinished(folder) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path}: not a whole manifest; {_repair_command(folder)}") from error
     if manifest is None:
@@ -185,7 +181,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _unfinished(folder: Path) -> StoreError:
+def unfinished(folder: Path) -> StoreError:
     """Return the error of a store that an extraction has not finished."""
     return StoreError(f"{folder}: the store is unfinished, run extraction again")
 
@@ -202,16 +198,6 @@ def _parse(contents: dict[str, Any], checksum: str) -> Manifest:
         if shard.file != shard_name(shard.first // spec.examples_per_shard):
             raise ValueError(f"no name of a shard: {shard.file}")
     return Manifest(spec, **contents, shards=shards)
-
-
-def read_finished(folder: Path) -> Manifest:
-    """Read the manifest of a finished store; StoreError if a shard is missing or cut."""
-    manifest = read_manifest(folder)
-    if not manifest.shards:
-        raise _unfinished(folder)
-    for shard in manifest.shards:
-        check(folder / shard.file, shard.bytes)
-    return manifest
 
 
 def is_listed(folder: Path) -> bool:
@@ -231,7 +217,7 @@ def note_digest(folder: Path, shard: Shard) -> None:
     """Write down the size and digest of a shard until the manifest has them."""
     path = folder / DIGESTS
     with write_errors(path), path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(shard._asdict()) + "\n")
+        file.write(json.dumps(asdict(shard)) + "\n")
 
 
 def noted_digests(folder: Path) -> Iterator[Shard]:
@@ -329,7 +315,9 @@ def accept(folder: Path) -> Path:
     StoreError if the store is unfinished or damaged, or if the current code has extracted the same
     store.
     """
-    manifest = read_finished(folder)
+    if not is_finished(folder):
+        raise unfinished(folder)
+    manifest = read_manifest(folder)
     key = manifest.spec.today()
     target = key.folder()
     if target == folder:
@@ -391,7 +379,7 @@ def verify(folder: Path) -> list[str]:
     except StoreError as error:
         return [str(error)]
     if not manifest.shards and _has_shards(folder):
-        return [str(_unfinished(folder))]
+        return [str(unfinished(folder))]
     files = progress(
         manifest.files(folder),
         f"checking {folder.name}",

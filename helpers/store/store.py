@@ -24,9 +24,9 @@ from helpers.store.format import (
     Shard,
     StoreKey,
     check,
-    read_finished,
     read_manifest,
     tensor_name,
+    unfinished,
 )
 from helpers.torch_utils import map_ordered, release_freed_memory
 
@@ -141,14 +141,18 @@ class Store:
 
         StoreError if it is unfinished or damaged.  A shard's digest is checked when it is read.
         """
-        if encoder is None:
-            manifest = read_finished(folder)
-        else:  # shards in the folder, if any, are not read
-            manifest = replace(read_manifest(folder), shards=())
+        manifest = read_manifest(folder)
+        if encoder is not None:  # shards in the folder, if any, are not read
+            manifest = replace(manifest, shards=())
+        elif not manifest.shards:
+            raise unfinished(folder)
+        for shard in manifest.shards:
+            check(folder / shard.file, shard.bytes)
         path = folder / EXAMPLES
         check(path, manifest.examples["bytes"], manifest.examples["sha256"])
         with path.open("rb") as file:
-            offsets = np.cumsum([0, *(len(line) for line in file)])
+            lengths = np.fromiter(map(len, file), dtype=np.int64)
+        offsets = np.cumsum(lengths) - lengths  # where each line begins
         return cls(folder, manifest, offsets, encoder)
 
     def __len__(self) -> int:
