@@ -134,9 +134,8 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--repair",
         action="store_true",
-        help="extract damaged shards again; remove other damaged files for the next run to make",
+        help="remove damaged files, which the next run that needs them makes again",
     )
-    verify.add_argument("--model", help="path of the model, if it is a local folder")
     cache = command("cache", _cache, "list the stores, or remove or accept some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
     cache.set_defaults(accept=[])
@@ -270,7 +269,7 @@ def _corpora(_: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from helpers.run.housekeeping import check_cache
 
-    return check_cache(options.stores, repair=options.repair, model=options.model)
+    return check_cache(options.stores, repair=options.repair)
 
 
 def _cache(options: argparse.Namespace) -> int:

@@ -7,9 +7,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from helpers.metrics.paper import Claim
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
+    from helpers.store.format import Shard
     from helpers.store.store import Store
 
 DISCUSSION = Path(__file__).with_name("discussion.md")
@@ -258,7 +257,7 @@ class Study:
         Store
             One store per initialisation.
         """
-        corpus = self._parsed_corpus()
+        corpus = self.treebank_corpus()
         for seed in self._random_seeds:
             yield self._word_store(self._load(seed), corpus)
 
@@ -277,30 +276,10 @@ class Study:
         treebank, coreference : Store
             Its maps over the two corpora.
         """
-        treebank = self._parsed_corpus()
+        treebank = self.treebank_corpus()
         documents = self.coreference_corpus()
         for name, encoder in self.controls.items():
             yield name, self._word_store(encoder, treebank), self._word_store(encoder, documents)
-
-    def _parsed_corpus(self) -> Corpus[Sentence]:
-        """The treebank as its store has it, because parsing it again would take long."""
-        from helpers.data.records import Sentence
-
-        store = self.treebank_store()
-
-        def read(counts: Counter[str]) -> Iterator[Sentence]:
-            counts.update(store.manifest.report)
-            for record in store.records():
-                yield Sentence(
-                    words=tuple(record["words"]),
-                    heads=tuple(record["heads"]),
-                    relations=tuple(record["relations"]),
-                    split=record["split"],
-                    source=record["source"],
-                )
-
-        corpus = self.treebank_corpus()
-        return replace(corpus, read=read, reader=corpus.read)
 
     def _word_store(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         return self._store(encoder, corpus, level="word", **options)
@@ -310,14 +289,12 @@ class Study:
     ) -> Store:
         """Open the store of a model's maps over a corpus, after computing those it lacks."""
         from helpers.store import extract
-        from helpers.store.format import note_use
 
         options |= {"lens": self.settings.lens, "max_tokens": self.settings.max_tokens}
         if stream:
             return extract.stream(encoder, corpus, **options)
         fill = self._fill if self._has_cluster else None
         store = extract.extract(encoder, corpus, fill=fill, **options)
-        note_use(store.folder, self.slug)
         if store.manifest.accepted:
             note_output("accepted", store.folder.name)
         return store
@@ -332,12 +309,12 @@ class Study:
 
         return dask_client(scheduler=self.settings.scheduler, workers=self.settings.workers)
 
-    def _fill(self, *shards: Any) -> None:
+    def _fill(self, store: Store, missing: Sequence[int]) -> Iterator[Shard]:
         """Have a store's missing shards computed by the cluster, which is started for them."""
         from helpers.store.cluster import extract_on_cluster
 
         with self._cluster() as client:
-            extract_on_cluster(client, *shards)
+            yield from extract_on_cluster(client, store, missing)
 
     @cached_property
     def embeddings(self) -> Embeddings:

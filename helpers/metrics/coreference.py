@@ -24,7 +24,7 @@ from helpers.errors import InputError
 from helpers.metrics.heads import head_label, picked_words
 from helpers.metrics.paper import paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, paired_interval, ratio
-from helpers.store.store import Example, checked_maps
+from helpers.store.store import Example
 
 # Words that a head can pick: head words of all other mentions, head words of earlier mentions, or
 # all other words.
@@ -251,7 +251,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         splits.append(example.record.get("split", ""))
         mentions = _mentions(example)
         words = example.word_positions
-        maps = checked_maps(example)[:, :, words, words]
+        maps = example.attention[:, :, words, words]
         for index, correct in antecedents(mentions).items():
             documents.append(number)
             types.append(mentions[index].type)

@@ -346,7 +346,7 @@ def _possessive_answers(
 ) -> list[dict[str, object]]:
     """Answer the questions about a sentence's possessors with an 's: 1 is right, 0 is wrong."""
     words = example.word_positions
-    weights = example.attention[parse_head(head)].astype(np.float32)[words, words]
+    weights = example.attention[parse_head(head)][words, words]
     answers = []
     for question in gold_links(example.record):
         if question.relation == relation and question.mark is not None:
@@ -387,7 +387,7 @@ def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.
             relation = question.relation
             if relation in heads:
                 at_positions = _at_positions(question, example.offset)
-                weights = example.attention[heads[relation]].astype(np.float32)
+                weights = example.attention[heads[relation]]
                 _, is_right = predict_link(at_positions, weights, directions[relation])
                 right[relation] += int(is_right)
     changes = rows[[*OF_HEAD, "accuracy"]].reset_index(drop=True)

@@ -14,7 +14,7 @@ from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
 from helpers.metrics.paper import ALL
 from helpers.metrics.statistics import cluster_sums
-from helpers.store.store import Example, checked_maps
+from helpers.store.store import Example
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
@@ -270,7 +270,7 @@ def word_maps(
         raise InputError(
             f"example {example.index} has no syntactic heads; give the store of a treebank"
         )
-    attention = checked_maps(example)
+    attention = example.attention
     words = example.word_positions
     before = attention[:, :, words, : words.start].sum(axis=-1)
     after = attention[:, :, words, words.stop :].sum(axis=-1)

@@ -24,7 +24,7 @@ from helpers.metrics.statistics import (
     resampled_sums,
 )
 from helpers.progress import progress
-from helpers.store.store import Example, Store, checked_maps, read_ahead
+from helpers.store.store import Example, Store, read_ahead
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 RELATIVE_POSITION = ("previous", "current", "next")
@@ -296,7 +296,7 @@ def example_sums(
     word_names = [f"{name}_words" for name in AMONG_WORDS]
     sums = Sums((*SECTION_3, *CLOSENESS, *word_names))
     for example in examples:
-        attention = checked_maps(example)
+        attention = example.attention
         layers, heads = attention.shape[:2]
         token_roles = roles(example.record["tokens"], special_tokens)
         values = relative_position(attention)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from tokenizers import Encoding
 from torch import Tensor, nn
 
 from helpers.data.records import Record
@@ -47,7 +48,8 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
     encoder : Encoder
         The model.
     record : dict
-        A line of a store's ``examples.jsonl``: tokens of a segment, or words.
+        A line of a store's ``examples.jsonl``: tokens of a segment, or words with their
+        ``inputs``.  Without these the words are tokenized.
 
     Returns
     -------
@@ -59,11 +61,19 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
         ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
         types = [int(position >= record["second"]) for position in range(len(ids))]
         return {"input_ids": ids, "token_type_ids": types}
-    encoding = encoder.encode_words(record["words"])
+    return record.get("inputs") or word_inputs(encoder.encode_words(record["words"]))
+
+
+def word_inputs(encoding: Encoding, n_words: int | None = None) -> Inputs:
+    """Convert tokenized words, or the first of them, to a model's inputs."""
+    word_ids = encoding.word_ids
+    kept = range(len(word_ids))
+    if n_words is not None:
+        kept = [token for token in kept if word_ids[token] is None or word_ids[token] < n_words]
     return {
-        "input_ids": encoding.ids,
-        "token_type_ids": encoding.type_ids,
-        "groups": word_groups(encoding.word_ids),
+        "input_ids": [encoding.ids[token] for token in kept],
+        "token_type_ids": [encoding.type_ids[token] for token in kept],
+        "groups": word_groups([word_ids[token] for token in kept]),
     }
 
 

@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from helpers.data.records import Record, roles
+from helpers.data.records import Record
 from helpers.metrics.clustering import head_behaviours
 from helpers.metrics.heads import (
     COREFERENCE,
@@ -39,7 +39,7 @@ from helpers.plots.style import (
     resolve_special_tokens,
     theme,
 )
-from helpers.store.store import Example, Store, tokens_of
+from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
 MAX_WORDS = 14
@@ -375,17 +375,17 @@ def _pattern_panel(
     head = int(head_row["head"]) - 1
 
     def strength(example: Example) -> float:
-        maps = example.attention[[[layer]], [[head]]].astype(np.float32)
-        token_roles = roles(tokens_of(store, example), store.special_tokens)
+        maps = example.attention[[[layer]], [[head]]]
+        token_roles = example.roles
         measures = dict(entropy(maps, token_roles))
         measures.update(relative_position(maps))
         measures.update(token_types(maps, token_roles))
         return float(measures[column][0, 0])
 
     best = max(examples, key=strength)
-    words = tokens_of(store, best)
-    weights = best.attention[layer, head].astype(np.float32)
-    word_types = roles(words, store.special_tokens).kinds()
+    words = best.tokens
+    weights = best.attention[layer, head]
+    word_types = best.roles.kinds()
     behaviour_style = style.BEHAVIOUR_STYLES[head_row["behaviour"]]
     behaviour = resolve_special_tokens(behaviour_style, store.special_tokens).label
     average = amount.format(head_row[column])
@@ -398,7 +398,7 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     record = example.record
     positions = example.word_positions
     maps = example.attention[location.layer - 1, location.head - 1]
-    weights = maps.astype(np.float32)[positions, positions]
+    weights = maps[positions, positions]
     for question in gold_links(record):
         if question.relation != location.relation:
             continue

@@ -28,7 +28,7 @@ from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.statistics import Estimate, ratio, with_seed_noise
 from helpers.progress import progress
-from helpers.store.store import Example, checked_maps
+from helpers.store.store import Example
 from helpers.torch_utils import map_ordered, release_freed_memory
 
 Split = Literal["train", "dev"]
@@ -375,7 +375,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
 
     def block_jobs() -> Iterator[Callable[[], np.ndarray]]:
         for example, _ in data.read(examples, "maps for the probes"):
-            data.layers, data.heads = example.attention.shape[:2]
+            data.layers, data.heads = example.stored_attention.shape[:2]
             rows = [
                 row_of_word.setdefault(word, len(row_of_word)) for word in example.record["words"]
             ]
@@ -424,8 +424,8 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent place fe
     array
         ``[dependent, position, feature]``.
     """
-    layers, heads, length, _ = example.attention.shape
-    maps = checked_maps(example).reshape(layers * heads, length, length)
+    layers, heads, length, _ = example.stored_attention.shape
+    maps = example.attention.reshape(layers * heads, length, length)
     words = example.word_positions
     count = words.stop - words.start
     block = np.zeros((count, count + N_SPECIAL_POSITIONS, 2, layers * heads), np.float16)

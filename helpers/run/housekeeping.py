@@ -17,7 +17,7 @@ from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.files import CHECKSUMS, cache_root, checksum_problems
 from helpers.model.encoder import DEFAULT, model_folder, weights_identity
-from helpers.store import extract, format
+from helpers.store import format
 from helpers.torch_utils import torch_device
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
@@ -25,11 +25,11 @@ MODELS = ("fine-tuned", "models")  # trained in 07 to 09, and unpacked
 KEPT = ("derived", *MODELS)  # and tables that took long
 
 
-def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
+def check_cache(names: Sequence[str], *, repair: bool) -> int:
     """Verify stores, kept tables and models; print what is wrong, return 1 unless all is whole.
 
-    With ``repair`` damaged shards are extracted again, and damaged tables and models are removed.
-    The next run makes a damaged manifest or list of examples again (`store.extract.repair_list`).
+    With ``repair`` damaged files of stores, tables and models are removed; the next run that needs
+    them makes them again.
     """
     stores = format.stores()
     damaged = 0
@@ -38,7 +38,7 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
         problems = check(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if problems and repair and folder in stores:
-            problems = _repair_store(folder, problems, model)
+            problems = _repair_store(folder, problems)
         elif problems and repair:
             shutil.rmtree(folder)
             problems = []
@@ -47,31 +47,26 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
     return 1 if damaged else 0
 
 
-def _repair_store(folder: Path, problems: list[str], model: str | None) -> list[str]:
-    """Repair a store as far as possible, print each step, and return the problems that remain."""
+def _repair_store(folder: Path, problems: list[str]) -> list[str]:
+    """Remove the damaged files of a store, print each step, and return what remains."""
     try:
-        if step := extract.repair_list(folder):
-            print(f"  {step}")
-            return []
-        encoder = extract.load_encoder(folder, model=model)
-        for step in extract.repair(encoder, folder):
+        for step in format.repair(folder):
             print(f"  {step}")
     except InputError as error:
         print(f"  not repaired: {error}")
         return problems
-    return format.verify(folder)
+    return []
 
 
 def cache_table() -> pd.DataFrame:
-    """List the stores and models of the cache: contents, megabytes, the last run that used each.
+    """List the stores and models of the cache with their contents and megabytes.
 
     Returns
     -------
     pandas.DataFrame
-        A row per store or model; columns store, corpus, examples, megabytes, written, finished,
-        last run.
+        A row per store or model; columns store, corpus, examples, megabytes, written, finished.
     """
-    columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
+    columns = ["store", "corpus", "examples", "megabytes", "written", "finished"]
     rows = []
     for folder in format.stores():
         rows.append({"store": folder, **format.describe(folder)})

@@ -35,7 +35,6 @@ from helpers.results import (
 )
 from helpers.run.tolerances import TableDifference, compare_tables, read_for_comparison
 from helpers.settings import LATER_SETTINGS
-from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
 
 MADE = ("commit", "versions", "code")  # what made an entry of run.json
@@ -81,8 +80,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     ):
         if setting in declared_settings:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
-            written = {shard.file for shard in read_manifest(store.folder).shards}
-            missing = [n for n in range(store.n_shards) if shard_name(n) not in written]
+            missing = store.manifest.missing_shards(store.folder)
             size = times * needed_bytes(store, missing) if missing else 0
             total += size
             name = store.spec.corpus["name"]

@@ -105,7 +105,7 @@ def test_attention_block_has_both_directions_and_special_positions():
 
 def test_attention_block_of_two_special_tokens_before_and_none_after():
     sentence = example(0, 3, np.random.default_rng(0))
-    block = attention_block(Example(0, sentence.attention, sentence.record, offset=2))
+    block = attention_block(Example(0, sentence.stored_attention, sentence.record, offset=2))
     maps = sentence.attention.reshape(LAYERS * HEADS, 5, 5).astype(np.float32)
     heads = LAYERS * HEADS
     np.testing.assert_allclose(block[1, 0, :heads], maps[:, :2, 3].mean(1), atol=1e-3)

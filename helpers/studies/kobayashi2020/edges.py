@@ -229,7 +229,7 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
             record = records[index]
             token_maps = torch.stack([layer[row, :, :n, :n] for layer in maps]).float()
             word_maps = to_words(token_maps, groups).half().cpu().numpy()
-            example = Example(sentence, word_maps, record, None, record["offset"])
+            example = Example(sentence, word_maps, record, record["offset"])
             blocks[sentence] = attention_block(example)
             hidden = vectors_to_words(vectors[row, :n].float(), groups)[example.word_positions]
             centred = (hidden - hidden.mean(dim=0)).cpu().numpy()
