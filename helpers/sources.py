@@ -20,7 +20,7 @@ from helpers.cache import cached
 from helpers.data.corpora import registry
 from helpers.errors import InputError
 from helpers.files import figures_dir, project_root, resolve_user_path, write_atomic
-from helpers.model.encoder import DEFAULT, mpnet, slug
+from helpers.model.encoder import BUILT_IN, slug
 from helpers.progress import note_output
 from helpers.settings import (
     MAX_NAME_BYTES,
@@ -371,7 +371,7 @@ def _conflicting_settings(settings: Settings, folder: Path) -> list[str]:
 
 def _portable_path(path: str) -> str:
     """Write the path of a model or file from the project; names of models and corpora stay."""
-    if path in ("", DEFAULT, mpnet.NAME) or path in registry().index:
+    if path in ("", *BUILT_IN) or path in registry().index:
         return path
     resolved = resolve_user_path(path)
     if resolved.exists():
