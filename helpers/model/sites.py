@@ -143,25 +143,21 @@ def patch_head_outputs(
     layers_of: dict[nn.Module, list[int]] = {}  # several, if layers share a projection
     for layer, site in enumerate(layers):
         layers_of.setdefault(site.output, []).append(layer)
-    calls = dict.fromkeys(layers_of, 0)
+    turns: dict[nn.Module, Iterator[int]] = {}
 
-    def reset_calls(_model: nn.Module, _args: tuple) -> None:
-        calls.update(dict.fromkeys(layers_of, 0))  # an interrupted pass may have left its count
+    def begin_pass(_model: nn.Module, _args: tuple) -> None:
+        for module, numbers in layers_of.items():  # an interrupted pass may have left its turn
+            turns[module] = cycle(numbers)
 
-    def hook_of(site: Site) -> Callable[[nn.Module, tuple], tuple]:
-        def hook(module: nn.Module, args: tuple) -> tuple:
-            turn = calls[module] % len(layers_of[module])
-            layer = layers_of[module][turn]
-            calls[module] += 1
-            outputs = args[0].unflatten(-1, (site.heads, site.width))
-            return (change(layer, outputs).flatten(-2), *args[1:])
-
-        return hook
+    def hook(module: nn.Module, args: tuple) -> tuple:
+        layer = next(turns[module])
+        outputs = args[0].unflatten(-1, (layers[layer].heads, layers[layer].width))
+        return (change(layer, outputs).flatten(-2), *args[1:])
 
     with ExitStack() as hooks:
-        hooks.callback(base_transformer(model).register_forward_pre_hook(reset_calls).remove)
-        for site in {site.output: site for site in layers}.values():
-            hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
+        hooks.callback(base_transformer(model).register_forward_pre_hook(begin_pass).remove)
+        for module in layers_of:
+            hooks.callback(module.register_forward_pre_hook(hook).remove)
         yield
 
 
