@@ -114,7 +114,10 @@ def gradient_importance(
     parts = []
     for batch in progress(batches, "gradients", unit="batch"):
         parts.append(_batch_importance(encoder, batch, rng))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    importance = {}
+    for name in parts[0]:
+        importance[name] = np.concatenate([part[name] for part in parts])
+    return importance
 
 
 def _batch_importance(

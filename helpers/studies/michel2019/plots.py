@@ -7,7 +7,6 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -207,10 +206,12 @@ def _draw_curves(
     axes: Axes, table: pd.DataFrame, value: str, group: str, styles: style.Styles
 ) -> list[Artist]:
     """Draw a line per group, with a band over draws, and return the handles for a legend."""
-    sns.lineplot(
-        table, x="pruned", y=value, **style.by_style(group, styles), **style.MEDIAN_AND_RANGE,
-        dashes=False, markersize=5, markeredgewidth=0, ax=axes,
-    )  # fmt: skip
+    for name, series_style in styles.items():
+        draws = table[table[group] == name].groupby("pruned")[value]
+        median_and_range = draws.agg(["median", "min", "max"]).reset_index()
+        median_and_range.columns = ["pruned", value, f"{value}_low", f"{value}_high"]
+        style.draw_curve(
+            axes, median_and_range, "pruned", value, series_style, markersize=5, markeredgewidth=0
+        )
     handles, _ = axes.get_legend_handles_labels()
-    axes.get_legend().remove()
     return handles
