@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from helpers.errors import ModelError
-from helpers.torch_utils import map_ordered
+from helpers.torch_utils import one_thread
 
 Outputs = Float[Tensor, "batch token head width"]
 Weights = Float[Tensor, "batch head query key"]
@@ -249,15 +249,11 @@ def temperatures(
         matched.append(2**low)
         return softmax(_scaled(scores, matched[-1]))
 
-    def run_passes() -> None:
-        with torch.inference_mode():
-            with PatchSoftmax(measure, count()):
-                target(**batch)
-            with PatchSoftmax(match, count()):
-                base(**batch)
-
-    # A pool of several threads lets each of them compute alone, so that sums have one order.
-    list(map_ordered([run_passes], threads=torch.get_num_threads(), ahead=1))
+    with one_thread(), torch.inference_mode():
+        with PatchSoftmax(measure, count()):
+            target(**batch)
+        with PatchSoftmax(match, count()):
+            base(**batch)
     layers = getattr(base.config, "num_hidden_layers", len(matched))
     if len(matched) != layers:
         raise ModelError(

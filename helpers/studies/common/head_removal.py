@@ -40,8 +40,8 @@ from helpers.model.sites import (
 )
 from helpers.studies.common.classifier import Batch, batches
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
-from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.common.tasks import Pair
+from helpers.torch_utils import batch_threads, thread_map
 
 MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
 LEVEL = 0.05  # the probability of calling a head removable that is not
@@ -367,18 +367,16 @@ def map_over_model_copies(
     Therefore results do not depend on the number of threads.  ``label`` names the progress bar.
     """
     device = next(model.parameters()).device
-    threads = min(torch.get_num_threads(), len(inputs)) if device.type == "cpu" else 1
+    threads = min(batch_threads(device), len(inputs))
     free_models = [model, *(copy.deepcopy(model) for _ in range(threads - 1))]
 
-    def run_with_copy(job_input: Input, step_done: StepDone) -> Result:
+    def run_with_copy(job_input: Input) -> Result:
         model_copy = free_models.pop()  # if the job fails, all others end too
         output = job(model_copy, job_input)
         free_models.append(model_copy)
-        step_done()
         return output
 
-    jobs = [partial(run_with_copy, job_input) for job_input in inputs]
-    return run_jobs(jobs, device, label=label, unit="batch", total=len(inputs))
+    return thread_map(run_with_copy, inputs, label=label, unit="batch", threads=threads)
 
 
 def intervened_outputs(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
-from helpers.studies.common.jobs import StepDone, run_jobs
+from helpers.torch_utils import batch_threads, thread_map
 
 Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]
@@ -251,7 +250,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
     with value_pass(encoder) as run:
 
-        def sum_batch(batch: list[int], step_done: StepDone) -> Sums:
+        def sum_batch(batch: list[int]) -> Sums:
             maps, norms, states = run([inputs[index] for index in batch], hidden=True)
             sums = Sums()
             for row, index in enumerate(batch):
@@ -265,12 +264,11 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
                 values = lens_values(lenses, value_norms, token_roles)
                 values.update(sink_values(lenses, value_norms, vectors))
                 sums.add(values, cluster_of(record, index))
-            step_done()
             return sums
 
         batches = length_batches(lengths, budget=BATCH_TOKENS)
-        jobs = [partial(sum_batch, batch) for batch in batches]
-        batch_sums = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
+        threads = batch_threads(encoder.device)
+        batch_sums = thread_map(sum_batch, batches, label="lenses", unit="batch", threads=threads)
     return combine(batch_sums)
 
 

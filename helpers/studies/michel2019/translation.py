@@ -37,8 +37,8 @@ from helpers.studies.common.fine_tune import (
     warmup_and_decay,
 )
 from helpers.studies.common.head_removal import head_mask, map_over_model_copies
-from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.michel2019 import pruning
+from helpers.torch_utils import one_thread
 
 ATTENTION_KINDS = ("encoder", "cross", "decoder")
 MAX_DIGITS = 6  # of a number
@@ -196,12 +196,8 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
     rates = warmup_and_decay(optimizer, steps)
 
-    def train(done: StepDone) -> None:
-        gradient_steps(
-            model, batches, loss, optimizer, rates, description="translation", step_done=done
-        )
-
-    run_jobs([train], model.device, label="training a translator", unit="step", total=steps)
+    with one_thread():
+        gradient_steps(model, batches, loss, optimizer, rates, description="translation")
     model.requires_grad_(False)
     return translator
 
