@@ -33,10 +33,10 @@ from helpers.model.sites import (
     Outputs,
     PatchSoftmax,
     Weights,
-    base_transformer,
     first_layer,
     patch_head_outputs,
     sites,
+    skip_layers,
 )
 from helpers.studies.common.classifier import Batch, batches
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
@@ -428,7 +428,7 @@ def run_interventions(
     yield unchanged, None
     for first_affected, context in changes:
         reused = {layer: layer_outputs[layer] for layer in layers[:first_affected]}
-        with _reuse_layer_outputs(model, reused), context(model) as context_value:
+        with skip_layers(model, reused), context(model) as context_value:
             output = run()
         yield output, context_value
 
@@ -445,17 +445,3 @@ def _first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"
     limit = max(len(pairs) / 2, sizes[order[0]])
     chosen = order[np.cumsum(sizes[order]) <= limit]
     return np.isin(article, chosen)
-
-
-@contextmanager
-def _reuse_layer_outputs(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
-    """Make the first layers of a model return known outputs instead of computing them."""
-    try:
-        base_transformer(model).given = len(outputs)
-        for module, output in outputs.items():
-            module.forward = lambda *_, output=output, **__: output
-        yield
-    finally:
-        del base_transformer(model).given
-        for module in outputs:
-            module.__dict__.pop("forward", None)
