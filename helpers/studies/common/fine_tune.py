@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -269,22 +270,16 @@ def fine_tune_tasks(
     is_small = small_profile()
     longest = min(SMALL_TOKENS if is_small else Recipe.max_tokens, max_tokens)
 
-    def make_runs(start: Encoder, task: Task, count: int) -> list[FineTuningRun]:
+    pretrained_runs = []
+    random_runs = []
+    for task in tasks:
+        count = TASK_SEEDS.get(task.name, DEFAULT_SEEDS)
         if is_small:
             count = min(count, SMALL_SEEDS)
         recipes = [Recipe(seed=seed + index, max_tokens=longest) for index in range(count)]
-        return [FineTuningRun(start, task, recipe) for recipe in recipes]
-
-    pretrained_runs = []
-    random_runs = []
-    all_runs = []
-    for task in tasks:
-        task_runs = make_runs(encoder, task, TASK_SEEDS.get(task.name, DEFAULT_SEEDS))
-        control_runs = make_runs(control, task, 1)
-        pretrained_runs.append(task_runs)
-        random_runs += control_runs
-        all_runs += [*task_runs, *control_runs]
-    fine_tune(all_runs)
+        pretrained_runs.append([FineTuningRun(encoder, task, recipe) for recipe in recipes])
+        random_runs.append(FineTuningRun(control, task, recipes[0]))
+    fine_tune([*chain.from_iterable(pretrained_runs), *random_runs])
     return Runs(seeds=pretrained_runs, random=random_runs)
 
 
