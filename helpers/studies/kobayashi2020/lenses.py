@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from torch import Tensor
 
 from helpers.cache import cached
 from helpers.data.records import Record, Roles, cluster_of, roles
@@ -142,19 +143,15 @@ def lens_values(
         the mean over all tokens of the example, NaN if the example has none.  ``same_token``: how
         often the most-attended token is also the largest one through the norm lens.
     """
-    masks = roles.masks()
     missing = np.full(norms.shape[:2], np.nan)
+    values = dict.fromkeys((*SHARE_COLUMNS, *VALUE_COLUMNS), missing)
     received = {lens: maps.mean(axis=-2) for lens, maps in lenses.items()}  # [layer, head, key]
     relative_norms = norms / norms.mean(axis=-1, keepdims=True)
-    values = {}
-    for token_type in TOKEN_TYPES:
-        mask = masks.get(token_type)
+    for token_type, mask in roles.masks().items():
         for lens, shares in received.items():
-            share = missing if mask is None else shares[..., mask].sum(axis=-1)
-            values[f"{lens}_{token_type}"] = share
-        is_present = mask is not None and mask.any()
-        mean_norm = relative_norms[..., mask].mean(axis=-1) if is_present else missing
-        values[f"value_{token_type}"] = mean_norm
+            values[f"{lens}_{token_type}"] = shares[..., mask].sum(axis=-1)
+        if mask.any():
+            values[f"value_{token_type}"] = relative_norms[..., mask].mean(axis=-1)
     most_attended = lenses["attention"].argmax(axis=-1)
     most_moving = lenses["norm"].argmax(axis=-1)
     values["same_token"] = (most_attended == most_moving).mean(axis=-1)
@@ -256,9 +253,9 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
             for row, index in enumerate(batch):
                 n = lengths[index]
                 record = records[index]
-                attention = np.stack([layer[row, :, :n, :n].float().cpu() for layer in maps])
-                value_norms = np.stack([layer[row, :, :n].cpu() for layer in norms])
-                vectors = np.stack([layer[row, :n].float().cpu() for layer in states[:-1]])
+                attention = stack_layers(maps, np.s_[row, :, :n, :n])
+                value_norms = stack_layers(norms, np.s_[row, :, :n])
+                vectors = stack_layers(states[:-1], np.s_[row, :n])
                 lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
                 token_roles = roles(record["tokens"], encoder.special_tokens)
                 values = lens_values(lenses, value_norms, token_roles)
@@ -270,6 +267,11 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
         threads = batch_threads(encoder.device)
         batch_sums = thread_map(sum_batch, batches, label="lenses", unit="batch", threads=threads)
     return combine(batch_sums)
+
+
+def stack_layers(layers: Sequence[Tensor], part: Any) -> Float[np.ndarray, "layer ..."]:
+    """Stack the same part of each layer's tensor, such as one example without its padding."""
+    return np.stack([layer[part].float().cpu() for layer in layers])
 
 
 def special_table(sums: Sums) -> pd.DataFrame:
