@@ -71,12 +71,6 @@ class Scores(NamedTuple):
     right: Bool[np.ndarray, "row example"]
     loss: Float[np.ndarray, "row example"]
 
-    def append_examples(self, added: Scores) -> Scores:
-        """Append the scores of more examples, under the same interventions."""
-        right = np.hstack([self.right, added.right])
-        loss = np.hstack([self.loss, added.loss])
-        return Scores(right, loss)
-
     def select_interventions(self, indices: Int[np.ndarray, " selected"]) -> Scores:
         """Select interventions by index, next to the unchanged classifier."""
         rows = np.concatenate([[0], indices + 1])
@@ -257,26 +251,24 @@ def sequential_equivalence_test(
         The scores at the first size: the same examples for every intervention.
     """
     sizes = sorted({min(size, len(pairs)) for size in interim_sizes})
+    right = np.zeros((len(interventions) + 1, sizes[-1]), bool)
+    loss = np.zeros(right.shape)
     undecided = np.arange(len(interventions))
     settled = []
-    scores = None
-    first_scores = None
     for start, end in pairwise([0, *sizes]):
         tested = [interventions[index] for index in undecided]
         added = evaluate_interventions(run, pairs[start:end], tested, f"{label}, {end} examples")
-        if scores is None:
-            scores = added
-            first_scores = added
-        else:
-            scores = scores.append_examples(added)
+        rows = [0, *(undecided + 1)]
+        right[rows, start:end] = added.right
+        loss[rows, start:end] = added.loss
+        scores = Scores(right[rows, :end], loss[rows, :end])
         table = accuracy_changes(scores, test_count=len(sizes)).set_index(undecided)
         is_settled = table["removable"].to_numpy() | (end == sizes[-1])
         settled.append(table[is_settled])
-        if is_settled.all():
+        undecided = undecided[~is_settled]
+        if not undecided.size:
             break
-        remaining = np.flatnonzero(~is_settled)
-        undecided = undecided[remaining]
-        scores = scores.select_interventions(remaining)
+    first_scores = Scores(right[:, : sizes[0]], loss[:, : sizes[0]])
     return pd.concat(settled).sort_index(), first_scores
 
 

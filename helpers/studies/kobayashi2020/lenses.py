@@ -284,12 +284,11 @@ def special_table(sums: Sums) -> pd.DataFrame:
         over attention; ``value_ratio``, the mean norm of the value vectors of special tokens over
         that of words without punctuation.  Bounds of both ratios end in _low and _high.
     """
-    attention = _article_sums(sums, [f"attention_{role}" for role in SPECIAL_TYPES])
-    norm = _article_sums(sums, [f"norm_{role}" for role in SPECIAL_TYPES])
-    value_names = [f"value_{role}" for role in SPECIAL_TYPES]
-    special_values = _article_sums(sums, value_names)
-    n_present = sum(bool(sums.by_group(name)[1].any()) for name in value_names)
-    word_values = n_present * _article_sums(sums, ["value_other"])
+    attention = _article_sums(sums, "attention", SPECIAL_TYPES)
+    norm = _article_sums(sums, "norm", SPECIAL_TYPES)
+    special_values = _article_sums(sums, "value", SPECIAL_TYPES)
+    n_present = sum(bool(sums.by_group(f"value_{role}")[1].any()) for role in SPECIAL_TYPES)
+    word_values = n_present * _article_sums(sums, "value", ["other"])
     n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
     table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
     table["attention"] = attention.sum(axis=0) / n_examples
@@ -304,7 +303,14 @@ def special_table(sums: Sums) -> pd.DataFrame:
     return table
 
 
-def _article_sums(sums: Sums, names: Sequence[str]) -> Float[np.ndarray, "article column"]:
-    """Sum measures over examples, as means over heads: a column per layer and one of all layers."""
-    by_layer = sum(sums.by_group(name)[0].mean(axis=2) for name in names)
+def _article_sums(
+    sums: Sums, measure: str, token_types: Sequence[str]
+) -> Float[np.ndarray, "article column"]:
+    """Sum a measure over examples and types of tokens, as means over heads.
+
+    There is a column per layer and one of all layers.
+    """
+    by_layer = 0
+    for token_type in token_types:
+        by_layer = by_layer + sums.by_group(f"{measure}_{token_type}")[0].mean(axis=2)
     return np.column_stack([by_layer, by_layer.mean(axis=1)])
