@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from itertools import count, cycle
 from types import MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -27,7 +28,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from helpers.errors import ModelError
-from helpers.torch_utils import map_ordered
+from helpers.torch_utils import one_thread
 
 Outputs = Float[Tensor, "batch token head width"]
 Weights = Float[Tensor, "batch head query key"]
@@ -42,6 +43,8 @@ HEAD_COUNT_NAMES = ("num_attention_heads", "n_heads", "num_heads")
 CROSS_ATTENTION_MARKS = ("cross", "encdec", "encoder_attn")
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
+
+_SKIPPED_LAYERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # see `skip_layers`
 
 
 @dataclass(frozen=True)
@@ -161,9 +164,32 @@ def patch_head_outputs(
         yield
 
 
+@contextmanager
+def skip_layers(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
+    """Make the first layers return known outputs, instead of computing them, inside the context.
+
+    Parameters
+    ----------
+    model : Module
+        A model of transformers.
+    outputs : mapping of Module to output
+        The first layers, and what they returned when the same input was passed to the model.
+    """
+    transformer = base_transformer(model)
+    _SKIPPED_LAYERS[transformer] = len(outputs)
+    try:
+        for layer, output in outputs.items():
+            layer.forward = lambda *_, output=output, **__: output
+        yield
+    finally:
+        del _SKIPPED_LAYERS[transformer]
+        for layer in outputs:
+            layer.__dict__.pop("forward", None)
+
+
 def first_layer(model: nn.Module) -> int:
-    """Count the leading layers that a pass skips because their output is cached."""
-    return getattr(base_transformer(model), "given", 0)
+    """Count the leading layers that a pass does not compute (`skip_layers`)."""
+    return _SKIPPED_LAYERS.get(base_transformer(model), 0)
 
 
 class PatchSoftmax(TorchFunctionMode):
@@ -245,15 +271,11 @@ def temperatures(
         matched.append(2**low)
         return softmax(_scaled(scores, matched[-1]))
 
-    def run_passes() -> None:
-        with torch.inference_mode():
-            with PatchSoftmax(measure, count()):
-                target(**batch)
-            with PatchSoftmax(match, count()):
-                base(**batch)
-
-    # A pool of several threads lets each of them compute alone, so that sums have one order.
-    list(map_ordered([run_passes], threads=torch.get_num_threads(), ahead=1))
+    with one_thread(), torch.inference_mode():
+        with PatchSoftmax(measure, count()):
+            target(**batch)
+        with PatchSoftmax(match, count()):
+            base(**batch)
     layers = getattr(base.config, "num_hidden_layers", len(matched))
     if len(matched) != layers:
         raise ModelError(

@@ -17,7 +17,6 @@ from helpers.studies.michel2019.summaries import (
 )
 
 COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
-DEEP_PRUNING = 60  # percent of the heads: from here on cross-attention fails in the paper
 
 
 def pruning_claims() -> list[Claim]:
@@ -63,17 +62,6 @@ def smallest_lead(tables: Tables, *, order: str) -> Estimate:
     return minimum_over_tasks(tables, "pruning", "lead", select=_rows_that_need_heads, order=order)
 
 
-def cross_attention_over_self_attention(tables: Tables) -> float:
-    """Compute the BLEU with few heads of cross-attention minus that with few heads of another kind.
-
-    The other kind is the encoder's or the decoder's self-attention, whichever has the lower BLEU.
-    """
-    table = rows_of(tables, "translation_pruning", "kind", "kept", "bleu")
-    is_deep = table["kept"] <= 1 - DEEP_PRUNING / 100 + 1e-9
-    bleu = table[is_deep].groupby("kind")["bleu"].mean()
-    return float(bleu["cross"] - min(bleu["encoder"], bleu["decoder"]))
-
-
 def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Select the rows of the learned tasks whose accuracy falls significantly without any head."""
     pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
@@ -114,5 +102,4 @@ MEASURES: dict[str, Measure] = {
     "prunable as there": partial(smallest_change, pruned=40),
     "over single ablation": partial(smallest_lead, order="single ablation"),
     "over random order": partial(smallest_lead, order="random"),
-    "cross-attention": cross_attention_over_self_attention,
 }

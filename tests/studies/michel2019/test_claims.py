@@ -14,8 +14,6 @@ from helpers.studies.michel2019.summaries import (
     WITHOUT_OUTLIERS,
 )
 
-SHARES = range(0, 101, 10)
-
 
 def pruning(single, random):
     """Make the lead of importance over two orders in two tasks, and a task that needs no heads."""
@@ -30,16 +28,6 @@ def pruning(single, random):
     columns = ["task", "order", "draw", "pruned", "lead", "change", "p_value"]
     table = pd.DataFrame(rows, columns=columns)
     return table.assign(lead_low=table["lead"] - 0.5, lead_high=table["lead"] + 0.5)
-
-
-def translation(cross_slope):
-    """Make BLEU fall with the percentage of pruned heads, by a slope per kind of attention."""
-    slopes = {"encoder": 0.2, "decoder": 0.3, "cross": cross_slope}
-    rows = []
-    for attention, slope in slopes.items():
-        for percent in SHARES:
-            rows.append((attention, 1 - percent / 100, 80 - percent * slope))
-    return pd.DataFrame(rows, columns=["kind", "kept", "bleu"])
 
 
 def removable(yes, no):
@@ -81,7 +69,6 @@ def supporting():
         "one_head": removable(yes=9, no=1),
         "cross_data": correlations(0.6, low=0.3),
         "pruning": pruning(single=2, random=15),
-        "translation_pruning": translation(cross_slope=0.7),
     }
 
 
@@ -106,7 +93,6 @@ EXPECTED = {  # id of the claim -> the value of `supporting`, in the worst of th
     "prunable as there": -1.2,
     "over single ablation": 2,
     "over random order": 15,
-    "cross-attention": -32,
 }
 CONTRADICTED = {  # id of the claim -> the value of `contradicting`
     "transfer": -0.8,
