@@ -120,14 +120,29 @@ def cached(
     InputError
         If the code cannot be read, or an input cannot be written as JSON.
     """
-    key = json.dumps(inputs, sort_keys=True, default=_as_json)
-    code = code_digest(module) if module else digest_of(compute)
-    digest = _sha256(key, code)
-    folder = cache_root() / "derived" / f"{name}-{digest[:16]}"
+    folder = _result_folder(name, inputs, code_digest(module) if module else digest_of(compute))
     if checksum_problems(folder):
         result = compute()
         build_folder(folder, lambda new: _write(new, name, result))
     return _read(folder, name)
+
+
+def load_value(name: str, inputs: Mapping[str, Any], *, module: str) -> Any:
+    """Load what `save_value` stored; None if it did not, or if the file is damaged."""
+    folder = _result_folder(name, inputs, code_digest(module))
+    return None if checksum_problems(folder) else _read(folder, name)
+
+
+def save_value(name: str, result: Any, inputs: Mapping[str, Any], *, module: str) -> None:
+    """Store a result of a module; the layers below a study do so without calling it back."""
+    folder = _result_folder(name, inputs, code_digest(module))
+    build_folder(folder, lambda new: _write(new, name, result))
+
+
+def _result_folder(name: str, inputs: Mapping[str, Any], code: str) -> Path:
+    """Locate the folder of a result by its inputs and the digest of its code."""
+    key = json.dumps(inputs, sort_keys=True, default=_as_json)
+    return cache_root() / "derived" / f"{name}-{_sha256(key, code)[:16]}"
 
 
 def digest_of(function: Callable[..., Any]) -> str:

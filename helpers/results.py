@@ -39,7 +39,7 @@ from helpers.files import (
     slugify,
     write_atomic,
 )
-from helpers.model.encoder import DEFAULT, mpnet, slug
+from helpers.model.encoder import BUILT_IN, slug
 from helpers.progress import OUTPUT_LIST_VARIABLE, note_output
 from helpers.settings import (
     MODEL_SETTINGS,
@@ -64,7 +64,6 @@ FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
 FORMS_ON_REQUEST = {"tables": ("tables/{}.tex",), "figures": ("{}.pdf",)}
 INTERACTIVE = "interactive"  # how entries of run.json begin that no batch run made
 TEXT_AS_READ = "text, as read"
-BUILT_IN = (DEFAULT, mpnet.NAME)
 MAX_LABEL_BYTES = 80  # bytes of a run's name before its digest
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = ("value", "threshold", "control", "entropy_matched_control")

@@ -15,7 +15,7 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgba
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -304,12 +304,9 @@ def _draw_weights(
 ) -> None:
     """Draw a line for each visible weight in the colour of its key, darker if it is larger."""
     queries, keys = np.nonzero(weights >= MIN_DRAWN_WEIGHT)
-    alphas = np.clip(weights[queries, keys].astype(np.float64), 0, 1)
-    segments = []
-    colors = []
-    for query, key, alpha in zip(queries, keys, alphas, strict=True):
-        segments.append(((0, query), (1, key)))
-        colors.append(to_rgba(key_colors[key], alpha))
+    segments = [((0, query), (1, key)) for query, key in zip(queries, keys, strict=True)]
+    alphas = weights[queries, keys].clip(0, 1)
+    colors = to_rgba_array([key_colors[key] for key in keys], alphas)
     is_image = len(queries) > MAX_VECTOR_LINES
     lines = LineCollection(segments, colors=colors, linewidths=1.4, rasterized=is_image)
     axes.add_collection(lines, autolim=False)
@@ -451,12 +448,9 @@ def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: 
         is_neighbour = abs(attending - attended) == 1
         return is_neighbour, -panel.weights[panel.picked[0]]
 
-    right = []
-    wrong = []
+    panels: list[Panel] = []
     for example in examples:
-        for panel in _panels_of_example(example, location, title):
-            if panel.correct:
-                right.append(panel)
-            else:
-                wrong.append(panel)
+        panels += _panels_of_example(example, location, title)
+    right = [panel for panel in panels if panel.correct]
+    wrong = [panel for panel in panels if not panel.correct]
     return [min(panels, key=rank) for panels in (right, wrong) if panels]

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, Batch, ProbeData
-from helpers.probes.training import Scores, candidate_scores, loss, one_thread, validation_slice
-from helpers.torch_utils import release_freed_memory, set_torch_threads
+from helpers.probes.training import Scores, candidate_scores, loss, validation_slice
+from helpers.torch_utils import one_thread, release_freed_memory, set_torch_threads
 
 L2 = (1.0, 0.1, 0.01, 0.001)  # candidates for l2 in: mean loss + l2 / 2 * sum(parameters ** 2)
 # Nats that the last step of a fit may still gain.

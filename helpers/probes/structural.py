@@ -34,8 +34,9 @@ from helpers.probes.data import (
     Parse,
     Sentences,
 )
-from helpers.probes.training import Schedule, train, train_in_parallel, validation_slice
+from helpers.probes.training import Schedule, train, validation_slice
 from helpers.store.store import Example
+from helpers.torch_utils import thread_map
 
 RANK = 64
 # With 20 epochs the absolute error on held-out sentences differs by less than 0.2%.
@@ -296,8 +297,8 @@ def _fit_every_layer(
     """Train probes of several seeds on every layer; return them by layer, and the table."""
     layers = range(len(states.scales))
     training, validation = validation_slice(states.splits["train"], np.random.default_rng(0))
-    jobs = [partial(_fit_layer, states, layer, training, seeds) for layer in layers]
-    probes = train_in_parallel(jobs, LABEL)
+    fit_layer = partial(_fit_layer, states, sentences=training, seeds=seeds)
+    probes = thread_map(fit_layer, layers, label=LABEL, unit="fit")
     articles = np.array([states.parses[index].article for index in validation])
     rows = []
     for layer, by_seed in zip(layers, probes, strict=True):

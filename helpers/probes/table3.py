@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import call
 
 import numpy as np
 import pandas as pd
@@ -26,8 +27,9 @@ from helpers.probes.data import (
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, fit_linear
 from helpers.probes.structural import fit_structural, prepare_states
-from helpers.probes.training import one_thread, predicted_heads, train_in_parallel
+from helpers.probes.training import predicted_heads
 from helpers.store.store import Store
+from helpers.torch_utils import one_thread, thread_map
 
 RIGHT_BRANCHING = "Right-branching"
 DISTANCES_GLOVE = "Distances + GloVe"
@@ -158,7 +160,7 @@ def distances_results(data: ProbeData, seeds: int) -> ProbeResult:
     """Score Distances + GloVe: several seeds on the heads, one on the control task."""
     jobs = [partial(distances_result, data, seed) for seed in range(seeds)]
     jobs.append(partial(distances_result, data, 0, control_task=True))
-    return stack_seeds(train_in_parallel(jobs, DISTANCES_GLOVE))
+    return stack_seeds(thread_map(call, jobs, label=DISTANCES_GLOVE, unit="fit"))
 
 
 def linear_results(

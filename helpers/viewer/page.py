@@ -126,14 +126,13 @@ def summaries(
 ) -> list[str]:
     """Describe each map, head by head, by the token type or place with most of its attention."""
     maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
-    n_positions = maps.shape[-1]
     shares = {}
     for role, mask in masks.items():
         if role != "other":
-            shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2)) / n_positions
+            shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2))
     for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
-        shares[name] = np.trace(maps, offset, axis1=1, axis2=2) / n_positions
-    table = pd.DataFrame(shares)
+        shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
+    table = pd.DataFrame(shares) / maps.shape[-1]
     largest = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
     return [f"{share:.0%} to {name}" for share, name in largest]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
+from operator import call
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +26,11 @@ from helpers.model.encoder import Encoder
 from helpers.settings import small_profile
 from helpers.store.extract import model_key
 from helpers.studies.common.fine_tune import Recipe, concat_with_keys
-from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.niven2019 import choosers
 from helpers.studies.niven2019.arguments import INPUTS, SPLITS, Argument, Arguments
 from helpers.studies.niven2019.choosers import BAG, BILSTM, ENCODER
 from helpers.studies.niven2019.cues import AS_WRITTEN, BOTH, argument_sets, published_values
+from helpers.torch_utils import batch_threads, thread_map
 
 MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
@@ -151,9 +152,9 @@ def choice_tables(
             jobs[run, run_seed] = partial(
                 choices_in_test, run, sets[run.train], recipe, run_encoder, vectors
             )
-    choices_of_jobs = run_jobs(
-        list(jobs.values()), encoder.device, label="choosing warrants", unit="training",
-        total=len(jobs),
+    choices_of_jobs = thread_map(
+        call, list(jobs.values()), label="choosing warrants", unit="training",
+        threads=batch_threads(encoder.device),
     )  # fmt: skip
     choices = {run: [] for run in runs}
     for (run, _), job_choices in zip(jobs, choices_of_jobs, strict=True):
@@ -252,7 +253,6 @@ def choices_in_test(
     recipe: Recipe,
     encoder: Encoder,
     vectors: Embeddings,
-    step_done: StepDone,
 ) -> Int[np.ndarray, " argument"]:
     """Train a chooser and compute its choices in test, or read them from the cache.
 
@@ -271,9 +271,7 @@ def choices_in_test(
         choices = choosers.train_chooser(chooser, splits, recipe, ", ".join(run))
         return {"choices": choices}
 
-    choices = cached("warrant-choices", compute, inputs=inputs)["choices"]
-    step_done()
-    return choices
+    return cached("warrant-choices", compute, inputs=inputs)["choices"]
 
 
 def score_tables(
