@@ -182,7 +182,9 @@ def claim_folder(study: Sources, folder: Path, corpora: Mapping[str, str]) -> No
             write_record(folder, record)
 
 
-def register(folder: Path, group: str, name: str, makers: Mapping[str, Any]) -> None:
+def register(
+    folder: Path, group: str, name: str, makers: Mapping[str, Any], caption: str = ""
+) -> None:
     """List a table or figure that a notebook in JupyterLab or a script has just saved.
 
     ``makers`` are those of `made_by`.  The file leaves the entry of the notebook that wrote an
@@ -199,6 +201,8 @@ def register(folder: Path, group: str, name: str, makers: Mapping[str, Any]) -> 
             entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
         entry = entries.setdefault(session, {"tables": [], "figures": [], **makers})
         entry[group] = sorted({*entry[group], name})
+        if caption:
+            entry.setdefault("captions", {})[name] = caption
         record["notebooks"] = without_empty_sessions(entries)
         write_record(folder, record)
 

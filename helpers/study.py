@@ -28,7 +28,6 @@ from helpers.settings import capped
 from helpers.sources import Sources, recorded_outputs
 
 if TYPE_CHECKING:
-    from IPython.display import Markdown
     from matplotlib.figure import Figure
 
     from helpers.data.glove import Embeddings
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = ("value", "threshold", "control", "entropy_matched_control")
-DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_GRADIENTS = 32  # segments for their gradients
 # The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
@@ -366,33 +364,7 @@ class Study(Sources):
             self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
         return paper_rows
 
-    def discussion(self, part: str, *, aside: bool = False) -> Markdown | None:
-        """Show a part of ``discussion.md``, which is about the default run.
-
-        Parameters
-        ----------
-        part : str
-            Heading of the part.
-        aside : bool
-            Whether the part is shown next to the notebook's main part.  Other runs than the
-            default one show a line instead of the main part, and nothing instead of an aside.
-
-        Returns
-        -------
-        Markdown or None
-        """
-        from IPython.display import Markdown
-
-        if self.is_default:
-            return Markdown(_discussion_part(part))
-        if aside:
-            return None
-        return Markdown(
-            f"`helpers/{DISCUSSION.name}` discusses the results of the default run. This run, "
-            f"`{self.slug}`, is another one: its verdicts are in its tables of claims."
-        )
-
-    def save_figure(self, figure: Figure, name: str) -> Figure:
+    def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
         """Write a figure in the formats of the settings and return it for display.
 
         Parameters
@@ -401,6 +373,8 @@ class Study(Sources):
             The figure.
         name : str
             Name of its files, without the suffix.
+        caption : str
+            What to look at; ``run.json`` lists it, and the report shows it below the figure.
 
         Returns
         -------
@@ -412,7 +386,7 @@ class Study(Sources):
         self._claim_folder()
         folder = self.output / "figures" if in_batch_run() else self.results
         save_figure(figure, folder, name, paper=self.figures == "pdf")
-        self._register("figures", name)
+        self._register("figures", name, caption)
         return figure
 
     def _claim_folder(self) -> None:
@@ -420,12 +394,12 @@ class Study(Sources):
         if not in_batch_run():
             claim_folder(self, self.results, self.corpus_fingerprints)
 
-    def _register(self, group: str, name: str) -> None:
+    def _register(self, group: str, name: str, caption: str = "") -> None:
         """List a file that was just written: for the batch run, or in ``run.json`` at once."""
         if in_batch_run():
-            note_output(group, name)
+            note_output(group, name, caption)
         else:
-            register(self.results, group, name, self.made_by)
+            register(self.results, group, name, self.made_by, caption)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Read the tables that this run's notebooks have written so far, by name.
@@ -447,15 +421,6 @@ class Study(Sources):
     @cached_property
     def _written(self) -> set[str]:
         return set()
-
-
-def _discussion_part(heading: str) -> str:
-    """Read the text under a heading of ``discussion.md``."""
-    for section in DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]:
-        title, text = section.strip().split("\n\n", 1)
-        if title == heading:
-            return text
-    raise KeyError(heading)
 
 
 def describe_store(store: Store) -> pd.DataFrame:

@@ -134,7 +134,7 @@ def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     study = Study(quick=True, sentences=None)
     assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 40, 240)
-    assert not study.is_default and study.initialisations == 2
+    assert study.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert Study(quick=True).slug == Study().slug == "minilm--small"
 

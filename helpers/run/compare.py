@@ -116,39 +116,24 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     folder = figures_dir("compare") / name
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
-    tables = {
-        "claims": claims,
-        "best_heads": best,
-        "spread": spread(claims),
-        "atlas": atlas(tables_of),
-    }
-    # A table that had rows stays, if these runs have no rows for it now.
-    unchanged = [name for name, table in tables.items() if table.empty and _has_rows(folder, name)]
+    tables = {"best_heads": best, "spread": spread(claims), "atlas": atlas(tables_of)}
+    write_table(claims, folder, "claims")
     for table_name, table in tables.items():
-        if table_name not in unchanged:
-            write_table(table, folder, table_name)
+        write_table(table, folder, table_name)
     different_settings = differences(runs)
     notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
     notes += [f"{setting} differs: {values}" for setting, values in different_settings.items()]
-    if unchanged:
-        files = ", ".join(f"{table_name}.csv" for table_name in unchanged)
-        notes.append(
-            f"{files}, compare.png: left as they are, these runs have no rows for them now"
-        )
-    else:
-        settings = ", ".join(different_settings)
-        note = f"These runs also differ in {settings}." if settings else ""
-        figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
-        save_figure(figure, folder, "compare")
-    description = {"model": {"name": " and ".join(tables_of)}, "notes": notes}
+    settings = ", ".join(different_settings)
+    note = f"These runs also differ in {settings}." if settings else ""
+    figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
+    save_figure(figure, folder, "compare")
+    description = {
+        "model": {"name": " and ".join(tables_of)},
+        "notes": notes,
+        "notebooks": {"Runs side by side": {"tables": [*tables], "figures": ["compare"]}},
+    }
     report = write_report(description, folder, folder, build_dir("compare") / name)
     return claims, notes, [folder, report]
-
-
-def _has_rows(folder: Path, table: str) -> bool:
-    """Say whether a comparison of before left a table with more than its header."""
-    path = folder / f"{table}.csv"
-    return path.is_file() and path.read_bytes().count(b"\n") > 1
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:

@@ -99,6 +99,14 @@ def code_cells_digest(path: Path) -> str:
     return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
 
 
+def read_title(notebook: str) -> str:
+    """Read the title of a notebook; an entry of ``run.json`` that is none keeps its name."""
+    path = project_root() / "notebooks" / f"{notebook}.ipynb"
+    if not path.is_file():
+        return notebook
+    return "".join(_read_cells(path)[0]["source"]).splitlines()[0].removeprefix("# ")
+
+
 def _read_cells(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 

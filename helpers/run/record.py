@@ -499,14 +499,22 @@ def _verb(subjects: Sized, singular: str, plural: str) -> str:
     return singular if len(subjects) == 1 else plural
 
 
-def _read_notes(notes: Path) -> dict[str, list[str]]:
+def _read_notes(notes: Path) -> dict[str, Any]:
     """Read which tables and figures a notebook wrote, and which "accepted" stores it used."""
     text = notes.read_text(encoding="utf-8") if notes.is_file() else ""
     names: dict[str, set[str]] = {group: set() for group in FILES}
+    captions = {}
     for line in text.splitlines():
         group, _, name = line.partition(" ")
-        names.setdefault(group, set()).add(name)
-    return {group: sorted(in_group) for group, in_group in names.items()}
+        if group == "captions":
+            figure, _, caption = name.partition(" ")
+            captions[figure] = caption
+        else:
+            names.setdefault(group, set()).add(name)
+    entry: dict[str, Any] = {group: sorted(in_group) for group, in_group in names.items()}
+    if captions:
+        entry["captions"] = captions
+    return entry
 
 
 def _releases(versions: Mapping[str, str] | None) -> dict[str, str]:
