@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,7 +37,6 @@ START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 LATER_CLAIMS = "claims of 07 to 10"  # an entry of run.json: the run itself saves these
-TIMES = "times.json"  # seconds of each notebook, beside its copy
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 
 
@@ -154,17 +152,13 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     folder = build_dir(study.slug)
     folder.mkdir(parents=True, exist_ok=True)
     settings = asdict(study) | {"name": study.slug}
-    times = read_times(folder)
     bar = tqdm(paths, unit="notebook")
     with ThreadPoolExecutor(1) as copier:  # a copy is made while the next notebook is executed
         copies = []
         for path in bar:
             bar.set_description(path.stem)
-            started = time.monotonic()
             written = execute(path, folder, settings)
             record.note(path.stem, written, code_cells_digest(path))
-            times[path.stem] = round(time.monotonic() - started, 1)
-            write_atomic(folder / TIMES, json.dumps(times, indent=1).encode())
             copies.append(copier.submit(write_html, folder / path.name))
     for copy in copies:
         copy.result()
@@ -180,15 +174,20 @@ def write_html(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):  # without the lines of progress, which the log has
-            if output.get("name") == "stderr":
-                lines = output.text.splitlines(keepends=True)
-                output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
         if cell.cell_type == "code":
-            cell.outputs = [out for out in cell.outputs if out.get("text", "shown").strip()]
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
     write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
+
+
+def _is_progress(output: NotebookNode) -> bool:
+    """Take the lines of progress, which the log has, from an output; say whether none is left."""
+    if output.output_type != "stream":
+        return False
+    lines = output.text.splitlines(keepends=True)
+    output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
+    return not output.text.strip()
 
 
 @cache
@@ -257,9 +256,13 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def read_times(folder: Path) -> dict[str, float]:
-    """Read each notebook's latest run time in seconds."""
-    path = folder / TIMES
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    """Read how many seconds each executed notebook of a folder took, as papermill noted."""
+    times = {}
+    for path in folder.glob("*.ipynb"):
+        metadata = json.loads(path.read_text(encoding="utf-8"))["metadata"]
+        duration = metadata.get("papermill", {}).get("duration")
+        times[path.stem] = duration or 0.0  # None where it was killed
+    return times
 
 
 def refresh(paths: Sequence[Path]) -> None:
@@ -280,15 +283,16 @@ def _committed_form(notebook: NotebookNode) -> NotebookNode:
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    notebook.cells = [cell for cell in notebook.cells if "injected-parameters" not in _tags(cell)]
+    cells = []
     for cell in notebook.cells:
-        cell.metadata = {"tags": _tags(cell)} if _tags(cell) else {}
+        tags = cell.metadata.get("tags", [])
+        if "injected-parameters" in tags:
+            continue
+        cell.metadata = {"tags": ["parameters"]} if "parameters" in tags else {}
         if cell.cell_type == "code":
             cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
             for output in cell.outputs:
                 output.get("data", {}).pop(LIVE_WIDGET, None)
+        cells.append(cell)
+    notebook.cells = cells
     return notebook
-
-
-def _tags(cell: NotebookNode) -> list[str]:
-    return [tag for tag in cell.metadata.get("tags", []) if not tag.startswith("papermill")]
