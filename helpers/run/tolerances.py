@@ -27,50 +27,31 @@ class Tolerance:
     """The largest difference between two cells that counts as rounding.
 
     It is ``relative`` times the cell, plus ``of_largest`` times the largest number of the column
-    (a difference of two large numbers may be close to zero), plus ``absolute``.
+    (a difference of two large numbers may be close to zero), plus ``absolute``.  Most columns of
+    ``tables`` have it, and all ``columns``, which are patterns of "table.column".
     """
 
     quantity: str
+    unit: str
     relative: float = 0.0
     of_largest: float = 0.0
     absolute: float = 0.0
-    unit: str = "of the value"
+    tables: Sequence[str] = ()
+    columns: Sequence[str] = ()
 
     def allowed(self, number: float, largest: float) -> float:
         """Compute by how much a number may differ in a column with this largest number."""
         return self.relative * abs(number) + self.of_largest * largest + self.absolute
 
 
-AVERAGES = Tolerance("averages", relative=2e-4, of_largest=7.5e-6)
-COUNTS = Tolerance("counts", unit="percentage points")
-LINEAR = Tolerance("linear probes", absolute=0.15, unit="percentage points")
-WEIGHTS = Tolerance("weights of linear probes", of_largest=3e-3, unit="of the largest weight")
-OPTIMIZER_STEPS = Tolerance("last steps of an optimizer", absolute=6.0, unit="steps")
-OPTIMIZER_GRADIENT = Tolerance("last steps of an optimizer", absolute=6e-3, unit="of a gradient")
-TRAINED = Tolerance("trained probes", absolute=2.0, unit="percentage points")
-TRAINED_SHARES = Tolerance("trained probes", absolute=0.02, unit="of a share")
-P_VALUES = Tolerance("p-values", absolute=3e-4, unit="of a p-value")
-
-KINDS = {
-    "averages": AVERAGES,
-    "counts": COUNTS,
-    "linear": LINEAR,
-    "weights": WEIGHTS,
-    "trained": TRAINED,
-    "trained_shares": TRAINED_SHARES,
+TOLERANCES = {
+    name: Tolerance(**fields)
+    for name, fields in tomllib.loads(
+        Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    ).items()
 }
-TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # Tables of controls have the same names after one of these.
 CONTROL_PREFIXES = ("random_", "entropy_matched_")
-# Columns that are of another kind than the rest of their table: table, column, kind.
-COLUMN_KINDS = (
-    ("*", "p_*", P_VALUES),
-    ("*", "q_value", P_VALUES),
-    ("probe_fits", "gradient", OPTIMIZER_GRADIENT),
-    ("probe_fits", "passes", OPTIMIZER_STEPS),
-    ("probe_fits", "l2", COUNTS),
-    ("split_words", "share", AVERAGES),
-)
 # Probes that are trained by gradient steps.  Their rows of a table have the tolerance for these.
 TRAINED_PROBES = ("Structural probe", "Distances + GloVe")
 PROBE_COLUMNS = ("probe", "other", "model", "measure")
@@ -106,10 +87,10 @@ class TableDifference:
 
 def table_tolerance(name: str) -> Tolerance:
     """Find the tolerance for most columns of a table; that for counts, if no kind is listed."""
-    for kind, tables in TABLES.items():
-        if without_prefix(name) in tables:
-            return KINDS[kind]
-    return COUNTS
+    for tolerance in TOLERANCES.values():
+        if without_prefix(name) in tolerance.tables:
+            return tolerance
+    return TOLERANCES["counts"]
 
 
 def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> TableDifference:
@@ -162,15 +143,17 @@ def _row_tolerances(table: pd.DataFrame, name: str) -> list[Tolerance]:
     is_trained = pd.Series(False, index=table.index)
     if name == "claims":
         is_trained = table["section"].astype(str).str.startswith(CLAIMS_OF_TRAINED)
-    if usual in (LINEAR, AVERAGES):
+    if usual in (TOLERANCES["linear"], TOLERANCES["averages"]):
         for column in table.columns.intersection(PROBE_COLUMNS):
             is_trained |= table[column].isin(TRAINED_PROBES)
-    return [TRAINED if trained else usual for trained in is_trained]
+    return [TOLERANCES["trained"] if trained else usual for trained in is_trained]
 
 
 def _column_tolerance(name: str, column: str) -> Tolerance | None:
-    for table_pattern, column_pattern, tolerance in COLUMN_KINDS:
-        if fnmatch(without_prefix(name), table_pattern) and fnmatch(column, column_pattern):
+    """Find the tolerance of a column that has another than most of its table."""
+    full_name = f"{without_prefix(name)}.{column}"
+    for tolerance in TOLERANCES.values():
+        if any(fnmatch(full_name, pattern) for pattern in tolerance.columns):
             return tolerance
     return None
 
