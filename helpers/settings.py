@@ -186,12 +186,6 @@ class _PaperSettings:
         return sizes
 
     @property
-    def is_default(self) -> bool:
-        """Whether the numbers are those of the default run, which the notebooks discuss."""
-        is_default_model = self.model == Settings.model and self.random_init is None
-        return is_default_model and not self.non_default and not self.preset
-
-    @property
     def non_default(self) -> dict[str, Any]:
         """The settings that change results, the model apart, and are not at their defaults."""
         defaults = Settings(quick=self.quick)  # in a preset the defaults are smaller, too

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from distributed import Client
-    from IPython.display import Markdown
     from matplotlib.figure import Figure
 
     from helpers.data.glove import Embeddings
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from helpers.store.format import Shard
     from helpers.store.store import Store
 
-DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_GRADIENTS = 32  # segments for their gradients
 # Segments on which the heads of a control get the model's entropies.
 ENTROPY_SEGMENTS = 16
@@ -520,32 +517,6 @@ class Study:
             module="helpers.probes.table3",
         )
 
-    def discussion(self, part: str, *, aside: bool = False) -> Markdown | None:
-        """Show a part of ``discussion.md``, which is about the default run.
-
-        Parameters
-        ----------
-        part : str
-            Heading of the part.
-        aside : bool
-            Whether the part is shown next to the notebook's main part.  Other runs than the
-            default one show a line instead of the main part, and nothing instead of an aside.
-
-        Returns
-        -------
-        Markdown or None
-        """
-        from IPython.display import Markdown
-
-        if self.settings.is_default:
-            return Markdown(_discussion_part(part))
-        if aside:
-            return None
-        return Markdown(
-            f"`helpers/{DISCUSSION.name}` discusses the results of the default run. This run, "
-            f"`{self.slug}`, is another one: its verdicts are in its tables of claims."
-        )
-
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
     ) -> pd.DataFrame:
@@ -567,15 +538,6 @@ class Study:
     def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Write ``claims.csv`` and return the paper's claims; see `Results.save_claims`."""
         return self.results.save_claims(later)
-
-
-def _discussion_part(heading: str) -> str:
-    """Read the text under a heading of ``discussion.md``."""
-    for section in DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]:
-        title, text = section.strip().split("\n\n", 1)
-        if title == heading:
-            return text
-    raise KeyError(heading)
 
 
 def describe_store(store: Store) -> pd.DataFrame:

@@ -182,7 +182,7 @@ def test_modules_that_code_digest_ignores_exist():
 def test_modules_without_numbers_import_no_module_with_numbers():
     # Otherwise such a module could replace a function of a module that computes.
     for module in ("helpers.cache", "helpers.errors", "helpers.files", "helpers.progress"):
-        imports = helpers.cache.parsed(module, helpers.cache.SOURCES[module]).imports
+        imports = helpers.cache.module_code(module).imports
         assert not [name for name in imports if helpers.cache.is_computing(name)], module
 
 

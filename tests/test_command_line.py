@@ -166,12 +166,6 @@ def test_run_refuses_folders_that_cannot_be_written_to(name, calls, capsys, tmp_
     assert not calls
 
 
-def without_kernels(paths, study):
-    """Give no notebook a kernel."""
-    for path in paths:
-        yield path, None
-
-
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -187,7 +181,6 @@ def test_run_prints_the_error_of_a_notebook(error, status, message, monkeypatch,
 
     monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "_kernels", without_kernels)
     assert main(["run", "--only", "00"]) == status
     assert f"{message}\n" in capsys.readouterr().err
 
@@ -202,7 +195,6 @@ def parameters(monkeypatch, figures):
         shutil.copy(path, output)
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "_kernels", without_kernels)
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
     monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})

@@ -167,7 +167,7 @@ def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     study = Study(quick=True, sentences=None)
     assert study.slug == "minilm--quick"
     assert (study.settings.segments, study.settings.sentences) == (40, 240)
-    assert not study.settings.is_default and study.settings.initialisations == 2
+    assert study.settings.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert Study(quick=True).slug == Study().slug == "minilm--small"
 

@@ -106,7 +106,7 @@ def diagnosis() -> Iterator[tuple[str, str, str]]:
     threads = f" ({torch.get_num_threads()} threads)" if device == "cpu" else ""
     yield "device", f"{device}{threads}", ""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
-    slow = "" if compiler else "head distances run about ten times slower; install g++"
+    slow = "" if compiler else "head distances run about five times slower; install g++"
     yield "compiler", compiler or "none", slow
     try:
         weights_identity(DEFAULT, model_folder(DEFAULT))
@@ -118,10 +118,8 @@ def diagnosis() -> Iterator[tuple[str, str, str]]:
         yield "model", finding, f"to make room: python -m helpers cache --remove {_name(folder)}"
     corpora = corpora_table()
     present = corpora[corpora["here"] != "no"]["name"].tolist()
-    finding = "none of the open corpora; the default run needs none"
-    if present:
-        finding = f"{len(present)} of {len(corpora)} open corpora here: {', '.join(present)}"
-    yield "corpora", finding, ""
+    finding = f"{len(present)} of {len(corpora)} open corpora here"
+    yield "corpora", f"{finding}: {', '.join(present) or 'the default run needs none'}", ""
     root = cache_root()
     existing = next(folder for folder in (root, *root.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
