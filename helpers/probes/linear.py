@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from copy import deepcopy
 from functools import partial
 from typing import NamedTuple
 
@@ -270,12 +271,11 @@ def fit_linear(
             fitter.minimise(sentences, l2, ROUGH_TOLERANCE)
         fitter.minimise(sentences, l2, EXACT_TOLERANCE)
         mean_loss, gradients = fitter.mean_loss(list(data.batches(sentences)))
-    largest = 0.0
+    penalised = []
     for parameter, units, gradient in zip(probe.parameters(), probe.units, gradients, strict=True):
-        penalised = gradient / units + l2 * parameter.detach() * units
-        if penalised.numel():
-            largest = max(largest, penalised.abs().max().item())
-    return Fit(probe, l2, mean_loss, largest, fitter.passes)
+        penalised.append((gradient / units + l2 * parameter.detach() * units).flatten())
+    steepest = torch.cat(penalised).abs().max().item()
+    return Fit(probe, l2, mean_loss, steepest, fitter.passes)
 
 
 class LinearProbeFitter:
@@ -300,8 +300,7 @@ class LinearProbeFitter:
             self.minimise(training, l2, ROUGH_TOLERANCE)
             held_out_loss, _ = self.mean_loss(held_out)
             losses.append(held_out_loss)
-            state = self.probe.state_dict()
-            states.append({name: tensor.clone() for name, tensor in state.items()})
+            states.append(deepcopy(self.probe.state_dict()))
             if losses[-1] > min(losses):
                 break
         best = int(np.argmin(losses))
