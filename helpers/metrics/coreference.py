@@ -21,7 +21,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from helpers.errors import InputError
-from helpers.metrics.heads import head_label, picked_words
+from helpers.metrics.heads import antecedents, head_label, ordered_mentions, picked_words
 from helpers.metrics.paper import paper_table2
 from helpers.metrics.statistics import Clusters, paired_difference, ratio
 from helpers.store.store import Example, checked_maps
@@ -213,7 +213,7 @@ def first_document(examples: Iterable[Example]) -> Example:
         If a record has no mentions, or no mention has an antecedent.
     """
     for example in examples:
-        if antecedents(_mentions(example)):
+        if _antecedents(_mentions(example)):
             return example
     raise InputError(NO_ANTECEDENT)
 
@@ -249,7 +249,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         mentions = _mentions(example)
         words = example.word_positions
         maps = checked_maps(example)[:, :, words, words]
-        for index, correct in antecedents(mentions).items():
+        for index, correct in _antecedents(mentions).items():
             row = {"document": number, "type": mentions[index].type}
             for system in SYSTEMS:
                 selected = select_antecedent(system, mentions, index)
@@ -278,6 +278,10 @@ def _mentions(example: Example) -> list[DocumentMention]:
             f"example {example.index} has no mentions; give the store of a coreference corpus"
         )
     return document_mentions(example.record)
+
+
+def _antecedents(mentions: Sequence[DocumentMention]) -> dict[int, list[int]]:
+    return antecedents([mention.chain for mention in mentions])
 
 
 def _heads_right(
@@ -457,7 +461,7 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
     words = record["words"]
     tags = record["tags"]
     mentions = []
-    for start, end, chain, head in sorted(record["mentions"], key=lambda m: (m[0], m[1])):
+    for start, end, chain, head in ordered_mentions(record):
         lower = tuple(word.lower() for word in words[start:end])
         mentions.append(
             DocumentMention(
@@ -470,20 +474,6 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
             )
         )
     return mentions
-
-
-def antecedents(mentions: Sequence[DocumentMention]) -> dict[int, list[int]]:
-    """Map each mention that has antecedents to their indices, the nearest last."""
-    by_mention = {}
-    earlier_by_chain: dict[int, list[int]] = {}
-    for index, mention in enumerate(mentions):
-        if mention.chain is None:
-            continue
-        earlier = earlier_by_chain.setdefault(mention.chain, [])
-        if earlier:
-            by_mention[index] = list(earlier)
-        earlier.append(index)
-    return by_mention
 
 
 def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:

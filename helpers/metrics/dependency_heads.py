@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from helpers.data.records import Record, Sentence, cluster_of
 from helpers.data.treebank import parse_words
 from helpers.errors import InputError
-from helpers.metrics.head_counts import OFFSETS, HeadCounts, word_maps
+from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads, word_maps
 from helpers.metrics.heads import (
     DIRECTIONS,
     POSSESSIVE_RELATIONS,
@@ -284,7 +284,7 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     layer, head = layer_and_head.T
     _, to_special = word_maps(example)
     attention = to_special[layer, head].T  # [word, row]
-    gold = np.asarray(example.record["heads"]) - 1  # -1 for the root
+    gold = syntactic_heads(example)
     relations = np.asarray(example.record["relations"], object)
     is_dependent = relations[:, None] == rows["relation"].to_numpy()  # [word, row]
     is_governor = np.zeros_like(is_dependent)

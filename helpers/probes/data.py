@@ -26,6 +26,7 @@ from torch import Tensor
 
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
+from helpers.metrics.head_counts import syntactic_heads
 from helpers.metrics.statistics import Estimate, ratio, with_seed_noise
 from helpers.progress import progress
 from helpers.store.store import Example, checked_maps
@@ -171,11 +172,12 @@ class Sentences:
         Raises
         ------
         InputError
-            If an example has no split or no valid parse, or, in the end, if there is no train or no
-            dev sentence.
+            If an example has no parse, or, in the end, if there is no train or no dev sentence.
         """
         for example in progress(examples, label, unit="sentence"):
-            parse = self._parse(example)
+            heads = syntactic_heads(example) + 1
+            punctuation = np.array(example.record["relations"]) == PUNCTUATION
+            parse = Parse(heads, punctuation, cluster_of(example.record, example.index))
             self.splits[example.record["split"]].append(len(self.parses))
             self.parses.append(parse)
             yield example, parse
@@ -184,23 +186,6 @@ class Sentences:
                 raise InputError(
                     f"no {split} sentences; a probe needs a treebank with train and dev sentences"
                 )
-
-    def _parse(self, example: Example) -> Parse:
-        """Check the parse of an example."""
-        record = example.record
-        where = f"example {example.index}"
-        if record.get("split") not in self.splits:
-            raise InputError(
-                f"{where}: the split is {record.get('split')!r}; expected 'train' or 'dev'"
-            )
-        if "heads" not in record or "relations" not in record:
-            raise InputError(f"{where}: no dependency parse; the probes need a treebank")
-        heads = np.asarray(record["heads"], np.int64)
-        words = len(record["words"])
-        if heads.shape != (words,) or not words or heads.min() < 0 or heads.max() > words:
-            raise InputError(f"{where}: expected {words} heads, between 0 and the {words} words")
-        punctuation = np.array(record["relations"]) == PUNCTUATION
-        return Parse(heads, punctuation, cluster_of(record, example.index))
 
     @property
     def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:

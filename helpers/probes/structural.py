@@ -122,7 +122,7 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
     Raises
     ------
     InputError
-        As in `Sentences.read`; if an example has no hidden states; or if its parse is no tree.
+        As in `Sentences.read`, or if an example has no hidden states.
     """
     sentences = WordStates()
     squares = 0
@@ -133,7 +133,7 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
                 f"example {example.index}: no hidden states, which the structural probe reads; "
                 "extract this store again with hidden states"
             )
-        sentences.distances.append(tree_distances(parse.heads, f"example {example.index}"))
+        sentences.distances.append(tree_distances(parse.heads))
         states = example.hidden[:, example.word_positions].astype(np.float32)
         states -= states.mean(1, keepdims=True)
         sentences.states.append(states.astype(np.float16))
@@ -266,27 +266,17 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
     return tree | tree.T
 
 
-def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarray, "word other"]:
+def tree_distances(heads: Int[np.ndarray, " word"]) -> Int[np.ndarray, "word other"]:
     """Count the edges between every two words of a dependency tree.
 
     Parameters
     ----------
     heads
         Head of each word, from 1; 0 is ROOT, which joins several roots.
-    where
-        Description of the sentence for an error.
-
-    Raises
-    ------
-    InputError
-        If the heads form a cycle.
     """
     n = len(heads)
     edges = csr_array((np.ones(n), (heads, np.arange(1, n + 1))), shape=(n + 1, n + 1))
     distances = shortest_path(edges, directed=False, unweighted=True)
-    unreachable = np.flatnonzero(np.isinf(distances[0])).tolist()
-    if unreachable:
-        raise InputError(f"{where}: the heads of words {unreachable} form a cycle; expected a tree")
     return distances[1:, 1:].astype(np.int16)
 
 
