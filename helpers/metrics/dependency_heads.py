@@ -18,12 +18,11 @@ from helpers.metrics.heads import (
     DIRECTIONS,
     POSSESSIVE_RELATIONS,
     Direction,
-    Question,
-    gold_links,
     head_label,
     head_rows,
     parse_head,
-    predict_link,
+    picked_words,
+    possessive_marks,
 )
 from helpers.metrics.paper import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import (
@@ -332,22 +331,19 @@ def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
 
 def _possessive_answers(
     example: Example, *, relation: str, head: str, direction: Direction
-) -> list[dict[str, object]]:
-    """Answer the questions about a sentence's possessors with an 's: 1 is right, 0 is wrong."""
+) -> list[tuple[str, int, int]]:
+    """Answer for a sentence's possessors, from the 's and from the word: 1 is right, 0 is wrong."""
     words = example.word_positions
     weights = example.attention[parse_head(head)].astype(np.float32)[words, words]
+    picked = picked_words(weights, direction=direction)
+    gold = syntactic_heads(example)
+    article = cluster_of(example.record, example.index)
     answers = []
-    for question in gold_links(example.record):
-        if question.relation == relation and question.mark is not None:
-            _, from_mark = predict_link(question, weights, direction)
-            _, from_possessor = predict_link(question._replace(mark=None), weights, direction)
-            answers.append(
-                {
-                    "article": cluster_of(example.record, example.index),
-                    "mark": int(from_mark),
-                    "possessor": int(from_possessor),
-                }
-            )
+    for possessor, mark in possessive_marks(example.record).items():
+        if example.record["relations"][possessor] == relation:
+            from_mark = int(picked[mark] == gold[possessor])
+            from_possessor = int(picked[possessor] == gold[possessor])
+            answers.append((article, from_mark, from_possessor))
     return answers
 
 
@@ -372,23 +368,17 @@ def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.
     directions = rows["direction"].to_dict()
     right = Counter[str]()
     for example in examples:
-        for question in gold_links(example.record):
-            relation = question.relation
-            if relation in heads:
-                at_positions = _at_positions(question, example.offset)
+        gold = syntactic_heads(example)
+        marks = possessive_marks(example.record)
+        for word, relation in enumerate(example.record["relations"]):
+            if relation in heads and gold[word] >= 0:
                 weights = example.attention[heads[relation]].astype(np.float32)
-                _, is_right = predict_link(at_positions, weights, directions[relation])
-                right[relation] += int(is_right)
+                query = np.array([marks.get(word, word) + example.offset])
+                (picked,) = picked_words(weights, query, direction=directions[relation])
+                right[relation] += int(picked == gold[word] + example.offset)
     with_special = 100 * rows.index.map(right) / rows["count"]
     changes = rows[["head", "direction", "accuracy"]].assign(with_special=with_special)
     return changes.assign(change=with_special - rows["accuracy"]).reset_index()
-
-
-def _at_positions(question: Question, offset: int) -> Question:
-    """Count the words of a syntactic question from the first special token."""
-    word = question.word if question.mark is None else question.mark
-    gold = tuple(head + offset for head in question.gold)
-    return question._replace(word=word + offset, gold=gold, mark=None)
 
 
 def split_words(

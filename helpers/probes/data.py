@@ -15,7 +15,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -30,7 +30,7 @@ from helpers.metrics.head_counts import syntactic_heads
 from helpers.metrics.statistics import Estimate, ratio, with_seed_noise
 from helpers.progress import progress
 from helpers.store.store import Example, checked_maps
-from helpers.torch_utils import map_ordered, release_freed_memory
+from helpers.torch_utils import release_freed_memory
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
@@ -352,19 +352,12 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     release_freed_memory()  # memory of earlier fits
     data = ProbeData()
     row_of_word: dict[str, int] = {}
-
-    def block_jobs() -> Iterator[Callable[[], np.ndarray]]:
-        for example, _ in data.read(examples, "maps for the probes"):
-            data.layers, data.heads = example.attention.shape[:2]
-            rows = [
-                row_of_word.setdefault(word, len(row_of_word)) for word in example.record["words"]
-            ]
-            data.rows.append(np.array(rows))
-            yield partial(attention_block, example)
-
-    threads = torch.get_num_threads()
-    for block in map_ordered(block_jobs(), threads=threads, ahead=2 * threads):
-        data.blocks.append(block)
+    for example, _ in data.read(examples, "maps for the probes"):
+        data.layers, data.heads = example.attention.shape[:2]
+        words = example.record["words"]
+        rows = [row_of_word.setdefault(word, len(row_of_word)) for word in words]
+        data.rows.append(np.array(rows))
+        data.blocks.append(attention_block(example))
     behaviours = np.random.default_rng(0).integers(3, size=len(row_of_word))
     for parse, rows in zip(data.parses, data.rows, strict=True):
         parse.control = control_heads(behaviours[rows])

@@ -75,10 +75,6 @@ class ProbeResult:
     articles: Shaped[np.ndarray, " sentence"]
     fits: Mapping[str, Fit] = field(default_factory=dict, repr=False)
 
-    def by_article(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Sum correct attachments (a mean over seeds) and all attachments of each article."""
-        return self.counts[metric].by_article(self.articles)
-
 
 def table3(
     store: Store, random_stores: Iterable[Store], vectors: Embeddings, *, seeds: int
@@ -148,10 +144,8 @@ def structural_results(store: Store, seeds: int) -> tuple[ProbeResult, ProbeResu
     states = prepare_states(store)
     best_layer, embeddings, layers = fit_structural(states, seeds=seeds)
     n_train = len(states.splits["train"])
-    articles = states.dev_articles
-    structural = ProbeResult(STRUCTURAL, {UUAS: best_layer}, n_train, articles)
-    of_embeddings = ProbeResult(STRUCTURAL, {UUAS: embeddings}, n_train, articles)
-    return structural, of_embeddings, layers
+    structural = ProbeResult(STRUCTURAL, {UUAS: best_layer}, n_train, states.dev_articles)
+    return structural, replace(structural, counts={UUAS: embeddings}), layers
 
 
 def distances_results(data: ProbeData, seeds: int) -> ProbeResult:
@@ -374,17 +368,17 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     for probe, baseline in COMPARISONS:
         first = results[probe]
         second = results[baseline]
-        first_metric = second_metric = UAS_WITHOUT_PUNCTUATION
-        if not all(UAS_WITHOUT_PUNCTUATION in result.counts for result in (first, second)):
-            first_metric = UUAS
-            second_metric = UNDIRECTED
+        if probe == STRUCTURAL:
+            minuend = first.counts[UUAS]
+            subtrahend = second.counts[UNDIRECTED]
+        else:
+            minuend = first.counts[UAS_WITHOUT_PUNCTUATION]
+            subtrahend = second.counts[UAS_WITHOUT_PUNCTUATION]
         over_articles = paired_difference(
-            first.by_article(first_metric), second.by_article(second_metric)
+            minuend.by_article(first.articles), subtrahend.by_article(second.articles)
         )
         percentages = Estimate(*(100 * share for share in over_articles))
-        first_seeds = first.counts[first_metric].by_seed
-        second_seeds = second.counts[second_metric].by_seed
-        estimate = with_seed_noise(percentages, first_seeds, second_seeds)
+        estimate = with_seed_noise(percentages, minuend.by_seed, subtrahend.by_seed)
         rows.append((probe, baseline, *estimate))
     return pd.DataFrame(
         rows, columns=["probe", "other", "difference", "difference_low", "difference_high"]
