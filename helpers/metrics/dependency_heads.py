@@ -193,7 +193,6 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     table = head_rows(layers, heads)
     if not relations:
         return table
-    offsets = {name: _best(counts, name, "train").offset for name in relations}
     leads = []  # of each relation [direction, layer, head]
     for name in relations:
         by_offset = counts.accuracy(name, "train", offsets=True)
@@ -203,7 +202,8 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     for (layer, head), index in np.ndenumerate(best):
         number, direction = divmod(int(index), len(DIRECTIONS))
         relation = relations[number]
-        choice = Choice(relation, direction, layer, head, offsets[relation])
+        offset = _best(counts, relation, "train").offset
+        choice = Choice(relation, direction, layer, head, offset)
         lead, total = _lead_on_dev(counts, choice)
         rows.append(
             {
@@ -253,17 +253,18 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         return rows.iloc[:0]
     article_ids, names = pd.factorize(np.array(articles))
     sums = cluster_sums(np.array(parts), article_ids, np.arange(len(names)))
-    attention_with, count_with, attention_without, count_without = np.moveaxis(sums, 1, 0)
-    if not (attention_with.any() or attention_without.any()):
+    attention = sums[:, [0, 2]]
+    if not attention.any():
         return rows.iloc[:0]
     table = []
     for number, row in enumerate(rows.to_dict("records")):
-        with_relation = (attention_with[:, number], count_with[:, number])
-        without_relation = (attention_without[:, number], count_without[:, number])
+        attention_with, count_with, attention_without, count_without = sums[..., number].T
+        with_relation = (attention_with, count_with)
+        without_relation = (attention_without, count_without)
         table.append(
             {
                 **row,
-                "count": int(count_with[:, number].sum()),
+                "count": int(count_with.sum()),
                 **ratio(*with_relation).columns("with"),
                 **ratio(*without_relation).columns("without"),
                 **paired_difference(without_relation, with_relation).columns("difference"),
@@ -286,8 +287,7 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     gold = syntactic_heads(example)
     relations = np.asarray(example.record["relations"], object)
     is_dependent = relations[:, None] == rows["relation"].to_numpy()  # [word, row]
-    is_governor = np.zeros_like(is_dependent)
-    np.logical_or.at(is_governor, gold[gold >= 0], is_dependent[gold >= 0])
+    is_governor = (np.arange(len(gold))[:, None] == gold) @ is_dependent  # [word, row]
     reverse = (rows["direction"] == DIRECTIONS[1]).to_numpy()
     has_relation = np.where(reverse, is_governor, is_dependent)
     same_head = labels[:, None] == labels  # [row, row]

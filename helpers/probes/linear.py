@@ -292,20 +292,19 @@ class LinearProbeFitter:
 
     def choose_penalty(self, sentences: Sequence[int]) -> float:
         """Fit with ever smaller penalties; keep and return the best on a slice of the sentences."""
-        training, validation = validation_slice(sentences, np.random.default_rng(0))
+        training, validation = validation_slice(sentences)
         held_out = list(self.data.batches(validation))
-        losses = []
-        states = []
+        best_loss = np.inf
         for l2 in L2:
             self.minimise(training, l2, ROUGH_TOLERANCE)
             held_out_loss, _ = self.mean_loss(held_out)
-            losses.append(held_out_loss)
-            states.append(deepcopy(self.probe.state_dict()))
-            if losses[-1] > min(losses):
+            if held_out_loss > best_loss:
                 break
-        best = int(np.argmin(losses))
-        self.probe.load_state_dict(states[best])
-        return L2[best]
+            best_loss = held_out_loss
+            best_l2 = l2
+            best_state = deepcopy(self.probe.state_dict())
+        self.probe.load_state_dict(best_state)
+        return best_l2
 
     def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
         """Move the probe to the optimum for some sentences, by L-BFGS."""

@@ -188,7 +188,7 @@ def fit_layers(
         articles and the noise of training (`Counts.estimate`).
     """
     layers = range(len(states.scales))
-    training, validation = validation_slice(states.splits["train"], np.random.default_rng(0))
+    training, validation = validation_slice(states.splits["train"])
     jobs = [partial(_fit_layer, states, layer, training, seeds) for layer in layers]
     probes = train_in_parallel(jobs, LABEL)
     articles = np.array([states.parses[index].article for index in validation])
