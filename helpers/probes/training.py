@@ -39,29 +39,23 @@ class Schedule(NamedTuple):
     min_updates: int = 600
 
 
-def validation_slice(
-    indices: Sequence[int], order: np.random.Generator, share: float = 0.1
-) -> tuple[list[int], list[int]]:
-    """Split sentences at random into a training part and a validation part.
+def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Split sentences at random, always in the same way, into training and validation parts.
 
     Parameters
     ----------
     indices
         The sentences; a single one is in both parts.
-    order
-        Generator that shuffles them.
-    share
-        Size of the validation part, as a fraction.
 
     Returns
     -------
     training, validation
-        Both in shuffled order.
+        Both in shuffled order; the second has a tenth of the sentences, and at least one.
     """
-    shuffled = order.permutation(indices).tolist()
+    shuffled = np.random.default_rng(0).permutation(indices).tolist()
     if len(shuffled) < 2:
         return shuffled, shuffled
-    size = max(1, round(share * len(shuffled)))
+    size = max(1, round(0.1 * len(shuffled)))
     return shuffled[size:], shuffled[:size]
 
 

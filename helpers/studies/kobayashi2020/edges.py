@@ -429,9 +429,8 @@ def _ratio_table(shifts: Mapping[str, Measurements], cut_index: int) -> pd.DataF
             row = {"model": name, "ways": f"{upper} / {lower}", "measure": measure}
             row.update(ratio.columns("ratio"))
             if name != MAIN:
-                low, high = statistics.paired_interval(main_sides, sides)
-                lead = main_sides[0].sum() / main_sides[1].sum() - ratio.value
-                row.update(statistics.Estimate(lead, low[0], high[0]).columns("lead"))
+                lead = statistics.paired_difference(main_sides, sides)
+                row.update(lead.columns("lead"))
             rows.append(row)
     return pd.DataFrame(rows)
 
