@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers.errors import InputError
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check everything, list what would be extracted and the disk space, and stop",
     )
-    for setting in dataclasses.fields(Settings):
+    for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type != "bool":
             options = {"type": _value_type(setting), "default": setting.default}
@@ -134,9 +134,8 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--repair",
         action="store_true",
-        help="extract damaged shards again; remove other damaged files for the next run to make",
+        help="remove damaged files, which the next run that needs them makes again",
     )
-    verify.add_argument("--model", help="path of the model, if it is a local folder")
     cache = command("cache", _cache, "list the stores, or remove or accept some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
     cache.set_defaults(accept=[])
@@ -150,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _value_type(setting: dataclasses.Field) -> Callable[[str], Any]:
+def _value_type(setting: Field) -> Callable[[str], Any]:
     """Choose the function that reads a setting from the command line."""
     if setting.metadata["unlimited"]:
         return _size
@@ -181,9 +180,8 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError(
             f"--name {options.name}: several models have a name each; leave --name out"
         )
-    studies = []
-    for model in models:
-        studies.append(Study.of({**vars(options), "model": model}))
+    settings = {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
+    studies = [Study(**settings | {"model": model}) for model in models]
     for study in studies:
         status = _run_one(study, options)
         if status:
@@ -197,12 +195,13 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
-    declared = notebooks.check_settings(paths, study)
+    declared = notebooks.check_settings(paths, study.settings)
+    study.results.check_name()
     check_writable(study.slug)
     # Imported late, because it takes seconds: a wrong argument is answered before.
+    from helpers.results import run_record
     from helpers.run.record import check, recorded
 
-    results = study.results  # refused at once if the folder has another run
     for line in check(study, declared):
         print(line, flush=True)
     if options.dry_run:
@@ -210,21 +209,24 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     from helpers.run.report import example_viewers, write_report
     from helpers.studies.registry import later_claims
 
+    results = study.results
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
             # Notebook 06 saves the paper's own claims.  Later ones stay while no table has changed.
-            names = record.description["notebooks"] if record.changed() else record.notebooks
+            names = set(record.notebooks)
+            if not record.compare():
+                names.update(run_record(results.folder).get("notebooks", {}))
             if not all(notebooks.is_core(name) for name in names):
                 with record.writing(notebooks.LATER_CLAIMS):
                     study.save_claims(later_claims())
-            description = record.today | {"notebooks": record.description["notebooks"]}
-            viewers = example_viewers(study)
-            report = write_report(description, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
+    description = record.today | {"notebooks": run_record(results.folder).get("notebooks", {})}
+    tables = results.folder / "tables"
+    report = write_report(description, results.folder, tables, folder, example_viewers(study))
+    print(f"figures and tables: {results.folder}\nnotebooks: {folder}\nreport: {report}")
     print(record.outcome())
     return 0
 
@@ -267,7 +269,7 @@ def _corpora(_: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from helpers.run.housekeeping import check_cache
 
-    return check_cache(options.stores, repair=options.repair, model=options.model)
+    return check_cache(options.stores, repair=options.repair)
 
 
 def _cache(options: argparse.Namespace) -> int:

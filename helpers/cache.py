@@ -19,6 +19,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,24 +62,26 @@ LIBRARIES = (
     "transformers",
 )
 
+WITH_DOCSTRING = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
 ARRAYS = "arrays.npz"
 VALUE = "value.json"
 
 Result = TypeVar("Result")
 
 
-def _read_sources() -> dict[str, str]:
-    """Read the source of each module of the package; a subpackage's is its ``__init__``."""
-    sources = {}
+def _find_modules() -> dict[str, Path]:
+    """Find the file of each module of the package; a subpackage's is its ``__init__``."""
+    files = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        module = ".".join(parts).removesuffix(".__init__")
-        sources[module] = path.read_text(encoding="utf-8")
-    return sources
+        files[".".join(parts).removesuffix(".__init__")] = path
+    return files
 
 
+FILES = _find_modules()
 # Read at import, because a file that is edited later is not the code that this process runs.
-SOURCES = _read_sources()
+SOURCES = {module: path.read_text(encoding="utf-8") for module, path in FILES.items()}
 
 
 class Code(NamedTuple):
@@ -120,14 +123,29 @@ def cached(
     InputError
         If the code cannot be read, or an input cannot be written as JSON.
     """
-    key = json.dumps(inputs, sort_keys=True, default=_as_json)
-    code = code_digest(module) if module else digest_of(compute)
-    digest = _sha256(key, code)
-    folder = cache_root() / "derived" / f"{name}-{digest[:16]}"
+    folder = _result_folder(name, inputs, code_digest(module) if module else digest_of(compute))
     if checksum_problems(folder):
         result = compute()
         build_folder(folder, lambda new: _write(new, name, result))
     return _read(folder, name)
+
+
+def load_value(name: str, inputs: Mapping[str, Any], *, module: str) -> Any:
+    """Load what `save_value` stored; None if it did not, or if the file is damaged."""
+    folder = _result_folder(name, inputs, code_digest(module))
+    return None if checksum_problems(folder) else _read(folder, name)
+
+
+def save_value(name: str, result: Any, inputs: Mapping[str, Any], *, module: str) -> None:
+    """Store a result of a module; the layers below a study do so without calling it back."""
+    folder = _result_folder(name, inputs, code_digest(module))
+    build_folder(folder, lambda new: _write(new, name, result))
+
+
+def _result_folder(name: str, inputs: Mapping[str, Any], code: str) -> Path:
+    """Locate the folder of a result by its inputs and the digest of its code."""
+    key = json.dumps(inputs, sort_keys=True, default=_as_json)
+    return cache_root() / "derived" / f"{name}-{_sha256(key, code)[:16]}"
 
 
 def digest_of(function: Callable[..., Any]) -> str:
@@ -155,7 +173,7 @@ def code_digest(*modules: str) -> str:
                 f"{module}: not a module of the package that computes; name with module= the one "
                 "that does, such as helpers.metrics.surface"
             )
-    codes = [_module_code(module) for module in sorted(import_closure(modules))]
+    codes = [_module_digest(module) for module in sorted(import_closure(modules))]
     return _sha256(*library_versions(), *codes)
 
 
@@ -166,14 +184,18 @@ def package_digest() -> str:
     It covers orchestration and all data files too, because nothing here stands for their part.
     """
     modules = [module for module in SOURCES if not _is_listed(module, WITHOUT_NUMBERS)]
-    codes = [_module_code(module) for module in modules]
+    codes = [_module_digest(module) for module in modules]
     files = [path for path in sorted(PACKAGE.rglob("*")) if path.suffix in DATA_SUFFIXES]
     return _sha256(*library_versions(), *codes, *map(_file_digest, files))
 
 
 def library_versions() -> list[str]:
     """List the numerical libraries with their major and minor versions."""
-    return [f"{library} {_major_minor(version(library))}" for library in LIBRARIES]
+    versions = []
+    for library in LIBRARIES:
+        major, minor, *_ = version(library).split(".")
+        versions.append(f"{library} {major}.{minor}")
+    return versions
 
 
 def is_computing(module: str) -> bool:
@@ -191,14 +213,10 @@ def import_closure(modules: Iterable[str]) -> set[str]:
     closure: set[str] = set()
     waiting = list(modules)
     while waiting:
-        module = waiting.pop()
-        if module in closure or not is_computing(module):
-            continue
-        closure.add(module)
-        waiting.extend(_parents(module))
-        for name in parsed(module, SOURCES[module]).imports:
-            waiting.append(name)
-            waiting.extend(_parents(name))
+        for module in _with_parents(waiting.pop()):
+            if is_computing(module) and module not in closure:
+                closure.add(module)
+                waiting.extend(module_code(module).imports)
     return closure
 
 
@@ -216,25 +234,29 @@ def read_exact(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
+def module_code(module: str) -> Code:
+    """Read the code of a module of the package."""
+    is_package = FILES[module].name == "__init__.py"
+    return parsed(SOURCES[module], module if is_package else module.rpartition(".")[0])
+
+
 @cache
-def parsed(module: str, source: str) -> Code:
-    """Parse the source of a module."""
+def parsed(source: str, package: str) -> Code:
+    """Parse the source of a module that is in a package."""
     tree = ast.parse(source)
-    return Code(_without_docstrings(tree), frozenset(_imports(tree, module)))
+    return Code(_without_docstrings(tree), frozenset(_imports(tree, package)))
 
 
-def _imports(tree: ast.Module, module: str) -> Iterator[str]:
+def _imports(tree: ast.Module, package: str) -> Iterator[str]:
     """Yield the names that a module imports; ``a.b`` in ``from a import b`` may be a module."""
-    package = module if _path(module).is_dir() else module.rpartition(".")[0]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
-        elif isinstance(node, ast.ImportFrom):
-            origin = resolve_name("." * node.level + (node.module or ""), package)
-            yield origin
-            for alias in node.names:
-                yield f"{origin}.{alias.name}"
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        origin = ""
+        if isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package) + "."
+        for alias in node.names:
+            yield origin + alias.name
 
 
 def _without_docstrings(node: Any) -> str:
@@ -243,31 +265,22 @@ def _without_docstrings(node: Any) -> str:
         return f"[{','.join(map(_without_docstrings, node))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
+    if isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+        node.body = node.body[1:]
     fields = []
     for name, value in ast.iter_fields(node):
-        if name == "body" and _has_docstring(node):
-            value = value[1:]
         if value is not None and value != []:
             fields.append(f"{name}={_without_docstrings(value)}")
     return f"{type(node).__name__}({','.join(fields)})"
 
 
-def _has_docstring(node: ast.AST) -> bool:
-    """Whether the first statement of a module, class or function is a docstring."""
-    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    return ast.get_docstring(node, clean=False) is not None
-
-
-def _module_code(module: str) -> str:
+def _module_digest(module: str) -> str:
     """Compute the digest of a module's code and of the data files that it names."""
-    source = SOURCES[module]
-    files = [
-        path
-        for path in sorted(_folder(module).iterdir())
-        if path.suffix in DATA_SUFFIXES and path.name in source
-    ]
-    return _sha256(module, parsed(module, source).text, *map(_file_digest, files))
+    files = []
+    for path in sorted(FILES[module].parent.iterdir()):
+        if path.suffix in DATA_SUFFIXES and path.name in SOURCES[module]:
+            files.append(path)
+    return _sha256(module, module_code(module).text, *map(_file_digest, files))
 
 
 def _own_code(function: Callable[..., Any]) -> str:
@@ -288,30 +301,14 @@ def _own_code(function: Callable[..., Any]) -> str:
     )
 
 
-def _path(module: str) -> Path:
-    """Locate a module without the suffix of its file; a package is a folder."""
-    return PACKAGE.parent.joinpath(*module.split("."))
-
-
-def _folder(module: str) -> Path:
-    """Locate the folder in which a module's file stands."""
-    path = _path(module)
-    return path if path.is_dir() else path.parent
-
-
-def _parents(module: str) -> list[str]:
-    """List the packages that are imported before a module."""
-    parts = module.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts))]
+def _with_parents(module: str) -> Iterable[str]:
+    """List the packages that are imported before a module, and the module."""
+    return accumulate(module.split("."), "{}.{}".format)
 
 
 def _is_listed(module: str, listed: Iterable[str]) -> bool:
-    """Whether a module, or the package that it is in, is among those that are listed."""
-    return any(module == name or module.startswith(f"{name}.") for name in listed)
-
-
-def _major_minor(full_version: str) -> str:
-    return ".".join(full_version.split(".")[:2])
+    """Whether a module, or a package that it is in, is among those that are listed."""
+    return not set(listed).isdisjoint(_with_parents(module))
 
 
 def _file_digest(path: Path) -> str:

@@ -65,12 +65,14 @@ def progress(
     )
 
 
-def note_output(category: str, name: str) -> None:
-    """Note a table or figure for the batch run that executes this notebook, if one does."""
+def note_output(category: str, name: str, caption: str = "") -> None:
+    """Note a table, or a figure and its caption, for the batch run of this notebook, if any."""
     notes = os.environ.get(OUTPUT_LIST_VARIABLE)
     if notes:
         with Path(notes).open("a", encoding="utf-8") as file:
             file.write(f"{category} {name}\n")
+            if caption:
+                file.write(f"captions {name} {' '.join(caption.split())}\n")
 
 
 class _Lines(io.TextIOBase):

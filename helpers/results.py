@@ -1,8 +1,10 @@
-"""Results folders: what made their tables and figures, and from which texts and model.
+"""The results of a run: the only writer of its tables, its figures and ``run.json``.
 
-``run.json`` lists, for each notebook, the tables and figures that it wrote and what made them: the
-git commit, the versions of the libraries and the digest of the code.  A batch run keeps that list
-itself (`helpers.run.record`).  What a notebook in JupyterLab or a script saves is listed here.
+``run.json`` has the settings, the model and the corpora of a run and lists, for each notebook, the
+tables and figures that it wrote.  What made them stands there, too: the git commit, the versions of
+the libraries and the digest of the code.  In a batch run, notebooks save to the build folder, and
+`helpers.run.record` writes the results folder at the end.  A notebook in JupyterLab or a script
+saves to the results folder directly, and is listed as an interactive session.
 """
 
 from __future__ import annotations
@@ -14,30 +16,468 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 from filelock import FileLock
 
 from helpers.cache import package_digest
-from helpers.data.glove import glove
-from helpers.data.text_files import file_fingerprint
-from helpers.errors import InputError
-from helpers.files import build_dir, cache_root, project_root, resolve_user_path
-from helpers.progress import OUTPUT_LIST_VARIABLE
-from helpers.settings import LATER_SETTINGS, PATH_SETTINGS
-from helpers.sources import Sources, recorded_outputs, run_record, serialize_settings, write_record
+from helpers.csv_cells import escape_formulas, unescape_formulas
+from helpers.errors import InputError, TableError, or_wider
+from helpers.files import (
+    build_dir,
+    cache_root,
+    figures_dir,
+    project_root,
+    resolve_user_path,
+    slugify,
+    write_atomic,
+)
+from helpers.model.encoder import BUILT_IN, slug
+from helpers.progress import OUTPUT_LIST_VARIABLE, note_output
+from helpers.settings import (
+    MODEL_SETTINGS,
+    PATH_SETTINGS,
+    RESERVED_NAMES,
+    RESULT_SETTINGS,
+    Settings,
+    flag,
+    flag_value,
+    small_profile,
+)
+from helpers.sources import fingerprints
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from helpers.metrics.paper import Claim
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # The files that are compared and committed, and forms of them that are asked for with a flag.
 FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
 FORMS_ON_REQUEST = {"tables": ("tables/{}.tex",), "figures": ("{}.pdf",)}
 INTERACTIVE = "interactive"  # how entries of run.json begin that no batch run made
-SET_ASIDE = "set-aside"
 TEXT_AS_READ = "text, as read"
+MAX_LABEL_BYTES = 80  # bytes of a run's name before its digest
+# Numbers that a claim may lack.
+OPTIONAL_CLAIM_COLUMNS = ("value", "threshold", "control", "entropy_matched_control")
+# The beginnings of the names of columns that may be empty.
+MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
+NON_FINITE_HINT = (
+    "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
+)
+
+
+class Results:
+    """The tables, figures and ``run.json`` of a run.
+
+    Parameters
+    ----------
+    settings : Settings
+        The settings of the run.
+    declared : collection of str
+        The settings that a notebook or script names.  It does not know the others of the run.
+    special_tokens : callable
+        Function that returns the model's tokens for "cls" and "sep"; it is called if a column
+        about one of them is empty.
+
+    Attributes
+    ----------
+    slug : str
+        The name of the run, as in `run_name`.
+    folder, build : Path
+        The folders of its results and of its executed notebooks.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        declared: Collection[str],
+        special_tokens: Callable[[], Mapping[str, str | None]],
+    ) -> None:
+        self.settings = settings
+        self.declared = declared
+        self.special_tokens = special_tokens
+        self.slug = run_name(settings)
+        self.folder = figures_dir(self.slug)
+        self.build = build_dir(self.slug)
+
+    @cached_property
+    def corpus_fingerprints(self) -> dict[str, str]:
+        """The SHA-256 of each corpus that the declared settings describe in full."""
+        return fingerprints(self.settings, self.declared)
+
+    @cached_property
+    def made_by(self) -> dict[str, Any]:
+        """The commit, the versions of libraries and the digest of code that this process has."""
+        return made_by()
+
+    def save_table(
+        self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
+    ) -> pd.DataFrame:
+        """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The table.
+        name : str
+            Name of its file, without the suffix.
+        optional : collection of str
+            Columns that may be empty.
+
+        Returns
+        -------
+        DataFrame
+            The table.
+
+        Raises
+        ------
+        TableError
+            As in `check_table`.
+        """
+        check_table(
+            table,
+            name,
+            special_tokens=self.special_tokens,
+            optional=optional,
+            dtype=self.settings.dtype,
+        )
+        self._enter("tables", name)
+        folder = self.build if in_batch_run() else self.folder
+        write_table(table, folder / "tables", name, latex=self.settings.latex)
+        return table
+
+    def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
+        """Write a figure in the formats of the settings and return it for display.
+
+        Parameters
+        ----------
+        figure : matplotlib.figure.Figure
+            The figure.
+        name : str
+            Name of its files, without the suffix.
+        caption : str
+            What to look at; ``run.json`` lists it, and the report shows it below the figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure.
+        """
+        from helpers.plots.style import save_figure
+
+        self._enter("figures", name, caption)
+        folder = self.build / "figures" if in_batch_run() else self.folder
+        save_figure(figure, folder, name, paper=self.settings.figures == "pdf")
+        return figure
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Read the tables that this run's notebooks have written so far, by name.
+
+        In a batch run, its own tables are those in the build folder.  Those of notebooks that it
+        does not run are in the results folder.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            The tables by the names of their files.
+        """
+        tables = read_tables(self.folder)
+        if in_batch_run():
+            tables |= read_tables(self.build)
+        return tables
+
+    def claims(self) -> pd.DataFrame:
+        """Check the paper's claims against the tables that there are so far.
+
+        Returns
+        -------
+        DataFrame
+            One row per claim: the paper's number, the number of this run, and the verdict.
+        """
+        from helpers.claims.measures import clark_claims
+        from helpers.metrics.paper import check_claims
+
+        return check_claims(self.tables(), clark_claims())
+
+    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
+        """Write ``claims.csv`` and return the paper's claims.
+
+        Parameters
+        ----------
+        later : iterable of Claim
+            Claims of later papers.  Without them, the rows of later papers that are in the file
+            already stay in it.
+
+        Returns
+        -------
+        DataFrame
+            The paper's claims, as in `claims`.
+        """
+        from helpers.metrics.paper import NOT_MEASURED, check_claims
+
+        tables = self.tables()
+        paper_rows = self.claims()
+        later_rows = check_claims(tables, later)
+        if "claims" in tables and not later:
+            # Sections of later papers are names, those of this paper numbers.
+            saved = tables["claims"]
+            later_rows = saved[saved["section"].astype(str).str[0] > "9"]
+        later_rows = later_rows[later_rows["verdict"] != NOT_MEASURED]
+        rows = later_rows
+        if (paper_rows["verdict"] != NOT_MEASURED).any():
+            rows = pd.concat([paper_rows, later_rows])
+        if len(rows):
+            self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
+        return paper_rows
+
+    def check_name(self) -> None:
+        """Refuse a ``--name`` that a run with other settings has.
+
+        Raises
+        ------
+        InputError
+            With the settings that differ.
+        """
+        conflicts = []
+        if self.settings.name:
+            conflicts = _conflicting_settings(self.settings, self.declared, self.folder)
+        if conflicts:
+            raise InputError(
+                f"--name {self.slug}: {self.folder} has another run ({'; '.join(conflicts)}); "
+                "give this one another name, or none, or remove that folder"
+            )
+
+    def claim(self, description: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the folder for a run of these inputs; return what its ``run.json`` says.
+
+        Tables and figures of another model, or of other corpora under the same names, are set
+        aside.  It is called with the `record_lock`.
+
+        Parameters
+        ----------
+        description : mapping
+            The ``model`` and ``corpora`` of ``run.json``, as far as they are known.
+        """
+        before = run_record(self.folder)
+        names = contradictions(before, description)
+        if names:
+            print(set_aside(self.folder, self.build, names), file=sys.stderr, flush=True)
+            return {}
+        return before
+
+    @contextmanager
+    def described(self, description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Add a description to what ``run.json`` says, yield all of it, and write it at the end."""
+        with record_lock(self.slug):
+            before = self.claim(description)
+            record = {"notebooks": {}, **description, **before}
+            for key in ("settings", "corpora"):
+                record[key] = description[key] | before.get(key, {})
+            yield record
+            write_record(self.folder, record)
+
+    def _enter(self, group: str, name: str, caption: str = "") -> None:
+        """List a table or figure that is about to be written, for the batch run or in run.json.
+
+        In ``run.json`` it leaves the entry of the notebook that wrote an earlier version of it,
+        because that entry names what made the earlier version.
+        """
+        if in_batch_run():
+            note_output(group, name, caption)
+            return
+        self.check_name()
+        description = {
+            "settings": serialize_settings(self.settings, self.declared),
+            "corpora": self.corpus_fingerprints,
+        }
+        digest = hashlib.sha256(json.dumps(self.made_by, sort_keys=True).encode()).hexdigest()
+        session = f"{INTERACTIVE}-{digest[:8]}"
+        with self.described(description) as record:
+            entries = record["notebooks"]
+            for entry in entries.values():
+                entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
+            entry = entries.setdefault(session, {"tables": [], "figures": [], **self.made_by})
+            entry[group] = sorted({*entry[group], name})
+            if caption:
+                entry.setdefault("captions", {})[name] = caption
+            record["notebooks"] = without_empty_sessions(entries)
+
+
+def run_name(settings: Settings) -> str:
+    """Compute the name of a run's folders: ``--name``, or the model and what differs.
+
+    The default run of a model that is bundled or on the hub is called after the model.  The name of
+    any other run ends with six digits of the SHA-256 of its settings, because its readable part can
+    be that of another run.
+
+    Parameters
+    ----------
+    settings : Settings
+        The settings of the run.
+
+    Returns
+    -------
+    str
+        The name of one folder.
+    """
+    if settings.name:
+        return settings.name
+    model = slug(
+        settings.model,
+        random_seed=settings.random_init,
+        entropy_matched=settings.entropy_matched,
+    )
+    if settings.lens != Settings.lens:
+        model += f"-{settings.lens}"
+    differing = {name: value for name, value in settings.non_default.items() if name != "lens"}
+    parts = [model, *(_label(name, value) for name, value in differing.items()), settings.preset]
+    label = "--".join(part for part in parts if part)
+    short_label = label.encode(errors="replace")[:MAX_LABEL_BYTES].decode(errors="ignore")
+    is_local = Path(settings.model).expanduser().is_dir() and settings.model not in BUILT_IN
+    if not differing and not is_local and label == short_label and label not in RESERVED_NAMES:
+        return label
+    values = serialize_settings(settings, [*MODEL_SETTINGS, *settings.non_default])
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return f"{short_label}-{digest[:6]}"
+
+
+def _label(setting: str, value: object) -> str:
+    """Write a setting as a part of a folder's name: a file's own name, or setting and value."""
+    if setting in PATH_SETTINGS:
+        return slugify(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
+    return slugify(f"{setting.replace('_', '-')}-{flag_value(value)}")
+
+
+def serialize_settings(settings: Settings, names: Collection[str]) -> dict[str, Any]:
+    """Serialise settings for ``run.json``; models and files are paths from the project."""
+    values = {}
+    for name in names:
+        value = getattr(settings, name)
+        values[name] = _portable_path(value) if name in ("model", *PATH_SETTINGS) else value
+    values["small"] = small_profile()
+    return values
+
+
+def _portable_path(text: str) -> str:
+    """Write the path of a model or file from the project; names of models and corpora stay."""
+    if "," in text and not resolve_user_path(text).exists():
+        return ",".join(_portable_path(part.strip()) for part in text.split(","))
+    path = resolve_user_path(text)
+    if text in ("", *BUILT_IN) or not path.exists():
+        return text
+    return f"./{os.path.relpath(path.resolve(), project_root())}"
+
+
+def _conflicting_settings(settings: Settings, declared: Collection[str], folder: Path) -> list[str]:
+    """List the declared settings that change results and differ from those of a folder's run."""
+    recorded = run_record(folder).get("settings")
+    if recorded is None:
+        has_tables = any((folder / "tables").glob("*.csv"))
+        return ["it has tables but no run.json, so their settings are unknown"] * has_tables
+    names = {name: flag(name) for name in RESULT_SETTINGS if name in declared and name in recorded}
+    names["small"] = "the small profile"
+    current = serialize_settings(settings, declared)
+    recorded = {"small": False, **recorded}
+    return [
+        f"{description} is {recorded[name]!r} there, {current[name]!r} here"
+        for name, description in names.items()
+        if current[name] != recorded[name]
+    ]
+
+
+def contradictions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Name the inputs in which two descriptions of a run differ, of those that both have."""
+    names = []
+    if _differ(before.get("model"), now.get("model")):
+        names.append("model")
+    old_corpora = before.get("corpora", {})
+    new_corpora = now.get("corpora", {})
+    for key in old_corpora.keys() & new_corpora.keys() - {TEXT_AS_READ}:
+        if old_corpora[key] != new_corpora[key]:
+            names.append(key.removesuffix(" fingerprint"))
+    return sorted(set(names))
+
+
+def _differ(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
+    if not old or not new:
+        return False
+    return any(old[key] != new[key] for key in old.keys() & new.keys())
+
+
+def set_aside(results: Path, build: Path, names: Collection[str]) -> str:
+    """Move the tables and figures of other inputs to the build folder; say so in a sentence."""
+    number = 1
+    while (folder := build / f"set-aside-{number}").exists():
+        number += 1
+    counts = {}
+    for group, patterns in FILES.items():
+        listed_names = recorded_outputs(results, group)
+        for pattern in patterns + FORMS_ON_REQUEST[group]:
+            for path in results.glob(pattern.format("*")):
+                if listed_names is None or path.stem in listed_names:
+                    _move(path, folder / path.relative_to(results))
+        counts[group] = len(list(folder.glob(patterns[0].format("*"))))
+    _move(results / "run.json", folder / "run.json")
+    return (
+        f"{results.name}: the {' and the '.join(names)} changed since the last run. "
+        f"{counts['tables']} tables and {counts['figures']} figures of before are now in {folder}."
+    )
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(source, target)
+
+
+@contextmanager
+def record_lock(slug: str) -> Iterator[None]:
+    """Let one process at a time read and change the ``run.json`` of a run."""
+    folder = cache_root() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f"{slug}.lock"):
+        yield
+
+
+def run_record(results: Path) -> dict[str, Any]:
+    """Read a run's ``run.json``; empty if it is missing or damaged."""
+    try:
+        return dict(json.loads((results / "run.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write ``run.json``."""
+    text = json.dumps(record, indent=1, default=str)
+    write_atomic(folder / "run.json", f"{text}\n".encode())
+
+
+def recorded_outputs(results: Path, group: str) -> set[str] | None:
+    """Read the "tables" or "figures" that ``run.json`` lists; None if it has no such lists."""
+    notebooks = run_record(results).get("notebooks")
+    if notebooks is None:
+        return None
+    names = set()
+    for outputs in notebooks.values():
+        names.update(outputs[group])
+    return names
+
+
+def without_empty_sessions(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the interactive sessions whose tables and figures were all made again since."""
+    return {
+        name: entry
+        for name, entry in sorted(entries.items())
+        if not name.startswith(INTERACTIVE) or entry["tables"] or entry["figures"]
+    }
 
 
 def in_batch_run() -> bool:
@@ -73,141 +513,111 @@ def git(*arguments: str) -> str | None:
     return None
 
 
-def fingerprints(study: Sources, declared: Collection[str]) -> dict[str, str]:
-    """Compute the SHA-256 of each corpus that these settings describe in full.
+def check_table(
+    table: pd.DataFrame,
+    name: str,
+    *,
+    special_tokens: Callable[[], Mapping[str, str | None]],
+    optional: Collection[str] = (),
+    dtype: str = "float32",
+) -> None:
+    """Refuse a table with a column of numbers that are infinite, or all missing.
 
-    A notebook that does not declare ``segments``, for example, does not know the text of the run.
-    A corpus that cannot be read has no fingerprint: the notebook that reads it gives the error.
+    A column may be empty if it is optional, a bound of an interval, about two heads or layers or
+    about a number of the paper (`MAY_BE_MISSING`), or about a special token that the model lacks.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The table.
+    name : str
+        Its name in messages.
+    special_tokens : callable
+        Function that returns the model's tokens for "cls" and "sep"; it is called if a column
+        about one of them is empty.
+    optional : collection of str
+        Columns that may be empty.
+    dtype : str
+        Precision of the run, for the advice in messages.
+
+    Raises
+    ------
+    TableError
+        With the table, the column and the likely cause.
     """
-    readers = {
-        "text": ("segments", lambda: study.segment_corpus().fingerprint),
-        "treebank": ("sentences", lambda: study.treebank_corpus().fingerprint),
-        "coreference": ("coref", lambda: study.coreference_corpus().fingerprint),
-        "word vectors": ("vectors", lambda: _vectors_fingerprint(study.vectors)),
-    }
-    for setting in [name for name in PATH_SETTINGS if name in LATER_SETTINGS]:
-        for name in getattr(study, setting).split(","):
-            path = resolve_user_path(name.strip())
-            if name.strip() and path.exists():
-                readers[f"{setting} {path.name}"] = (
-                    setting,
-                    lambda path=path: file_fingerprint(path),
-                )
-    digests = {}
-    for corpus, (setting, compute) in readers.items():
-        if setting in declared:
-            with suppress(InputError):
-                digests[f"{corpus} fingerprint"] = compute()
-    return digests
+    if not len(table):
+        return
+    for column in table.select_dtypes("float"):
+        values = table[column]
+        if np.isinf(values).any():
+            problem = "has infinite numbers"
+        elif values.isna().all() and not _may_be_empty(str(column), special_tokens, optional):
+            problem = "has no number"
+        else:
+            continue
+        raise TableError(
+            f"{name}.csv: column {column} {problem}; {NON_FINITE_HINT}{or_wider(dtype)}"
+        )
 
 
-def _vectors_fingerprint(vectors: str) -> str:
-    return file_fingerprint(resolve_user_path(vectors)) if vectors else glove().fingerprint
+def _may_be_empty(
+    column: str,
+    special_tokens: Callable[[], Mapping[str, str | None]],
+    optional: Collection[str],
+) -> bool:
+    """Tell whether a column of a table may have no number."""
+    parts = column.split("_")
+    if column in optional or parts[0] in MAY_BE_MISSING or parts[-1] in ("low", "high"):
+        return True
+    roles = {"cls", "sep"}.intersection(parts)
+    return any(special_tokens().get(role) is None for role in roles)
 
 
-def contradictions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name the inputs in which two descriptions of a run differ, of those that both have."""
-    names = []
-    if _differ(before.get("model"), now.get("model")):
-        names.append("model")
-    old_corpora = before.get("corpora", {})
-    new_corpora = now.get("corpora", {})
-    for key in old_corpora.keys() & new_corpora.keys() - {TEXT_AS_READ}:
-        if old_corpora[key] != new_corpora[key]:
-            names.append(key.removesuffix(" fingerprint"))
-    return sorted(set(names))
+def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
+    """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
+    text = escape_formulas(table).to_csv(index=False, float_format="%.6g")
+    write_atomic(folder / f"{name}.csv", text.encode())
+    if latex:
+        write_atomic(folder / f"{name}.tex", as_latex(table).encode())
 
 
-def _differ(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
-    if not old or not new:
-        return False
-    return any(old[key] != new[key] for key in old.keys() & new.keys())
+def as_latex(table: pd.DataFrame) -> str:
+    """Write a table as LaTeX (booktabs), its numbers rounded to about three digits.
 
+    Parameters
+    ----------
+    table : DataFrame
+        The table; underscores in the names of its columns become spaces.
 
-def set_aside(results: Path, build: Path, names: Collection[str]) -> str:
-    """Move the tables and figures of other inputs to the build folder; say so in a sentence."""
-    number = 1
-    while (folder := build / f"{SET_ASIDE}-{number}").exists():
-        number += 1
-    counts = {}
-    for group in FILES:
-        patterns = FILES[group] + FORMS_ON_REQUEST[group]
-        in_list = recorded_outputs(results, group)
-        for pattern in patterns:
-            for path in sorted(results.glob(pattern.format("*"))):
-                if in_list is None or path.stem in in_list:
-                    _move(path, folder / path.relative_to(results))
-        counts[group] = len({path.stem for path in folder.glob(FILES[group][0].format("*"))})
-    for part in ("tables", "figures"):  # of these inputs, as this machine computed them
-        if (build / part).is_dir():
-            _move(build / part, folder / "computed" / part)
-    if (results / "run.json").is_file():
-        _move(results / "run.json", folder / "run.json")
-    return (
-        f"{results.name}: the {' and the '.join(names)} changed since the last run. "
-        f"{counts['tables']} tables and {counts['figures']} figures of before are now in {folder}."
-    )
-
-
-def _move(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(source, target)
-
-
-@contextmanager
-def record_lock(slug: str) -> Iterator[None]:
-    """Let one process at a time read and change the ``run.json`` of a run."""
-    folder = cache_root() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{slug}.lock"):
-        yield
-
-
-def claim_folder(study: Sources, folder: Path, corpora: Mapping[str, str]) -> None:
-    """Prepare a results folder for a notebook that no batch run executes.
-
-    ``run.json`` says which settings and corpora (fingerprints by name) the folder is of.  What is
-    there of another text under the same name is set aside.
+    Returns
+    -------
+    str
+        A ``tabular`` environment.
     """
-    with record_lock(folder.name):
-        before = run_record(folder)
-        if names := contradictions(before, {"corpora": corpora}):
-            print(set_aside(folder, build_dir(folder.name), names), file=sys.stderr)
-            before = {}
-        record = dict(before)
-        record["settings"] = serialize_settings(study, study.declared) | before.get("settings", {})
-        record["corpora"] = before.get("corpora", {}) | corpora
-        if not any((folder / "tables").glob("*.csv")):
-            record.setdefault("notebooks", {})
-        if record != before:
-            write_record(folder, record)
+
+    def format_number(value: float) -> str:
+        if value % 1 == 0 or abs(value) >= 1000:
+            return f"{value:.0f}"
+        return f"{value:.3g}"
+
+    table = table.rename(columns=lambda name: str(name).replace("_", " "))
+    text = table.to_latex(index=False, escape=True, na_rep="", float_format=format_number)
+    return text.replace("·", r"\textperiodcentered{}")
 
 
-def register(folder: Path, group: str, name: str, makers: Mapping[str, Any]) -> None:
-    """List a table or figure that a notebook in JupyterLab or a script has just saved.
+def read_tables(results: Path) -> dict[str, pd.DataFrame]:
+    """Read the tables of a run by name: those that ``run.json`` lists, or all without a list.
 
-    ``makers`` are those of `made_by`.  The file leaves the entry of the notebook that wrote an
-    earlier version of it, because that entry names what made the earlier version.
+    InputError for a file that is no table.
     """
-    with record_lock(folder.name):
-        record = run_record(folder)
-        if "notebooks" not in record:  # a folder from before runs were listed: all of it counts
-            return
-        digest = hashlib.sha256(json.dumps(makers, sort_keys=True).encode()).hexdigest()[:8]
-        session = f"{INTERACTIVE}-{digest}"
-        entries = record["notebooks"]
-        for entry in entries.values():
-            entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-        entry = entries.setdefault(session, {"tables": [], "figures": [], **makers})
-        entry[group] = sorted({*entry[group], name})
-        record["notebooks"] = without_empty_sessions(entries)
-        write_record(folder, record)
-
-
-def without_empty_sessions(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the interactive sessions whose tables and figures were all made again since."""
-    return {
-        name: entry
-        for name, entry in sorted(entries.items())
-        if not name.startswith(INTERACTIVE) or entry["tables"] or entry["figures"]
-    }
+    names = recorded_outputs(results, "tables")
+    tables = {}
+    for path in sorted((results / "tables").glob("*.csv")):
+        if names is not None and path.stem not in names:
+            continue
+        try:
+            tables[path.stem] = unescape_formulas(pd.read_csv(path))
+        except ValueError as error:
+            problem = str(error).splitlines()[0]
+            raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
+    return tables

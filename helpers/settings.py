@@ -6,14 +6,12 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, make_dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from helpers.errors import InputError
-from helpers.files import slugify
 
 # Upper limits of settings: "quick" for teaching, "small" for the tests of notebooks.
 PRESETS = {
@@ -35,6 +33,7 @@ for _name, _declaration in LATER_SETTINGS.items():
         PRESETS["small"][_name] = _declaration.pop("small")
 
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
+SIZES_AND_LENGTH = tuple(PRESETS["small"])
 # Settings that do not change results.
 EXECUTION_SETTINGS = (
     "quick",
@@ -157,61 +156,34 @@ class _PaperSettings:
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if setting.metadata["unlimited"] and value == NO_LIMIT:
-                object.__setattr__(self, setting.name, None)
-            else:
+            is_unlimited = setting.metadata["unlimited"] and value == NO_LIMIT
+            if not is_unlimited:
                 _check_type(setting, value)
                 _check_bounds(setting, value)
-        for name, cap in PRESETS.get(self.preset, {}).items():
-            object.__setattr__(self, name, capped(getattr(self, name), cap))
-        if self.entropy_matched and self.random_init is None:
-            raise InputError("--entropy-matched needs --random-init SEED; give a seed")
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
                 raise InputError(f"{flag(name)} {value}: expected {' or '.join(choices)}")
+        if self.entropy_matched and self.random_init is None:
+            raise InputError("--entropy-matched needs --random-init SEED; give a seed")
         if self.figures not in ("", "pdf"):
             problem = f"--figures {self.figures}: expected pdf, or nothing"
             raise InputError(f"{problem}; PNG and SVG are always written")
         if self.name:
             _check_run_name(self.name)
+        # The one change of a frozen object: it is still being made.
+        for name, size in self._final_sizes().items():
+            object.__setattr__(self, name, size)
 
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Self:
-        """Read the settings that a notebook declares.
-
-        Parameters
-        ----------
-        parameters : Mapping
-            The variables of the notebook, as in ``Study.of(globals())``; those that are no
-            settings are left out.
-
-        Returns
-        -------
-        Settings
-            An object of the class that the method is called on.
-
-        Raises
-        ------
-        InputError
-            As for the class.
-        """
-        names = {setting.name for setting in fields(cls)}
-        explicit = {name: value for name, value in parameters.items() if name in names}
-        settings = cls(**explicit)
-        vars(settings)["declared"] = tuple(explicit)
-        return settings
-
-    @cached_property
-    def declared(self) -> tuple[str, ...]:
-        """The settings that were set explicitly: all, or those that a notebook declares."""
-        return tuple(setting.name for setting in fields(self))
-
-    @property
-    def is_default(self) -> bool:
-        """Whether the numbers are those of the default run, which the notebooks discuss."""
-        is_default_model = self.model == Settings.model and self.random_init is None
-        return is_default_model and not self.non_default and not self.preset
+    def _final_sizes(self) -> dict[str, int | None]:
+        """Compute the sizes with "all" as None, and with the upper limits of the preset."""
+        sizes = {}
+        for name in SIZES_AND_LENGTH:
+            value = getattr(self, name)
+            size = None if value == NO_LIMIT else value
+            limit = PRESETS.get(self.preset, {}).get(name)
+            sizes[name] = size if limit is None else capped(size, limit)
+        return sizes
 
     @property
     def non_default(self) -> dict[str, Any]:
@@ -225,30 +197,11 @@ class _PaperSettings:
         return values
 
     @property
-    def non_default_slug(self) -> str:
-        """The settings that are not at their defaults, as a part of a folder's name.
-
-        The model and the lens are apart, because they come first in the name.
-        """
-        parts = []
-        for name, value in self.non_default.items():
-            if name != "lens":
-                parts.append(_slug_part(name, value))
-        if self.preset:
-            parts.append(self.preset)
-        return "--".join(part for part in parts if part)
-
-    @property
     def preset(self) -> str:
         """The name in `PRESETS` of the upper limits of this run; empty if there are none."""
-        if self.small:
+        if small_profile():
             return "small"
         return "quick" if self.quick else ""
-
-    @property
-    def small(self) -> bool:
-        """Whether this is the small profile (``ATTENTION_PROFILE=small``)."""
-        return small_profile()
 
     @property
     def control_segments(self) -> int:
@@ -355,10 +308,3 @@ def _check_run_name(name: str) -> None:
             f"--name {name}: expected the name of one folder: letters, digits, . _ + -, "
             f"at most {MAX_NAME_BYTES} bytes, and none of {', '.join(RESERVED_NAMES)}"
         )
-
-
-def _slug_part(setting: str, value: object) -> str:
-    """Write a setting as a part of a folder's name: a file's own name, or setting and value."""
-    if setting in PATH_SETTINGS:
-        return slugify(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
-    return slugify(f"{setting.replace('_', '-')}-{flag_value(value)}")

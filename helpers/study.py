@@ -1,69 +1,325 @@
-"""A study: a model, its corpora and settings, and the folder of its results.
+"""A study: settings, a model, its controls, corpora and stores, and the results of a run.
 
-Each notebook finds the tables that earlier ones have computed.  Methods import what they need, so
-that a notebook whose tables are all in the cache loads neither a model nor the libraries that run
-one.
+Each notebook finds the tables that earlier ones have computed.  A model is loaded when something is
+to be computed; a finished store is opened without one.  Methods import what they need, so that a
+notebook whose tables are all in the cache loads neither a model nor the libraries that run one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
+from helpers import sources
 from helpers.cache import cached
-from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.data.records import cluster_of, describe_documents
-from helpers.errors import InputError, TableError, or_wider
-from helpers.files import build_dir, figures_dir, write_atomic
 from helpers.progress import note_output
-from helpers.results import claim_folder, fingerprints, in_batch_run, made_by, register
-from helpers.settings import capped
-from helpers.sources import Sources, recorded_outputs
+from helpers.results import Results
+from helpers.settings import Settings, capped
 
 if TYPE_CHECKING:
-    from IPython.display import Markdown
+    from contextlib import AbstractContextManager
+
+    from distributed import Client
     from matplotlib.figure import Figure
 
     from helpers.data.glove import Embeddings
+    from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.metrics.head_counts import HeadCounts
     from helpers.metrics.paper import Claim
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
+    from helpers.store.format import Shard
     from helpers.store.store import Store
 
-# Numbers that a claim may lack.
-OPTIONAL_CLAIM_COLUMNS = ("value", "threshold", "control", "entropy_matched_control")
-DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_GRADIENTS = 32  # segments for their gradients
-# The beginnings of the names of columns that may be empty.
-MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
-NON_FINITE_HINT = (
-    "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
-)
+# Segments on which the heads of a control get the model's entropies.
+ENTROPY_SEGMENTS = 16
+QUICK_ENTROPY_SEGMENTS = 4
 
 
-class Study(Sources):
-    """The settings of a run, and through them its stores, tables and figures.
+class Study:
+    """A model, its corpora and its results.
+
+    A study has its ``settings``.  Through them it has the model (``encoder``), the stores of
+    attention maps (``segment_store()`` over the text, ``treebank_store()`` and
+    ``coreference_store()``), what is computed from them once (``sums``, ``distances()``,
+    ``probe_tables()`` ...), the controls with random weights (``controls``), and the ``results``,
+    which ``save_table`` and ``save_figure`` write.
 
     Parameters
     ----------
     **settings
-        As in `Settings`; a notebook writes ``Study.of(globals())``.
+        The settings that differ from the defaults, for example ``model="bert-base-uncased"``,
+        ``text="my.txt"``, ``segments=100`` or ``name="mine"``.  `Settings` describes all of them.
+
+    Attributes
+    ----------
+    settings : Settings
+        All settings; they do not change.
+    results : Results
+        The folder of the tables, the figures and ``run.json``.
+
+    Raises
+    ------
+    InputError
+        For a value that no run can use; the message names the flag.
+
+    Examples
+    --------
+    >>> study = Study(segments=100)
+    >>> store = study.segment_store()
+    >>> store[0].attention.shape  # (layer, head, query, key)
+    (6, 12, 119, 119)
     """
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.results = Results(self.settings, settings.keys(), lambda: self.encoder.special_tokens)
+
+    def __repr__(self) -> str:
+        return f"<Study {self.slug}>"
+
+    @property
+    def slug(self) -> str:
+        """The name of the run and of its folders."""
+        return self.results.slug
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The model, loaded once."""
+        encoder = self._load(self.settings.random_init)
+        if self.settings.entropy_matched:
+            return self._entropy_matched(encoder, self._load(None))
+        return encoder
+
+    def _load(self, random_init: int | None, **temperatures: Any) -> Encoder:
+        """Load the study's model, or its control of that seed (and of these ``temperatures``)."""
+        from helpers.model.encoder import load
+
+        return load(
+            self.settings.model,
+            revision=self.settings.revision,
+            device=self.settings.device,
+            dtype=self.settings.dtype,
+            random_init=random_init,
+            **temperatures,
+        )
+
+    def control(self, seed: int, *, entropy_matched: bool = False) -> Encoder:
+        """Load a control with random weights.
+
+        Its seed differs from the one that the study itself uses.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the random weights.
+        entropy_matched : bool
+            Whether each attention head gets the mean entropy of the study's own (entropy-matched).
+
+        Returns
+        -------
+        Encoder
+        """
+        own_seed = self.settings.random_init
+        random_model = self._load(seed if own_seed is None else own_seed + 1 + seed)
+        if entropy_matched:
+            return self._entropy_matched(random_model, self.encoder)
+        return random_model
+
+    @cached_property
+    def controls(self) -> dict[str, Encoder]:
+        """The controls of sections 3, 4 and 6, by the beginning of the names of their tables."""
+        return {
+            "random": self.control(self.settings.seed),
+            "entropy_matched": self.control(self.settings.seed, entropy_matched=True),
+        }
+
+    def _entropy_matched(self, random_model: Encoder, reference: Encoder) -> Encoder:
+        """Give a control's heads the mean entropies of another model's, over a part of the text."""
+        limit = QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
+        texts = self._store(reference, self.segment_corpus(limit), stream=True)
+
+        def compute() -> list[list[float]]:
+            from helpers.model.forward import model_inputs, padded
+            from helpers.model.sites import temperatures
+
+            inputs = [model_inputs(reference, record) for record in texts.records()]
+            batch = padded(reference, inputs)
+            return temperatures(random_model.model.base_model, reference.model.base_model, batch)
+
+        head_temperatures = cached(
+            "temperatures",
+            compute,
+            inputs={"random": random_model.identity, "texts": texts.key},
+            module="helpers.model.forward",  # and what it imports: helpers.model.sites
+        )
+        return self._load(random_model.identity["random_init"], temperatures=head_temperatures)
+
+    def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
+        """Sample the text of sections 3 and 6.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Largest number of segments; by default ``settings.segments``.
+
+        Returns
+        -------
+        Corpus of Segment
+            A sample of pairs of paragraphs of ``settings.text`` (default: the bundled dump).
+        """
+        return sources.segment_corpus(self.settings, limit)
+
+    def treebank_corpus(self) -> Corpus[Sentence]:
+        """Sample the treebank of sections 4.2 and 5.
+
+        Returns
+        -------
+        Corpus of Sentence
+            A sample of trees of ``settings.treebank`` (default: automatic parses of the text).
+        """
+        return sources.treebank_corpus(self.settings)
+
+    def coreference_corpus(self) -> Corpus[Document]:
+        """Choose the documents of section 4.3.
+
+        Returns
+        -------
+        Corpus of Document
+            Those of ``settings.coref``; by default the bundled sample.
+        """
+        return sources.coreference_corpus(self.settings)
+
+    def segment_store(self, limit: int | None = None, *, stream: bool = False) -> Store:
+        """Extract the token-level maps over the text.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Largest number of segments; by default ``settings.segments``.
+        stream : bool
+            Whether maps are computed when they are read, and none are stored.  With
+            ``settings.stream`` they always are.
+
+        Returns
+        -------
+        Store
+            At the level ``token``; records have tokens and a title.
+        """
+        stream = stream or self.settings.stream
+        return self._store(self.encoder, self.segment_corpus(limit), stream=stream)
+
+    def treebank_store(self, *, stream: bool = False) -> Store:
+        """Extract the word-level maps and word vectors over the treebank.
+
+        Parameters
+        ----------
+        stream : bool
+            Whether maps are computed when they are read, and none are stored.
+
+        Returns
+        -------
+        Store
+            At the level ``word``; records have words, heads, relations, split and source.
+        """
+        return self._word_store(self.encoder, self.treebank_corpus(), stream=stream, hidden=True)
+
+    def coreference_store(self, *, stream: bool = False) -> Store:
+        """Extract the word-level maps over the coreference documents.
+
+        Parameters
+        ----------
+        stream : bool
+            Whether maps are computed when they are read, and none are stored.
+
+        Returns
+        -------
+        Store
+            At the level ``word``; records have words, mentions, split and source.
+        """
+        return self._word_store(self.encoder, self.coreference_corpus(), stream=stream)
+
+    def random_treebank_stores(self) -> Iterator[Store]:
+        """Extract the word-level maps of the model with random weights, once per initialisation.
+
+        Yields
+        ------
+        Store
+            One store per initialisation.
+        """
+        corpus = self.treebank_corpus()
+        for seed in self._random_seeds:
+            yield self._word_store(self._load(seed), corpus)
+
+    @property
+    def _random_seeds(self) -> list[int]:
+        """The seeds of `random_treebank_stores`."""
+        return list(range(self.settings.initialisations))
+
+    def control_stores(self) -> Iterator[tuple[str, Store, Store]]:
+        """Yield each control's name and its word-level maps of the treebank and the documents.
+
+        Yields
+        ------
+        name : str
+            The beginning of the names of the control's tables.
+        treebank, coreference : Store
+            Its maps over the two corpora.
+        """
+        treebank = self.treebank_corpus()
+        documents = self.coreference_corpus()
+        for name, encoder in self.controls.items():
+            yield name, self._word_store(encoder, treebank), self._word_store(encoder, documents)
+
+    def _word_store(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
+        return self._store(encoder, corpus, level="word", **options)
+
+    def _store(
+        self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
+    ) -> Store:
+        """Open the store of a model's maps over a corpus, after computing those it lacks."""
+        from helpers.store import extract
+
+        options |= {"lens": self.settings.lens, "max_tokens": self.settings.max_tokens}
+        if stream:
+            return extract.stream(encoder, corpus, **options)
+        fill = self._fill if self._has_cluster else None
+        store = extract.extract(encoder, corpus, fill=fill, **options)
+        if store.manifest.accepted:
+            note_output("accepted", store.folder.name)
+        return store
+
+    @property
+    def _has_cluster(self) -> bool:
+        return bool(self.settings.workers or self.settings.scheduler)
+
+    def _cluster(self) -> AbstractContextManager[Client]:
+        """Start local workers, or connect to the scheduler of the settings."""
+        from helpers.store.cluster import dask_client
+
+        return dask_client(scheduler=self.settings.scheduler, workers=self.settings.workers)
+
+    def _fill(self, store: Store, missing: Sequence[int]) -> Iterator[Shard]:
+        """Have a store's missing shards computed by the cluster, which is started for them."""
+        from helpers.store.cluster import extract_on_cluster
+
+        with self._cluster() as client:
+            yield from extract_on_cluster(client, store, missing)
 
     @cached_property
     def embeddings(self) -> Embeddings:
         """The word vectors of the Attn + GloVe probe (section 5)."""
         from helpers.data.glove import glove, read_glove
 
-        return read_glove(self.vectors) if self.vectors else glove()
+        vectors = self.settings.vectors
+        return read_glove(vectors) if vectors else glove()
 
     @cached_property
     def sums(self) -> Sums:
@@ -73,22 +329,22 @@ class Study(Sources):
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
         """The sums of sections 3 and 6 of each control, over a part of the text."""
-        count = capped(self.segments, self.control_segments)
-        corpus = replace(self, segments=count).segment_corpus()
-        stores = {}
-        for name, encoder in self.controls.items():
-            stores[name] = self._extract(encoder, corpus, stored=False)
-        return {name: self._sums(store) for name, store in stores.items()}
+        limit = capped(self.settings.segments, self.settings.control_segments)
+        corpus = self.segment_corpus(limit)
+        return {
+            name: self._sums(self._store(encoder, corpus, stream=True))
+            for name, encoder in self.controls.items()
+        }
 
     def _sums(self, store: Store) -> Sums:
         from helpers.metrics import surface
 
         def compute() -> dict[str, np.ndarray]:
-            if not (self.workers or self.scheduler):
+            if not self._has_cluster:
                 return surface.sweep(store).to_arrays()
-            from helpers.store.cluster import dask_client, map_shards
+            from helpers.store.cluster import map_shards
 
-            with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
+            with self._cluster() as client:
                 return surface.combine(map_shards(surface.shard_sums, store, client)).to_arrays()
 
         arrays = cached(
@@ -141,17 +397,17 @@ class Study(Sources):
         max_segments = len(store) if control is None else CONTROL_GRADIENTS
         indices = choose_segments(
             articles,
-            capped(self.gradient_segments, max_segments),
+            capped(self.settings.gradient_segments, max_segments),
             contrastive=encoder.objective == "contrastive",
         )
         records = [store.record(index) for index in indices]
         gradients = cached(
             "gradients",
-            partial(gradient_importance, encoder, records, seed=self.seed),
+            partial(gradient_importance, encoder, records, seed=self.settings.seed),
             inputs={
                 "store": store.key,
                 "records": records,
-                "seed": self.seed,
+                "seed": self.settings.seed,
                 "control": None if control is None else control.identity,
             },
             module="helpers.model.gradients",
@@ -246,216 +502,42 @@ class Study(Sources):
             from helpers.probes.table3 import table3
 
             controls = self.random_treebank_stores()
-            return table3(store, controls, self.embeddings, seeds=self.seeds)
+            return table3(store, controls, self.embeddings, seeds=self.settings.seeds)
 
         return cached(
             "table3",
             compute,
             inputs={
                 "store": store.key,
-                "seeds": self.seeds,
-                "random stores": self.random_treebank_keys(),
+                "seeds": self.settings.seeds,
+                "random seeds": self._random_seeds,
                 "vectors": self.embeddings.name,
                 "fingerprint": self.embeddings.fingerprint,
             },
             module="helpers.probes.table3",
         )
 
-    @property
-    def results(self) -> Path:
-        """The folder of this study's figures and tables."""
-        return figures_dir(self.slug)
-
-    @property
-    def output(self) -> Path:
-        """The folder that tables and figures are written to.
-
-        In a batch run it is the build folder: the run compares them with those in `results` and
-        decides which of the two stay there.
-        """
-        return build_dir(self.slug) if in_batch_run() else self.results
-
-    @cached_property
-    def corpus_fingerprints(self) -> dict[str, str]:
-        """The SHA-256 of each corpus that the declared settings describe in full."""
-        return fingerprints(self, self.declared)
-
-    @cached_property
-    def made_by(self) -> dict[str, Any]:
-        """The commit, the versions of libraries and the digest of code that this process has."""
-        return made_by()
-
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
     ) -> pd.DataFrame:
-        """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
+        """Write a table to the results and return it; see `Results.save_table`."""
+        return self.results.save_table(table, name, optional=optional)
 
-        Parameters
-        ----------
-        table : DataFrame
-            The table.
-        name : str
-            Name of its file, without the suffix.
-        optional : collection of str
-            Columns that may be empty.
-
-        Returns
-        -------
-        DataFrame
-            The table.
-
-        Raises
-        ------
-        TableError
-            As in `check_table`.
-        """
-        check_table(
-            table,
-            name,
-            special_tokens=lambda: self.encoder.special_tokens,
-            optional=optional,
-            dtype=self.dtype,
-        )
-        self._claim_folder()
-        write_table(table, self.output / "tables", name, latex=self.latex)
-        self._written.add(name)
-        self._register("tables", name)
-        return table
-
-    def claims(self) -> pd.DataFrame:
-        """Check the paper's claims against the tables that there are so far.
-
-        Returns
-        -------
-        DataFrame
-            One row per claim: the paper's number, the number of this run, and the verdict.
-        """
-        from helpers.claims.measures import clark_claims
-        from helpers.metrics.paper import check_claims
-
-        return check_claims(self.tables(), clark_claims())
-
-    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
-        """Write ``claims.csv`` and return the paper's claims.
-
-        Parameters
-        ----------
-        later : iterable of Claim
-            Claims of later papers.  Without them, the rows of later papers that are in the file
-            already stay in it.
-
-        Returns
-        -------
-        DataFrame
-            The paper's claims, as in `claims`.
-        """
-        from helpers.metrics.paper import NOT_MEASURED, check_claims
-
-        tables = self.tables()
-        paper_rows = self.claims()
-        later_rows = check_claims(tables, later)
-        if "claims" in tables and not later:
-            # Sections of later papers are names, those of this paper numbers.
-            saved = tables["claims"]
-            later_rows = saved[saved["section"].astype(str).str[0] > "9"]
-        later_rows = later_rows[later_rows["verdict"] != NOT_MEASURED]
-        rows = later_rows
-        if (paper_rows["verdict"] != NOT_MEASURED).any():
-            rows = pd.concat([paper_rows, later_rows])
-        if len(rows):
-            self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
-        return paper_rows
-
-    def discussion(self, part: str, *, aside: bool = False) -> Markdown | None:
-        """Show a part of ``discussion.md``, which is about the default run.
-
-        Parameters
-        ----------
-        part : str
-            Heading of the part.
-        aside : bool
-            Whether the part is shown next to the notebook's main part.  Other runs than the
-            default one show a line instead of the main part, and nothing instead of an aside.
-
-        Returns
-        -------
-        Markdown or None
-        """
-        from IPython.display import Markdown
-
-        if self.is_default:
-            return Markdown(_discussion_part(part))
-        if aside:
-            return None
-        return Markdown(
-            f"`helpers/{DISCUSSION.name}` discusses the results of the default run. This run, "
-            f"`{self.slug}`, is another one: its verdicts are in its tables of claims."
-        )
-
-    def save_figure(self, figure: Figure, name: str) -> Figure:
-        """Write a figure in the formats of the settings and return it for display.
-
-        Parameters
-        ----------
-        figure : matplotlib.figure.Figure
-            The figure.
-        name : str
-            Name of its files, without the suffix.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The figure.
-        """
-        from helpers.plots.style import save_figure
-
-        self._claim_folder()
-        folder = self.output / "figures" if in_batch_run() else self.results
-        save_figure(figure, folder, name, paper=self.figures == "pdf")
-        self._register("figures", name)
-        return figure
-
-    def _claim_folder(self) -> None:
-        """Say in ``run.json`` which settings and corpora the results are of; a run has done so."""
-        if not in_batch_run():
-            claim_folder(self, self.results, self.corpus_fingerprints)
-
-    def _register(self, group: str, name: str) -> None:
-        """List a file that was just written: for the batch run, or in ``run.json`` at once."""
-        if in_batch_run():
-            note_output(group, name)
-        else:
-            register(self.results, group, name, self.made_by)
+    def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
+        """Write a figure to the results and return it; see `Results.save_figure`."""
+        return self.results.save_figure(figure, name, caption=caption)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Read the tables that this run's notebooks have written so far, by name.
+        """Read the tables of this run by name; see `Results.tables`."""
+        return self.results.tables()
 
-        In a batch run, its own tables are those in the build folder.  Those of notebooks that it
-        does not run are in the results folder.
+    def claims(self) -> pd.DataFrame:
+        """Check the paper's claims; see `Results.claims`."""
+        return self.results.claims()
 
-        Returns
-        -------
-        dict of str to DataFrame
-            The tables by the names of their files.
-        """
-        if not in_batch_run():
-            return read_tables(self.results, self._written)
-        tables = read_tables(self.results)
-        tables.update(read_tables(self.output, self._written))
-        return tables
-
-    @cached_property
-    def _written(self) -> set[str]:
-        return set()
-
-
-def _discussion_part(heading: str) -> str:
-    """Read the text under a heading of ``discussion.md``."""
-    for section in DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]:
-        title, text = section.strip().split("\n\n", 1)
-        if title == heading:
-            return text
-    raise KeyError(heading)
+    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
+        """Write ``claims.csv`` and return the paper's claims; see `Results.save_claims`."""
+        return self.results.save_claims(later)
 
 
 def describe_store(store: Store) -> pd.DataFrame:
@@ -504,119 +586,6 @@ def show_claims(claims: pd.DataFrame, section: str = "") -> None:
         measurements = claims[["claim", "how_measured"]].to_html(index=False)
     summary = "<summary>How each was measured</summary>"
     display(HTML(f"<details>{summary}{measurements}</details>"))
-
-
-def check_table(
-    table: pd.DataFrame,
-    name: str,
-    *,
-    special_tokens: Callable[[], Mapping[str, str | None]],
-    optional: Collection[str] = (),
-    dtype: str = "float32",
-) -> None:
-    """Refuse a table with a column of numbers that are infinite, or all missing.
-
-    A column may be empty if it is optional, a bound of an interval, about two heads or layers or
-    about a number of the paper (`MAY_BE_MISSING`), or about a special token that the model lacks.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The table.
-    name : str
-        Its name in messages.
-    special_tokens : callable
-        Function that returns the model's tokens for "cls" and "sep"; it is called if a column
-        about one of them is empty.
-    optional : collection of str
-        Columns that may be empty.
-    dtype : str
-        Precision of the run, for the advice in messages.
-
-    Raises
-    ------
-    TableError
-        With the table, the column and the likely cause.
-    """
-    if not len(table):
-        return
-    for column in table.select_dtypes("float"):
-        values = table[column]
-        if np.isinf(values).any():
-            problem = "has infinite numbers"
-        elif values.isna().all() and not _may_be_empty(str(column), special_tokens, optional):
-            problem = "has no number"
-        else:
-            continue
-        raise TableError(
-            f"{name}.csv: column {column} {problem}; {NON_FINITE_HINT}{or_wider(dtype)}"
-        )
-
-
-def _may_be_empty(
-    column: str,
-    special_tokens: Callable[[], Mapping[str, str | None]],
-    optional: Collection[str],
-) -> bool:
-    """Tell whether a column of a table may have no number."""
-    parts = column.split("_")
-    if column in optional or parts[0] in MAY_BE_MISSING or parts[-1] in ("low", "high"):
-        return True
-    roles = {"cls", "sep"}.intersection(parts)
-    return any(special_tokens().get(role) is None for role in roles)
-
-
-def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
-    """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
-    text = escape_formulas(table).to_csv(index=False, float_format="%.6g")
-    write_atomic(folder / f"{name}.csv", text.encode())
-    if latex:
-        write_atomic(folder / f"{name}.tex", as_latex(table).encode())
-
-
-def as_latex(table: pd.DataFrame) -> str:
-    """Write a table as LaTeX (booktabs), its numbers rounded to about three digits.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The table; underscores in the names of its columns become spaces.
-
-    Returns
-    -------
-    str
-        A ``tabular`` environment.
-    """
-
-    def format_number(value: float) -> str:
-        if value % 1 == 0 or abs(value) >= 1000:
-            return f"{value:.0f}"
-        return f"{value:.3g}"
-
-    table = table.rename(columns=lambda name: str(name).replace("_", " "))
-    text = table.to_latex(index=False, escape=True, na_rep="", float_format=format_number)
-    return text.replace("·", r"\textperiodcentered{}")
-
-
-def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
-    """Read the tables of the run that a results folder belongs to, by name.
-
-    If ``run.json`` lists tables, those and the ``written`` ones are read, otherwise all tables of
-    the folder.  InputError for a file that is no table.
-    """
-    names = recorded_outputs(results, "tables")
-    if names is not None:
-        names = names.union(written)
-    tables = {}
-    for path in sorted((results / "tables").glob("*.csv")):
-        if names is not None and path.stem not in names:
-            continue
-        try:
-            tables[path.stem] = unescape_formulas(pd.read_csv(path))
-        except ValueError as error:
-            problem = str(error).splitlines()[0]
-            raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
-    return tables
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:

@@ -11,17 +11,19 @@ import ctypes
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import ModelError
+from helpers.progress import progress
 
 if TYPE_CHECKING:  # it takes seconds to import
     import torch
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Parameters of mallopt(3): above the first, free memory at the end of the heap goes back to the
@@ -59,10 +61,81 @@ def torch_device(device: str) -> torch.device:
     return torch.device(device)
 
 
+def batch_threads(device: torch.device) -> int:
+    """Count the threads that compute a batch each: as many as torch has on a CPU, else one."""
+    import torch
+
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+def thread_map(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    label: str,
+    unit: str = "it",
+    threads: int | None = None,
+) -> list[Result]:
+    """Call a function for each item on several threads, and list the results in order.
+
+    The first error, or Ctrl-C, ends the map: calls that have not begun are left out, and others end
+    when they next call `raise_if_stopped`.
+
+    Parameters
+    ----------
+    function : callable
+        Function of an item.
+    items : sequence
+        The items, which are begun in their order.
+    label, unit : str
+        Name of the progress bar, and of an item.
+    threads : int, optional
+        Number of threads; by default as many as torch has.
+
+    Returns
+    -------
+    list
+        Result for each item.
+    """
+    import torch
+
+    stopping = threading.Event()
+
+    def call(item: Item) -> Result:
+        _worker.stopping = stopping
+        return function(item)
+
+    with (
+        progress(None, label, unit=unit, total=len(items)) as bar,
+        pool(threads or torch.get_num_threads()) as workers,
+    ):
+        futures = [workers.submit(call, item) for item in items]
+        try:
+            for future in as_completed(futures):
+                future.result()
+                bar.update()
+        finally:
+            stopping.set()
+            workers.shutdown(cancel_futures=True)
+    return [future.result() for future in futures]
+
+
+_worker = threading.local()  # its ``stopping`` is the event that ends the `thread_map` of a thread
+
+
+def raise_if_stopped() -> None:
+    """Raise CancelledError if the `thread_map` that runs the calling thread has ended early."""
+    stopping = getattr(_worker, "stopping", None)
+    if stopping and stopping.is_set():
+        raise CancelledError
+
+
 def map_ordered(
     jobs: Iterable[Callable[[], Result]], *, threads: int, ahead: int
 ) -> Generator[Result]:
-    """Run jobs on threads, and yield their results in the order of the jobs.
+    """Run a stream of jobs on threads, and yield their results in the order of the jobs.
+
+    At most ``ahead`` jobs are begun before their turn, which limits the memory of their results.
 
     Parameters
     ----------
@@ -104,6 +177,22 @@ def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
         # While a script ends with an error, torch would print another one.
         if initializer and not sys.is_finalizing():
             set_torch_threads(threads)
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Run torch on one thread, and yield the number of threads that it had.
+
+    One thread is faster for small products, and makes results independent of that number.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def set_torch_threads(threads: int = 1) -> None:

@@ -23,6 +23,15 @@ def head_table(layers=3, heads=4, seed=0):
     return table
 
 
+def intervals(axes):
+    """List the ends of the horizontal intervals in axes."""
+    ends = []
+    for lines in axes.collections:
+        for (low, _), (high, _) in lines.get_segments():
+            ends.append((low, high))
+    return ends
+
+
 def shown_texts(figure):
     """List the texts of a figure that matplotlib draws; it keeps labels of ticks it skips."""
     figure.draw_without_rendering()

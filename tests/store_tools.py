@@ -94,12 +94,6 @@ def extract_in_child(model: str, root: Path, count: int) -> None:
         sys.exit(2)
 
 
-def repair_in_child(model: str, root: Path, count: int) -> None:
-    """Repair the only store of a folder, in a process of its own."""
-    torch.set_num_threads(1)
-    extraction.repair(load(model, device="cpu"), only_folder(root))
-
-
 def keep_tables(_model: str, root: Path, count: int) -> None:
     """Keep tables in the cache, in a process of its own."""
     os.environ["ATTENTION_CACHE"] = str(root)

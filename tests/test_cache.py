@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from toy_corpora import SENTENCES
 
 import helpers.cache
-import helpers.sources
 from helpers.cache import cached, code_digest, digest_of, import_closure, package_digest
 from helpers.errors import InputError
 from helpers.studies.common.tasks import Pair, Task
@@ -184,7 +182,7 @@ def test_modules_that_code_digest_ignores_exist():
 def test_modules_without_numbers_import_no_module_with_numbers():
     # Otherwise such a module could replace a function of a module that computes.
     for module in ("helpers.cache", "helpers.errors", "helpers.files", "helpers.progress"):
-        imports = helpers.cache.parsed(module, helpers.cache.SOURCES[module]).imports
+        imports = helpers.cache.module_code(module).imports
         assert not [name for name in imports if helpers.cache.is_computing(name)], module
 
 
@@ -274,49 +272,6 @@ def test_every_cached_result_names_a_module_that_computes():
     assert len(modules) >= 15
     digests = [code_digest(module) for module in modules]
     assert len(set(digests)) == len(digests)
-
-
-def edited_sources(old, new):
-    """Run ``sources.py`` after an edit and return its class `Sources`."""
-    source = Path(helpers.sources.__file__).read_text()
-    assert source.count(old) == 1
-    namespace = {"__name__": "edited_sources"}
-    exec(compile(source.replace(old, new), "sources.py", "exec"), namespace)
-    return namespace["Sources"]
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        ("range(self.initialisations)", "range(7, 7 + self.initialisations)"),
-        ('OF_RANDOM_WEIGHTS = {"level": "word"}', 'OF_RANDOM_WEIGHTS = {"level": "token"}'),
-    ],
-    ids=["seeds", "level"],
-)
-def test_random_treebank_keys_depend_on_seeds_and_level(tiny_folder, tmp_path, edit):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(" ".join(words) for words in SENTENCES))
-    settings = {"model": str(tiny_folder("bert")), "text": str(text), "device": "cpu"}
-    keys = helpers.sources.Sources(**settings).random_treebank_keys()
-    assert len(set(keys)) == 2
-    edited = edited_sources(*edit)(**settings).random_treebank_keys()
-    assert not set(edited) & set(keys)
-    unchanged = edited_sources("for seed in range", "for  seed in range")
-    assert unchanged(**settings).random_treebank_keys() == keys
-
-
-def test_random_treebank_keys_are_those_of_the_stores(tiny_folder, tmp_path):
-    text = tmp_path / "text.txt"
-    documents = []
-    for number in range(4):
-        lines = [f"{' '.join(words)} {number}." for words in SENTENCES]
-        documents.append("\n".join(lines))
-    text.write_text("\n\n".join(documents))
-    study = helpers.sources.Sources(
-        model=str(tiny_folder("bert")), text=str(text), device="cpu", quick=True
-    )
-    stores = list(study.random_treebank_stores())
-    assert study.random_treebank_keys() == [store.spec.hash for store in stores]
 
 
 def test_cached_computes_a_table_once():

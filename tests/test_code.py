@@ -28,7 +28,10 @@ EDITS = {
     },
     # They can be made together, because no number depends on both.
     "seeds-and-trainer": {
-        "sources.py": ("range(self.initialisations)", "range(7, 7 + self.initialisations)"),
+        "study.py": (
+            "range(self.settings.initialisations)",
+            "range(7, 7 + self.settings.initialisations)",
+        ),
         "studies/common/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
     },
 }

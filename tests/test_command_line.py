@@ -12,8 +12,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from helpers.__main__ import main
 from helpers.run import notebooks
-from helpers.settings import flag
-from helpers.study import Study
+from helpers.settings import Settings, flag
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def calls(monkeypatch, figures):
 
     def run(paths, study, record):
         numbers = [path.name[:2] for path in paths]
-        calls.append((numbers, dataclasses.asdict(study), study.slug))
+        calls.append((numbers, dataclasses.asdict(study.settings), study.slug))
         return figures.parent / "build" / study.slug
 
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
@@ -60,7 +59,7 @@ def test_run_chooses_notebooks_and_the_default_settings(
     arguments, expected, calls, figures, capsys
 ):
     assert main(["run", *arguments]) == 0
-    assert calls == [(expected, dataclasses.asdict(Study()), "minilm")]
+    assert calls == [(expected, dataclasses.asdict(Settings()), "minilm")]
     output = capsys.readouterr().out
     assert f"figures and tables: {figures / 'minilm'}" in output
     assert f"notebooks: {figures.parent / 'build' / 'minilm'}" in output
@@ -167,12 +166,6 @@ def test_run_refuses_folders_that_cannot_be_written_to(name, calls, capsys, tmp_
     assert not calls
 
 
-def without_kernels(paths, study):
-    """Give no notebook a kernel."""
-    for path in paths:
-        yield path, None
-
-
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -188,7 +181,6 @@ def test_run_prints_the_error_of_a_notebook(error, status, message, monkeypatch,
 
     monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "_kernels", without_kernels)
     assert main(["run", "--only", "00"]) == status
     assert f"{message}\n" in capsys.readouterr().err
 
@@ -203,7 +195,6 @@ def parameters(monkeypatch, figures):
         shutil.copy(path, output)
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "_kernels", without_kernels)
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
     monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
@@ -216,7 +207,7 @@ VALUES_BY_TYPE = {"str": "x", "str | None": "x", "int": 9, "int | None": 9, "boo
 VALUES_BY_NAME = {"lens": "norm", "dtype": "float16", "figures": "pdf"}
 
 
-@pytest.mark.parametrize("setting", dataclasses.fields(Study), ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", dataclasses.fields(Settings), ids=lambda setting: setting.name)
 def test_every_flag_reaches_the_notebooks_that_declare_it(setting, parameters):
     value = VALUES_BY_NAME.get(setting.name, VALUES_BY_TYPE[setting.type])
     arguments = [flag(setting.name)]
@@ -271,14 +262,16 @@ def test_run_of_several_models_compares_them(parameters, monkeypatch):
     models = []
 
     def describe(study):
-        models.append(study.model)
+        models.append(study.settings.model)
         return {"settings": {}}
 
     monkeypatch.setattr("helpers.__main__._compare", lambda options: compared.append(options.runs))
     monkeypatch.setattr("helpers.run.record.describe", describe)
     main(["run", "--only", "03", "--model", "a,b,./c", "--segments", "7"])
     assert models == ["a", "b", "./c"]
-    assert compared == [["a--segments-7", "b--segments-7", "c--segments-7"]]
+    ((first, second, third),) = compared
+    for model, name in zip("abc", (first, second, third), strict=True):
+        assert re.fullmatch(f"{model}--segments-7-[0-9a-f]{{6}}", name)
 
 
 def test_run_of_several_models_refuses_one_name(parameters, capsys):

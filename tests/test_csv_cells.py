@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from helpers.csv_cells import escape_formulas, unescape_formulas
+from helpers.results import read_tables, write_table
 from helpers.run import report
-from helpers.study import read_tables, write_table
 
 FORMULAS = ["=1+1", "+", "-LRB-", "--", "@home", "\tx", "'=x", "''-", '=HYPERLINK("x")']
 PLAIN = ["word", "", "'s", "'", "a=b", "3-1", "-0.5", "+1e3", "-inf"]

@@ -20,7 +20,6 @@ from helpers.__main__ import parser
 from helpers.metrics.heads import head_label
 from helpers.run.notebooks import check_settings, notebooks
 from helpers.settings import Settings
-from helpers.study import DISCUSSION, Study
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "helpers" / "README.md"
@@ -30,9 +29,6 @@ PAGES = [
     *ROOT.glob("figures/README.md"),
     *(ROOT / "helpers").rglob("README.md"),
 ]
-DISCUSSED = dict(
-    part.strip().split("\n\n", 1) for part in DISCUSSION.read_text().split("\n## ")[1:]
-)
 SUBPACKAGES = "data|model|store|analysis|plots|viewer|studies|run|study|tables|settings"
 
 
@@ -112,23 +108,6 @@ def test_the_runs_side_by_side_are_the_committed_ones():
     for name in readme_tables.PAGES:
         page = (ROOT / name).read_text()
         assert readme_tables.written_anew(page, written) == page, name
-
-
-def test_notebooks_discuss_the_default_run_and_no_other(monkeypatch):
-    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    discussed = {}
-    for path in notebooks():
-        for cell in nbformat.read(path, as_version=4).cells:
-            if part := re.fullmatch(r'study\.discussion\("(.*?)".*\)', cell.source):
-                assert part[1].startswith(f"{path.stem[:2]}: ")
-                discussed[part[1]] = cell.outputs[0].data["text/markdown"]
-    assert list(discussed.items()) == list(DISCUSSED.items())
-    for part, text in DISCUSSED.items():
-        assert Study(device="cpu", name="mine").discussion(part).data == text
-        for settings in ({"model": "mpnet"}, {"text": "my.txt"}, {"quick": True}, {"seed": 1}):
-            study = Study(**settings)
-            assert study.slug in study.discussion(part).data
-            assert text not in study.discussion(part).data
 
 
 @pytest.mark.parametrize("path", notebooks()[1:], ids=lambda path: path.stem)

@@ -19,7 +19,17 @@ PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LAYERS = (  # from the bottom up
-    {"__init__", "cache", "csv_cells", "errors", "files", "progress", "settings", "torch_utils"},
+    {
+        "__init__",
+        "cache",
+        "csv_cells",
+        "errors",
+        "files",
+        "lazy",
+        "progress",
+        "settings",
+        "torch_utils",
+    },
     {"data"},
     {"model"},
     {"store"},
@@ -192,6 +202,19 @@ def test_notebooks_have_the_default_and_meaning_of_each_parameter(path):
         setting = settings[line.split()[0]]
         default = repr(setting.default).replace("'", '"')
         assert line == f"{setting.name} = {default}  # {setting.metadata['help']}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebooks_pass_each_parameter_to_the_study(path):
+    """A setting that is not passed would have no effect, and none is passed by another name."""
+    cells = nbformat.read(path, as_version=4).cells
+    (parameters,) = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    declared = [line.split()[0] for line in parameters.source.splitlines()]
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    (call,) = re.findall(r"^study = Study\(\n(.*?)\n\)", code, re.M | re.S)
+    assert re.findall(r"(\w+)=\1\b", call) == declared
+    assert call.count("=") == len(declared)
+    assert "globals()" not in code
 
 
 def test_citation_file_agrees_with_the_readme():

@@ -33,7 +33,7 @@ from helpers.study import Study
 model, text, vectors = sys.argv[1:]
 study = Study(
     model=model, text=text, vectors=vectors, name="tiny", segments=8, sentences=24,
-    gradient_segments=4, max_tokens=64, seeds=1, device="cpu",
+    gradient_segments=4, max_tokens=64, seeds=1, seed=0, device="cpu",
 )
 study.save_table(head_table(study.sums, RELATIVE_POSITION + TOKEN_TYPES + ENTROPY), "section_3")
 study.save_table(study.distances(), "head_distances")

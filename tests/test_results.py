@@ -6,7 +6,8 @@ import pytest
 from committed import committed_figures
 
 from helpers.errors import InputError, TableError
-from helpers.study import Study, as_latex, check_table
+from helpers.results import as_latex, check_table
+from helpers.study import Study
 
 FIGURES = committed_figures()
 EMPTY = (
@@ -57,7 +58,7 @@ def test_a_study_asks_its_own_model(figures, tiny_folder):
     bert = Study(model=str(tiny_folder("bert")), device="cpu")
     with pytest.raises(InputError, match=r"token_types\.csv: column cls has no number"):
         bert.save_table(rows, "token_types")
-    assert not (bert.results / "tables" / "token_types.csv").exists()
+    assert not (bert.results.folder / "tables" / "token_types.csv").exists()
 
 
 def test_latex_is_escaped_and_rounded():

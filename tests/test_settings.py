@@ -1,12 +1,14 @@
 """Settings: their types and bounds, and the names of runs."""
 
+import re
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import FrozenInstanceError
 
 import pytest
 
 from helpers.errors import InputError
+from helpers.results import run_name
 from helpers.settings import PRESETS, Settings, capped, flag
 from helpers.study import Study
 
@@ -91,10 +93,9 @@ def test_presets_cap_settings_without_a_limit(preset, monkeypatch):
         assert getattr(capped_sizes, setting) == caps[setting]
 
 
-def test_of_takes_the_settings_of_a_notebook_and_no_other_variables():
-    variables = {"model": "x", "segments": 7, "stream": True, "study": None, "pd": object}
-    study = Study.of(variables)
-    assert asdict(study) == asdict(Study(model="x", segments=7, stream=True))
+def test_settings_stay_as_they_are_made():
+    with pytest.raises(FrozenInstanceError):
+        Study().settings.segments = 7
 
 
 def test_importing_study_loads_no_heavy_library():
@@ -112,6 +113,22 @@ print([name for name in {HEAVY} if name in sys.modules])"""
     [
         ({}, "minilm"),
         ({"device": "cpu", "stream": True, "figures": "pdf", "latex": True}, "minilm"),
+        ({"model": "mpnet"}, "mpnet"),
+        ({"model": "google/electra"}, "google--electra"),
+        ({"lens": "norm"}, "minilm-norm"),
+        ({"random_init": 0}, "minilm-random-0"),
+        ({"quick": True}, "minilm--quick"),
+        ({"text": "my.txt", "name": "mine"}, "mine"),
+    ],
+)
+def test_run_name_of_default_settings_is_the_model(settings, name, monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    assert run_name(Settings(**settings)) == name
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
         ({"text": "some/where/my text.txt"}, "minilm--my-text"),
         (
             {"text": "enwiki-latest.xml.bz2", "segments": None},
@@ -120,21 +137,37 @@ print([name for name in {HEAVY} if name in sys.modules])"""
         ({"treebank": "train.conllu,dev.conllu", "random_init": 3}, "minilm-random-3--train"),
         ({"model": "google/electra", "max_tokens": 64}, "google--electra--max-tokens-64"),
         ({"lens": "norm", "random_init": 0, "seed": 7}, "minilm-random-0-norm--seed-7"),
-        ({"text": "my.txt", "name": "mine"}, "mine"),
         ({"quick": True, "segments": 20}, "minilm--segments-20--quick"),
+        ({"model": "compare"}, "compare"),
     ],
 )
-def test_slug_differs_with_the_settings(settings, name, monkeypatch):
+def test_run_name_of_other_settings_has_a_label_and_a_digest(settings, label, monkeypatch):
     """``run --text my.txt`` must not write over the results of the default."""
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    assert Study(**settings).slug == name
+    assert re.fullmatch(f"{label}-[0-9a-f]{{6}}", run_name(Settings(**settings)))
+
+
+def test_run_name_differs_between_files_of_one_name():
+    names = {run_name(Settings(text=f"{folder}/my.txt")) for folder in "abc"}
+    assert len(names) == 3
+
+
+def test_run_name_of_a_local_model_is_not_that_of_a_bundled_one(tmp_path, monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x" / "minilm").mkdir(parents=True)
+    local = run_name(Settings(model="x/minilm"))
+    assert re.fullmatch("minilm-[0-9a-f]{6}", local)
+    monkeypatch.chdir(tmp_path / "x")
+    assert run_name(Settings(model="./minilm")) == local
 
 
 def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     study = Study(quick=True, sentences=None)
-    assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 40, 240)
-    assert not study.is_default and study.initialisations == 2
+    assert study.slug == "minilm--quick"
+    assert (study.settings.segments, study.settings.sentences) == (40, 240)
+    assert study.settings.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert Study(quick=True).slug == Study().slug == "minilm--small"
 
@@ -162,7 +195,7 @@ def test_lens_applies_to_every_store(
 ):
     for corpus in ("segment", "treebank", "coreference"):
         toy = segments if corpus == "segment" else sentences
-        monkeypatch.setattr(Study, f"{corpus}_corpus", lambda _, toy=toy: toy)
+        monkeypatch.setattr(Study, f"{corpus}_corpus", lambda *_, toy=toy: toy)
     study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=60, seeds=1,
                   lens="norm", stream=stream)  # fmt: skip
     stores = [study.segment_store(), study.treebank_store(), study.coreference_store()]

@@ -1,6 +1,6 @@
 """Studies: their controls, the tables that they cache, and the files that they write."""
 
-from dataclasses import replace
+from dataclasses import asdict
 from functools import wraps
 
 import pandas as pd
@@ -19,6 +19,11 @@ def study(tiny_folder, tmp_path, own_cache):
     return Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=48, device="cpu")
 
 
+def varied(study, **settings):
+    """Make a study with some other settings, and with nothing in memory."""
+    return Study(**asdict(study.settings) | settings)
+
+
 def mean_entropy(sums):
     return sums.mean("entropy")
 
@@ -29,8 +34,8 @@ def test_control_sums_are_those_of_two_random_models(study):
     assert entropies["random"].shape == trained_entropy.shape
     assert abs(entropies["random"] - trained_entropy).max() > 0.01
     assert abs(entropies["entropy_matched"] - trained_entropy).max() < 0.01
-    assert study.segments >= study.control_segments
-    repeated = replace(study)  # with nothing in memory
+    assert study.settings.segments >= study.settings.control_segments
+    repeated = varied(study)
     assert (
         mean_entropy(repeated.control_sums["entropy_matched"]) == entropies["entropy_matched"]
     ).all()
@@ -44,14 +49,14 @@ def test_distances_of_a_control_are_its_own(study):
 
 
 def test_encoder_of_a_focused_study_is_the_control_of_a_trained_one(study):
-    encoder = replace(study, random_init=study.seed, entropy_matched=True).encoder
+    encoder = varied(study, random_init=study.settings.seed, entropy_matched=True).encoder
     assert encoder.identity == study.controls["entropy_matched"].identity
     assert encoder.slug == "bert-random-0-entropy-matched"
 
 
 def test_control_sums_go_through_the_lens_of_the_run(study):
     of_weights = mean_entropy(study.control_sums["random"])
-    of_norms = mean_entropy(replace(study, lens="norm").control_sums["random"])
+    of_norms = mean_entropy(varied(study, lens="norm").control_sums["random"])
     assert abs(of_weights - of_norms).max() > 1e-3
 
 
@@ -59,7 +64,7 @@ def test_describe_store_counts_the_documents_of_a_treebank(study, tmp_path):
     treebank = tmp_path / "trees.conllu"
     tree = conllu([(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root")], times=2)
     treebank.write_text("".join(f"# newdoc id = {name}\n{tree}" for name in "abc"))
-    marked = replace(study, treebank=str(treebank))
+    marked = varied(study, treebank=str(treebank))
     described = describe_store(marked.treebank_store())["store"]
     assert described["documents"] == "3" and described["examples"] == "6"
     assert "documents" not in describe_store(study.segment_store()).index
@@ -69,7 +74,7 @@ def test_describe_store_counts_the_documents_of_a_treebank(study, tmp_path):
 def test_tables_of_words_are_counted_once(study, tmp_path, monkeypatch):
     treebank = tmp_path / "trees.conllu"
     treebank.write_text(conllu([(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root")], times=2))
-    parsed = replace(study, treebank=str(treebank))
+    parsed = varied(study, treebank=str(treebank))
     store = parsed.treebank_store()
     expected_counts = head_counts.count_heads(store)
     table = dependency_heads.dependency_heads(expected_counts, minimum=1)
@@ -101,7 +106,7 @@ def saved_files(study):
     """Save a table and a figure; return the bytes of each file by its name."""
     study.save_table(pd.DataFrame({"layer": [1], "entropy": [1 / 3]}), "entropy")
     study.save_figure(canvas(1.0, "Figure 4", note="A note"), "fig4")
-    files = {path.name: path.read_bytes() for path in study.results.rglob("*.*")}
+    files = {path.name: path.read_bytes() for path in study.results.folder.rglob("*.*")}
     del files["run.json"]
     return files
 

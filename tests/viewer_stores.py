@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,7 +67,10 @@ class MemoryStore:
 
     def __post_init__(self):
         self.special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
-        self.layers, self.heads = self.examples[0].attention.shape[:2]
+        self.layers, self.heads = self.examples[0].stored_attention.shape[:2]
+        self.examples = [
+            replace(example, special_tokens=self.special_tokens) for example in self.examples
+        ]
         self.spec = SimpleNamespace(
             lens=self.lens,
             level=self.level,

@@ -6,6 +6,7 @@ paper's repository (``word head-relation``) and CoNLL-2012.  `_blocks` reads the
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Sequence
@@ -49,19 +50,14 @@ _NAME_2012 = re.compile(r"\((?P<name>.*)\);(?: part (?P<part>\d+))?")
 _ENTITY = re.compile(r"(?:^|\|)Entity=([^|]*)")
 _BRACKET = re.compile(r"\(([0-9]{1,9})\)|\(([0-9]{1,9})(?![0-9])|([0-9]{1,9})\)")
 
-# Penn Treebank tags (Marcus et al. 1993) as universal tags; the rest is left to the tagger.
-PENN_TO_UNIVERSAL = {
-    **dict.fromkeys(("PRP", "PRP$", "WP", "WP$", "EX"), "PRON"),
-    **dict.fromkeys(("NNP", "NNPS"), "PROPN"),
-    **dict.fromkeys(("NN", "NNS"), "NOUN"),
-    **dict.fromkeys(("VB", "VBD", "VBG", "VBN", "VBP", "VBZ"), "VERB"),
-    **dict.fromkeys(("JJ", "JJR", "JJS", "AFX"), "ADJ"),
-    **dict.fromkeys(("RB", "RBR", "RBS", "WRB"), "ADV"),
-    **dict.fromkeys(("DT", "PDT", "WDT"), "DET"),
-    **dict.fromkeys(("TO", "RP", "POS"), "PART"),
-    **dict.fromkeys((".", ",", ":", "``", "''", "-LRB-", "-RRB-", "HYPH", "NFP"), "PUNCT"),
-    **{"IN": "ADP", "CC": "CCONJ", "CD": "NUM", "MD": "AUX", "UH": "INTJ", "$": "SYM"},
-}
+
+def _penn_to_universal() -> dict[str, str]:
+    """Read the universal tags of Penn Treebank tags (Marcus et al. 1993)."""
+    with Path(__file__).with_name("penn_tags.csv").open(newline="", encoding="utf-8") as file:
+        return {row["penn"]: row["universal"] for row in csv.DictReader(file)}
+
+
+PENN_TO_UNIVERSAL = _penn_to_universal()  # other tags are left to the tagger
 
 
 class _Row(NamedTuple):

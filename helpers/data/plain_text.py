@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice, pairwise
+from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 
 from helpers.data.text_files import lines, one_line, text_paths, visible
@@ -89,15 +89,7 @@ def layout(file: Path) -> str:
 
 def _run_lengths(sample: list[str]) -> list[int]:
     """Count the lines of each run of lines without a blank one between them."""
-    lengths = []
-    previous = ""
-    for line in sample:
-        if line and previous:
-            lengths[-1] += 1
-        elif line:
-            lengths.append(1)
-        previous = line
-    return lengths
+    return [len(list(run)) for has_text, run in groupby(sample, bool) if has_text]
 
 
 def _are_wrapped(pairs: list[tuple[str, str]]) -> bool:

@@ -142,8 +142,6 @@ class Corpus(Generic[Item]):
     read : callable
         Function that yields the records.  It takes a counter, in which it counts what it dropped
         or changed, by reason.
-    reader : callable, optional
-        The function whose code determines the content, if it is not ``read``.
     check : callable, optional
         Function that raises CorpusError for faults in the files; by default ``read`` finds them.
     """
@@ -151,7 +149,6 @@ class Corpus(Generic[Item]):
     name: str
     spec: Mapping[str, Any]
     read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
-    reader: Callable[..., Any] | None = field(repr=False, default=None)
     check: Callable[[], None] | None = field(repr=False, default=None)
 
     @property

@@ -9,28 +9,27 @@ import bz2
 import gzip
 import hashlib
 import io
-import json
-import os
 import re
 import time
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
+from helpers.cache import cached
 from helpers.errors import CorpusError, StoreError
-from helpers.files import cache_root, resolve_user_path, sha256, write_atomic
+from helpers.files import resolve_user_path, sha256
 from helpers.progress import progress
 
 LARGE_FILE_BYTES = 1 << 30  # larger files are hashed with a bar, and their digest is remembered
 HASH_BLOCK_BYTES = 1 << 20
 # A file that changed so recently may change again within one tick of the file system's clock.
 SETTLED_NANOSECONDS = 2_000_000_000
-FINGERPRINTS = "fingerprints"  # folder in the cache
 _PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first bytes
 _NO_TEXT = {
     b"%PDF": "a PDF",
@@ -99,46 +98,34 @@ def file_fingerprint(path: str | Path) -> str:
 
 
 def _large_file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, remembered from an earlier call if the file is unchanged.
+    """Return the SHA-256 of a large file, from the cache if the file is unchanged.
 
-    Hashing tens of gigabytes takes minutes, and every notebook of a run asks for the digest.
-    """
-    path = path.resolve()
-    state = _file_state(path)
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()
-    remembered = cache_root() / FINGERPRINTS / f"{name}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        entry = json.loads(remembered.read_bytes())
-        if entry["state"] == state:
-            return str(entry["sha256"])
-    age = time.time_ns() - max(state["modified_ns"], state["changed_ns"])
-    digest = _hash_with_bar(path, state["bytes"])
-    if age > SETTLED_NANOSECONDS and _file_state(path) == state:
-        entry = {"file": str(path), "state": state, "sha256": digest}
-        with suppress(StoreError):  # a cache that cannot be written to: hash again next time
-            write_atomic(remembered, json.dumps(entry, indent=1).encode())
-    return digest
-
-
-def _file_state(path: Path) -> dict[str, int]:
-    """Return the properties of a file of which one changes whenever its content does.
-
-    A program can set the time of modification back, but not the time of the last change of status.
+    Hashing tens of gigabytes takes minutes, and every notebook of a run asks for the digest.  A
+    program can set the time of modification back, but not the time of the last change of status.
     """
     status = path.stat()
-    return {
+    changed_ns = max(status.st_mtime_ns, status.st_ctime_ns)
+    if time.time_ns() - changed_ns < SETTLED_NANOSECONDS:
+        return _hash_with_bar(path)
+    hash_once = cache(partial(_hash_with_bar, path))
+    state = {
+        "file": str(path.resolve()),
         "device": status.st_dev,
         "inode": status.st_ino,
         "bytes": status.st_size,
         "modified_ns": status.st_mtime_ns,
         "changed_ns": status.st_ctime_ns,
     }
+    try:
+        return cached("fingerprint", hash_once, inputs=state, module="helpers.data.text_files")
+    except StoreError:  # a cache that cannot be written to: hash again next time
+        return hash_once()
 
 
-def _hash_with_bar(path: Path, size: int) -> str:
-    """Return the SHA-256 of a file of ``size`` bytes, and show a progress bar."""
+def _hash_with_bar(path: Path) -> str:
+    """Return the SHA-256 of a file, and show a progress bar."""
     digest = hashlib.sha256()
-    n_blocks = -(-size // HASH_BLOCK_BYTES)
+    n_blocks = -(-path.stat().st_size // HASH_BLOCK_BYTES)
     with path.open("rb") as file:
         blocks = iter(lambda: file.read(HASH_BLOCK_BYTES), b"")
         for block in progress(blocks, f"hashing {path.name}", unit="MiB", total=n_blocks):

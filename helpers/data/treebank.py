@@ -15,8 +15,9 @@ from functools import cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from helpers.cache import cached
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.records import Corpus, Sentence, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
@@ -266,24 +267,40 @@ def silver_treebank(
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        sentences = _parsed_sentences(path, count, seed, counts)
-        article_sizes = Counter(article for article, _, _ in sentences)
-        if len(article_sizes) < 2:
-            raise CorpusError(
-                path,
-                f"{len(sentences)} usable sentences, not from two articles or more; train and dev "
-                "need different articles (English prose, sentences of 5 to 40 words); "
-                "give a longer text, or a --treebank",
-            )
-        if count is not None:
-            counts["sentences fewer than asked for"] += count - len(sentences)
-        dev_articles = _dev_articles(article_sizes, seed)
-        for position in sorted(sentences):
-            article, _, _ = position
-            split = "dev" if article in dev_articles else "train"
-            yield sentences[position]._replace(split=split)
+        parses = cached(
+            "parses",
+            lambda: _parse(path, count, seed),
+            inputs={"corpus": spec},
+            module="helpers.data.treebank",
+        )
+        counts.update(parses["counts"])
+        for words, heads, relations, split, source in parses["sentences"]:
+            yield Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
 
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
+
+
+def _parse(path: Path, count: int | None, seed: int) -> dict[str, Any]:
+    """Parse a silver treebank: its sentences, and counts of what was dropped, by reason."""
+    counts: Counter[str] = Counter()
+    sentences = _parsed_sentences(path, count, seed, counts)
+    article_sizes = Counter(article for article, _, _ in sentences)
+    if len(article_sizes) < 2:
+        raise CorpusError(
+            path,
+            f"{len(sentences)} usable sentences, not from two articles or more; train and dev "
+            "need different articles (English prose, sentences of 5 to 40 words); "
+            "give a longer text, or a --treebank",
+        )
+    if count is not None:
+        counts["sentences fewer than asked for"] += count - len(sentences)
+    dev_articles = _dev_articles(article_sizes, seed)
+    with_splits = []
+    for position in sorted(sentences):
+        article, _, _ = position
+        split = "dev" if article in dev_articles else "train"
+        with_splits.append(sentences[position]._replace(split=split))
+    return {"sentences": with_splits, "counts": counts}
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:

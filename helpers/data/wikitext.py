@@ -4,31 +4,28 @@ Articles are written by strangers, so nothing here backtracks: one pass over tag
 brackets with a bounded stack, one over lines.  Markup that the cleaning cannot turn into prose
 stays as a visible residue (``{{``, ``|``, ``<`` ...), and a paragraph with a residue is dropped.
 
-Most templates (citations, boxes, navigation) show nothing inside a sentence.  The few that do
-are listed at the end of the module; those whose text would have to be computed become ``GAP``.
+Most templates (citations, boxes, navigation) show nothing inside a sentence.  ``wikitext.json`` has
+the few that do, by what they show, where "{first}" and "{last}" are arguments of the template;
+those whose text would have to be computed show ``GAP``.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from helpers.data.text_files import one_line
 
 GAP = "\ufffc"  # replaces something on the page that has no text, such as a formula
 HIDDEN_PREFIXES = frozenset({"file", "image", "media", "category"})  # links that show no text
-# fmt: off
-SKIPPED_SECTIONS = frozenset({
-    "bibliography", "citations", "cited sources", "external links", "footnotes",
-    "further reading", "general references", "notes", "notes and references", "references",
-    "references and further reading", "references and notes", "see also",
-    "selected bibliography", "sources", "works cited",
-})
-# fmt: on
-Show = Callable[[list[str], dict[str, str]], str]  # positional and named arguments to text
+TABLES = json.loads(Path(__file__).with_name("wikitext.json").read_text(encoding="utf-8"))
+SKIPPED_SECTIONS = frozenset(TABLES["skipped_sections"])
+_GAP_PREFIXES = ("simplenuclide", "physics", "chem")  # of names of templates
 MIN_WORDS = 10  # a shorter paragraph is a title, a label or a fragment
 
 _DROPPED = (
@@ -286,42 +283,18 @@ def template_text(content: str) -> str:
         positional = [named.get("1") or named.get("text") or ""]
     if name.startswith("lang-"):
         return positional[0]
-    if name in _GAP_TEMPLATES or name.startswith(("simplenuclide", "physics", "chem")):
+    if name.startswith(_GAP_PREFIXES):
         return GAP
-    if name in _CONSTANTS:
-        return _CONSTANTS[name]
-    if name in _SHIPS:
-        return f"{name.upper()} {positional[0]}"
-    show = _SHOW_FUNCTIONS.get(name)
-    return show(positional, named) if show else ""
+    if name in ("convert", "cvt"):
+        return _convert(positional)
+    if name in ("frac", "fraction"):
+        return _fraction(positional)
+    if name == "as of":
+        return f"{'as' if named.get('lc') else 'As'} of {positional[0]}"
+    return _SHOWN.get(name, "").format(first=positional[0], last=positional[-1])
 
 
-def _first(positional: list[str], _named: dict[str, str]) -> str:
-    """Show the first argument."""
-    return positional[0]
-
-
-def _last(positional: list[str], _named: dict[str, str]) -> str:
-    """Show the last argument, such as the words of ``{{lang|fr|mot}}``."""
-    return positional[-1]
-
-
-def _quotation(positional: list[str], _named: dict[str, str]) -> str:
-    """Show the first argument as a paragraph."""
-    return f"\n\n{positional[0]}\n\n"
-
-
-def _circa(positional: list[str], _named: dict[str, str]) -> str:
-    """Show ``{{circa|1500}}``."""
-    return f"c. {positional[0]}"
-
-
-def _as_of(positional: list[str], named: dict[str, str]) -> str:
-    """Show ``{{as of|2010}}``."""
-    return f"{'as' if named.get('lc') else 'As'} of {positional[0]}"
-
-
-def _fraction(positional: list[str], _named: dict[str, str]) -> str:
+def _fraction(positional: list[str]) -> str:
     """Show ``{{frac|2}}``, ``{{frac|1|2}}`` or ``{{frac|3|1|2}}``, with an integer part."""
     if len(positional) == 1:
         return f"1/{positional[0]}"
@@ -329,57 +302,27 @@ def _fraction(positional: list[str], _named: dict[str, str]) -> str:
     return integer_part + "/".join(positional[-2:])
 
 
-def _convert(positional: list[str], _named: dict[str, str]) -> str:
+def _convert(positional: list[str]) -> str:
     """Show the first quantity of ``{{convert}}``: a number or a range, and its unit."""
-    is_range = len(positional) > 3 and positional[1] in _BETWEEN
+    is_range = len(positional) > 3 and positional[1] in TABLES["range_words"]
     n_parts = 3 if is_range else 1
     parts = positional[:n_parts]
     first_digit = parts[0].lstrip("-−").replace(",", "")[:1]
     if len(positional) <= n_parts or not first_digit.isdigit():
         return GAP
     unit = positional[n_parts]
-    multiple = _MULTIPLES.get(unit[:2], "")
+    multiple = TABLES["multiples"].get(unit[:2], "")
     if multiple:
         unit = unit[2:]
-    return f"{' '.join(parts)} {multiple}{_UNITS.get(unit, unit)}"
+    return f"{' '.join(parts)} {multiple}{TABLES['units'].get(unit, unit)}"
 
 
-# fmt: off
-_UNITS = {
-    "C": "°C", "F": "°F", "acre": "acres", "cuft": "cubic feet", "ft": "feet", "ha": "hectares",
-    "impgal": "imperial gallons", "in": "inches", "km2": "km²", "km3": "km³", "kph": "km/h",
-    "lb": "pounds", "m2": "m²", "m3": "m³", "mi": "miles", "nmi": "nautical miles",
-    "sqft": "square feet", "sqkm": "km²", "sqmi": "square miles",
-}
-_MULTIPLES = {"e3": "thousand ", "e6": "million ", "e9": "billion "}
-_BETWEEN = {"to", "and", "or", "by", "x", "-", "–", "+/-", "to(-)", "and(-)"}
-_GAP_TEMPLATES = frozenset({
-    "e", "eqm", "formatnum", "inflation", "keypress", "math", "mvar", "nuclide", "oldstyledate",
-    "railgauge", "sfrac", "su", "tooltip", "track gauge",
-})
-_FIRST_ARGUMENT = [
-    "abbr", "angbr", "arabic", "as written", "big", "bigger", "em", "flag", "flagcountry",
-    "hebrew", "ipa", "larger", "linktext", "nihongo", "nobold", "nobr", "not a typo", "nowrap",
-    "nts", "polytonic", "resize", "sc", "script", "small", "smallcaps", "smaller", "strong",
-    "sub", "unicode", "val", "vanchor", "visible anchor",
-]
-_SHIPS = ["hmas", "hms", "rms", "ss", "uss"]
-# fmt: on
+def _shown_by_template() -> dict[str, str]:
+    """Collect what each template shows, by its name."""
+    shown_by_template = {}
+    for shown, template_names in TABLES["templates"].items():
+        shown_by_template.update(dict.fromkeys(template_names, shown))
+    return shown_by_template
 
-_CONSTANTS = {
-    **dict.fromkeys(["nbsp", "space", "spaces", "thin space", "thinsp"], " "),
-    **dict.fromkeys(["ndash", "en dash"], "–"),
-    **dict.fromkeys(["snd", "spaced ndash", "spnd"], " – "),
-    **dict.fromkeys(["mdash", "mdashb", "em dash"], "—"),
-    "'": "'",
-    "'s": "'s",
-}
-_SHOW_FUNCTIONS: dict[str, Show] = {
-    **dict.fromkeys(_FIRST_ARGUMENT, _first),
-    **dict.fromkeys(["lang", "transl", "transliteration"], _last),
-    **dict.fromkeys(["quote", "blockquote", "cquote", "quotation"], _quotation),
-    **dict.fromkeys(["convert", "cvt"], _convert),
-    **dict.fromkeys(["frac", "fraction"], _fraction),
-    "as of": _as_of,
-    "circa": _circa,
-}
+
+_SHOWN = _shown_by_template()

@@ -21,10 +21,10 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from helpers.errors import InputError
-from helpers.metrics.heads import head_label, picked_words
+from helpers.metrics.heads import antecedents, head_label, ordered_mentions, picked_words
 from helpers.metrics.paper import paper_table2
-from helpers.metrics.statistics import Clusters, cluster_sums, paired_interval, ratio
-from helpers.store.store import Example, checked_maps
+from helpers.metrics.statistics import Clusters, paired_difference, ratio
+from helpers.store.store import Example
 
 # Words that a head can pick: head words of all other mentions, head words of earlier mentions, or
 # all other words.
@@ -184,11 +184,11 @@ class AntecedentJudgements:
             Number of mentions.
         """
         mask = self.select(mention_type, split)
-        documents = np.flatnonzero((self.splits == split) | (split is None))
-        document = self.document[mask]
-        totals = cluster_sums(100 * values[mask].astype(int), document, documents)
-        counts = cluster_sums(np.ones(len(document), int), document, documents)
-        return totals, counts
+        documents = len(self.splits)
+        in_split = (self.splits == split) | (split is None)
+        totals = np.bincount(self.document[mask], 100 * values[mask], documents)
+        counts = np.bincount(self.document[mask], minlength=documents)
+        return totals[in_split], counts[in_split]
 
     def held_out(self) -> bool:
         """Whether a head can be chosen on train and scored on dev."""
@@ -213,7 +213,7 @@ def first_document(examples: Iterable[Example]) -> Example:
         If a record has no mentions, or no mention has an antecedent.
     """
     for example in examples:
-        if antecedents(_mentions(example)):
+        if _antecedents(_mentions(example)):
             return example
     raise InputError(NO_ANTECEDENT)
 
@@ -242,35 +242,33 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         If a row of a map is not a distribution, or a map has another size than its document.
     """
     splits: list[str] = []
-    documents: list[int] = []
-    types: list[str] = []
-    unmatched: list[bool] = []
-    by_rules: list[list[bool]] = []  # [mention][system]
+    rows = []
     by_heads: list[np.ndarray] = []  # [mention], each [layer, head, candidates]
     for number, example in enumerate(examples):
         splits.append(example.record.get("split", ""))
         mentions = _mentions(example)
         words = example.word_positions
-        maps = checked_maps(example)[:, :, words, words]
-        for index, correct in antecedents(mentions).items():
-            documents.append(number)
-            types.append(mentions[index].type)
-            unmatched.append(select_antecedent("head match", mentions, index) is None)
-            by_rules.append(
-                [select_antecedent(system, mentions, index) in correct for system in SYSTEMS]
-            )
+        maps = example.attention[:, :, words, words]
+        for index, correct in _antecedents(mentions).items():
+            row = {"document": number, "type": mentions[index].type}
+            for system in SYSTEMS:
+                selected = select_antecedent(system, mentions, index)
+                row[system] = selected in correct
+                if system == "head match":
+                    row["unmatched"] = selected is None
+            rows.append(row)
             by_heads.append(_heads_right(maps, mentions, index, correct))
-    if not documents:
+    if not rows:
         raise InputError(NO_ANTECEDENT)
-    rules = np.array(by_rules).T  # [system, mention]
+    table = pd.DataFrame(rows)
     heads = np.stack(by_heads).transpose(3, 1, 2, 0)  # [candidates, layer, head, mention]
     return AntecedentJudgements(
         splits=np.array(splits),
-        document=np.array(documents),
-        types=np.array(types),
-        rules=dict(zip(SYSTEMS, rules, strict=True)),
+        document=table["document"].to_numpy(),
+        types=table["type"].to_numpy(),
+        rules={system: table[system].to_numpy() for system in SYSTEMS},
         heads=dict(zip(CANDIDATES, heads, strict=True)),
-        unmatched=np.array(unmatched),
+        unmatched=table["unmatched"].to_numpy(),
     )
 
 
@@ -280,6 +278,10 @@ def _mentions(example: Example) -> list[DocumentMention]:
             f"example {example.index} has no mentions; give the store of a coreference corpus"
         )
     return document_mentions(example.record)
+
+
+def _antecedents(mentions: Sequence[DocumentMention]) -> dict[int, list[int]]:
+    return antecedents([mention.chain for mention in mentions])
 
 
 def _heads_right(
@@ -329,64 +331,49 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
         Columns `COLUMNS`; accuracies in percent, with a 95% bootstrap interval.
     """
     rows = []
-    for rule, right in judgements.rules.items():
+    for rule in judgements.rules:
         for mention_type in ROWS:
-            rows.append(
-                {
-                    "system": rule,
-                    "head": "",
-                    "candidates": "earlier mentions",
-                    **_accuracy_row(judgements, right, mention_type, seed=seed),
-                    "paper_accuracy": _paper_accuracy(rule, mention_type),
-                }
-            )
-    for candidates, right in judgements.heads.items():
+            rows.append(_row(judgements, rule, "earlier mentions", mention_type, seed=seed))
+    for candidates in judgements.heads:
         best = judgements.best_head(candidates)
         for mention_type in ROWS:
-            in_paper = candidates != "earlier mentions"
-            rows.append(
-                {
-                    "system": HEAD,
-                    "head": head_label(*best),
-                    "candidates": candidates,
-                    **_accuracy_row(judgements, right[best], mention_type, seed=seed),
-                    "paper_accuracy": _paper_accuracy(HEAD, mention_type) if in_paper else None,
-                }
-            )
+            rows.append(_row(judgements, HEAD, candidates, mention_type, best, seed=seed))
     if judgements.held_out():
-        for candidates, right in judgements.heads.items():
+        for candidates in judgements.heads:
             for mention_type in ROWS:
                 best = judgements.best_head(candidates, "train", mention_type)
                 rows.append(
-                    {
-                        "system": HELD_OUT,
-                        "head": head_label(*best),
-                        "candidates": candidates,
-                        **_accuracy_row(judgements, right[best], mention_type, "dev", seed=seed),
-                        "paper_accuracy": None,
-                    }
+                    _row(judgements, HELD_OUT, candidates, mention_type, best, "dev", seed=seed)
                 )
-    return pd.DataFrame(rows, columns=COLUMNS).astype({"paper_accuracy": float})
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _accuracy_row(
+def _row(
     judgements: AntecedentJudgements,
-    right: Bool[np.ndarray, " mention"],
+    system: str,
+    candidates: Candidates,
     mention_type: str,
+    head: tuple[int, int] | None = None,
     split: str | None = None,
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """Compute a system's accuracy on a type of mention, with its interval over documents."""
+    """Compute a row of Table 2 for a rule, or for the attention head ``(layer, head)``."""
+    right = judgements.rules[system] if head is None else judgements.heads[candidates][head]
     totals, counts = judgements.sums(right, mention_type, split)
-    accuracy = ratio(totals, counts, seed=seed).columns("accuracy")
-    return {"type": mention_type, "n": int(counts.sum()), **accuracy}
-
-
-def _paper_accuracy(system: str, mention_type: str) -> float | None:
-    """Look up a figure of Table 2 in the paper, in percent."""
-    table = paper_table2()
-    return table[mention_type].get(system) if mention_type in table else None
+    in_paper = paper_table2().reindex(columns=ROWS)
+    is_comparable = system in judgements.rules or (
+        system == HEAD and candidates != "earlier mentions"
+    )
+    return {
+        "system": system,
+        "head": "" if head is None else head_label(*head),
+        "candidates": candidates,
+        "type": mention_type,
+        "n": int(counts.sum()),
+        **ratio(totals, counts, seed=seed).columns("accuracy"),
+        "paper_accuracy": in_paper.at[system, mention_type] if is_comparable else np.nan,
+    }
 
 
 def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
@@ -437,15 +424,9 @@ def _margin_rows(
             "n": int(counts.sum()),
             **ratio(totals, counts, seed=seed).columns("margin"),
         }
-    low, high = paired_interval(sums["nominal"], sums["all"], seed=seed)
-    difference = {
-        **rows["nominal"],
-        "type": NOMINAL_MINUS_ALL,
-        "margin": rows["nominal"]["margin"] - rows["all"]["margin"],
-        "margin_low": low[0],
-        "margin_high": high[0],
-    }
-    return [*rows.values(), difference]
+    difference = paired_difference(sums["nominal"], sums["all"], seed=seed)
+    row = {**rows["nominal"], "type": NOMINAL_MINUS_ALL, **difference.columns("margin")}
+    return [*rows.values(), row]
 
 
 class DocumentMention(NamedTuple):
@@ -480,7 +461,7 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
     words = record["words"]
     tags = record["tags"]
     mentions = []
-    for start, end, chain, head in sorted(record["mentions"], key=lambda m: (m[0], m[1])):
+    for start, end, chain, head in ordered_mentions(record):
         lower = tuple(word.lower() for word in words[start:end])
         mentions.append(
             DocumentMention(
@@ -493,20 +474,6 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
             )
         )
     return mentions
-
-
-def antecedents(mentions: Sequence[DocumentMention]) -> dict[int, list[int]]:
-    """Map each mention that has antecedents to their indices, the nearest last."""
-    by_mention = {}
-    earlier_by_chain: dict[int, list[int]] = {}
-    for index, mention in enumerate(mentions):
-        if mention.chain is None:
-            continue
-        earlier = earlier_by_chain.setdefault(mention.chain, [])
-        if earlier:
-            by_mention[index] = list(earlier)
-        earlier.append(index)
-    return by_mention
 
 
 def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:

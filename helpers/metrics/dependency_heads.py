@@ -13,26 +13,23 @@ from jaxtyping import Float, Int
 from helpers.data.records import Record, Sentence, cluster_of
 from helpers.data.treebank import parse_words
 from helpers.errors import InputError
-from helpers.metrics.head_counts import OFFSETS, HeadCounts, word_maps
+from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads, word_maps
 from helpers.metrics.heads import (
     DIRECTIONS,
     POSSESSIVE_RELATIONS,
     Direction,
-    Question,
-    gold_links,
     head_label,
     head_rows,
     parse_head,
-    predict_link,
+    picked_words,
+    possessive_marks,
 )
 from helpers.metrics.paper import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import (
-    Estimate,
-    bootstrap_intervals,
     bootstrap_t_test,
     cluster_sums,
     holm,
-    paired_interval,
+    paired_difference,
     ratio,
 )
 from helpers.store.store import Example
@@ -52,10 +49,11 @@ SAME_CONVENTIONS = "same conventions"
 
 
 class Choice(NamedTuple):
-    """The attention head and the fixed offset that are best for a relation.
+    """An attention head and a fixed offset that are compared on a relation.
 
     Attributes
     ----------
+    relation : str
     direction : int
         Index into `DIRECTIONS`.
     layer, head : int
@@ -64,6 +62,7 @@ class Choice(NamedTuple):
         Index into `OFFSETS`.
     """
 
+    relation: str
     direction: int
     layer: int
     head: int
@@ -102,9 +101,10 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
     rows = []
     for relation in counts.frequent(minimum):
         choice = _best(counts, relation)
-        leads = _leads(counts, relation, choice.offset)
-        _, p_value = bootstrap_t_test(leads, seed=seed)
-        row = _scores(counts, relation, choice, seed=seed)
+        by_head = counts.by_article(counts.right, relation)
+        by_offset = counts.by_article(counts.offset_right[:, choice.offset], relation)
+        _, p_value = bootstrap_t_test(by_head - by_offset[:, None, None, None], seed=seed)
+        row = _scores(counts, choice, seed=seed)
         rows.append({**row, "count": counts.size(relation), "p_best": p_value})
     table = pd.DataFrame(rows)
     names = paper_names(counts.names)
@@ -149,15 +149,12 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
     rows = []
     for relation in _frequent_in_both(counts, minimum):
         choice = _best(counts, relation, "train")
-        head = (choice.direction, choice.layer, choice.head)
-        lead = _leads(counts, relation, choice.offset, "dev")[(slice(None), *head)]  # [article]
-        total = counts.by_article(counts.total, relation, "dev")
+        lead, total = _lead_on_dev(counts, choice)
         _, p_value = bootstrap_t_test(lead, seed=seed)
         rows.append(
             {
-                **_scores(counts, relation, choice, "dev", column="dev_accuracy", seed=seed),
-                "train_accuracy": counts.accuracy(relation, "train")[head],
-                "dev_accuracy": counts.accuracy(relation, "dev")[head],
+                **_scores(counts, choice, "dev", column="dev_accuracy", seed=seed),
+                "train_accuracy": counts.accuracy(relation, "train").max(),
                 "train_count": counts.size(relation, "train"),
                 "dev_count": counts.size(relation, "dev"),
                 **ratio(100 * lead, total, seed=seed).columns("margin"),
@@ -193,35 +190,30 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     """
     relations = [name for name in _frequent_in_both(counts, minimum) if name != ALL]
     _, _, layers, heads = counts.right.shape
+    table = head_rows(layers, heads)
     if not relations:
-        return head_rows(layers, heads)
-    offset_accuracies = [counts.accuracy(name, "train", offsets=True) for name in relations]
-    leads = [
-        counts.accuracy(name, "train") - by_offset.max()
-        for name, by_offset in zip(relations, offset_accuracies, strict=True)
-    ]  # of each relation [direction, layer, head]
+        return table
+    leads = []  # of each relation [direction, layer, head]
+    for name in relations:
+        by_offset = counts.accuracy(name, "train", offsets=True)
+        leads.append(counts.accuracy(name, "train") - by_offset.max())
     best = np.concatenate(leads).argmax(axis=0)  # [layer, head], of relations times directions
-    relation, direction = np.divmod(best, len(DIRECTIONS))
-    table = head_rows(
-        layers,
-        heads,
-        relation=np.array(relations)[relation],
-        direction=np.array(DIRECTIONS)[direction],
-    )
-    for index, name in enumerate(relations):
-        layer, head = np.nonzero(relation == index)
-        chosen = (direction[layer, head], layer, head)
-        offset = int(offset_accuracies[index].argmax())
-        lead = _leads(counts, name, offset, "dev")[(slice(None), *chosen)]  # [article, head]
-        total = counts.by_article(counts.total, name, "dev")
-        totals = np.broadcast_to(total[:, None], lead.shape)
-        low, high = bootstrap_intervals(100 * lead, totals, seed=seed)
-        rows = layer * heads + head
-        table.loc[rows, "accuracy"] = counts.accuracy(name, "dev")[chosen]
-        table.loc[rows, "margin"] = 100 * lead.sum(axis=0) / total.sum()
-        table.loc[rows, "margin_low"] = low
-        table.loc[rows, "margin_high"] = high
-    return table
+    rows = []
+    for (layer, head), index in np.ndenumerate(best):
+        number, direction = divmod(int(index), len(DIRECTIONS))
+        relation = relations[number]
+        offset = _best(counts, relation, "train").offset
+        choice = Choice(relation, direction, layer, head, offset)
+        lead, total = _lead_on_dev(counts, choice)
+        rows.append(
+            {
+                "relation": relation,
+                "direction": DIRECTIONS[direction],
+                "accuracy": counts.accuracy(relation, "dev")[direction, layer, head],
+                **ratio(100 * lead, total, seed=seed).columns("margin"),
+            }
+        )
+    return table.join(pd.DataFrame(rows))
 
 
 def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
@@ -261,24 +253,21 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         return rows.iloc[:0]
     article_ids, names = pd.factorize(np.array(articles))
     sums = cluster_sums(np.array(parts), article_ids, np.arange(len(names)))
-    attention_with, count_with, attention_without, count_without = np.moveaxis(sums, 1, 0)
-    if not (attention_with.any() or attention_without.any()):
+    attention = sums[:, [0, 2]]
+    if not attention.any():
         return rows.iloc[:0]
     table = []
     for number, row in enumerate(rows.to_dict("records")):
-        with_relation = attention_with[:, number], count_with[:, number]
-        without_relation = attention_without[:, number], count_without[:, number]
-        share_with = ratio(*with_relation)
-        share_without = ratio(*without_relation)
-        low, high = paired_interval(without_relation, with_relation)
-        difference = Estimate(share_without.value - share_with.value, float(low[0]), float(high[0]))
+        attention_with, count_with, attention_without, count_without = sums[..., number].T
+        with_relation = (attention_with, count_with)
+        without_relation = (attention_without, count_without)
         table.append(
             {
                 **row,
-                "count": int(count_with[:, number].sum()),
-                **share_with.columns("with"),
-                **share_without.columns("without"),
-                **difference.columns("difference"),
+                "count": int(count_with.sum()),
+                **ratio(*with_relation).columns("with"),
+                **ratio(*without_relation).columns("without"),
+                **paired_difference(without_relation, with_relation).columns("difference"),
             }
         )
     return pd.DataFrame(table)
@@ -295,11 +284,10 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     layer, head = layer_and_head.T
     _, to_special = word_maps(example)
     attention = to_special[layer, head].T  # [word, row]
-    gold = np.asarray(example.record["heads"]) - 1  # -1 for the root
+    gold = syntactic_heads(example)
     relations = np.asarray(example.record["relations"], object)
     is_dependent = relations[:, None] == rows["relation"].to_numpy()  # [word, row]
-    is_governor = np.zeros_like(is_dependent)
-    np.logical_or.at(is_governor, gold[gold >= 0], is_dependent[gold >= 0])
+    is_governor = (np.arange(len(gold))[:, None] == gold) @ is_dependent  # [word, row]
     reverse = (rows["direction"] == DIRECTIONS[1]).to_numpy()
     has_relation = np.where(reverse, is_governor, is_dependent)
     same_head = labels[:, None] == labels  # [row, row]
@@ -343,22 +331,19 @@ def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
 
 def _possessive_answers(
     example: Example, *, relation: str, head: str, direction: Direction
-) -> list[dict[str, object]]:
-    """Answer the questions about a sentence's possessors with an 's: 1 is right, 0 is wrong."""
+) -> list[tuple[str, int, int]]:
+    """Answer for a sentence's possessors, from the 's and from the word: 1 is right, 0 is wrong."""
     words = example.word_positions
-    weights = example.attention[parse_head(head)].astype(np.float32)[words, words]
+    weights = example.stored_attention[parse_head(head)].astype(np.float32)[words, words]
+    picked = picked_words(weights, direction=direction)
+    gold = syntactic_heads(example)
+    article = cluster_of(example.record, example.index)
     answers = []
-    for question in gold_links(example.record):
-        if question.relation == relation and question.mark is not None:
-            _, from_mark = predict_link(question, weights, direction)
-            _, from_possessor = predict_link(question._replace(mark=None), weights, direction)
-            answers.append(
-                {
-                    "article": cluster_of(example.record, example.index),
-                    "mark": int(from_mark),
-                    "possessor": int(from_possessor),
-                }
-            )
+    for possessor, mark in possessive_marks(example.record).items():
+        if example.record["relations"][possessor] == relation:
+            from_mark = int(picked[mark] == gold[possessor])
+            from_possessor = int(picked[possessor] == gold[possessor])
+            answers.append((article, from_mark, from_possessor))
     return answers
 
 
@@ -378,30 +363,22 @@ def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.
         A row for each relation except "All": ``relation``, ``head``, ``direction``, ``accuracy``
         (as in ``table``) and ``with_special`` in percent, and ``change`` in percentage points.
     """
-    rows = table[table["relation"] != ALL]
-    heads = {row.relation: parse_head(row.head) for row in rows.itertuples()}
-    directions = {row.relation: row.direction for row in rows.itertuples()}
-    right = dict.fromkeys(heads, 0)
+    rows = table[table["relation"] != ALL].set_index("relation")
+    heads = rows["head"].map(parse_head).to_dict()
+    directions = rows["direction"].to_dict()
+    right = Counter[str]()
     for example in examples:
-        for question in gold_links(example.record):
-            relation = question.relation
-            if relation in heads:
-                at_positions = _at_positions(question, example.offset)
-                weights = example.attention[heads[relation]].astype(np.float32)
-                _, is_right = predict_link(at_positions, weights, directions[relation])
-                right[relation] += int(is_right)
-    changes = rows[[*OF_HEAD, "accuracy"]].reset_index(drop=True)
-    right_counts = rows["relation"].map(right).to_numpy()
-    changes["with_special"] = 100 * right_counts / rows["count"].to_numpy()
-    changes["change"] = changes["with_special"] - changes["accuracy"]
-    return changes
-
-
-def _at_positions(question: Question, offset: int) -> Question:
-    """Count the words of a syntactic question from the first special token."""
-    word = question.word if question.mark is None else question.mark
-    gold = tuple(head + offset for head in question.gold)
-    return Question(question.relation, word + offset, gold)
+        gold = syntactic_heads(example)
+        marks = possessive_marks(example.record)
+        for word, relation in enumerate(example.record["relations"]):
+            if relation in heads and gold[word] >= 0:
+                weights = example.stored_attention[heads[relation]].astype(np.float32)
+                query = np.array([marks.get(word, word) + example.offset])
+                (picked,) = picked_words(weights, query, direction=directions[relation])
+                right[relation] += int(picked == gold[word] + example.offset)
+    with_special = 100 * rows.index.map(right) / rows["count"]
+    changes = rows[["head", "direction", "accuracy"]].assign(with_special=with_special)
+    return changes.assign(change=with_special - rows["accuracy"]).reset_index()
 
 
 def split_words(
@@ -474,41 +451,41 @@ def _frequent_in_both(counts: HeadCounts, minimum: int) -> list[str]:
 def _best(counts: HeadCounts, relation: str, split: str | None = None) -> Choice:
     """Choose the head and the offset that are most accurate in a split, or (None) in all."""
     accuracy = counts.accuracy(relation, split)  # [direction, layer, head]
-    direction, layer, head = map(int, np.unravel_index(accuracy.argmax(), accuracy.shape))
-    offset = int(counts.accuracy(relation, split, offsets=True).argmax())
-    return Choice(direction, layer, head, offset)
+    head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+    offset = counts.accuracy(relation, split, offsets=True).argmax()
+    return Choice(relation, *map(int, head), int(offset))
 
 
 def _scores(
     counts: HeadCounts,
-    relation: str,
     choice: Choice,
     split: str | None = None,
     *,
     column: str = "accuracy",
     seed: int,
 ) -> dict[str, object]:
-    """Score a choice of head and offset on a split: the part of a row that tables share."""
-    right_by_row = counts.right[:, choice.direction, choice.layer, choice.head]
-    right = counts.by_article(right_by_row, relation, split)
+    """Score a head and an offset on a split: the part of a row that tables share."""
+    relation, direction, layer, head, offset = choice
+    right = counts.by_article(counts.right[:, direction, layer, head], relation, split)
     total = counts.by_article(counts.total, relation, split)
     return {
         "relation": relation,
-        "head": head_label(choice.layer, choice.head),
-        "direction": DIRECTIONS[choice.direction],
+        "head": head_label(layer, head),
+        "direction": DIRECTIONS[direction],
         **ratio(100 * right, total, seed=seed).columns(column),
-        "baseline": counts.accuracy(relation, split, offsets=True)[choice.offset],
-        "baseline_offset": OFFSETS[choice.offset],
+        "baseline": counts.accuracy(relation, split, offsets=True)[offset],
+        "baseline_offset": OFFSETS[offset],
     }
 
 
-def _leads(
-    counts: HeadCounts, relation: str, offset: int, split: str | None = None
-) -> Int[np.ndarray, "article direction layer head"]:
-    """Count, for each article, by how many words every head is ahead of a fixed offset."""
-    by_head = counts.by_article(counts.right, relation, split)
-    by_offset = counts.by_article(counts.offset_right[:, offset], relation, split)
-    return by_head - by_offset[:, None, None, None]
+def _lead_on_dev(
+    counts: HeadCounts, choice: Choice
+) -> tuple[Int[np.ndarray, " article"], Int[np.ndarray, " article"]]:
+    """Count, for each article of dev, by how many words a head leads an offset, and all words."""
+    relation, direction, layer, head, offset = choice
+    right = counts.by_article(counts.right[:, direction, layer, head], relation, "dev")
+    by_offset = counts.by_article(counts.offset_right[:, offset], relation, "dev")
+    return right - by_offset, counts.by_article(counts.total, relation, "dev")
 
 
 def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
@@ -581,8 +558,7 @@ def attachment_agreement(
                     "silver_relation": parse.relations[word - 1],
                 }
             )
-    columns = ["relation", "comparable", "agrees", "inverted", "silver_relation"]
-    words = pd.DataFrame(rows, columns=columns)
+    words = pd.DataFrame(rows)
     table = [
         _agreement_row(ALL, words),
         _agreement_row(SAME_CONVENTIONS, words[words["comparable"]]),

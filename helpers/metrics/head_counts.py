@@ -14,7 +14,7 @@ from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
 from helpers.metrics.paper import ALL
 from helpers.metrics.statistics import cluster_sums
-from helpers.store.store import Example, checked_maps
+from helpers.store.store import Example
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
@@ -216,9 +216,9 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     parts: dict[str, list[np.ndarray]] = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
+        gold = syntactic_heads(example)
         maps, _ = word_maps(example)
         picks = np.stack([picked_words(maps, direction=direction) for direction in DIRECTIONS])
-        gold = np.asarray(record["heads"]) - 1  # -1 for the root
         names, membership = _membership(record["relations"])
         marks = possessive_marks(record)
         at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
@@ -241,6 +241,30 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     return HeadCounts(names=tuple(relation_ids), **columns)
 
 
+def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
+    """Read the syntactic head of each word, from 0; -1 for the root.
+
+    Parameters
+    ----------
+    example : Example
+        A sentence of a treebank.
+
+    Returns
+    -------
+    int array of shape (word,)
+
+    Raises
+    ------
+    InputError
+        If the record has no syntactic heads.
+    """
+    if "heads" not in example.record or "relations" not in example.record:
+        raise InputError(
+            f"example {example.index} has no syntactic heads; give the store of a treebank"
+        )
+    return np.asarray(example.record["heads"]) - 1
+
+
 def word_maps(
     example: Example,
 ) -> tuple[Float[np.ndarray, "layer head word word"], Float[np.ndarray, "layer head word"]]:
@@ -260,17 +284,10 @@ def word_maps(
 
     Raises
     ------
-    InputError
-        If the record has no syntactic heads.
     MapError
         If a row of the map is not a distribution.
     """
-    record = example.record
-    if "heads" not in record or "relations" not in record:
-        raise InputError(
-            f"example {example.index} has no syntactic heads; give the store of a treebank"
-        )
-    attention = checked_maps(example)
+    attention = example.attention
     words = example.word_positions
     before = attention[:, :, words, : words.start].sum(axis=-1)
     after = attention[:, :, words, words.stop :].sum(axis=-1)

@@ -16,9 +16,9 @@ and pays for itself in a corpus of some hundred segments.
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cache
 
 import numpy as np
 import torch
@@ -48,11 +48,12 @@ EXPONENT_BITS = -0x800000  # the sign and exponent of a float32
 
 Tiles = Float[Tensor, "head tile element"]
 PairEntropies = Float[Tensor, "head partner"]
+Kernel = Callable[[Tiles], PairEntropies]
 
 
 @torch.no_grad()
 def head_distances(
-    attention: Float[np.ndarray | Tensor, "layer head query key"], *, compiled: bool = False
+    attention: Float[np.ndarray, "layer head query key"], *, compiled: bool = False
 ) -> Float[np.ndarray, "heads heads"]:
     """Compute the Jensen-Shannon distances between all pairs of attention heads on one example.
 
@@ -60,7 +61,7 @@ def head_distances(
 
     Parameters
     ----------
-    attention : array or tensor, shape (layers, heads, queries, keys)
+    attention : array, shape (layers, heads, queries, keys)
         The attention maps of one example.
     compiled : bool
         Whether to use the compiled kernel, which is about five times faster once compiling has
@@ -74,7 +75,8 @@ def head_distances(
         by layer.  Sums over examples, or over shards, may simply be added up.
     """
     tiles = _tiles(attention)
-    entropies = (_COMPILED(tiles) if compiled else _eager(tiles)).numpy()
+    kernel = _compiled_kernel(len(tiles), torch.get_num_threads()) if compiled else _eager
+    entropies = kernel(tiles).numpy()
     n_heads, n_offsets = entropies.shape
     first_head = np.arange(n_heads)[:, None]
     second_head = (first_head + np.arange(n_offsets)) % n_heads
@@ -112,7 +114,7 @@ def compile_distances(heads: int) -> None:
 
     Call it before threads start to compute attention maps: they wait while something compiles.
     """
-    _COMPILED.prepare(heads)
+    _compiled_kernel(heads, torch.get_num_threads())
 
 
 def mean_pairwise_distances(
@@ -151,11 +153,10 @@ def mean_pairwise_distances(
     return means
 
 
-def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Tiles:
+def _tiles(attention: Float[np.ndarray, "layer head query key"]) -> Tiles:
     """Lay out half of each smoothed weight in tiles, so that two heads add up to their mean."""
-    if isinstance(attention, np.ndarray):
-        attention = torch.from_numpy(np.require(attention, requirements=["C", "W"]))
-    weights = attention.to(torch.float32).flatten(0, 1).flatten(1)  # [head, query * key]
+    maps = torch.from_numpy(np.require(attention, np.float32, ["C", "W"]))
+    weights = maps.flatten(0, 1).flatten(1)  # [head, query * key]
     smoothed = weights * (0.5 * (1 - SMOOTHING)) + 0.5 * SMOOTHING / attention.shape[-1]
     # At least two tiles: torch.compile would make a special case of a dimension of size one.
     tiles = max(2, -(-weights.shape[1] // TILE))
@@ -206,76 +207,35 @@ def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return value + exponent.to(torch.float32) * 2.0**-23
 
 
-class _CompiledKernel:
-    """The kernel `_fused`, compiled when first needed; threads share it.
+@cache
+def _compiled_kernel(heads: int, threads: int) -> Kernel:
+    """Compile `_fused` for a number of heads and of torch's threads, on which the code depends.
 
-    torch guards a compiled kernel by what it depends on, the number of threads for example, and
-    compiles again where that has changed.  All compiling happens in `prepare`, behind the lock
-    that keeps forward passes of other threads away; a call never compiles.
+    Compiling waits until no forward pass runs in another thread (see `CompilationLock`).  Where it
+    fails, a warning says so once, and the kernel is the eager one, which does the same work.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._kernel: Callable[[Tiles], PairEntropies] | None = None
-        self._has_failed = False
-
-    def prepare(self, heads: int) -> None:
-        """Compile for a number of heads and for this thread's settings.
-
-        A failure is a warning, because the eager kernel does the same work.
-        """
-        # The same tiles whatever is computed later, because torch looks at their number when it
-        # decides how to divide the work between threads.
-        tiles = torch.full((heads, COMPILED_FOR_TILES, TILE), 0.5)
-        with self._lock:
-            if self._has_failed:
-                return
-            try:
-                # Examples differ in length: one compilation serves any number of tiles.
-                torch._dynamo.mark_dynamic(tiles, 1)
-                kernel = self._kernel or _compiled_lazily()
-                with COMPILATION_LOCK.compilation():
-                    kernel(tiles)
-                self._kernel = kernel
-            # Whatever goes wrong in a compiler (none installed, no headers, a full disk), the
-            # eager kernel does the work; were the input at fault, it would raise the same.
-            except Exception as error:
-                self._has_failed = True
-                # torch names itself in the first line and the error in the second.
-                reason = " ".join(str(error).split("\n")[:2]).strip() or repr(error)
-                warnings.warn(
-                    f"Head distances run without compilation, about five times slower ({reason}). "
-                    "Install a C++ compiler such as g++ to make them fast.",
-                    stacklevel=3,
-                )
-
-    def __call__(self, tiles: Tiles) -> PairEntropies:
-        """Compute with the compiled kernel, or with the eager one where compiling fails."""
-        with self._lock:
-            entropies = self._run(tiles)
-            if entropies is None:
-                self.prepare(len(tiles))
-                entropies = self._run(tiles)
-        return _eager(tiles) if entropies is None else entropies
-
-    def _run(self, tiles: Tiles) -> PairEntropies | None:
-        """Compute with what is compiled already; None where nothing compiled fits."""
-        if self._has_failed or self._kernel is None:
-            return None
-        try:
-            with torch.compiler.set_stance("fail_on_recompile"):
-                return self._kernel(tiles)
-        except RuntimeError:
-            return None
-
-
-def _compiled_lazily() -> Callable[[Tiles], PairEntropies]:
-    """Wrap `_fused` so that its first call with each number of heads compiles it."""
     # Fused multiply-adds make the polynomial three times faster.
     options = {"cpp.enable_floating_point_contract_flag": "fast"}
-    # Without ``dynamic=False`` torch would compile one kernel for any number of heads as soon as
-    # a process has met two of them, so that the numbers would depend on what came before.
-    return torch.compile(_fused, fullgraph=True, dynamic=False, options=options)
-
-
-_COMPILED = _CompiledKernel()
+    # The same tiles whatever is computed later, because torch looks at their number when it
+    # decides how to divide the work between threads.
+    tiles = torch.full((heads, COMPILED_FOR_TILES, TILE), 0.5)
+    try:
+        # Examples differ in length: one compilation serves any number of tiles.
+        torch._dynamo.mark_dynamic(tiles, 1)
+        # Without ``dynamic=False`` torch would compile one kernel for any number of heads as soon
+        # as a process has met two of them, so that the numbers would depend on what came before.
+        kernel = torch.compile(_fused, fullgraph=True, dynamic=False, options=options)
+        with COMPILATION_LOCK.compilation():
+            kernel(tiles)
+    # Whatever goes wrong in a compiler (none installed, no headers, a full disk), the eager kernel
+    # does the work; were the input at fault, it would raise the same.
+    except Exception as error:
+        # torch names itself in the first line and the error in the second.
+        reason = " ".join(str(error).split("\n")[:2]).strip() or repr(error)
+        warnings.warn(
+            f"Head distances run without compilation, about five times slower ({reason}). "
+            "Install a C++ compiler such as g++ to make them fast.",
+            stacklevel=3,
+        )
+        return _eager
+    return kernel

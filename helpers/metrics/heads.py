@@ -7,7 +7,8 @@ picks the first.  [CLS] and [SEP] cannot be picked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -248,24 +249,38 @@ def _syntactic_questions(record: Record) -> Iterator[Question]:
 
 def _coreference_questions(record: Record) -> Iterator[Question]:
     """Yield a question for each mention of a chain but the first."""
-    mentions = sorted(record["mentions"], key=lambda mention: (mention[0], mention[1]))
+    mentions = ordered_mentions(record)
     head_words = [head_word for _, _, _, head_word in mentions]
-    for index, (_, _, chain, head_word) in enumerate(mentions):
-        if chain is None:
-            continue
-        antecedents = {
-            earlier_head for _, _, earlier_chain, earlier_head in mentions[:index]
-            if earlier_chain == chain
-        }  # fmt: skip
-        if antecedents:
-            gold = antecedents - {head_word}
-            candidates = {*head_words[:index], *head_words[index + 1 :]} - {head_word}
-            yield Question(
-                COREFERENCE,
-                head_word,
-                gold=tuple(sorted(gold)),
-                candidates=tuple(sorted(candidates)),
-            )
+    for index, indices in antecedents([chain for _, _, chain, _ in mentions]).items():
+        itself = {head_words[index]}
+        gold = {head_words[antecedent] for antecedent in indices} - itself
+        candidates = {*head_words[:index], *head_words[index + 1 :]} - itself
+        yield Question(
+            COREFERENCE,
+            head_words[index],
+            gold=tuple(sorted(gold)),
+            candidates=tuple(sorted(candidates)),
+        )
+
+
+def ordered_mentions(record: Record) -> list[list]:
+    """List the mentions of a document, ``[start, end, chain, head]``, by first and last word."""
+    return sorted(record["mentions"], key=lambda mention: mention[:2])
+
+
+def antecedents(chains: Sequence[int | None]) -> dict[int, list[int]]:
+    """Map each mention that has antecedents to their indices, the nearest last.
+
+    ``chains`` has the chain of every mention of a document, in order; None for one without.
+    """
+    by_mention = {}
+    earlier_by_chain = defaultdict(list)
+    for index, chain in enumerate(chains):
+        if chain is not None:
+            if earlier_by_chain[chain]:
+                by_mention[index] = list(earlier_by_chain[chain])
+            earlier_by_chain[chain].append(index)
+    return by_mention
 
 
 def predict_link(

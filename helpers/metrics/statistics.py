@@ -8,7 +8,7 @@ correct cases over all cases, or a sum of values over their number.
 Question                                                  Function
 ========================================================  ==========================================
 How uncertain is a number?                                `ratio`, `bootstrap_intervals`
-Is one number larger, measured on the same clusters?      `paired_interval`, `bootstrap_t_test`
+Is one number larger, measured on the same clusters?      `paired_difference`, `bootstrap_t_test`
 Are several such differences above zero?                  `bootstrap_t_test`, then `holm`
 Is the best of many heads better than a baseline?         `bootstrap_t_test`, second value
 Is a number above or below a threshold?                   `p_value`
@@ -29,7 +29,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float, Int, Num
 from numpy.typing import ArrayLike
 from scipy.stats import binom, binomtest, norm, t
 
@@ -42,6 +42,8 @@ DRAWS = 10_000  # resamples for a p-value
 ROUNDING = 1e-12  # of a mean or a variance of values of about unit size
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
+Replicates = Float[np.ndarray, "resample *statistic"]
+Bounds = Float[np.ndarray, "2 *statistic"]  # of intervals: low, high
 
 
 class Estimate(NamedTuple):
@@ -91,8 +93,8 @@ class BootstrapEstimate(Estimate):
     ) -> BootstrapEstimate:
         """Compute the interval from the replicates."""
         replicates = np.asarray(replicates, float)
-        low, high = percentiles(replicates[:, None], clusters)
-        estimate = super().__new__(cls, float(value), float(low[0]), float(high[0]))
+        low, high = percentiles(replicates, clusters)
+        estimate = super().__new__(cls, float(value), float(low), float(high))
         estimate.replicates = replicates
         estimate.clusters = clusters
         estimate.p_value_floor = p_value_floor
@@ -229,19 +231,36 @@ def ratio(
     Estimate
         NaN where there are no cases.
     """
-    right = np.asarray(right)
-    total = np.asarray(total)
-    value = right.sum() / total.sum() if total.sum() else np.nan
-    low, high = bootstrap_intervals(right[:, None], total[:, None], seed=seed)
-    return Estimate(float(value), float(low[0]), float(high[0]))
+    low, high = bootstrap_intervals(right, total, seed=seed)
+    return Estimate(_ratio(right, total), float(low), float(high))
 
 
-def bootstrap_intervals(
-    right: Num[np.ndarray, "cluster statistic"],
-    total: Num[np.ndarray, "cluster statistic"],
-    *,
-    seed: int = 0,
-) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
+def paired_difference(
+    minuend: tuple[Clusters, Clusters], subtrahend: tuple[Clusters, Clusters], *, seed: int = 0
+) -> Estimate:
+    """Estimate the difference of two ratios over the same clusters, with its bootstrap interval.
+
+    For example, a head minus a rule, or one layer minus another.  Both rise and fall together from
+    cluster to cluster, which two separate intervals do not show.
+
+    Parameters
+    ----------
+    minuend, subtrahend
+        The pair (right, total) of each side, as for `ratio`.
+    seed
+        Seed of the resamples.
+    """
+    low, high = paired_interval(minuend, subtrahend, seed=seed)
+    return Estimate(_ratio(*minuend) - _ratio(*subtrahend), float(low), float(high))
+
+
+def _ratio(right: Num[np.ndarray, " cluster"], total: Num[np.ndarray, " cluster"]) -> float:
+    """Compute ``sum(right) / sum(total)``; NaN where there are no cases."""
+    cases = np.sum(total)
+    return float(np.sum(right) / cases) if cases else np.nan
+
+
+def bootstrap_intervals(right: Clusters, total: Clusters, *, seed: int = 0) -> Bounds:
     """Compute 95% bootstrap intervals of the ratios ``sum(right) / sum(total)`` of columns.
 
     Clusters are resampled with replacement, the same ones for every column.  The interval is the
@@ -250,26 +269,22 @@ def bootstrap_intervals(
     Parameters
     ----------
     right, total
-        As for `ratio`, with a column for each statistic.
+        As for `ratio`, with any shape of statistics after the clusters.
     seed
         Seed of the resamples.
 
     Returns
     -------
     low, high
-        The bounds of each column; NaN where fewer than two clusters have a ``total``.
+        The bounds of each statistic; NaN where fewer than two clusters have a ``total``.
     """
-    clusters = (np.asarray(total) > 0).sum(axis=0)
-    return percentiles(_ratios(right, total, seed), clusters)
+    return percentiles(_ratios(right, total, seed), _count_clusters(total))
 
 
 def paired_interval(
     minuend: tuple[Clusters, Clusters], subtrahend: tuple[Clusters, Clusters], *, seed: int = 0
-) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
-    """Compute 95% bootstrap intervals of differences of ratios over the same clusters.
-
-    For example, a head minus a rule, or one layer minus another.  Both rise and fall together from
-    cluster to cluster, which two separate intervals do not show.
+) -> Bounds:
+    """Compute 95% bootstrap intervals of many differences as `paired_difference` does.
 
     Parameters
     ----------
@@ -294,7 +309,7 @@ def equivalence(
     margin: float,
     error: float = 0.05,
     seed: int = 0,
-) -> Bool[np.ndarray, " statistic"]:
+) -> Bool[np.ndarray, "*statistic"]:
     """Test whether two ratios over the same clusters differ by less than a margin.
 
     Parameters
@@ -481,10 +496,8 @@ def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     return adjusted[np.argsort(order, kind="stable")].clip(max=1)
 
 
-def resampled_sums(
-    counts: Num[np.ndarray, "cluster column"], *, seed: int = 0, draws: int = RESAMPLES
-) -> Float[np.ndarray, "resample column"]:
-    """Compute the column sums of bootstrap resamples of the clusters.
+def resampled_sums(counts: Clusters, *, seed: int = 0, draws: int = RESAMPLES) -> Replicates:
+    """Compute the sums over bootstrap resamples of the clusters.
 
     The number of times that each of n clusters is in a resample is multinomial.  Therefore a
     resample is a row of weights, and its sums are one matrix product.
@@ -492,18 +505,20 @@ def resampled_sums(
     Parameters
     ----------
     counts
-        A row for each cluster.
+        A row for each cluster, and any shape of statistics after it.
     seed
         A seed and a number of clusters give the same resamples, whatever the counts.
     draws
         Number of resamples.
     """
     counts = np.asarray(counts, np.float64)
+    shape = (draws, *counts.shape[1:])
     if not len(counts):
-        return np.zeros((draws, counts.shape[1]))
+        return np.zeros(shape)
+    flat = counts.reshape(len(counts), -1)
     parts = _resample_weights(len(counts), seed, draws)
-    # [resample, cluster] @ [cluster, column]
-    return np.concatenate([weights @ counts for weights in parts])
+    # [resample, cluster] @ [cluster, statistic]
+    return np.concatenate([weights @ flat for weights in parts]).reshape(shape)
 
 
 def _resample_weights(
@@ -535,7 +550,7 @@ def _kept_weights(
     return list(_weights(clusters, seed, draws))
 
 
-def _ratios(right: Clusters, total: Clusters, seed: int) -> Float[np.ndarray, "resample statistic"]:
+def _ratios(right: Clusters, total: Clusters, seed: int) -> Replicates:
     """Compute the ratios of each resample, NaN where none of its clusters has a ``total``."""
     right_sums = resampled_sums(right, seed=seed)
     total_sums = resampled_sums(total, seed=seed)
@@ -543,35 +558,29 @@ def _ratios(right: Clusters, total: Clusters, seed: int) -> Float[np.ndarray, "r
     return np.divide(right_sums, total_sums, out=undefined, where=total_sums > 0)
 
 
+def _count_clusters(total: Clusters) -> Int[np.ndarray, "*statistic"]:
+    """Count the clusters that have a ``total``."""
+    return np.sum(np.asarray(total) > 0, axis=0)
+
+
 def _paired_differences(
     minuend: tuple[Clusters, Clusters], subtrahend: tuple[Clusters, Clusters], seed: int
-) -> tuple[Float[np.ndarray, "resample statistic"], Num[np.ndarray, " statistic"]]:
+) -> tuple[Replicates, Int[np.ndarray, "*statistic"]]:
     """Compute the differences of ratios of each resample, and the number of clusters of each."""
-    minuend_ratios, minuend_clusters = _side(minuend, seed)
-    subtrahend_ratios, subtrahend_clusters = _side(subtrahend, seed)
-    return minuend_ratios - subtrahend_ratios, np.minimum(minuend_clusters, subtrahend_clusters)
-
-
-def _side(
-    sums: tuple[Clusters, Clusters], seed: int
-) -> tuple[Float[np.ndarray, "resample statistic"], Num[np.ndarray, " statistic"]]:
-    """Compute the ratios of each resample, and how many clusters have a total."""
-    right = np.asarray(sums[0]).reshape(len(sums[0]), -1)
-    total = np.asarray(sums[1]).reshape(len(sums[1]), -1)
-    return _ratios(right, total, seed), (total > 0).sum(axis=0)
+    differences = _ratios(*minuend, seed) - _ratios(*subtrahend, seed)
+    clusters = np.minimum(_count_clusters(minuend[1]), _count_clusters(subtrahend[1]))
+    return differences, clusters
 
 
 def percentiles(
-    replicates: Float[np.ndarray, "resample statistic"],
-    clusters: Num[np.ndarray, " statistic"] | int,
-    level: float = LEVEL,
-) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
+    replicates: Replicates, clusters: Int[np.ndarray, "*statistic"] | int, level: float = LEVEL
+) -> Bounds:
     """Compute percentile intervals of bootstrap replicates (Hesterberg 2015).
 
     Parameters
     ----------
     replicates
-        A column for each statistic.
+        Any shape of statistics for each resample.
     clusters
         Number of clusters that each statistic is from; the intervals are wider for few.
     level
@@ -582,10 +591,11 @@ def percentiles(
     low, high
         NaN for fewer than two clusters.
     """
-    bounds = np.full((2, replicates.shape[1]), np.nan)
-    clusters = np.broadcast_to(clusters, replicates.shape[1])
+    shape = replicates.shape[1:]
+    bounds = np.full((2, *shape), np.nan)
+    clusters = np.broadcast_to(clusters, shape)
     for count in np.unique(clusters[clusters > 1]):
         has_count = clusters == count
         tail = norm.cdf(np.sqrt(count / (count - 1)) * t.ppf((1 - level) / 2, count - 1))
         bounds[:, has_count] = np.nanquantile(replicates[:, has_count], (tail, 1 - tail), axis=0)
-    return bounds[0], bounds[1]
+    return bounds

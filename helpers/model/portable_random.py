@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.polynomial.polynomial import polyval
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -119,7 +120,7 @@ def _logarithm(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape
     mantissas = np.where(is_small, 2 * mantissas, mantissas)
     exponents = np.where(is_small, exponents - 1, exponents)
     ratios = (mantissas - 1) / (mantissas + 1)
-    series = _polynomial(LOGARITHM_SERIES, ratios * ratios)
+    series = polyval(ratios * ratios, LOGARITHM_SERIES)
     return exponents * math.log(2) + 2 * ratios * series
 
 
@@ -132,17 +133,6 @@ def _cosine_and_sine(
     """
     halves = (angles - math.pi) / 2
     squares = halves * halves
-    cosines = _polynomial(COSINE_SERIES, squares)
-    sines = halves * _polynomial(SINE_SERIES, squares)
+    cosines = polyval(squares, COSINE_SERIES)
+    sines = halves * polyval(squares, SINE_SERIES)
     return 2 * sines * sines - 1, -2 * sines * cosines
-
-
-def _polynomial(
-    coefficients: Sequence[float], values: Float[np.ndarray, "*shape"]
-) -> Float[np.ndarray, "*shape"]:
-    """Compute ``sum_k coefficients[k] values^k``, by Horner's rule."""
-    total = np.full_like(values, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        total *= values
-        total += coefficient
-    return total

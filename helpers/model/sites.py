@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from itertools import count, cycle
 from types import MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -27,7 +28,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from helpers.errors import ModelError
-from helpers.torch_utils import map_ordered
+from helpers.torch_utils import one_thread
 
 Outputs = Float[Tensor, "batch token head width"]
 Weights = Float[Tensor, "batch head query key"]
@@ -42,6 +43,8 @@ HEAD_COUNT_NAMES = ("num_attention_heads", "n_heads", "num_heads")
 CROSS_ATTENTION_MARKS = ("cross", "encdec", "encoder_attn")
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
+
+_SKIPPED_LAYERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # see `skip_layers`
 
 
 @dataclass(frozen=True)
@@ -143,31 +146,50 @@ def patch_head_outputs(
     layers_of: dict[nn.Module, list[int]] = {}  # several, if layers share a projection
     for layer, site in enumerate(layers):
         layers_of.setdefault(site.output, []).append(layer)
-    calls = dict.fromkeys(layers_of, 0)
+    turns: dict[nn.Module, Iterator[int]] = {}
 
-    def reset_calls(_model: nn.Module, _args: tuple) -> None:
-        calls.update(dict.fromkeys(layers_of, 0))  # an interrupted pass may have left its count
+    def begin_pass(_model: nn.Module, _args: tuple) -> None:
+        for module, numbers in layers_of.items():  # an interrupted pass may have left its turn
+            turns[module] = cycle(numbers)
 
-    def hook_of(site: Site) -> Callable[[nn.Module, tuple], tuple]:
-        def hook(module: nn.Module, args: tuple) -> tuple:
-            turn = calls[module] % len(layers_of[module])
-            layer = layers_of[module][turn]
-            calls[module] += 1
-            outputs = args[0].unflatten(-1, (site.heads, site.width))
-            return (change(layer, outputs).flatten(-2), *args[1:])
-
-        return hook
+    def hook(module: nn.Module, args: tuple) -> tuple:
+        layer = next(turns[module])
+        outputs = args[0].unflatten(-1, (layers[layer].heads, layers[layer].width))
+        return (change(layer, outputs).flatten(-2), *args[1:])
 
     with ExitStack() as hooks:
-        hooks.callback(base_transformer(model).register_forward_pre_hook(reset_calls).remove)
-        for site in {site.output: site for site in layers}.values():
-            hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
+        hooks.callback(base_transformer(model).register_forward_pre_hook(begin_pass).remove)
+        for module in layers_of:
+            hooks.callback(module.register_forward_pre_hook(hook).remove)
         yield
 
 
+@contextmanager
+def skip_layers(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
+    """Make the first layers return known outputs, instead of computing them, inside the context.
+
+    Parameters
+    ----------
+    model : Module
+        A model of transformers.
+    outputs : mapping of Module to output
+        The first layers, and what they returned when the same input was passed to the model.
+    """
+    transformer = base_transformer(model)
+    _SKIPPED_LAYERS[transformer] = len(outputs)
+    try:
+        for layer, output in outputs.items():
+            layer.forward = lambda *_, output=output, **__: output
+        yield
+    finally:
+        del _SKIPPED_LAYERS[transformer]
+        for layer in outputs:
+            layer.__dict__.pop("forward", None)
+
+
 def first_layer(model: nn.Module) -> int:
-    """Count the leading layers that a pass skips because their output is cached."""
-    return getattr(base_transformer(model), "given", 0)
+    """Count the leading layers that a pass does not compute (`skip_layers`)."""
+    return _SKIPPED_LAYERS.get(base_transformer(model), 0)
 
 
 class PatchSoftmax(TorchFunctionMode):
@@ -249,15 +271,11 @@ def temperatures(
         matched.append(2**low)
         return softmax(_scaled(scores, matched[-1]))
 
-    def run_passes() -> None:
-        with torch.inference_mode():
-            with PatchSoftmax(measure, count()):
-                target(**batch)
-            with PatchSoftmax(match, count()):
-                base(**batch)
-
-    # A pool of several threads lets each of them compute alone, so that sums have one order.
-    list(map_ordered([run_passes], threads=torch.get_num_threads(), ahead=1))
+    with one_thread(), torch.inference_mode():
+        with PatchSoftmax(measure, count()):
+            target(**batch)
+        with PatchSoftmax(match, count()):
+            base(**batch)
     layers = getattr(base.config, "num_hidden_layers", len(matched))
     if len(matched) != layers:
         raise ModelError(

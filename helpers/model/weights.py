@@ -304,7 +304,7 @@ def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> i
 
 
 def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
-    """Return a copy with the input embeddings kept and all other weights drawn anew (section 5).
+    """Re-initialise all weights of a copy except its input embeddings (section 5).
 
     Input embeddings are the tables of words, positions and segments, and their normalisation.
     Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The weights
@@ -321,7 +321,9 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
 
 def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
     """Find the modules of the input embeddings: one that holds them all, or its parts."""
-    path, holder = _parent(model, model.get_input_embeddings())
+    paths = {module: path for path, module in model.named_modules()}
+    path, _, _ = paths[model.get_input_embeddings()].rpartition(".")
+    holder = model.get_submodule(path)
     if path.endswith("embeddings"):
         return [holder]
     embeddings = []
@@ -329,14 +331,6 @@ def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
         if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name):
             embeddings.append(part)
     return embeddings
-
-
-def _parent(model: nn.Module, child: nn.Module) -> tuple[str, nn.Module]:
-    """Find the module that directly holds another one, with its path."""
-    for path, module in model.named_modules():
-        if any(part is child for part in module.children()):
-            return path, module
-    raise LookupError(f"{type(child).__name__}: not a part of {type(model).__name__}")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from helpers.metrics.paper import NOT_MEASURED, SUPPORTED
 from helpers.plots import style
-from helpers.plots.style import Style, Styles, by_style, canvas, theme
+from helpers.plots.style import Style, Styles, canvas, draw_intervals, theme
 
 ROW_INCHES = 0.24  # for one relation
 LINE_CHARACTERS = 112  # in the width of the page
@@ -28,6 +29,7 @@ SECTIONS = {
     "3.1": "relative position", "3.2": "special tokens", "3.3": "entropy", "4.2": "syntax",
     "4.3": "coreference", "5": "probes", "6": "clusters",
 }  # fmt: skip
+QUANTITIES = ("accuracy", "accuracy_low", "accuracy_high", "baseline")  # of a run's best heads
 LAYER_PANELS = {
     "entropy": ("Entropy", "Share of uniform attention's"),
     "sep": ("To the separator", "Average weight (fraction)"),
@@ -81,11 +83,10 @@ def comparison(
     )
     curve_axes = rows[1].subgridspec(1, len(LAYER_PANELS)).subplots()
     for axes, (quantity, (title, unit)) in zip(curve_axes, LAYER_PANELS.items(), strict=True):
-        curves = {name: relative_curve(tables, quantity) for name, tables in runs.items()}
-        sns.lineplot(
-            pd.concat(curves, names=["run", "depth"]).rename("value").reset_index(), x="depth",
-            y="value", **by_style("run", styles), dashes=False, legend=False, ax=axes,
-        )  # fmt: skip
+        for name, tables in runs.items():
+            curve = relative_curve(tables, quantity)
+            _, color, marker = styles[name]
+            axes.plot(curve.index, curve, color=color, marker=marker, **style.WHITE_EDGES)
         axes.set(title=title, ylabel=unit, xlabel="Layer, as a share of the depth")
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
     lower_row = rows[2].subgridspec(1, 2, width_ratios=[1.75, 1])
@@ -122,30 +123,26 @@ def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Seri
 
 def _accuracies(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     """Draw each relation's best heads with their intervals, the paper's, and fixed offsets."""
-    quantities = ["accuracy", "accuracy_low", "accuracy_high", "baseline"]
-    columns = [f"{name} {quantity}" for name in styles for quantity in quantities]
-    numbers = table.reindex(columns=["relation", *columns]).melt("relation")
-    numbers[["run", "quantity"]] = numbers["variable"].str.rsplit(" ", n=1, expand=True)
-    shared_options = {
-        "x": "value", "y": "relation", "hue": "run", "dodge": 0.5 * (1 - 1 / len(styles)),
-        "linestyle": "none", "legend": False, "ax": axes,
-    }  # fmt: skip
-    sns.pointplot(
-        numbers[numbers["quantity"] == "baseline"], palette=[OFFSET.color] * len(styles),
-        markers=OFFSET.marker, markersize=5, markeredgewidth=1.4, **shared_options,
-    )  # fmt: skip
-    sns.pointplot(
-        numbers[numbers["quantity"] != "baseline"], **style.MEDIAN_AND_RANGE,
-        palette=[run_style.color for run_style in styles.values()], err_kws={"linewidth": 1.1},
-        markers=[run_style.marker for run_style in styles.values()], markersize=5.5,
-        markeredgewidth=0.6, markeredgecolor="white", **shared_options,
-    )  # fmt: skip
+    for slot, (name, run_style) in enumerate(styles.items()):
+        y = np.arange(len(table)) + 0.5 * ((slot + 0.5) / len(styles) - 0.5)
+        columns = [f"{name} {quantity}" for quantity in QUANTITIES]
+        accuracy, low, high, baseline = table.reindex(columns=columns).to_numpy(float).T
+        axes.plot(
+            baseline, y, OFFSET.marker, color=OFFSET.color, markersize=5, markeredgewidth=1.4,
+            zorder=1,
+        )  # fmt: skip
+        draw_intervals(axes, low, high, y, color=run_style.color, elinewidth=1.1)
+        axes.plot(
+            accuracy, y, run_style.marker, color=run_style.color, markersize=5.5,
+            markeredgewidth=0.6, markeredgecolor="white",
+        )  # fmt: skip
     axes.plot(
         table["paper accuracy"], range(len(table)), PAPER.marker, color=PAPER.color, markersize=5,
         markerfacecolor="none", markeredgewidth=1.2, zorder=2,
     )  # fmt: skip
+    axes.set_ylim(len(table) - 0.5, -0.5)
     axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
-    axes.set(title="Best head for each relation", xlabel="Accuracy (%)", ylabel="", xlim=(0, 100))
+    axes.set(title="Best head for each relation", xlabel="Accuracy (%)", xlim=(0, 100))
     axes.tick_params(axis="y", length=0)
 
 

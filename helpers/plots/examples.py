@@ -15,11 +15,11 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgba
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from helpers.data.records import Record, roles
+from helpers.data.records import Record
 from helpers.metrics.clustering import head_behaviours
 from helpers.metrics.heads import (
     COREFERENCE,
@@ -39,7 +39,7 @@ from helpers.plots.style import (
     resolve_special_tokens,
     theme,
 )
-from helpers.store.store import Example, Store, tokens_of
+from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
 MAX_WORDS = 14
@@ -304,12 +304,9 @@ def _draw_weights(
 ) -> None:
     """Draw a line for each visible weight in the colour of its key, darker if it is larger."""
     queries, keys = np.nonzero(weights >= MIN_DRAWN_WEIGHT)
-    alphas = np.clip(weights[queries, keys].astype(np.float64), 0, 1)
-    segments = []
-    colors = []
-    for query, key, alpha in zip(queries, keys, alphas, strict=True):
-        segments.append(((0, query), (1, key)))
-        colors.append(to_rgba(key_colors[key], alpha))
+    segments = [((0, query), (1, key)) for query, key in zip(queries, keys, strict=True)]
+    alphas = weights[queries, keys].clip(0, 1)
+    colors = to_rgba_array([key_colors[key] for key in keys], alphas)
     is_image = len(queries) > MAX_VECTOR_LINES
     lines = LineCollection(segments, colors=colors, linewidths=1.4, rasterized=is_image)
     axes.add_collection(lines, autolim=False)
@@ -375,17 +372,17 @@ def _pattern_panel(
     head = int(head_row["head"]) - 1
 
     def strength(example: Example) -> float:
-        maps = example.attention[[[layer]], [[head]]].astype(np.float32)
-        token_roles = roles(tokens_of(store, example), store.special_tokens)
+        maps = example.attention[[[layer]], [[head]]]
+        token_roles = example.roles
         measures = dict(entropy(maps, token_roles))
         measures.update(relative_position(maps))
         measures.update(token_types(maps, token_roles))
         return float(measures[column][0, 0])
 
     best = max(examples, key=strength)
-    words = tokens_of(store, best)
-    weights = best.attention[layer, head].astype(np.float32)
-    word_types = roles(words, store.special_tokens).kinds()
+    words = best.tokens
+    weights = best.attention[layer, head]
+    word_types = best.roles.kinds()
     behaviour_style = style.BEHAVIOUR_STYLES[head_row["behaviour"]]
     behaviour = resolve_special_tokens(behaviour_style, store.special_tokens).label
     average = amount.format(head_row[column])
@@ -398,7 +395,7 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     record = example.record
     positions = example.word_positions
     maps = example.attention[location.layer - 1, location.head - 1]
-    weights = maps.astype(np.float32)[positions, positions]
+    weights = maps[positions, positions]
     for question in gold_links(record):
         if question.relation != location.relation:
             continue
@@ -451,12 +448,9 @@ def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: 
         is_neighbour = abs(attending - attended) == 1
         return is_neighbour, -panel.weights[panel.picked[0]]
 
-    right = []
-    wrong = []
+    panels: list[Panel] = []
     for example in examples:
-        for panel in _panels_of_example(example, location, title):
-            if panel.correct:
-                right.append(panel)
-            else:
-                wrong.append(panel)
+        panels += _panels_of_example(example, location, title)
+    right = [panel for panel in panels if panel.correct]
+    wrong = [panel for panel in panels if not panel.correct]
     return [min(panels, key=rank) for panels in (right, wrong) if panels]

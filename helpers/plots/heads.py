@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -21,7 +20,9 @@ from helpers.plots.style import (
     Style,
     Styles,
     canvas,
+    draw_curve,
     join_nonempty,
+    panel_grid,
     resolve_special_tokens,
     theme,
 )
@@ -65,21 +66,14 @@ def fig2_token_types(
     from_sep = style.TOKEN_STYLES["sep"]._replace(label="from {sep} to {sep}")
     from_other_tokens = style.TOKEN_STYLES["other"]._replace(label="from other tokens to {sep}")
     to_sep = {"sep_to_sep": from_sep, "other_to_sep": from_other_tokens}
-    panels = []
-    for styles in (all_queries, to_sep):
-        present = _present(table, styles, special_tokens)
-        if present:
-            panels.append(present)
-    height = 3.1 * len(panels) if len(panels) > 1 else 3.4
+    panels = [_present(table, all_queries, special_tokens)]
+    if table["sep"].notna().any():
+        panels.append(_present(table, to_sep, special_tokens))
     title = f"Figure 2 · {style.WEIGHT_NAMES[lens].capitalize()} to special tokens and punctuation"
-    columns = [column for styles in panels for column in styles]
-    note = _interval_note(table, columns) + _missing_tokens_note(table)
-    figure = canvas(height, title, join_nonempty(model, HEADS_AND_MEANS), note)
-    rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
-    for axes, styles in zip(rows, panels, strict=True):
-        _heads_and_means(axes, table, styles)
+    figure = _heads_and_means(table, panels, title, model, height=3.1 if len(panels) > 1 else 3.4)
+    for axes in figure.axes:
         axes.set(ylabel=f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)", ylim=(-0.02, 1.02))
-        _legend_above(axes, styles)
+        _legend_above(axes)
     return figure
 
 
@@ -145,16 +139,7 @@ def _objective(table: pd.DataFrame) -> str:
 
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
-    label, color, marker = series_style
-    axes.plot(table["layer"], table[column], color=color, marker=marker, label=label)
-    axes.fill_between(
-        table["layer"],
-        table[f"{column}_low"],
-        table[f"{column}_high"],
-        color=color,
-        alpha=0.2,
-        linewidth=0,
-    )
+    draw_curve(axes, table, "layer", column, series_style)
     axes.set(xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats)")
     axes.label_outer()
 
@@ -197,48 +182,49 @@ def fig4_entropy(
         "entropy_from_cls": style.TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
     styles = _present(table, panel_styles, special_tokens)
+    panels = [{column: series_style} for column, series_style in styles.items()]
     title = f"Figure 4 · Entropy of {style.WEIGHT_NAMES[lens]} distributions"
-    note = _interval_note(table, list(styles)) + _missing_tokens_note(table)
-    figure = canvas(2.9 * len(styles), title, join_nonempty(model, HEADS_AND_MEANS), note)
-    rows = figure.subplots(len(styles), squeeze=False, sharex=True, sharey=True)[:, 0]
+    figure = _heads_and_means(table, panels, title, model, height=2.9)
     uniform = table["uniform"].mean()
     largest = max(uniform, table[list(styles)].max(axis=None))
-    for axes, (column, series_style) in zip(rows, styles.items(), strict=True):
-        _heads_and_means(axes, table, {column: series_style})
+    for axes in figure.axes:
         line = axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
         line.set_label("uniform attention")
         axes.set(ylabel="Entropy (nats)", ylim=(-0.1, 1.06 * largest))
-        _legend_above(axes, {column: series_style})
+        _legend_above(axes)
     return figure
 
 
-def _heads_and_means(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
-    """Draw each head as a point, and the mean of each layer's heads as a line.
+def _heads_and_means(
+    table: pd.DataFrame, panels: Sequence[Styles], title: str, model: str, height: float
+) -> Figure:
+    """Draw columns in panels: each head as a point, and the mean of each layer's heads as a line.
 
     The points of a layer stand next to each other, by column and in the order of the heads.
-    Therefore they neither hide each other nor move between runs.
+    Therefore they neither hide each other nor move between runs.  ``height`` is that of a panel.
     """
-    points = table.melt(["layer", "head"], list(styles), "column", "value")
-    slot = points["column"].map(list(styles).index) + 0.5
-    within = 0.7 * ((points["head"] - 0.5) / points["head"].max() - 0.5)
-    points["x"] = points["layer"] + 0.64 * ((slot + within) / len(styles) - 0.5)
-    options = style.by_style("column", styles)
-    sns.scatterplot(
-        points, x="x", y="value", s=13, alpha=0.5, linewidth=0, legend=False, ax=axes, **options
-    )
-    sns.lineplot(points, x="layer", y="value", dashes=False, errorbar=None, ax=axes, **options)
+    columns = [column for styles in panels for column in styles]
+    note = _interval_note(table, columns) + _missing_tokens_note(table)
+    figure = canvas(height * len(panels), title, join_nonempty(model, HEADS_AND_MEANS), note)
     layers = int(table["layer"].max())
-    axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=style.counting_ticks(layers))
-    axes.label_outer()
+    means = table.groupby("layer", as_index=False)[columns].mean()
+    shift = 0.7 * ((table["head"] - 0.5) / table["head"].max() - 0.5)
+    for axes, styles in zip(panel_grid(figure, len(panels), 1, sharex=True), panels, strict=True):
+        for slot, (column, series_style) in enumerate(styles.items()):
+            x = table["layer"] + 0.64 * ((slot + 0.5 + shift) / len(styles) - 0.5)
+            _, color, marker = series_style
+            axes.scatter(x, table[column], s=13, alpha=0.5, color=color, marker=marker, linewidth=0)
+            draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
+        axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=style.counting_ticks(layers))
+        axes.label_outer()
+    return figure
 
 
-def _legend_above(axes: Axes, styles: Styles) -> None:
-    """Put a legend above the axes, with the labels of the styles instead of seaborn's."""
-    handles, labels = axes.get_legend_handles_labels()
-    labels[: len(styles)] = [series_style.label for series_style in styles.values()]
+def _legend_above(axes: Axes) -> None:
+    """Put a legend above the axes."""
     axes.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2,
-        borderpad=0, columnspacing=1.6, handletextpad=0.5,
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2, borderpad=0,
+        columnspacing=1.6, handletextpad=0.5,
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -18,16 +17,17 @@ from helpers.metrics.paper import COMPARED
 from helpers.plots import style
 from helpers.plots.style import (
     Style,
-    by_style,
     canvas,
+    draw_curve,
+    draw_intervals,
     empty_figure,
     heat_maps,
     join_nonempty,
+    panel_grid,
     theme,
 )
 
 BAR_INCHES = 0.3  # height of one bar's row
-INTERVAL = ["value", "value_low", "value_high"]  # the columns of a value and its bounds
 CHARACTER_PERCENT = 6  # of a narrow panel's width, for one character of a head's name
 INTERVALS = "bars: here, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
@@ -61,7 +61,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     title = "Table 2 · Finding the antecedents of mentions"
     held_out = "held out: chosen on train, scored on dev (the smaller n)"
     figure = canvas(BAR_INCHES * len(names) + 1.2, title, join_nonempty(model, INTERVALS, held_out))
-    panels = figure.subplots(1, len(rows_by_type), squeeze=False, sharey=True)[0]
+    panels = panel_grid(figure, len(rows_by_type), len(rows_by_type), sharey=True)
     for axes, (mention_type, rows) in zip(panels, rows_by_type.items(), strict=True):
         bars = rows.set_index("name").reindex(names).reset_index()
         _bars(axes, bars)
@@ -128,14 +128,11 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     subtitle = join_nonempty(model, "bands: 95% intervals; the axis does not start at 0")
     figure = canvas(3.6, "Section 5 · Learning curves of the probes", subtitle)
     axes = figure.subplots()
-    styles = {}
+    curves = table.sort_values("n_train").groupby("probe", sort=False)
     for probe, (color, marker) in zip(table["probe"].unique(), style.LINES, strict=False):
-        styles[probe] = Style(probe, color, marker)
-    sns.lineplot(
-        table.melt(["probe", "n_train"], INTERVAL, value_name="percent"),
-        x="n_train", y="percent", **by_style("probe", styles), **style.MEDIAN_AND_RANGE,
-        dashes=False, ax=axes,
-    )  # fmt: skip
+        line_style = Style(probe, color, marker)
+        curve = curves.get_group(probe)
+        draw_curve(axes, curve, "n_train", "value", line_style, **style.WHITE_EDGES)
     sizes = np.sort(table["n_train"].unique())
     if sizes[0] > 0:
         axes.set_xscale("log")
@@ -237,24 +234,21 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
 
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw a bar per row with its name, its interval, its value and the paper's value."""
-    sns.barplot(
-        rows.melt("name", INTERVAL, value_name="percent"), x="percent", y="name",
-        **style.MEDIAN_AND_RANGE, color=style.BAR, saturation=1, width=0.68, capsize=0.25,
-        err_kws={"color": style.INK, "linewidth": 1.2}, ax=axes,
+    y = np.arange(len(rows))
+    axes.barh(y, rows["value"], height=0.68, color=style.BAR)
+    draw_intervals(
+        axes, rows["value_low"], rows["value_high"], y, color=style.INK, elinewidth=1.2,
+        capsize=2.7, capthick=1.2,
     )  # fmt: skip
     axes.plot(
-        rows["paper_value"],
-        np.arange(len(rows)),
-        "D",
-        color=style.ACCENT,
-        markersize=6,
-        markeredgecolor="white",
+        rows["paper_value"], y, "D", color=style.ACCENT, markersize=6, markeredgecolor="white",
         zorder=4,
-    )
-    for y, value in enumerate(rows["value"]):
+    )  # fmt: skip
+    for position, value in zip(y, rows["value"], strict=True):
         if np.isfinite(value):
-            axes.text(101.5, y, f"{value:.1f}", va="center", fontsize=8.5)
-    axes.set(xlim=(0, 100), ylabel="")
+            axes.text(101.5, position, f"{value:.1f}", va="center", fontsize=8.5)
+    axes.set_yticks(y, rows["name"])
+    axes.set(xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))
     axes.xaxis.grid(True, color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0, labelsize=9)

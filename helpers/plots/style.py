@@ -19,6 +19,7 @@ from jaxtyping import Float
 from helpers.files import write_atomic
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
@@ -101,9 +102,7 @@ RC_PARAMS = {
     "svg.hashsalt": "attention",  # identifiers in the file are random without it
     "pdf.fonttype": 42,  # TrueType, because publishers refuse matplotlib's default, Type 3
 }
-# Options for seaborn if each point is melted to three rows, the value and the two bounds of its
-# interval.  Their median is the value, and their range is the interval, if low <= value <= high.
-MEDIAN_AND_RANGE = {"estimator": "median", "errorbar": ("pi", 100)}
+WHITE_EDGES = {"markeredgecolor": "white", "markeredgewidth": 0.75}  # of markers on lines
 
 
 @contextmanager
@@ -173,16 +172,50 @@ def resolve_special_tokens(style: Style, special_tokens: SpecialTokens) -> Style
     return style._replace(label=style.label.format(cls=cls, sep=sep))
 
 
-def by_style(column: str, styles: Styles) -> dict[str, Any]:
-    """List the options with which seaborn draws the rows of each value of a column in its style."""
-    return {
-        "hue": column,
-        "hue_order": list(styles),
-        "palette": {value: style.color for value, style in styles.items()},
-        "style": column,
-        "style_order": list(styles),
-        "markers": {value: style.marker for value, style in styles.items()},
-    }
+def draw_curve(
+    axes: Axes, table: pd.DataFrame, x: str, y: str, series_style: Style, **options: Any
+) -> None:
+    """Draw a column of a table by another one, with a band if the table has its interval.
+
+    Parameters
+    ----------
+    axes : Axes
+        The axes to draw on.
+    table : pandas.DataFrame
+        One row per point, in the order of the line.
+    x, y : str
+        The columns to draw; the bounds of the interval are ``<y>_low`` and ``<y>_high``.
+    series_style : Style
+        Label, colour and marker.
+    **options
+        Further options of ``Axes.plot``, such as `WHITE_EDGES`.
+    """
+    label, color, marker = series_style
+    axes.plot(table[x], table[y], color=color, marker=marker, label=label, **options)
+    if f"{y}_low" in table:
+        low = table[f"{y}_low"]
+        high = table[f"{y}_high"]
+        axes.fill_between(table[x], low, high, color=color, alpha=0.2, linewidth=0)
+
+
+def draw_intervals(
+    axes: Axes,
+    low: Float[np.ndarray, " row"],
+    high: Float[np.ndarray, " row"],
+    y: Float[np.ndarray, " row"],
+    **options: Any,
+) -> None:
+    """Draw horizontal intervals, wherever their values are, with options of ``Axes.errorbar``."""
+    axes.errorbar((low + high) / 2, y, xerr=(high - low) / 2, fmt="none", **options)
+
+
+def panel_grid(figure: Figure, count: int, columns: int, **options: Any) -> list[Axes]:
+    """Make panels row by row, with options of ``Figure.subplots``; the last row may be shorter."""
+    rows = -(-count // columns)
+    grid = figure.subplots(rows, columns, squeeze=False, **options).ravel()
+    for axes in grid[count:]:
+        axes.remove()
+    return list(grid[:count])
 
 
 def heat_map(
@@ -245,18 +278,16 @@ def heat_maps(
     panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, 3.2)
     title_height = 0.32 + 0.16 * max(name.count("\n") for name in maps)
     figure = canvas(rows * (panel_height + title_height) + 0.35, title, subtitle)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_axis_off()
-    for axes, (name, values) in zip(grid.flat, maps.items(), strict=False):
+    panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
+    for axes, (name, values) in zip(panels, maps.items(), strict=True):
         heat_map(axes, values, norm, cmap, max_ticks=48 // columns // 2)
         axes.set_title(name, parse_math=False)
-    for axes in grid.flat[max(len(maps) - columns, 0) : len(maps)]:
+    for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
     figure.supxlabel("Head", fontsize=9.5)
     figure.supylabel("Layer", fontsize=9.5)
     scale = ScalarMappable(norm, cmap)
-    figure.colorbar(scale, ax=grid, label=unit, aspect=30, pad=0.015, format="%g")
+    figure.colorbar(scale, ax=figure.axes, label=unit, aspect=30, pad=0.015, format="%g")
     return figure
 
 

@@ -14,8 +14,8 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -26,10 +26,11 @@ from torch import Tensor
 
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
+from helpers.metrics.head_counts import syntactic_heads
 from helpers.metrics.statistics import Estimate, ratio, with_seed_noise
 from helpers.progress import progress
-from helpers.store.store import Example, checked_maps
-from helpers.torch_utils import map_ordered, release_freed_memory
+from helpers.store.store import Example
+from helpers.torch_utils import release_freed_memory
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
@@ -41,44 +42,32 @@ SMALLEST_SCALE = 1e-3  # below it a feature is rounding of float16, which must n
 PAIRS_PER_BATCH = 1 << 15  # limits batches of long sentences
 FLOATS_PER_BATCH = 1 << 20  # of maps: 4 MB
 MAX_BATCH = 64  # sentences, where parameters do not change from batch to batch
-MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
 
 class BlockBuffer:
-    """Append-only float16 arrays of any shapes.
+    """Append-only float16 arrays of any shapes, in a file that is removed with the buffer.
 
-    Arrays beyond `MEMORY_BUDGET` go to a temporary file, which is removed with the buffer, and are
-    read from it on demand.  Memory therefore stays near the budget for a corpus of any size.
+    Memory therefore does not grow with the corpus.  Reading is fast, because the system keeps as
+    much of the file in memory as there is room for.
     """
 
     def __init__(self) -> None:
-        self._budget = MEMORY_BUDGET
-        self._blocks: list[np.ndarray | tuple[int, tuple[int, ...]]] = []
-        self._file = None
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open with the buffer
+        self._blocks: list[tuple[int, tuple[int, ...]]] = []  # offset in bytes, shape
 
     def append(self, block: Float16[np.ndarray, ...]) -> None:
-        """Keep a block; after the first that does not fit in memory, all go to disk."""
-        if self._file is None and block.nbytes <= self._budget:
-            self._budget -= block.nbytes
-            self._blocks.append(block)
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open with the buffer
+        """Write a block to the end of the file."""
         self._blocks.append((self._file.tell(), block.shape))
         self._file.write(np.ascontiguousarray(block).data)
 
     def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
         """Read a block; several threads may do so at a time."""
-        block = self._blocks[index]
-        if isinstance(block, np.ndarray):
-            return block
-        offset, shape = block
-        size = 2 * prod(shape)  # bytes
-        content = bytearray(os.pread(self._file.fileno(), size, offset))
-        return np.frombuffer(content, np.float16).reshape(shape)
+        offset, shape = self._blocks[index]
+        content = os.pread(self._file.fileno(), 2 * prod(shape), offset)
+        return np.frombuffer(bytearray(content), np.float16).reshape(shape)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Parse:
     """The dependency parse of a sentence.
 
@@ -102,6 +91,13 @@ class Parse:
     def __len__(self) -> int:
         """Count the words."""
         return len(self.heads)
+
+    def edges(self) -> tuple[Int[np.ndarray, " edge"], Int[np.ndarray, " edge"]]:
+        """List the dependents and the governors, from 0, of the edges without punctuation."""
+        is_word = ~self.punctuation
+        is_edge = is_word & (self.heads > 0) & is_word[self.heads - 1]
+        dependents = np.flatnonzero(is_edge)
+        return dependents, self.heads[dependents] - 1
 
 
 @dataclass(frozen=True)
@@ -176,11 +172,12 @@ class Sentences:
         Raises
         ------
         InputError
-            If an example has no split or no valid parse, or, in the end, if there is no train or no
-            dev sentence.
+            If an example has no parse, or, in the end, if there is no train or no dev sentence.
         """
         for example in progress(examples, label, unit="sentence"):
-            parse = self._parse(example)
+            heads = syntactic_heads(example) + 1
+            punctuation = np.array(example.record["relations"]) == PUNCTUATION
+            parse = Parse(heads, punctuation, cluster_of(example.record, example.index))
             self.splits[example.record["split"]].append(len(self.parses))
             self.parses.append(parse)
             yield example, parse
@@ -189,23 +186,6 @@ class Sentences:
                 raise InputError(
                     f"no {split} sentences; a probe needs a treebank with train and dev sentences"
                 )
-
-    def _parse(self, example: Example) -> Parse:
-        """Check the parse of an example."""
-        record = example.record
-        where = f"example {example.index}"
-        if record.get("split") not in self.splits:
-            raise InputError(
-                f"{where}: the split is {record.get('split')!r}; expected 'train' or 'dev'"
-            )
-        if "heads" not in record or "relations" not in record:
-            raise InputError(f"{where}: no dependency parse; the probes need a treebank")
-        heads = np.asarray(record["heads"], np.int64)
-        words = len(record["words"])
-        if heads.shape != (words,) or not words or heads.min() < 0 or heads.max() > words:
-            raise InputError(f"{where}: expected {words} heads, between 0 and the {words} words")
-        punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
-        return Parse(heads, punctuation, cluster_of(record, example.index))
 
     @property
     def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
@@ -352,7 +332,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     examples
         Examples of a treebank, with train and dev sentences.  Their maps take
         ``4 * heads * n * (n + 2)`` bytes for a sentence of n words (0.35 MB for 72 heads and 34
-        words); beyond `MEMORY_BUDGET` they are kept in a temporary file.
+        words), which are kept in a temporary file.
     vectors
         Function of words that returns their static vectors (GloVe in the paper); it is called once,
         with all different words.
@@ -372,24 +352,15 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     release_freed_memory()  # memory of earlier fits
     data = ProbeData()
     row_of_word: dict[str, int] = {}
-
-    def block_jobs() -> Iterator[Callable[[], np.ndarray]]:
-        for example, _ in data.read(examples, "maps for the probes"):
-            data.layers, data.heads = example.attention.shape[:2]
-            rows = [
-                row_of_word.setdefault(word, len(row_of_word)) for word in example.record["words"]
-            ]
-            data.rows.append(np.array(rows))
-            yield partial(attention_block, example)
-
-    threads = torch.get_num_threads()
-    for block in map_ordered(block_jobs(), threads=threads, ahead=2 * threads):
-        data.blocks.append(block)
+    for example, _ in data.read(examples, "maps for the probes"):
+        data.layers, data.heads = example.stored_attention.shape[:2]
+        words = example.record["words"]
+        rows = [row_of_word.setdefault(word, len(row_of_word)) for word in words]
+        data.rows.append(np.array(rows))
+        data.blocks.append(attention_block(example))
     behaviours = np.random.default_rng(0).integers(3, size=len(row_of_word))
-    with_control = []
     for parse, rows in zip(data.parses, data.rows, strict=True):
-        with_control.append(replace(parse, control=control_heads(behaviours[rows])))
-    data.parses = with_control
+        parse.control = control_heads(behaviours[rows])
     words = list(row_of_word)
     word_vectors = vectors(words) if vectors else np.zeros((len(words), 0))
     data.vectors = torch.from_numpy(np.asarray(word_vectors, np.float32))
@@ -424,8 +395,8 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent place fe
     array
         ``[dependent, position, feature]``.
     """
-    layers, heads, length, _ = example.attention.shape
-    maps = checked_maps(example).reshape(layers * heads, length, length)
+    layers, heads, length, _ = example.stored_attention.shape
+    maps = example.attention.reshape(layers * heads, length, length)
     words = example.word_positions
     count = words.stop - words.start
     block = np.zeros((count, count + N_SPECIAL_POSITIONS, 2, layers * heads), np.float16)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from copy import deepcopy
 from functools import partial
 from typing import NamedTuple
 
@@ -26,8 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, Batch, ProbeData
-from helpers.probes.training import Scores, candidate_scores, loss, one_thread, validation_slice
-from helpers.torch_utils import release_freed_memory, set_torch_threads
+from helpers.probes.training import Scores, candidate_scores, loss, validation_slice
+from helpers.torch_utils import one_thread, release_freed_memory, set_torch_threads
 
 L2 = (1.0, 0.1, 0.01, 0.001)  # candidates for l2 in: mean loss + l2 / 2 * sum(parameters ** 2)
 # Nats that the last step of a fit may still gain.
@@ -270,12 +271,11 @@ def fit_linear(
             fitter.minimise(sentences, l2, ROUGH_TOLERANCE)
         fitter.minimise(sentences, l2, EXACT_TOLERANCE)
         mean_loss, gradients = fitter.mean_loss(list(data.batches(sentences)))
-    largest = 0.0
+    penalised = []
     for parameter, units, gradient in zip(probe.parameters(), probe.units, gradients, strict=True):
-        penalised = gradient / units + l2 * parameter.detach() * units
-        if penalised.numel():
-            largest = max(largest, penalised.abs().max().item())
-    return Fit(probe, l2, mean_loss, largest, fitter.passes)
+        penalised.append((gradient / units + l2 * parameter.detach() * units).flatten())
+    steepest = torch.cat(penalised).abs().max().item()
+    return Fit(probe, l2, mean_loss, steepest, fitter.passes)
 
 
 class LinearProbeFitter:
@@ -292,21 +292,19 @@ class LinearProbeFitter:
 
     def choose_penalty(self, sentences: Sequence[int]) -> float:
         """Fit with ever smaller penalties; keep and return the best on a slice of the sentences."""
-        training, validation = validation_slice(sentences, np.random.default_rng(0))
+        training, validation = validation_slice(sentences)
         held_out = list(self.data.batches(validation))
-        losses = []
-        states = []
+        best_loss = np.inf
         for l2 in L2:
             self.minimise(training, l2, ROUGH_TOLERANCE)
             held_out_loss, _ = self.mean_loss(held_out)
-            losses.append(held_out_loss)
-            state = self.probe.state_dict()
-            states.append({name: tensor.clone() for name, tensor in state.items()})
-            if losses[-1] > min(losses):
+            if held_out_loss > best_loss:
                 break
-        best = int(np.argmin(losses))
-        self.probe.load_state_dict(states[best])
-        return L2[best]
+            best_loss = held_out_loss
+            best_l2 = l2
+            best_state = deepcopy(self.probe.state_dict())
+        self.probe.load_state_dict(best_state)
+        return best_l2
 
     def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
         """Move the probe to the optimum for some sentences, by L-BFGS."""

@@ -34,8 +34,9 @@ from helpers.probes.data import (
     Parse,
     Sentences,
 )
-from helpers.probes.training import Schedule, train, train_in_parallel, validation_slice
+from helpers.probes.training import Schedule, train, validation_slice
 from helpers.store.store import Example
+from helpers.torch_utils import thread_map
 
 RANK = 64
 # With 20 epochs the absolute error on held-out sentences differs by less than 0.2%.
@@ -112,8 +113,7 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
     ----------
     examples
         Examples of a treebank, with train and dev sentences and with hidden states.  These take
-        ``2 * (layers + 1) * width`` bytes for each word; beyond the memory budget they are kept in
-        a temporary file.
+        ``2 * (layers + 1) * width`` bytes for each word, and are kept in a temporary file.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
     Raises
     ------
     InputError
-        As in `Sentences.read`; if an example has no hidden states; or if its parse is no tree.
+        As in `Sentences.read`, or if an example has no hidden states.
     """
     sentences = WordStates()
     squares = 0
@@ -134,7 +134,7 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
                 f"example {example.index}: no hidden states, which the structural probe reads; "
                 "extract this store again with hidden states"
             )
-        sentences.distances.append(tree_distances(parse.heads, f"example {example.index}"))
+        sentences.distances.append(tree_distances(parse.heads))
         states = example.hidden[:, example.word_positions].astype(np.float32)
         states -= states.mean(1, keepdims=True)
         sentences.states.append(states.astype(np.float16))
@@ -165,29 +165,41 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, p
     table
         The table of layers: see `fit_layers`.
     """
-    probes, table = _fit_every_layer(states, seeds)
+    probes, table = fit_layers(states, seeds)
     best = int(table["chosen"].argmax())
     dev = states.splits["dev"]
-    chosen = _attachment_by_seed(states, probes[best], best, dev)
-    embeddings = _attachment_by_seed(states, probes[0], 0, dev)
+    chosen = undirected_attachment(states, probes[best], best, dev)
+    embeddings = undirected_attachment(states, probes[0], 0, dev)
     return chosen, embeddings, table
 
 
-def fit_layers(states: WordStates) -> tuple[list[StructuralProbe], pd.DataFrame]:
-    """Train one probe on every layer, and choose the layer on train.
+def fit_layers(
+    states: WordStates, seeds: int = 1
+) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
+    """Train probes of several seeds on every layer, and choose the layer on train.
 
     Returns
     -------
     probes
-        The probe of every layer.
+        The probes of every layer.
     table
         A row for each layer: ``layer``, ``validation_uuas`` in percent on the slice of train that
         is held out (a mean over seeds), its 95% interval ``validation_uuas_low`` and
         ``validation_uuas_high``, and whether it is ``chosen``.  The interval covers the choice of
         articles and the noise of training (`Counts.estimate`).
     """
-    probes, table = _fit_every_layer(states, 1)
-    return [by_seed[0] for by_seed in probes], table
+    layers = range(len(states.scales))
+    training, validation = validation_slice(states.splits["train"])
+    fit_layer = partial(_fit_layer, states, sentences=training, seeds=seeds)
+    probes = thread_map(fit_layer, layers, label=LABEL, unit="fit")
+    articles = np.array([states.parses[index].article for index in validation])
+    rows = []
+    for layer, by_seed in zip(layers, probes, strict=True):
+        counts = undirected_attachment(states, by_seed, layer, validation)
+        rows.append((layer, *counts.estimate(articles)))
+    table = pd.DataFrame(rows, columns=LAYER_COLUMNS)
+    best = table["validation_uuas"].fillna(0).argmax()
+    return probes, table.assign(chosen=table.index == best)
 
 
 def distance_loss(
@@ -202,7 +214,7 @@ def distance_loss(
 
 
 def undirected_attachment(
-    states: WordStates, model: StructuralProbe, layer: int, indices: Sequence[int]
+    states: WordStates, probes: Sequence[StructuralProbe], layer: int, indices: Sequence[int]
 ) -> Counts:
     """Count the edges of the dependency trees that the predicted trees have (UUAS).
 
@@ -213,30 +225,29 @@ def undirected_attachment(
     ----------
     states
         The sentences and their hidden states.
-    model, layer
-        The probe, and the layer whose vectors it maps.
+    probes, layer
+        The probes of several seeds, and the layer whose vectors they map.
     indices
         Positions of the sentences to score.
 
     Returns
     -------
     Counts
-        Correct edges and all edges of each sentence.
+        Correct edges of each seed, and all edges, of each sentence.
     """
     right = {}
-    total = {}
-    with torch.no_grad():
-        for group in states.groups(indices, MAX_BATCH):
-            vectors, _ = states.batch(group, layer)
-            for distances, index in zip(model(vectors).numpy(), group, strict=True):
-                parse = states.parses[index]
-                predicted = _tree_without_punctuation(distances, parse)
-                dependents, governors = _edges_without_punctuation(parse)
-                right[index] = predicted[dependents, governors].sum()
-                total[index] = len(dependents)
-    right_counts = np.array([right[index] for index in indices])
-    total_counts = np.array([total[index] for index in indices])
-    return Counts(right_counts[None], total_counts)
+    for group in states.groups(indices, MAX_BATCH):
+        vectors, _ = states.batch(group, layer)
+        with torch.no_grad():
+            by_seed = np.stack([probe(vectors).numpy() for probe in probes], axis=1)
+        for index, distances in zip(group, by_seed, strict=True):
+            parse = states.parses[index]
+            edges = parse.edges()
+            trees = [_tree_without_punctuation(of_seed, parse) for of_seed in distances]
+            right[index] = [tree[edges].sum() for tree in trees]
+    right_counts = np.array([right[index] for index in indices]).T  # [seed, sentence]
+    total = np.array([len(states.parses[index].edges()[0]) for index in indices])
+    return Counts(right_counts, total)
 
 
 def _tree_without_punctuation(
@@ -249,16 +260,6 @@ def _tree_without_punctuation(
     return tree
 
 
-def _edges_without_punctuation(
-    parse: Parse,
-) -> tuple[Int[np.ndarray, " edge"], Int[np.ndarray, " edge"]]:
-    """List the dependents and the governors of a parse's edges, from 0."""
-    words = np.flatnonzero(~parse.punctuation)
-    heads = parse.heads[words]
-    is_edge = (heads > 0) & ~parse.punctuation[heads - 1]
-    return words[is_edge], heads[is_edge] - 1
-
-
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:
     """Mark the pairs of words that the minimum spanning tree joins, in both directions."""
     # scipy takes a distance of zero for no edge.  Adding 1 to all changes no comparison.
@@ -266,46 +267,18 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
     return tree | tree.T
 
 
-def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarray, "word other"]:
+def tree_distances(heads: Int[np.ndarray, " word"]) -> Int[np.ndarray, "word other"]:
     """Count the edges between every two words of a dependency tree.
 
     Parameters
     ----------
     heads
         Head of each word, from 1; 0 is ROOT, which joins several roots.
-    where
-        Description of the sentence for an error.
-
-    Raises
-    ------
-    InputError
-        If the heads form a cycle.
     """
     n = len(heads)
     edges = csr_array((np.ones(n), (heads, np.arange(1, n + 1))), shape=(n + 1, n + 1))
     distances = shortest_path(edges, directed=False, unweighted=True)
-    unreachable = np.flatnonzero(np.isinf(distances[0])).tolist()
-    if unreachable:
-        raise InputError(f"{where}: the heads of words {unreachable} form a cycle; expected a tree")
     return distances[1:, 1:].astype(np.int16)
-
-
-def _fit_every_layer(
-    states: WordStates, seeds: int
-) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
-    """Train probes of several seeds on every layer; return them by layer, and the table."""
-    layers = range(len(states.scales))
-    training, validation = validation_slice(states.splits["train"], np.random.default_rng(0))
-    jobs = [partial(_fit_layer, states, layer, training, seeds) for layer in layers]
-    probes = train_in_parallel(jobs, LABEL)
-    articles = np.array([states.parses[index].article for index in validation])
-    rows = []
-    for layer, by_seed in zip(layers, probes, strict=True):
-        estimate = _attachment_by_seed(states, by_seed, layer, validation).estimate(articles)
-        rows.append((layer, *estimate))
-    table = pd.DataFrame(rows, columns=LAYER_COLUMNS)
-    best = table["validation_uuas"].fillna(0).argmax()
-    return probes, table.assign(chosen=table.index == best)
 
 
 def _fit_layer(
@@ -360,12 +333,3 @@ def _fit(
     train(probe, lambda: rotated.groups(sentences, SCHEDULE.batch_size, order), loss, SCHEDULE)
     probe.projection.data = probe.projection.data @ axes.T
     return probe
-
-
-def _attachment_by_seed(
-    states: WordStates, probes: Sequence[StructuralProbe], layer: int, indices: Sequence[int]
-) -> Counts:
-    """Count the edges found in each sentence by the probes of several seeds."""
-    counts = [undirected_attachment(states, probe, layer, indices) for probe in probes]
-    right = np.concatenate([count.right for count in counts])
-    return Counts(right, counts[0].total)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import call
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from torch import nn
 from helpers.data.glove import Embeddings
 from helpers.metrics.heads import head_rows
 from helpers.metrics.paper import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
-from helpers.metrics.statistics import Estimate, paired_interval, with_seed_noise
+from helpers.metrics.statistics import Estimate, paired_difference, with_seed_noise
 from helpers.probes.data import (
     N_SPECIAL_POSITIONS,
     Counts,
@@ -26,8 +27,9 @@ from helpers.probes.data import (
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, fit_linear
 from helpers.probes.structural import fit_structural, prepare_states
-from helpers.probes.training import one_thread, predicted_heads, train_in_parallel
+from helpers.probes.training import predicted_heads
 from helpers.store.store import Store
+from helpers.torch_utils import one_thread, thread_map
 
 RIGHT_BRANCHING = "Right-branching"
 DISTANCES_GLOVE = "Distances + GloVe"
@@ -74,10 +76,6 @@ class ProbeResult:
     n_train: int
     articles: Shaped[np.ndarray, " sentence"]
     fits: Mapping[str, Fit] = field(default_factory=dict, repr=False)
-
-    def by_article(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Sum correct attachments (a mean over seeds) and all attachments of each article."""
-        return self.counts[metric].by_article(self.articles)
 
 
 def table3(
@@ -148,17 +146,15 @@ def structural_results(store: Store, seeds: int) -> tuple[ProbeResult, ProbeResu
     states = prepare_states(store)
     best_layer, embeddings, layers = fit_structural(states, seeds=seeds)
     n_train = len(states.splits["train"])
-    articles = states.dev_articles
-    structural = ProbeResult(STRUCTURAL, {UUAS: best_layer}, n_train, articles)
-    of_embeddings = ProbeResult(STRUCTURAL, {UUAS: embeddings}, n_train, articles)
-    return structural, of_embeddings, layers
+    structural = ProbeResult(STRUCTURAL, {UUAS: best_layer}, n_train, states.dev_articles)
+    return structural, replace(structural, counts={UUAS: embeddings}), layers
 
 
 def distances_results(data: ProbeData, seeds: int) -> ProbeResult:
     """Score Distances + GloVe: several seeds on the heads, one on the control task."""
     jobs = [partial(distances_result, data, seed) for seed in range(seeds)]
     jobs.append(partial(distances_result, data, 0, control_task=True))
-    return stack_seeds(train_in_parallel(jobs, DISTANCES_GLOVE))
+    return stack_seeds(thread_map(call, jobs, label=DISTANCES_GLOVE, unit="fit"))
 
 
 def linear_results(
@@ -297,14 +293,11 @@ def attachment(
     right_rows = []
     total_rows = []
     for predicted, parse in zip(heads, parses, strict=True):
-        gold = parse.control if control_task else parse.heads
-        is_right = predicted == gold
+        is_right = predicted == (parse.control if control_task else parse.heads)
         is_word = ~parse.punctuation
-        dependents = np.flatnonzero(is_word & (parse.heads > 0))
-        dependents = dependents[is_word[parse.heads[dependents] - 1]]
-        governors = parse.heads[dependents]
-        is_found = predicted[dependents] == governors
-        is_found |= predicted[governors - 1] == dependents + 1
+        dependents, governors = parse.edges()
+        is_found = predicted[dependents] == governors + 1
+        is_found |= predicted[governors] == dependents + 1
         right_rows.append([is_right.sum(), is_right[is_word].sum(), is_found.sum()])
         total_rows.append([len(predicted), is_word.sum(), len(dependents)])
     right = np.array(right_rows).T  # [metric, sentence]
@@ -377,27 +370,21 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     for probe, baseline in COMPARISONS:
         first = results[probe]
         second = results[baseline]
-        first_metric = second_metric = UAS_WITHOUT_PUNCTUATION
-        if not all(UAS_WITHOUT_PUNCTUATION in result.counts for result in (first, second)):
-            first_metric = UUAS
-            second_metric = UNDIRECTED
-        first_sums = first.by_article(first_metric)
-        second_sums = second.by_article(second_metric)
-        difference = _share(*first_sums) - _share(*second_sums)
-        low, high = paired_interval(first_sums, second_sums)
-        over_articles = Estimate(100 * difference, 100 * low[0], 100 * high[0])
-        first_seeds = first.counts[first_metric].by_seed
-        second_seeds = second.counts[second_metric].by_seed
-        estimate = with_seed_noise(over_articles, first_seeds, second_seeds)
+        if probe == STRUCTURAL:
+            minuend = first.counts[UUAS]
+            subtrahend = second.counts[UNDIRECTED]
+        else:
+            minuend = first.counts[UAS_WITHOUT_PUNCTUATION]
+            subtrahend = second.counts[UAS_WITHOUT_PUNCTUATION]
+        over_articles = paired_difference(
+            minuend.by_article(first.articles), subtrahend.by_article(second.articles)
+        )
+        percentages = Estimate(*(100 * share for share in over_articles))
+        estimate = with_seed_noise(percentages, minuend.by_seed, subtrahend.by_seed)
         rows.append((probe, baseline, *estimate))
     return pd.DataFrame(
         rows, columns=["probe", "other", "difference", "difference_low", "difference_high"]
     )
-
-
-def _share(right: Float[np.ndarray, " article"], total: Int[np.ndarray, " article"]) -> float:
-    """Compute the share of all attachments that is correct; NaN where there is none."""
-    return right.sum() / (total.sum() or np.nan)
 
 
 def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:

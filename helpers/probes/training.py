@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.probes.data import Batch, ProbeData
-from helpers.progress import progress
-from helpers.torch_utils import map_ordered
+from helpers.torch_utils import one_thread
 
-Result = TypeVar("Result")
 Scores = Float[Tensor, "sentence dependent candidate"]
 
 
@@ -42,29 +39,23 @@ class Schedule(NamedTuple):
     min_updates: int = 600
 
 
-def validation_slice(
-    indices: Sequence[int], order: np.random.Generator, share: float = 0.1
-) -> tuple[list[int], list[int]]:
-    """Split sentences at random into a training part and a validation part.
+def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Split sentences at random, always in the same way, into training and validation parts.
 
     Parameters
     ----------
     indices
         The sentences; a single one is in both parts.
-    order
-        Generator that shuffles them.
-    share
-        Size of the validation part, as a fraction.
 
     Returns
     -------
     training, validation
-        Both in shuffled order.
+        Both in shuffled order; the second has a tenth of the sentences, and at least one.
     """
-    shuffled = order.permutation(indices).tolist()
+    shuffled = np.random.default_rng(0).permutation(indices).tolist()
     if len(shuffled) < 2:
         return shuffled, shuffled
-    size = max(1, round(share * len(shuffled)))
+    size = max(1, round(0.1 * len(shuffled)))
     return shuffled[size:], shuffled[:size]
 
 
@@ -126,26 +117,6 @@ def predicted_heads(
             best = candidate_scores(model, data, batch).argmax(-1).numpy()
             heads.update(zip(batch.indices, best, strict=True))
     return [heads[index] for index in indices]
-
-
-@contextmanager
-def one_thread() -> Iterator[int]:
-    """Run torch on one thread, and yield the number of threads that it had.
-
-    One thread is faster for small products, and makes results independent of that number.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)
-
-
-def train_in_parallel(jobs: Sequence[Callable[[], Result]], label: str) -> list[Result]:
-    """Run jobs on as many threads as torch has, one thread each; results are in order."""
-    results = map_ordered(jobs, threads=torch.get_num_threads(), ahead=len(jobs))
-    return list(progress(results, label, unit="fit", total=len(jobs)))
 
 
 def train(

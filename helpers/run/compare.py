@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,10 @@ from helpers.files import build_dir, figures_dir
 from helpers.metrics.paper import check_claims, paper_names, paper_table1, verdicts
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
+from helpers.results import read_tables, run_record, write_table
 from helpers.run.report import write_report
 from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag, folder_name
-from helpers.sources import run_record
-from helpers.study import Study, read_tables, write_table
+from helpers.study import Study
 
 MAX_NAME_BYTES = 200  # file systems allow 255
 VERDICT_COLUMNS = ("verdict", "due_to_training")
@@ -65,7 +66,7 @@ def open_run(name_or_path: str) -> Run:
     candidates = (
         Path(name_or_path).expanduser(),
         figures_dir(name_or_path),
-        Study(model=name_or_path).results,
+        Study(model=name_or_path).results.folder,
     )
     for folder in candidates:
         if any(folder.glob("tables/*.csv")):
@@ -91,10 +92,9 @@ def open_runs(names: Sequence[str]) -> list[Run]:
     runs = [open_run(name) for name in names or default]
     if len(runs) < 2:
         raise InputError(f"compare {names[0]}: compare takes two or more runs")
-    run_names = [run.name for run in runs]
-    for name in run_names:
-        if run_names.count(name) > 1:
-            raise InputError(f"compare: two runs are called {name}; run one with another --name")
+    (name, count), *_ = Counter(run.name for run in runs).most_common()
+    if count > 1:
+        raise InputError(f"compare: two runs are called {name}; run one with another --name")
     return runs
 
 
@@ -116,39 +116,24 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     folder = figures_dir("compare") / name
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
-    tables = {
-        "claims": claims,
-        "best_heads": best,
-        "spread": spread(claims),
-        "atlas": atlas(tables_of),
-    }
-    # A table that had rows stays, if these runs have no rows for it now.
-    unchanged = [name for name, table in tables.items() if table.empty and _has_rows(folder, name)]
+    tables = {"best_heads": best, "spread": spread(claims), "atlas": atlas(tables_of)}
+    write_table(claims, folder, "claims")
     for table_name, table in tables.items():
-        if table_name not in unchanged:
-            write_table(table, folder, table_name)
+        write_table(table, folder, table_name)
     different_settings = differences(runs)
     notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
     notes += [f"{setting} differs: {values}" for setting, values in different_settings.items()]
-    if unchanged:
-        files = ", ".join(f"{table_name}.csv" for table_name in unchanged)
-        notes.append(
-            f"{files}, compare.png: left as they are, these runs have no rows for them now"
-        )
-    else:
-        settings = ", ".join(different_settings)
-        note = f"These runs also differ in {settings}." if settings else ""
-        figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
-        save_figure(figure, folder, "compare")
-    description = {"model": {"name": " and ".join(tables_of)}, "notes": notes}
+    settings = ", ".join(different_settings)
+    note = f"These runs also differ in {settings}." if settings else ""
+    figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
+    save_figure(figure, folder, "compare")
+    description = {
+        "model": {"name": " and ".join(tables_of)},
+        "notes": notes,
+        "notebooks": {"Runs side by side": {"tables": [*tables], "figures": ["compare"]}},
+    }
     report = write_report(description, folder, folder, build_dir("compare") / name)
     return claims, notes, [folder, report]
-
-
-def _has_rows(folder: Path, table: str) -> bool:
-    """Say whether a comparison of before left a table with more than its header."""
-    path = folder / f"{table}.csv"
-    return path.is_file() and path.read_bytes().count(b"\n") > 1
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
@@ -195,20 +180,14 @@ def spread(claims: pd.DataFrame) -> pd.DataFrame:
         ``least`` and ``most`` of their numbers; ``verdicts``, the number of runs for each.
     """
     names = _run_names(claims)
-    numbers = claims[names]
     table = claims[["section", "claim", "paper"]].copy()
-    table["runs"] = numbers.notna().sum(axis=1)
-    table["mean"] = numbers.mean(axis=1)
-    table["sd"] = numbers.std(axis=1)
-    table["least"] = numbers.min(axis=1)
-    table["most"] = numbers.max(axis=1)
-    run_verdicts = claims[[f"{name} verdict" for name in names]]
-    table["verdicts"] = [_count_verdicts(row) for _, row in run_verdicts.iterrows()]
-    return table
-
-
-def _count_verdicts(row: pd.Series) -> str:
-    return ", ".join(f"{count} {verdict}" for verdict, count in row.value_counts().items())
+    statistics = claims[names].agg(["count", "mean", "std", "min", "max"], axis=1)
+    table[["runs", "mean", "sd", "least", "most"]] = statistics.to_numpy()
+    counts = []
+    for _, verdicts_of_runs in claims[[f"{name} verdict" for name in names]].iterrows():
+        by_verdict = verdicts_of_runs.value_counts().items()
+        counts.append(", ".join(f"{count} {verdict}" for verdict, count in by_verdict))
+    return table.assign(verdicts=counts)
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
@@ -221,15 +200,17 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
         for each run its head, accuracy, interval and baseline.  The paper's relations come first.
     """
     paper = paper_table1()
-    tables = {
-        run.name: _by_paper_relation(run.tables["dependency_heads"])
-        for run in runs
-        if "dependency_heads" in run.tables
-    }
-    relations = [relation for table in tables.values() for relation in table.index]
-    order = [relation for relation in paper.index if relation in relations]
-    for relation in dict.fromkeys(relations):
-        if relation not in paper.index and relations.count(relation) > 1:
+    tables = {}
+    for run in runs:
+        if "dependency_heads" in run.tables:
+            table = run.tables["dependency_heads"]
+            relations = table["relation"].replace(paper_names(table["relation"]))
+            # Of two relations with one name in the paper, the first stays.
+            tables[run.name] = table.set_index(relations)[~relations.duplicated().to_numpy()]
+    counts = Counter(relation for table in tables.values() for relation in table.index)
+    order = [relation for relation in paper.index if relation in counts]
+    for relation, count in counts.items():
+        if count > 1 and relation not in paper.index:
             order.append(relation)
     parts = {"paper": paper[list(PAPER_COLUMNS)].reindex(order)}
     for name, table in tables.items():
@@ -237,13 +218,6 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
     wide = pd.concat(parts, axis=1)
     wide.columns = [f"{name} {column}" for name, column in wide.columns]
     return wide.rename_axis("relation").reset_index()
-
-
-def _by_paper_relation(table: pd.DataFrame) -> pd.DataFrame:
-    """Index a table by the paper's names of relations; of two with one name, the first stays."""
-    paper_name_of = paper_names(table["relation"])
-    relations = table["relation"].map(lambda relation: paper_name_of.get(relation, relation))
-    return table.set_index(relations)[~relations.duplicated().to_numpy()]
 
 
 def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
@@ -262,14 +236,13 @@ def differences(runs: Sequence[Run]) -> dict[str, str]:
     """Find the settings, except those of the model, in which runs differ: flags with values."""
     different_settings = {}
     for setting in RESULT_SETTINGS:
-        if setting in (*MODEL_SETTINGS, "revision"):
-            continue
         values = {run.name: run.settings.get(setting) for run in runs if run.settings}
-        if len(set(values.values())) > 1:
-            in_words = []
-            for name, value in values.items():
-                in_words.append(f"{'default' if value in ('', None) else value} in {name}")
-            different_settings[flag(setting)] = ", ".join(in_words)
+        if setting in (*MODEL_SETTINGS, "revision") or len(set(values.values())) < 2:
+            continue
+        different_settings[flag(setting)] = ", ".join(
+            f"{'default' if value in ('', None) else value} in {name}"
+            for name, value in values.items()
+        )
     return different_settings
 
 

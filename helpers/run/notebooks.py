@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -28,7 +26,6 @@ from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, PROGRESS_LINE
 from helpers.settings import SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
-    from jupyter_client import AsyncKernelManager
     from nbconvert import HTMLExporter
     from nbformat import NotebookNode
 
@@ -38,10 +35,8 @@ if TYPE_CHECKING:
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
-CORE = range(7)  # the paper's own notebooks; the others are about what came after it
+FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 LATER_CLAIMS = "claims of 07 to 10"  # an entry of run.json: the run itself saves these
-TIMES = "times.json"  # seconds of each notebook, beside its copy
-IMPORTS = (ast.Import, ast.ImportFrom)
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 
 
@@ -84,27 +79,34 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
 
 def is_core(notebook: str) -> bool:
     """Say whether an entry of ``run.json`` is one of the paper's own notebooks, 00 to 06."""
-    number = notebook[:2]
-    return number.isdecimal() and int(number) in CORE
+    return notebook[:2] < FIRST_LATER
 
 
 def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    names = set()
-    for cell in cells:
-        if "parameters" in cell.get("metadata", {}).get("tags", []):
-            for statement in ast.parse("".join(cell["source"])).body:
-                if isinstance(statement, ast.Assign):
-                    names |= {node.id for node in statement.targets if isinstance(node, ast.Name)}
-    return names
+    for cell in _read_cells(path):
+        if "parameters" in cell["metadata"].get("tags", []):
+            return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
+    return set()
 
 
 def code_cells_digest(path: Path) -> str:
     """Compute the SHA-256 of a notebook's code; its prose and outputs change no table."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    cells = [cell for cell in _read_cells(path) if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
     return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+
+
+def read_title(notebook: str) -> str:
+    """Read the title of a notebook; an entry of ``run.json`` that is none keeps its name."""
+    path = project_root() / "notebooks" / f"{notebook}.ipynb"
+    if not path.is_file():
+        return notebook
+    return "".join(_read_cells(path)[0]["source"]).splitlines()[0].removeprefix("# ")
+
+
+def _read_cells(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
 def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
@@ -147,21 +149,16 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     NotebookFailed
         If a notebook stopped for any other reason.
     """
-    folder = build_dir(study.slug)
+    folder = study.results.build
     folder.mkdir(parents=True, exist_ok=True)
-    settings = asdict(study) | {"name": study.slug}
-    times = read_times(folder)
-    copies = []
-    # A copy is made while the next notebook is executed.
-    with ThreadPoolExecutor(1) as copier, closing(_kernels(paths, folder)) as kernels:
-        bar = tqdm(kernels, desc="notebooks", unit="notebook", total=len(paths))
-        for path, kernel in bar:
+    settings = asdict(study.settings) | {"name": study.slug}
+    bar = tqdm(paths, unit="notebook")
+    with ThreadPoolExecutor(1) as copier:  # a copy is made while the next notebook is executed
+        copies = []
+        for path in bar:
             bar.set_description(path.stem)
-            started = time.monotonic()
-            _execute(path, folder / path.name, settings, kernel)
-            record.note(path.stem, folder / f"{path.stem}.written", code_cells_digest(path))
-            times[path.stem] = round(time.monotonic() - started, 1)
-            write_atomic(folder / TIMES, json.dumps(times, indent=1).encode())
+            written = execute(path, folder, settings)
+            record.note(path.stem, written, code_cells_digest(path))
             copies.append(copier.submit(write_html, folder / path.name))
     for copy in copies:
         copy.result()
@@ -177,15 +174,20 @@ def write_html(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):  # without the lines of progress, which the log has
-            if output.get("name") == "stderr":
-                lines = output.text.splitlines(keepends=True)
-                output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
         if cell.cell_type == "code":
-            cell.outputs = [out for out in cell.outputs if out.get("text", "shown").strip()]
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
     write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
+
+
+def _is_progress(output: NotebookNode) -> bool:
+    """Take the lines of progress, which the log has, from an output; say whether none is left."""
+    if output.output_type != "stream":
+        return False
+    lines = output.text.splitlines(keepends=True)
+    output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
+    return not output.text.strip()
 
 
 @cache
@@ -198,75 +200,29 @@ def _exporter() -> HTMLExporter:
     )
 
 
-def _kernels(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, AsyncKernelManager]]:
-    """Yield each notebook with a kernel: while one is used, the next starts and the last ends."""
-    from jupyter_core.utils import run_sync
-
-    kernels: list[AsyncKernelManager] = []
-    try:
-        for number, path in enumerate(paths):
-            for upcoming in paths[number + len(kernels) : number + 2]:
-                kernels.append(_kernel(upcoming, folder))
-            yield path, kernels[0]
-            run_sync(kernels[0].request_shutdown)()
-            kernels.pop(0).cleanup_connection_file()  # else it stays in /tmp
-    finally:  # a kernel at work is interrupted, one that was not needed is ended
-        for kernel in kernels:
-            if run_sync(kernel.is_alive)():
-                run_sync(kernel.shutdown_kernel)()
-            kernel.cleanup_connection_file()
-
-
-def _kernel(path: Path, folder: Path) -> AsyncKernelManager:
-    """Start a kernel that has imported what a notebook will: half of a cached one's time."""
-    from jupyter_client import AsyncKernelManager
-    from jupyter_core.utils import run_sync
-
-    imports: list[str] = []
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        with suppress(SyntaxError):  # prose, a magic
-            body = ast.parse("".join(cell["source"])).body
-            imports += [ast.unparse(line) for line in body if isinstance(line, IMPORTS)]
-    if any("helpers.plots" in line for line in imports):
-        imports.append("import seaborn")  # which the first figure would
-    if any("helpers.study" in line for line in imports) and path.stem not in read_times(folder):
-        imports.append("import helpers.model.weights")  # with which a first run computes
-    arguments = [
-        "--HistoryManager.hist_file=:memory:",
-        "--IPKernelApp.log_level=CRITICAL",
-        f"--IPKernelApp.exec_lines=exec({chr(10).join(imports)!r}, {{}})",
-    ]
-    notes = folder / f"{path.stem}.written"
-    notes.unlink(missing_ok=True)
-    environment = {**os.environ, BATCH_VARIABLE: "1", OUTPUT_LIST_VARIABLE: str(notes)}
-    kernel = AsyncKernelManager(kernel_name="python3")
-    run_sync(kernel.start_kernel)(extra_arguments=arguments, env=environment)
-    return kernel
-
-
-def _execute(
-    path: Path, output: Path, values: Mapping[str, Any], kernel: AsyncKernelManager
-) -> None:
+def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
+    """Execute a notebook into a folder; return the file with the tables and figures it wrote."""
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    parameters = {name: values[name] for name in declared(path) & values.keys()}
-    above_the_bar = DummyTqdmFile(sys.stderr)
+    output = folder / path.name
+    written = folder / f"{path.stem}.written"
+    written.unlink(missing_ok=True)
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        papermill.execute_notebook(
-            path,
-            output,
-            parameters=parameters,
-            kernel_name="python3",
-            km=kernel,
-            progress_bar=False,
-            stderr_file=above_the_bar,
-            execution_timeout=CELL_TIMEOUT,
-            start_timeout=START_TIMEOUT,
-        )
+        with _environment({BATCH_VARIABLE: "1", OUTPUT_LIST_VARIABLE: str(written)}):
+            papermill.execute_notebook(
+                path,
+                output,
+                parameters={name: settings[name] for name in declared(path) & settings.keys()},
+                kernel_name="python3",
+                progress_bar=False,
+                stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
+                execution_timeout=CELL_TIMEOUT,
+                start_timeout=START_TIMEOUT,
+            )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
@@ -285,12 +241,28 @@ def _execute(
             f"{path.name}: its process did not start ({error}); is the machine busy? What was "
             "computed is kept: run again"
         ) from None
+    return written
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, which the kernels that start meanwhile inherit."""
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
 
 
 def read_times(folder: Path) -> dict[str, float]:
-    """Read each notebook's latest run time in seconds."""
-    path = folder / TIMES
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    """Read how many seconds each executed notebook of a folder took, as papermill noted."""
+    times = {}
+    for path in folder.glob("*.ipynb"):
+        metadata = json.loads(path.read_text(encoding="utf-8"))["metadata"]
+        duration = metadata.get("papermill", {}).get("duration")
+        times[path.stem] = duration or 0.0  # None where it was killed
+    return times
 
 
 def refresh(paths: Sequence[Path]) -> None:
@@ -299,11 +271,10 @@ def refresh(paths: Sequence[Path]) -> None:
 
     folder = build_dir("refresh")
     folder.mkdir(parents=True, exist_ok=True)
-    with closing(_kernels(paths, folder)) as kernels:
-        for path, kernel in tqdm(kernels, desc="notebooks", unit="notebook", total=len(paths)):
-            _execute(path, folder / path.name, {}, kernel)
-            notebook = nbformat.read(folder / path.name, as_version=4)
-            nbformat.write(_committed_form(notebook), path)
+    for path in tqdm(paths, desc="notebooks", unit="notebook"):
+        execute(path, folder, {})
+        notebook = nbformat.read(folder / path.name, as_version=4)
+        nbformat.write(_committed_form(notebook), path)
 
 
 def _committed_form(notebook: NotebookNode) -> NotebookNode:
@@ -312,15 +283,16 @@ def _committed_form(notebook: NotebookNode) -> NotebookNode:
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    notebook.cells = [cell for cell in notebook.cells if "injected-parameters" not in _tags(cell)]
+    cells = []
     for cell in notebook.cells:
-        cell.metadata = {"tags": _tags(cell)} if _tags(cell) else {}
+        tags = cell.metadata.get("tags", [])
+        if "injected-parameters" in tags:
+            continue
+        cell.metadata = {"tags": ["parameters"]} if "parameters" in tags else {}
         if cell.cell_type == "code":
             cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
             for output in cell.outputs:
                 output.get("data", {}).pop(LIVE_WIDGET, None)
+        cells.append(cell)
+    notebook.cells = cells
     return notebook
-
-
-def _tags(cell: NotebookNode) -> list[str]:
-    return [tag for tag in cell.metadata.get("tags", []) if not tag.startswith("papermill")]

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from helpers.data.corpora import registry
 from helpers.data.glove import DEFAULT, read_glove
-from helpers.data.records import Corpus, Document, Segment, Sentence, describe_documents
+from helpers.data.records import describe_documents
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
-from helpers.files import build_dir, cache_root, check_free, sha256, write_atomic
-from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE
+from helpers.files import cache_root, check_free, write_atomic
+from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.results import (
     FILES,
     FORMS_ON_REQUEST,
     INTERACTIVE,
     TEXT_AS_READ,
-    contradictions,
+    Results,
     git,
+    in_batch_run,
     record_lock,
-    set_aside,
+    run_record,
+    serialize_settings,
     without_empty_sessions,
+    write_record,
 )
 from helpers.run.tolerances import TableDifference, compare_tables, read_for_comparison
-from helpers.settings import LATER_SETTINGS, RESULT_SETTINGS
-from helpers.sources import run_record, serialize_settings, write_record
-from helpers.store.format import read_manifest, shard_name
+from helpers.settings import LATER_SETTINGS
 from helpers.study import Study
-
-if TYPE_CHECKING:
-    from helpers.store.store import Store
 
 MADE = ("commit", "versions", "code")  # what made an entry of run.json
 INPUTS = ("model", "corpora")
-
-
-class _Listed(Study):
-    """A study whose stores are the records alone: all of a corpus is read, cut and counted."""
-
-    def _extract(self, *corpus: Any, **options: Any) -> Store:
-        return super()._extract(*corpus, **options | {"stored": False})
 
 
 def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
@@ -66,33 +56,31 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     from helpers.store.extract import needed_bytes, store_key
     from helpers.studies.registry import check_inputs
 
-    if study.scheduler:
-        check_scheduler(study.scheduler)
-    check_inputs(study)
-    if study.vectors:
-        read_glove(study.vectors, max_lines=1000)
-    segment_corpus = study.segment_corpus()
-    _check_own_files(study, segment_corpus, study.treebank_corpus(), study.coreference_corpus())
-    if study.text:
-        yield how_read(study.text)
-    listed = _Listed(**asdict(study))
-    store_key(listed.encoder, segment_corpus, max_tokens=study.max_tokens)
+    settings = study.settings
+    if settings.scheduler:
+        check_scheduler(settings.scheduler)
+    check_inputs(settings)
+    if settings.vectors:
+        read_glove(settings.vectors, max_lines=1000)
+    _check_files_of_the_user(study)
+    if settings.text:
+        yield how_read(settings.text)
+    store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     # Maps of words are stored again for two controls (04), the controls with random weights (05),
     # and the models of later papers, which have settings of their own.
     control_stores = 2 if "minimum_count" in declared_settings else 0
-    random_stores = study.initialisations if "vectors" in declared_settings else 0
+    random_stores = settings.initialisations if "vectors" in declared_settings else 0
     later_stores = 0 if LATER_SETTINGS.keys().isdisjoint(declared_settings) else 1
     other_stores = max(control_stores, random_stores + control_stores // 2, later_stores)
     total = 0
-    for setting, times, records in (
-        ("segments", "stream" in declared_settings and not study.stream, listed.segment_store),
-        ("sentences", 1 + other_stores, listed.treebank_store),
-        ("coref", 1 + control_stores, listed.coreference_store),
+    for setting, times, open_store in (
+        ("segments", "stream" in declared_settings and not settings.stream, study.segment_store),
+        ("sentences", 1 + other_stores, study.treebank_store),
+        ("coref", 1 + control_stores, study.coreference_store),
     ):
         if setting in declared_settings:
-            store = records()
-            written = {shard.file for shard in read_manifest(store.folder).shards}
-            missing = [n for n in range(store.n_shards) if shard_name(n) not in written]
+            store = open_store(stream=True)  # all of a corpus is read, cut and counted
+            missing = store.manifest.missing_shards(store.folder)
             size = times * needed_bytes(store, missing) if missing else 0
             total += size
             name = store.spec.corpus["name"]
@@ -105,36 +93,36 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     yield f"{cache_root()}: {total / 1e9:.1f} GB in all, {free / 1e9:,.0f} GB are free"
 
 
-def _check_own_files(
-    study: Study, text: Corpus[Segment], treebank: Corpus[Sentence], coreference: Corpus[Document]
-) -> None:
+def _check_files_of_the_user(study: Study) -> None:
     """Read the corpora that the user has files of, before a model is loaded."""
-    if study.text:
-        text.validate()
+    settings = study.settings
+    if settings.text:
+        study.segment_corpus().validate()
     # The files of a registered corpus are known by their checksums.
-    if study.treebank and study.treebank not in registry().index:
-        treebank.validate()
-    if study.coref and study.coref not in registry().index:
-        coreference.validate()
+    if settings.treebank and settings.treebank not in registry().index:
+        study.treebank_corpus().validate()
+    if settings.coref and settings.coref not in registry().index:
+        study.coreference_corpus().validate()
 
 
 def describe(study: Study) -> dict[str, Any]:
     """Collect the facts of a run: settings, model, corpora, and what makes its tables today."""
+    settings = study.settings
     corpora = {
         "text": study.segment_corpus().name,
         "treebank": study.treebank_corpus().name,
         "coreference": study.coreference_corpus().name,
-        "word vectors": Path(study.vectors).stem or DEFAULT,
+        "word vectors": Path(settings.vectors).stem or DEFAULT,
     }
-    if study.text:
-        corpora[TEXT_AS_READ] = how_read(study.text)
+    if settings.text:
+        corpora[TEXT_AS_READ] = how_read(settings.text)
     return {
-        "settings": serialize_settings(study, study.declared),
+        "settings": serialize_settings(settings, study.results.declared),
         "model": study.encoder.identity,
         "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
-        "corpora": corpora | study.corpus_fingerprints,
-        **study.made_by,
+        "corpora": corpora | study.results.corpus_fingerprints,
+        **study.results.made_by,
     }
 
 
@@ -148,27 +136,18 @@ def save_description(study: Study) -> None:
     study : Study
         The study of the notebook.
     """
-    if os.environ.get(BATCH_VARIABLE):
-        return
-    today = describe(study)
-    with record_lock(study.slug):
-        before = run_record(study.results)
-        if names := contradictions(before, today):
-            print(set_aside(study.results, build_dir(study.slug), names), file=sys.stderr)
-            before = {}
-        if "model" not in before:
-            earlier = {key: before[key] for key in ("settings", "notebooks") if key in before}
-            settings = today["settings"] | earlier.get("settings", {})
-            write_record(study.results, today | earlier | {"settings": settings})
+    if not in_batch_run():
+        with study.results.described(describe(study)):
+            pass
 
 
 @contextmanager
 def recorded(study: Study) -> Iterator[Record]:
-    """Yield the record of a run, which keeps ``run.json`` up to date; one run of a name at a time.
+    """Yield the record of a run, and write it when the run ends; one run of a name at a time.
 
     Tables that notebooks wrote before still count if they are of the same model and corpora.  Those
-    of other contents under the same names are moved to the build folder.  A run that fails before
-    its first notebook has ended leaves nothing new in the results folder.
+    of other contents under the same names are moved to the build folder.  Of a run that fails, what
+    its finished notebooks wrote is recorded.
 
     Raises
     ------
@@ -176,68 +155,52 @@ def recorded(study: Study) -> Iterator[Record]:
         If another process is running under the same name.
     """
     results = study.results
-    build = build_dir(study.slug)
-    build.mkdir(parents=True, exist_ok=True)
+    results.build.mkdir(parents=True, exist_ok=True)
     try:
-        run_lock = FileLock(build / ".lock").acquire(timeout=0)
+        run_lock = FileLock(results.build / ".lock").acquire(timeout=0)
     except Timeout:
         raise InputError(
             f"{study.slug}: a run of this name is going on; give this one another --name"
         ) from None
     with run_lock:
-        write_record(build, describe(study) | {"notebooks": {}})
-        today = run_record(build)
-        del today["notebooks"]
+        record = Record(results, describe(study))
         with record_lock(study.slug):
-            before = run_record(results)
-            if names := contradictions(before, today):
-                print(set_aside(results, build, names), flush=True)
-                before = {}
-            record = Record(results, build, today, before)
-            if "notebooks" not in before:
-                record.description = today | {"notebooks": {}}
-            elif "model" not in before:  # of notebooks in JupyterLab, which describe no model
-                record.description = today | {"notebooks": before["notebooks"]}
-            if record.description != before:
-                write_record(results, record.description)
+            results.claim(record.today)
+        for folder in ("tables", "figures"):  # those of an earlier run
+            shutil.rmtree(results.build / folder, ignore_errors=True)
         try:
             yield record
-        except BaseException:
-            if not record.notebooks and not record.description["notebooks"]:
-                (build / "run.json").unlink(missing_ok=True)
-                if results / "run.json" not in record.digests_before:
-                    (results / "run.json").unlink(missing_ok=True)
-            raise
+        finally:
+            record.publish()
 
 
-@dataclass
 class Record:
-    """The ``run.json`` of a run, and the decision which tables and figures stay in its folder.
+    """The outputs of a run, and the decision which of them replace those in its results folder.
 
-    The notebooks of a run write to its build folder.  After each of them, its tables are compared
-    with those in the results folder.  If the same code, inputs and library versions made them and
-    none differs by more than rounding, the files in the results folder stay as they are.  As soon
-    as this does not hold for a notebook, all tables and figures of this run are copied there.
+    The notebooks of a run write to its build folder.  At the end its tables are compared with those
+    in the results folder.  If the same code, inputs and library versions made them and none differs
+    by more than rounding, the files in the results folder stay as they are, and so does
+    ``run.json``.  Otherwise all tables and figures of this run are copied there.
 
-    An entry of ``run.json`` stays while its notebook gives the same bytes with the same code.  An
-    entry that another commit, other code or other versions made than what stands at the top of the
-    file names its own.
+    The top of ``run.json`` describes the run that was copied last.  An entry of an earlier run
+    names its own commit, versions and code, if they are others.
+
+    Parameters
+    ----------
+    results : Results
+        The results of the run.
+    description : mapping
+        What `describe` says about the run.
     """
 
-    results: Path
-    build: Path
-    today: dict[str, Any]  # the description of this run
-    description: dict[str, Any]  # the content of run.json
-    notebooks: dict[str, dict[str, Any]] = field(default_factory=dict)  # what this run wrote
-    differences: dict[str, TableDifference] = field(default_factory=dict)  # by table
-    publishes: bool = False  # whether this run's files replace those in the results folder
-
-    def __post_init__(self) -> None:
-        paths = [path for path in self.results.rglob("*.*") if path.is_file()]
-        self.digests_before = {path: sha256(path) for path in paths}
-        tables = self.results.glob("tables/*.csv")
-        self.tables_before = {path.stem: path.read_bytes() for path in tables}
-        self.same_code = True
+    def __init__(self, results: Results, description: Mapping[str, Any]) -> None:
+        self.results = results
+        self.today: dict[str, Any] = json.loads(json.dumps(description, default=str))
+        self.notebooks: dict[str, dict[str, Any]] = {}
+        self.differences: dict[str, TableDifference] = {}  # by table
+        self.changed: list[str] = []  # the tables and figures whose files differ
+        self.is_made_alike = True
+        self.is_published = False
 
     def note(self, notebook: str, notes: Path, cells: str = "") -> None:
         """Take what a notebook wrote into account.
@@ -255,21 +218,11 @@ class Record:
         if cells:
             entry["cells"] = cells
         self.notebooks[notebook] = entry
-        write_record(self.build, self.today | {"notebooks": self.notebooks})
-        for table in entry["tables"]:
-            self.differences[table] = self._compare(table)
-        with record_lock(self.results.name):
-            self.description["notebooks"] = run_record(self.results).get("notebooks", {})
-            self.publishes = self.publishes or not self._agrees(notebook)
-            if self.publishes:
-                self._publish()
-            else:
-                self._copy(entry, FORMS_ON_REQUEST)
 
     @contextmanager
     def writing(self, entry: str) -> Iterator[None]:
         """Let this process save tables for this run, as the kernel of a notebook does."""
-        notes = self.build / f"{entry}.written"
+        notes = self.results.build / f"{entry}.written"
         notes.unlink(missing_ok=True)
         os.environ[OUTPUT_LIST_VARIABLE] = str(notes)
         try:
@@ -278,227 +231,187 @@ class Record:
             del os.environ[OUTPUT_LIST_VARIABLE]
         self.note(entry, notes)
 
-    def changed(self) -> list[str]:
-        """List the tables and figures of this run that it changed in the results folder."""
-        return sorted(
-            name for group in FILES for name in self._names(group) if self._has_changed(group, name)
+    def compare(self) -> bool:
+        """Compare this run with what is in the results folder; say whether that may stay.
+
+        It may if the same code, inputs and library versions made it, the same tables and figures
+        are listed, and no table differs by more than rounding.
+        """
+        before = run_record(self.results.folder)
+        self.differences = {table: self._compare(table) for table in self.names("tables")}
+        self.changed = []
+        is_complete = True
+        for group in FILES:
+            for name in self.names(group):
+                pairs = list(self._files(group, name, FILES))
+                is_complete = is_complete and all(target.is_file() for _, target in pairs)
+                if not all(_are_same(source, target) for source, target in pairs):
+                    self.changed.append(name)
+        self.is_made_alike = all(
+            self._is_made_alike(notebook, before) for notebook in self.notebooks
         )
+        statuses = {difference.status for difference in self.differences.values()}
+        return is_complete and self.is_made_alike and statuses <= {"identical", "rounding"}
 
-    def outcome(self) -> str:
-        """Summarize how the tables of this run compare with those of before, in a line."""
-        counts = {group: len(self._names(group)) for group in FILES}
-        counted = ", ".join(
-            f"{count} {group[:-1] if count == 1 else group}" for group, count in counts.items()
-        )
-        changed = self.changed()
-        if not self.tables_before.keys() & set(self._names("tables")):
-            return f"{counted}: all new"
-        if not self._differing() and not changed and self._figures_are_identical():
-            clean = git("status", "--porcelain", "--ignored", "-uall", "--", str(self.results))
-            return f"{counted}: as {'committed' if clean == '' else 'they were'}, byte for byte"
-        sentences = [f"{counted}: {self._comparison()}."]
-        if not self.publishes:
-            sentences.append(
-                f"The files in {self.results.name} stay as they were; the tables that this machine "
-                f"computed are in {self.build / 'tables'}."
-            )
-        else:
-            sentences += self._what_was_written(changed)
-        return " ".join(sentences)
+    def publish(self) -> None:
+        """Copy the files of this run to the results folder and write ``run.json``, if they differ.
 
-    def _comparison(self) -> str:
-        """Count identical tables and those that differ, with the largest difference."""
-        new = [name for name in self._names("tables") if name not in self.tables_before]
-        old = [name for name in self._names("tables") if name in self.tables_before]
-        identical = sum(self.differences[name].status == "identical" for name in old)
-        parts = [f"{identical} {'table is' if identical == 1 else 'tables are'} identical"]
-        if new:
-            parts.append(f"{len(new)} {_verb(new, 'is', 'are')} new")
-        by_quantity: dict[str, list[TableDifference]] = {}
-        for difference in self._differing():
-            if difference.status == "rounding":
-                by_quantity.setdefault(difference.quantity, []).append(difference)
-        for quantity, differences in sorted(by_quantity.items()):
-            largest = max(differences, key=lambda difference: difference.share_of_tolerance)
-            differ = _verb(differences, "differs", "differ")
-            parts.append(
-                f"{len(differences)} {differ} by rounding in {quantity} "
-                f"(at most {largest.largest:.1g} {largest.unit}, in {largest.name}.csv)"
-            )
-        exceeding = [d for d in self._differing() if d.status == "exceeds"]
-        for difference in exceeding:
-            amount = f"{difference.largest:.2g} {difference.unit}".strip()
-            if difference.largest == float("inf"):
-                amount = difference.quantity or "other rows or columns"
-            parts.append(f"{difference.name}.csv differs by more ({difference.column}: {amount})")
-        disagreeing = [d.name for d in self.differences.values() if not d.verdicts_agree]
-        if disagreeing:
-            parts.append(f"verdicts differ in {', '.join(sorted(disagreeing))}")
-        elif any("claims" in name for name in old):
-            parts.append("all verdicts agree")
-        return "; ".join(parts)
+        Files that were asked for with a flag (PDF, LaTeX) are copied in any case.
+        """
+        with record_lock(self.results.slug):
+            self.is_published = not self.compare()
+            if self.is_published:
+                self._write_results()
+            self._copy(FORMS_ON_REQUEST)
 
-    def _what_was_written(self, changed: list[str]) -> Iterator[str]:
-        if not self.same_code:
-            yield "Other code, inputs or library versions made what was there before."
-        total = sum(len(self._names(group)) for group in FILES)
-        if changed:
-            names = "all" if len(changed) == total else ", ".join(changed)
-            yield f"New or changed: {names}."
-        else:
-            yield "No file changed."
-
-    def _names(self, group: str) -> list[str]:
-        return sorted({name for entry in self.notebooks.values() for name in entry[group]})
-
-    def _differing(self) -> list[TableDifference]:
-        return [
-            difference
-            for difference in self.differences.values()
-            if difference.status != "identical" and difference.name in self.tables_before
-        ]
-
-    def _figures_are_identical(self) -> bool:
-        return all(
-            self.digests_before.get(target) == sha256(source)
-            for name in self._names("figures")
-            for source, target in self._files("figures", name, FILES)
-        )
-
-    def _compare(self, table: str) -> TableDifference:
-        """Compare a table of this run with the one that was in the results folder at its start."""
-        content = (self.build / "tables" / f"{table}.csv").read_bytes()
-        before = self.tables_before.get(table)
-        if before is None:
-            return TableDifference(table, "exceeds", column="not there before")
-        if before == content:
-            return TableDifference(table, "identical")
-        return compare_tables(read_for_comparison(before), read_for_comparison(content), table)
-
-    def _agrees(self, notebook: str) -> bool:
-        """Say whether the files of before may stand for those that a notebook wrote now."""
-        if not self._was_made_alike(notebook):
-            self.same_code = False
-            return False
-        entry = self.notebooks[notebook]
-        before = self.description["notebooks"][notebook]
-        lists_agree = all(
-            entry.get(key) == before.get(key) for key in (entry.keys() | before.keys()) - {*MADE}
-        )
-        within = all(self.differences[name].status != "exceeds" for name in entry["tables"])
-        are_there = all(
-            target in self.digests_before
-            for group in FILES
-            for name in entry[group]
-            for _, target in self._files(group, name, FILES)
-        )
-        return lists_agree and within and are_there
-
-    def _was_made_alike(self, notebook: str) -> bool:
-        """Say whether the same code, inputs and library versions made a notebook's entry."""
-        before = self.description["notebooks"].get(notebook)
-        if before is None:
-            return False
-        maker = {key: before.get(key, self.description.get(key)) for key in MADE}
-        settings_before = self.description.get("settings", {})
-        settings_today = self.today.get("settings", {})
-        same_settings = all(
-            settings_before.get(setting) == settings_today.get(setting)
-            for setting in RESULT_SETTINGS
-            if setting in settings_before
-        )
-        same_inputs = all(self.description.get(key) == self.today.get(key) for key in INPUTS)
-        same_code = maker["code"] == self.today.get("code")
-        same_cells = before.get("cells") == self.notebooks[notebook].get("cells")
-        same_versions = _releases(maker["versions"]) == _releases(self.today.get("versions"))
-        return same_settings and same_inputs and same_code and same_cells and same_versions
-
-    def _publish(self) -> None:
-        """Copy the files of this run to the results folder and list them in ``run.json``.
+    def _write_results(self) -> None:
+        """Copy all files and list them in ``run.json``.
 
         Entries whose files change are taken out of the list first: if the process is killed in
         between, no table of two runs is listed as one of either.
         """
-        entries = self.description["notebooks"]
-        top = {key: self.description.get(key) for key in MADE}
-        made_today = {key: self.today.get(key) for key in MADE}
-        full = {name: top | entry for name, entry in entries.items()}
-        renewed = [name for name in self.notebooks if self._is_renewed(name)]
-        if any(name in entries for name in renewed):
-            unchanged = {name: entry for name, entry in entries.items() if name not in renewed}
-            write_record(self.results, {**self.description, "notebooks": unchanged})
-        for notebook, entry in self.notebooks.items():
-            self._copy(entry, FILES)
-            self._copy(entry, FORMS_ON_REQUEST)
-            if notebook in renewed:
-                full[notebook] = entry | made_today
-        written = {group: set(self._names(group)) for group in FILES}
-        for name, entry in full.items():
+        before = run_record(self.results.folder)
+        makers = {key: before[key] for key in MADE if key in before}
+        kept = {}
+        for name, entry in before.get("notebooks", {}).items():
+            if name not in self.notebooks:
+                kept[name] = makers | entry
             if name.startswith(INTERACTIVE):
                 for group in FILES:
-                    entry[group] = [file for file in entry[group] if file not in written[group]]
-        full = without_empty_sessions(full)
-        if not any(entry.items() >= top.items() for entry in full.values()):
-            self.description = dict(self.today)  # nothing is left of what stood at the top
-            top = made_today
-        self.description["notebooks"] = {}
-        for name, entry in sorted(full.items()):
-            own_facts = {key: value for key, value in entry.items() if top.get(key) != value}
-            self.description["notebooks"][name] = own_facts
-        write_record(self.results, self.description)
+                    kept[name][group] = sorted({*entry[group]}.difference(self.names(group)))
+        kept = without_empty_sessions(kept)
+        if before:
+            write_record(self.results.folder, before | {"notebooks": kept})
+        self._copy(FILES)
+        entries = dict(self.notebooks)
+        for name, entry in kept.items():
+            entries[name] = {
+                key: value for key, value in entry.items() if self.today.get(key) != value
+            }
+        record = self.today | {"notebooks": dict(sorted(entries.items()))}
+        write_record(self.results.folder, record)
 
-    def _is_renewed(self, notebook: str) -> bool:
-        """Say whether a notebook's entry has to name today's commit and code."""
-        entry = self.notebooks[notebook]
-        before = self.description["notebooks"].get(notebook, {})
-        lists = {key: value for key, value in before.items() if key not in MADE}
-        files_change = any(
-            self.digests_before.get(target) != sha256(source)
-            for group in FILES
-            for name in entry[group]
-            for source, target in self._files(group, name, FILES)
+    def outcome(self) -> str:
+        """Summarize how the tables of this run compare with those of before, in a line."""
+        tables = self.names("tables")
+        new = [name for name in tables if self.differences[name].status == "new"]
+        counts = (
+            f"{_counted(len(tables), 'table')}, {_counted(len(self.names('figures')), 'figure')}"
         )
-        return files_change or lists != entry or not self._was_made_alike(notebook)
+        if new == tables:
+            return f"{counts}: all new"
+        folder = self.results.folder
+        if not self.changed:
+            clean = git("status", "--porcelain", "--ignored", "-uall", "--", str(folder))
+            return f"{counts}: as {'committed' if clean == '' else 'they were'}, byte for byte"
+        sentences = [f"{counts}: {'; '.join(self._comparison())}."]
+        if not self.is_published:
+            sentences.append(
+                f"The files in {folder.name} stay as they were; the tables that this machine "
+                f"computed are in {self.results.build / 'tables'}."
+            )
+        else:
+            if not self.is_made_alike:
+                sentences.append("Other code, inputs or library versions made what was there.")
+            is_all = len(self.changed) == len(tables) + len(self.names("figures"))
+            sentences.append(f"New or changed: {'all' if is_all else ', '.join(self.changed)}.")
+        return " ".join(sentences)
 
-    def _copy(self, entry: Mapping[str, Any], patterns: Mapping[str, Iterable[str]]) -> None:
-        """Copy the files of an entry to the results folder, unless they are there already."""
-        for group in FILES:
-            for name in entry[group]:
-                for source, target in self._files(group, name, patterns):
-                    if not source.is_file():
-                        continue
-                    content = source.read_bytes()
-                    if not target.is_file() or target.read_bytes() != content:
-                        write_atomic(target, content)
+    def _comparison(self) -> Iterator[str]:
+        """Count the tables that are identical, new or rounded, and name those that differ more."""
+        by_status: dict[str, list[TableDifference]] = {"identical": [], "new": [], "rounding": []}
+        for difference in self.differences.values():
+            by_status.setdefault(difference.status, []).append(difference)
+        yield f"{len(by_status['identical'])} identical"
+        if by_status["new"]:
+            yield f"{len(by_status['new'])} new"
+        for quantity in sorted({difference.quantity for difference in by_status["rounding"]}):
+            rounded = [table for table in by_status["rounding"] if table.quantity == quantity]
+            largest = max(rounded, key=lambda difference: difference.share_of_tolerance)
+            yield (
+                f"{len(rounded)} with rounding in {quantity} (at most {largest.largest:.1g} "
+                f"{largest.unit}, in {largest.name}.csv)"
+            )
+        for table in by_status.get("exceeds", []):
+            amount = f"{table.largest:.2g} {table.unit}".strip()
+            if table.largest == float("inf"):
+                amount = table.quantity or "other rows or columns"
+            yield f"{table.name}.csv differs by more ({table.column}: {amount})"
+        disagreeing = [name for name, table in self.differences.items() if not table.verdicts_agree]
+        if disagreeing:
+            yield f"verdicts differ in {', '.join(disagreeing)}"
+
+    def names(self, group: str) -> list[str]:
+        """List the "tables" or "figures" of this run."""
+        return sorted({name for entry in self.notebooks.values() for name in entry[group]})
+
+    def _compare(self, table: str) -> TableDifference:
+        """Compare a table of this run with the one in the results folder."""
+        ((source, target),) = self._files("tables", table, FILES)
+        if not target.is_file():
+            return TableDifference(table, "new")
+        if _are_same(source, target):
+            return TableDifference(table, "identical")
+        tables = (read_for_comparison(path.read_bytes()) for path in (target, source))
+        return compare_tables(*tables, table)
+
+    def _is_made_alike(self, notebook: str, before: Mapping[str, Any]) -> bool:
+        """Say whether the same code, inputs and library versions made a notebook's entry before."""
+        entry = before.get("notebooks", {}).get(notebook)
+        if entry is None:
+            return False
+        outputs = {key: value for key, value in entry.items() if key not in MADE}
+        maker = {key: entry.get(key, before.get(key)) for key in MADE}
+        return (
+            outputs == self.notebooks[notebook]
+            and all(before.get(key) == self.today.get(key) for key in INPUTS)
+            and maker["code"] == self.today.get("code")
+            and _releases(maker["versions"]) == _releases(self.today.get("versions"))
+        )
 
     def _files(
         self, group: str, name: str, patterns: Mapping[str, Iterable[str]]
     ) -> Iterator[tuple[Path, Path]]:
         """Yield the files of a table or figure in the build folder and in the results folder."""
-        folder = self.build / "figures" if group == "figures" else self.build
+        folder = self.results.build / "figures" if group == "figures" else self.results.build
         for pattern in patterns[group]:
             file = pattern.format(name)
-            yield folder / file, self.results / file
+            yield folder / file, self.results.folder / file
 
-    def _has_changed(self, group: str, name: str) -> bool:
-        return any(
-            target.is_file() and self.digests_before.get(target) != sha256(target)
-            for _, target in self._files(group, name, FILES)
-        )
-
-
-def _verb(subjects: Sized, singular: str, plural: str) -> str:
-    return singular if len(subjects) == 1 else plural
+    def _copy(self, patterns: Mapping[str, Iterable[str]]) -> None:
+        """Copy files of this run to the results folder, unless they are there already."""
+        for group in FILES:
+            for name in self.names(group):
+                for source, target in self._files(group, name, patterns):
+                    if source.is_file() and not _are_same(source, target):
+                        write_atomic(target, source.read_bytes())
 
 
-def _read_notes(notes: Path) -> dict[str, list[str]]:
+def _are_same(source: Path, target: Path) -> bool:
+    """Whether two files have the same bytes; False if the second is missing."""
+    return target.is_file() and target.read_bytes() == source.read_bytes()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _read_notes(notes: Path) -> dict[str, Any]:
     """Read which tables and figures a notebook wrote, and which "accepted" stores it used."""
     text = notes.read_text(encoding="utf-8") if notes.is_file() else ""
     names: dict[str, set[str]] = {group: set() for group in FILES}
+    captions = {}
     for line in text.splitlines():
         group, _, name = line.partition(" ")
-        names.setdefault(group, set()).add(name)
-    return {group: sorted(in_group) for group, in_group in names.items()}
+        if group == "captions":
+            figure, _, caption = name.partition(" ")
+            captions[figure] = caption
+        else:
+            names.setdefault(group, set()).add(name)
+    entry: dict[str, Any] = {group: sorted(in_group) for group, in_group in names.items()}
+    if captions:
+        entry["captions"] = captions
+    return entry
 
 
 def _releases(versions: Mapping[str, str] | None) -> dict[str, str]:

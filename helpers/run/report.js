@@ -27,19 +27,6 @@ for (const figure of document.querySelectorAll("figure")) {
   });
 }
 
-/* A viewer is made when it is unfolded: all share one page, whose data each has. */
-const page = document.getElementById("viewer-page");
-for (const viewer of document.querySelectorAll("details.viewer")) {
-  viewer.addEventListener("toggle", () => {
-    if (viewer.querySelector("iframe")) return;
-    const frame = document.createElement("iframe");
-    frame.title = viewer.querySelector("summary").textContent;
-    frame.srcdoc = JSON.parse(page.textContent)
-      .replace('"DATA"', () => viewer.querySelector("script").textContent);
-    viewer.append(frame);
-  });
-}
-
 /* Long tables can be searched: rows stay in which every word typed begins a word or a number. */
 for (const table of document.querySelectorAll("table")) {
   const rows = [...table.tBodies[0].rows];

@@ -7,8 +7,8 @@ that lie beside it.
 from __future__ import annotations
 
 import base64
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -19,25 +19,19 @@ from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
 from helpers.metrics.paper import verdicts
-from helpers.results import TEXT_AS_READ
-from helpers.run.notebooks import read_times
-from helpers.sources import recorded_outputs
+from helpers.results import TEXT_AS_READ, recorded_outputs
+from helpers.run.notebooks import read_times, read_title
 from helpers.study import Study
-from helpers.viewer.page import document, json_in_html, render
+from helpers.viewer.page import document, render
 from helpers.viewer.view import Viewer, viewers
 
 HERE = Path(__file__).parent
-MAX_PAGE_BYTES = 15_000_000  # what can be sent by mail
 MAX_TABLE_BYTES = 1_500_000
+MAX_VIEWER_BYTES = 10_000_000  # of all viewers: the page is to be sent by mail
 MAX_COLUMNS = 40  # a wider table is only offered as a file
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
 MAX_OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
-MARKUP_BYTES = 1000  # around the data of a viewer
 UNFOLDED = ("atlas", "claims")
-# The columns of claims.csv that are shown below a section.
-CLAIM_COLUMNS = [
-    "claim", "paper_value", "value", "value_low", "value_high", "verdict", "due_to_training",
-]  # fmt: skip
 
 
 def write_report(
@@ -45,56 +39,65 @@ def write_report(
     figures: Path,
     tables: Path,
     build: Path,
-    viewers: Iterable[Viewer] = (),
+    viewers: Sequence[Viewer] = (),
 ) -> Path:
     """Write ``index.html``, the page of a run or a comparison.
+
+    Its parts are the claims, and one for each notebook in ``study_facts["notebooks"]``.
 
     Parameters
     ----------
     study_facts : mapping
-        Those of `run.record.describe`, or the ``model`` and ``notes`` of a comparison.
+        The content of ``run.json``, or for a comparison its ``model``, ``notes`` and a part of
+        ``notebooks``.
     figures, tables : Path
         The folders of the PNG files and of the CSV files.
     build : Path
         The folder of the notebooks' HTML copies, into which the page is written.
-    viewers : iterable of Viewer
-        As many of them are shown as fit into 15 MB.
+    viewers : sequence of Viewer
+        As many of them are shown as fit into 10 MB.
 
     Returns
     -------
     Path
     """
-    description = dict(study_facts)
+    facts = dict(study_facts)
     times = read_times(build)
     if times:
-        description["time of the notebooks"] = _duration(sum(times.values()))
-    copies = sorted(build.glob("[0-9]*.html"))
-    notes = description.pop("notes", None)
-    if notes is None:
-        text_as_read = description.get("corpora", {}).get(TEXT_AS_READ)
-        notes = [text_as_read] if text_as_read else []
-    written = {}
-    for name, entry in description.pop("notebooks", {}).items():
-        written[name] = {*entry["figures"], *entry["tables"]}
-    page_parts = {
-        "run": build.name,
-        "name": description.get("model", {}).get("name") or build.name,
-        "notes": notes,
-        "parts": list(
-            _parts(figures, tables, {path: written.get(path.stem, set()) for path in copies})
-        ),
-        "notebooks": {
-            path: _duration(times[path.stem]) if path.stem in times else "" for path in copies
-        },
-        "facts": description,
-        "style": (HERE / "report.css").read_text(encoding="utf-8"),
-        "script": (HERE / "report.js").read_text(encoding="utf-8"),
-    }
-    page = render(HERE / "report.html", **page_parts)
-    page_parts |= _viewers(viewers, MAX_PAGE_BYTES - len(page.encode()))
-    build.mkdir(parents=True, exist_ok=True)
+        facts["time of the notebooks"] = _duration(sum(times.values()))
+    text_as_read = facts.get("corpora", {}).get(TEXT_AS_READ)
+    notes = facts.pop("notes", [text_as_read] if text_as_read else [])
+    claims_path = tables / "claims.csv"
+    claims = _table(claims_path) if claims_path.is_file() else None
+    parts = []
+    for notebook, outputs in sorted(facts.pop("notebooks", {}).items()):
+        copy = build / f"{notebook}.html"
+        part = {
+            "id": f"part-{notebook}".replace(" ", "-"),
+            "title": read_title(notebook),
+            "html": copy.name if copy.is_file() else "",
+            "time": _duration(times[notebook]) if notebook in times else "",
+            "pictures": _pictures(figures, outputs),
+            "tables": _tables(tables, outputs["tables"]),
+        }
+        if part["html"] or part["pictures"] or part["tables"]:
+            parts.append(part)
+    viewer_pages = _viewer_pages(viewers)
+    page = render(
+        HERE / "report.html",
+        run=build.name,
+        name=facts.get("model", {}).get("name") or build.name,
+        notes=notes,
+        claims=claims,
+        parts=parts,
+        facts=facts,
+        viewers=viewer_pages,
+        left_out=len(viewers) - len(viewer_pages),
+        style=(HERE / "report.css").read_text(encoding="utf-8"),
+        script=(HERE / "report.js").read_text(encoding="utf-8"),
+    )
     path = build / "index.html"
-    write_atomic(path, render(HERE / "report.html", **page_parts).encode())
+    write_atomic(path, page.encode())
     return path
 
 
@@ -110,11 +113,14 @@ def zip_report(run: str) -> Path:
     results = figures_dir(run)
     if not (build / "index.html").is_file():
         raise InputError(f"{build}: there is no report; 'python -m helpers run' writes it")
-    tables = _listed_files((results / "tables").glob("*.csv"), recorded_outputs(results, "tables"))
+    listed = recorded_outputs(results, "tables") or set()
     path = build / f"{run}.zip"
     with atomic_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
-        for file in (*build.glob("*.html"), *tables.values()):
-            archive.write(file, Path(run, "tables" if file.suffix == ".csv" else "", file.name))
+        for file in build.glob("*.html"):
+            archive.write(file, Path(run, file.name))
+        for file in (results / "tables").glob("*.csv"):
+            if file.stem in listed:
+                archive.write(file, Path(run, "tables", file.name))
     return path
 
 
@@ -128,84 +134,59 @@ def example_viewers(study: Study) -> list[Viewer]:
     return example_viewers
 
 
-def _parts(
-    figures: Path, tables: Path, written: Mapping[Path, set[str]]
-) -> Iterator[dict[str, Any]]:
-    """Yield the parts of contents.toml that have something to show, and one of what none names.
-
-    ``written`` has the names of the tables and figures of each notebook, by its HTML copy.
-    """
-    pictures = _listed_files(figures.glob("*.png"), recorded_outputs(figures, "figures"))
-    files = _listed_files(tables.glob("*.csv"), recorded_outputs(figures, "tables"))
-    contents = tomllib.loads((HERE / "contents.toml").read_text(encoding="utf-8"))
-    claims = _read(files["claims"]) if "claims" in files else None
-    rest = {"title": "More results", "tables": [*files], "figures": dict.fromkeys(pictures, "")}
-    for part in (*contents["part"], rest):
-        names = []
-        for table in part["tables"]:
-            names += [table, f"random_{table}", f"entropy_matched_{table}"]
-        table_paths = [files.pop(name) for name in names if name in files]
-        captions = part.get("figures", {})
-        picture_paths = [pictures.pop(name) for name in captions if name in pictures]
-        stems = {path.stem for path in (*table_paths, *picture_paths)}
-        if not stems:
-            continue
-        formatted = [_table(path) for path in table_paths]
-        if claims is not None and "claims" in part:
-            about = claims[claims["section"].str.startswith(tuple(part["claims"]))]
-            formatted.append(_format_table("the paper's claims, here", about.filter(CLAIM_COLUMNS)))
-        yield part | {
-            "short": part["title"].partition(" (")[0],
-            "pictures": [_picture(path, captions[path.stem]) for path in picture_paths],
-            "found": formatted,
-            "notebooks": [path for path, outputs in written.items() if stems & outputs],
-        }
+def _viewer_pages(viewers: Sequence[Viewer]) -> list[tuple[str, str]]:
+    """Make the headings and pages of the first viewers, up to ``MAX_VIEWER_BYTES``."""
+    pages = []
+    size = 0
+    for viewer in viewers:
+        page = document(viewer.heading, viewer.data())
+        size += len(page.encode())
+        if size > MAX_VIEWER_BYTES:
+            break
+        pages.append((viewer.heading, page))
+    return pages
 
 
-def _listed_files(paths: Iterable[Path], names: set[str] | None) -> dict[str, Path]:
-    """Select the files that ``run.json`` lists (None: all of them), by name."""
-    return {path.stem: path for path in sorted(paths) if names is None or path.stem in names}
+def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Prepare the figures of a notebook: label, caption and PNG."""
+    captions = outputs.get("captions", {})
+    pictures = []
+    for name in outputs["figures"]:
+        path = folder / f"{name}.png"
+        if path.is_file():
+            label = re.sub(r"^fig(\d+)_.*", r"figure \1", name).replace("_", " ").capitalize()
+            caption = captions.get(name, "")
+            pictures.append({"label": label, "caption": caption, "data": _in_base64(path)})
+    return pictures
 
 
-def _picture(path: Path, caption: str) -> dict[str, str]:
-    number = path.stem.split("_")[0].removeprefix("fig")
-    label = f"Figure {number}" if number.isdecimal() else path.stem.replace("_", " ").capitalize()
-    return {"label": label, "caption": caption, "data": _in_base64(path)}
+def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
+    paths = [folder / f"{name}.csv" for name in names if name != "claims"]
+    return [_table(path) for path in paths if path.is_file()]
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """Prepare a table for the page: its rows, or a note if it is too large for a page."""
+    """Prepare a table for the page: its rows, or a note if it is too large for a page.
+
+    Its numbers are cut short; the file, which the page offers, has all digits.
+    """
     title = path.stem.replace("_", " ")
     size = path.stat().st_size
     if size > MAX_TABLE_BYTES:
         return {"title": title, "note": f"{size / 1e6:,.0f} MB, too much for a page"}
-    table = _read(path)
-    file = {"file": path.name, "data": _in_base64(path)}
+    # Text, with the digits that stand in the file.
+    table = unescape_formulas(pd.read_csv(path, dtype=str, keep_default_na=False))
+    shown: dict[str, Any] = {"title": title, "file": path.name, "data": _in_base64(path)}
     if table.shape[1] > MAX_COLUMNS:
-        count = f"{len(table)} x {table.shape[1]}, too wide to show"
-        return {"title": title, "note": count} | file
-    if path.stem == "claims" and {"verdict", "due_to_training"} <= set(table):
+        return shown | {"note": f"{len(table)} x {table.shape[1]}, too wide to show"}
+    if {"section", "verdict", "due_to_training"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
-        file["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
-    return _format_table(title, table, opened=path.stem in UNFOLDED) | file
-
-
-def _read(path: Path) -> pd.DataFrame:
-    """Return a table of text, with the digits that stand in the file."""
-    return unescape_formulas(pd.read_csv(path, dtype=str, keep_default_na=False))
-
-
-def _format_table(title: str, table: pd.DataFrame, *, opened: bool = False) -> dict[str, Any]:
-    """Prepare a table of text for the page, its numbers cut short; the file has all digits."""
-    columns = []
-    for name in table:
-        columns.append((name.replace("_", " "), _css_class(table[name])))
-    return {
-        "title": title,
-        "columns": columns,
-        "rows": table.map(_short).to_numpy().tolist(),
-        "open": opened or len(table) <= MAX_OPEN_ROWS,
-    }
+        shown["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
+    shown["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
+    shown["rows"] = table.map(_short).to_numpy().tolist()
+    shown["open"] = path.stem in UNFOLDED or len(table) <= MAX_OPEN_ROWS
+    return shown
 
 
 def _css_class(column: pd.Series) -> str:
@@ -225,24 +206,6 @@ def _short(cell: str) -> str:
     if cell.lstrip("-").isdecimal():
         return cell
     return f"{number:.1f}" if abs(number) >= 1000 else f"{number:.4g}"
-
-
-def _viewers(viewers: Iterable[Viewer], room: int) -> dict[str, Any]:
-    """Select the viewers that fit into ``room`` bytes, and make the page that all of them share."""
-    # The script of report.js puts the data of an example in when its viewer is unfolded.
-    shared_page = json_in_html(document("Attention viewer", "DATA"))
-    room -= len(shared_page)
-    fitting = []
-    left_out = 0
-    for viewer in viewers:
-        viewer_data = json_in_html(viewer.data())
-        size = len(viewer_data.encode()) + MARKUP_BYTES
-        if size < room:
-            room -= size
-            fitting.append((viewer.heading, viewer_data))
-        else:
-            left_out += 1
-    return {"viewers": fitting, "left_out": left_out, "viewer": shared_page}
 
 
 def _in_base64(path: Path) -> str:

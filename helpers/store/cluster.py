@@ -22,7 +22,7 @@ from helpers.errors import InputError
 from helpers.model.encoder import Device
 from helpers.progress import progress
 from helpers.store.extract import load_encoder, write_shard
-from helpers.store.format import RecordShard, Shard
+from helpers.store.format import Shard
 from helpers.store.store import Store
 from helpers.torch_utils import keep_freed_memory, set_torch_threads
 
@@ -104,18 +104,15 @@ def _local_cluster(workers: int) -> LocalCluster:
     )
 
 
-def extract_on_cluster(
-    client: Client, store: Store, missing: Sequence[int], listed: RecordShard
-) -> None:
-    """Compute missing shards on a cluster, and call ``listed`` for each.
+def extract_on_cluster(client: Client, store: Store, missing: Sequence[int]) -> Iterator[Shard]:
+    """Compute and write missing shards on a cluster; yield each.
 
     The workers share the folders of the stores and of a local model.  InputError if a shard's
     workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
     with closing(map_shards(_make_shard, store, client, missing)) as shards:
-        for shard in progress(shards, label, unit="shard", total=len(missing)):
-            listed(shard)
+        yield from progress(shards, label, unit="shard", total=len(missing))
 
 
 def map_shards(
@@ -215,11 +212,11 @@ def _on_shard(
 
 
 def _make_shard(store: Store, number: int) -> Shard:
-    """Compute and write one shard in a worker; the client enters it in the manifest."""
+    """Compute and write one shard in a worker."""
     from helpers.store.examples import shards_tensors
 
     ((indices, tensors),) = shards_tensors(store.encoder, store.work([number]), **store.spec.maps)
-    return write_shard(store.folder, number, tensors, indices, listed=lambda _: None)
+    return write_shard(store.folder, number, tensors, indices)
 
 
 @lru_cache(maxsize=2)

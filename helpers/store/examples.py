@@ -33,7 +33,7 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     vectors_to_words,
-    word_groups,
+    word_inputs,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
 from helpers.torch_utils import map_ordered, release_freed_memory
@@ -128,7 +128,8 @@ def sentence_record(
         "source": sentence.source,
         "heads": list(sentence.heads),
         "relations": list(sentence.relations),
-        "offset": _offset(encoding.word_ids),
+        "offset": encoding.word_ids.index(0),  # each special token has a position of its own
+        "inputs": word_inputs(encoding),
     }
 
 
@@ -155,18 +156,14 @@ def document_record(
         "split": document.split,
         "source": document.source,
         "mentions": [list(mention) for mention in document.mentions],
-        "offset": _offset(encoding.word_ids),
+        "offset": encoding.word_ids.index(0),  # each special token has a position of its own
+        "inputs": word_inputs(encoding, len(document.words)),
     }
 
 
 def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool:
     words_with_tokens = set(word_ids) - {None}
     return len(words_with_tokens) == len(words) > 0
-
-
-def _offset(word_ids: list[int | None]) -> int:
-    """Return the word-level position of the first word: the number of special tokens before it."""
-    return word_groups(word_ids)[word_ids.index(0)]
 
 
 def _count_fitting_words(word_ids: list[int | None], max_tokens: int) -> int:
@@ -211,9 +208,8 @@ def shards_tensors(
     indices
         Indices of a shard's examples.
     tensors
-        Its tensors by name: ``attention/000123`` of shape (layer, head, query, key),
-        ``token_ids/000123`` (token level only) and, with ``hidden``, ``hidden/000123`` of shape
-        (layer, position, width).
+        Its tensors by name: ``attention/000123`` of shape (layer, head, query, key) and, with
+        ``hidden``, ``hidden/000123`` of shape (layer, position, width).
 
     Raises
     ------
@@ -268,9 +264,6 @@ def _batch(
         layers = [layer[row, :, :length, :length] for layer in attentions]
         if level == "word":
             layers = list(to_words(torch.stack(layers).float(), inputs["groups"]))
-        else:
-            token_ids = np.array(inputs["input_ids"], dtype=np.int32)
-            tensors[tensor_name("token_ids", index)] = token_ids
         tensors[tensor_name("attention", index)] = _stored(encoder, layers, index)
         if hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()

@@ -1,8 +1,8 @@
-"""Extract attention maps of a corpus: open a store, complete it, or compute maps lazily.
+"""Extract attention maps of a corpus into a store, or list its examples and compute maps lazily.
 
 The list of examples is written first, one JSON record per line, truncated and counted.  Every
-later step (a resumed run, a worker on another machine) reads the same list.  Then the shards are
-computed.  A finished store is opened without importing torch.
+later step (a resumed run, a worker on another machine) reads the same list.  Then the shards that
+are missing are computed.  A finished store is opened without importing torch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -21,38 +21,38 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from helpers.cache import function_name
-from helpers.data.records import Corpus, Record
+from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.files import atomic_file, check_free, folder_lock, remove_temporary, sha256
 from helpers.model.encoder import Device, Encoder, Lens, load
 from helpers.progress import progress
 from helpers.store.format import (
+    DIGESTS,
     EXAMPLES,
-    MANIFEST,
     STORED,
-    UNFINISHED,
     Level,
     Manifest,
-    RecordShard,
     Shard,
     StoreKey,
     Tensors,
-    damage_message,
-    discard_examples,
-    is_of_another_format,
-    outdated_stores,
+    check_code,
+    discard_shards,
+    is_finished,
+    is_listed,
+    note_digest,
+    noted_digests,
+    older_stores,
     read_manifest,
-    remove,
+    shard_entry,
     shard_name,
-    stores,
 )
 from helpers.store.store import Store
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 
-# A function that computes shards by number, and calls `RecordShard` for each when it is written.
-Fill = Callable[[Store, Sequence[int], RecordShard], None]
+# A function that computes and writes shards by number, and yields each that is written.
+Fill = Callable[[Store, Sequence[int]], Iterator[Shard]]
 
 
 def store_key(
@@ -104,7 +104,7 @@ def store_key(
         max_tokens=max_tokens,
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
-        reader=function_name(corpus.reader or corpus.read),
+        reader=function_name(corpus.read),
         **model_key(encoder),
     ).today()
 
@@ -151,17 +151,13 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
-    if not (folder / MANIFEST).is_file():
-        for old_folder in outdated_stores(key):
-            print(
-                f"{old_folder.name}: made by other code: extracted again; "
-                f"'python -m helpers cache accept {old_folder.name}' keeps it",
-                file=sys.stderr,
-            )
-        store = stream(encoder, corpus, **options)
+    if not is_finished(folder):
+        for line in older_stores(key):
+            print(line, file=sys.stderr)
+        store = _listed(encoder, corpus, key)
         with folder_lock(folder):
-            if not (folder / MANIFEST).is_file():
-                extract_missing(store, fill)
+            if not is_finished(folder):
+                complete(store, fill or fill_here)
     return Store.open(folder)
 
 
@@ -191,145 +187,72 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         As in `extract`.
     """
     key = store_key(encoder, corpus, **options)
+    return _listed(encoder, corpus, key)
+
+
+def _listed(encoder: Encoder, corpus: Corpus, key: StoreKey) -> Store:
+    """Open the records of a store, after writing the list of its examples if there is none."""
     folder = key.folder()
-    if not _is_listed(folder):
+    if not is_listed(folder):
         with folder_lock(folder):
-            if not _is_listed(folder):
-                remove_temporary(folder)  # what a killed process left of the list of work
+            if not is_listed(folder):
+                remove_temporary(folder)  # what a killed process left of the list
                 write_examples(encoder, corpus, folder, key)
     return Store.open(folder, encoder)
 
 
-def _is_listed(folder: Path) -> bool:
-    """Say whether a store has a manifest and a list of examples."""
-    return folder in stores() and (folder / EXAMPLES).is_file()
+def complete(store: Store, fill: Fill) -> None:
+    """Compute the shards that are missing, and write the manifest of the finished store.
 
-
-def extract_missing(store: Store, fill: Fill | None = None) -> list[int]:
-    """Compute the shards that are missing or damaged; return their numbers.
-
-    The store is finished then.  StoreError if the disk is full.
+    StoreError if the disk is full, or other code has made the shards that exist.
     """
     folder = store.folder
     manifest = read_manifest(folder)
+    check_code(folder, manifest)
     remove_temporary(folder)
-    shards = _finished_shards(folder, manifest)
-    missing = [number for number in range(store.n_shards) if shard_name(number) not in shards]
+    missing = manifest.missing_shards(folder)
     check_free(folder, needed_bytes(store, missing))
-
-    def listed(shard: Shard) -> None:
-        shards[shard.file] = shard
-        in_order = sorted(shards.values(), key=lambda finished: finished.first)
-        grown = replace(manifest, versions=_versions(), shards=tuple(in_order))
-        grown.write(folder / UNFINISHED)
-
-    if missing:
-        compute_shards = fill or extract_locally
-        compute_shards(store, missing, listed)
-    remove_temporary(folder)
-    (folder / UNFINISHED).replace(folder / MANIFEST)
-    return missing
-
-
-def _finished_shards(folder: Path, manifest: Manifest) -> dict[str, Shard]:
-    """Return the shards of a manifest that are undamaged, by file name."""
-    shards = {}
-    for shard in progress(manifest.shards, "looking for finished shards", unit="shard"):
-        if not damage_message(folder / shard.file, shard.bytes, shard.sha256):
-            shards[shard.file] = shard
-    return shards
+    entries = {shard.file: shard for shard in (*manifest.shards, *noted_digests(folder))}
+    with closing(fill(store, missing)) as written_shards:
+        for shard in written_shards:
+            entries[shard.file] = shard
+            note_digest(folder, shard)
+    shards = []
+    for number in range(store.n_shards):
+        path = folder / shard_name(number)
+        entry = entries.get(path.name)  # None if a process was killed before it noted the digest
+        shards.append(entry or shard_entry(path, store.indices(number)))
+    replace(manifest, shards=tuple(shards)).write(folder)
+    (folder / DIGESTS).unlink(missing_ok=True)
+    remove_temporary(folder)  # what killed workers left
 
 
-def repair_list(folder: Path) -> str:
-    """Remove what prevents a store from being opened, and say in a sentence what was removed.
-
-    A run knows the corpus and a store does not, so the next run writes the list of examples again.
-    It keeps the maps if it lists the same examples. Without a manifest nothing says what the maps
-    belong to, so the whole store is removed. The sentence is empty if manifest and list are whole.
-    StoreError if other code has made the store: no run of today's code would complete it.
-    """
-    with folder_lock(folder):
-        if is_of_another_format(folder):
-            read_manifest(folder)  # raises the error that says so
-        try:
-            manifest = read_manifest(folder)
-        except StoreError:
-            remove(folder)
-            return "manifest unreadable: store removed; the next run that needs it extracts it"
-        if not damage_message(
-            folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"]
-        ):
-            return ""
-        if not manifest.shards:
-            remove(folder)
-            return f"{EXAMPLES} damaged: removed; the next run that needs it writes it again"
-        _check_code(folder, manifest)
-        discard_examples(folder)
-        return (
-            f"{EXAMPLES} damaged: removed; the next run that needs the store writes it again and "
-            "keeps the maps"
-        )
-
-
-def repair(encoder: Encoder, folder: Path) -> list[str]:
-    """Extract the damaged shards of a store again, and no others; return a line for each.
-
-    StoreError if the store was made with another model, or by other code.
-    """
-    with folder_lock(folder):
-        store = Store.open(folder, encoder)
-        _check_model(encoder, folder, store.manifest)
-        if (folder / MANIFEST).is_file():
-            (folder / MANIFEST).replace(folder / UNFINISHED)
-        numbers = extract_missing(store)
-    return [f"{folder / shard_name(number)}: extracted again" for number in numbers]
-
-
-def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") -> Encoder:
+def load_encoder(folder: Path, *, model: str, device: Device = "auto") -> Encoder:
     """Load the encoder that a store was made with.
 
     A store has the name of a local model folder, but not its path: ``model`` is that path.
-    StoreError if ``model`` is another model.
+    StoreError if ``model`` is another model, or other code has made the store.
     """
     manifest = read_manifest(folder)
     stored_model = manifest.spec.model
-    try:
-        encoder = load(
-            model or stored_model["name"],
-            revision=stored_model.get("revision"),
-            device=device,
-            dtype=stored_model["compute_dtype"],
-            random_init=stored_model["random_init"],
-            temperatures=stored_model.get("temperatures"),
+    encoder = load(
+        model,
+        revision=stored_model.get("revision"),
+        device=device,
+        dtype=stored_model["compute_dtype"],
+        random_init=stored_model["random_init"],
+        temperatures=stored_model.get("temperatures"),
+    )
+    if replace(manifest.spec, **model_key(encoder)) != manifest.spec:
+        raise StoreError(
+            f"{folder}: made with another model than {encoder.name!r} as it is now: "
+            f"{stored_model}; put the same model there on all machines"
         )
-    except ModelError as error:
-        raise ModelError(f"{error}; say where it is with --model PATH") from error
-    _check_model(encoder, folder, manifest)
+    check_code(folder, manifest)
     return encoder
 
 
-def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
-    """Raise StoreError if a store was made with another model than an encoder, or by other code."""
-    spec = manifest.spec
-    if replace(spec, **model_key(encoder)) != spec:
-        raise StoreError(
-            f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
-            "say where that one is with --model PATH"
-        )
-    _check_code(folder, manifest)
-
-
-def _check_code(folder: Path, manifest: Manifest) -> None:
-    """Raise StoreError if other code has made a store."""
-    spec = manifest.spec
-    if manifest.accepted or spec.today() != spec:
-        raise StoreError(
-            f"{folder}: made by other code than is here; after 'python -m helpers cache --remove "
-            f"{folder.name}' it is extracted again"
-        )
-
-
-def extract_locally(store: Store, missing: Sequence[int], listed: RecordShard) -> None:
+def fill_here(store: Store, missing: Sequence[int]) -> Iterator[Shard]:
     """Compute shards in this process; the next shard is computed while one is written."""
     from helpers.store.examples import shards_tensors  # whose imports are heavy
 
@@ -338,7 +261,7 @@ def extract_locally(store: Store, missing: Sequence[int], listed: RecordShard) -
     with closing(shards_tensors(store.encoder, store.work(missing), **spec.maps)) as computed:
         bar = progress(zip(missing, computed, strict=True), label, unit="shard", total=len(missing))
         for number, (indices, tensors) in bar:
-            write_shard(store.folder, number, tensors, indices, listed)
+            yield write_shard(store.folder, number, tensors, indices)
             tensors.clear()  # the loop and its bar hold them while the next ones are collected
 
 
@@ -353,23 +276,10 @@ def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
     n_values = 0
     for _, records in store.work(numbers):
         for record in records:
-            length = _n_positions(record, spec)
+            is_token_level = "tokens" in record
+            length = len(record["tokens"]) if is_token_level else record["inputs"]["groups"][-1] + 1
             n_values += n_maps * length**2 + vector_values * length
     return n_values * np.dtype(STORED).itemsize
-
-
-def _n_positions(record: Record, spec: StoreKey) -> int:
-    """Return the number of positions of an example's maps."""
-    if "tokens" in record:
-        return len(record["tokens"])
-    n_before = record.get("offset", 0)
-    n_after = 0 if spec.special_tokens["sep"] is None else 1
-    return n_before + len(record["words"]) + n_after
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the packages that determine the maps."""
-    return {package: version(package) for package in PACKAGES}
 
 
 def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
@@ -383,19 +293,21 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey
     counts: Counter[str] = Counter()
     n_examples = 0
     path = folder / EXAMPLES
-    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for record in examples(encoder, corpus, key.max_tokens, counts):
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            n_examples += 1
+    with atomic_file(path) as temporary:
+        with temporary.open("w", encoding="utf-8") as file:
+            for record in examples(encoder, corpus, key.max_tokens, counts):
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                n_examples += 1
         if n_examples == 0:
             raise _no_examples(corpus, counts, key.max_tokens)
-    list_digest = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-    with suppress(StoreError):
-        if read_manifest(folder).examples == list_digest:
-            return
+        list_digest = {"bytes": temporary.stat().st_size, "sha256": sha256(temporary)}
+        with suppress(StoreError):
+            if read_manifest(folder).examples == list_digest:
+                return
+        discard_shards(folder)
     report = dict(sorted(counts.items()))
-    manifest = Manifest(key, n_examples, list_digest, report, _versions())
-    manifest.write(folder / UNFINISHED)
+    versions = {package: version(package) for package in PACKAGES}
+    Manifest(key, n_examples, list_digest, report, versions).write(folder)
 
 
 def _no_examples(corpus: Corpus, counts: Counter[str], max_tokens: int) -> InputError:
@@ -407,21 +319,11 @@ def _no_examples(corpus: Corpus, counts: Counter[str], max_tokens: int) -> Input
     )
 
 
-def write_shard(
-    folder: Path, number: int, tensors: Tensors, indices: range, listed: RecordShard
-) -> Shard:
-    """Write the shard of the examples ``indices``; ``listed`` is called before it has its name."""
+def write_shard(folder: Path, number: int, tensors: Tensors, examples: range) -> Shard:
+    """Write the shard of ``examples``; return its entry in the manifest."""
     dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     path = folder / shard_name(number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path) as temporary:
         save_file(dense, temporary)
-        shard = Shard(
-            file=path.name,
-            first=indices.start,
-            count=len(indices),
-            bytes=temporary.stat().st_size,
-            sha256=sha256(temporary),
-        )
-        listed(shard)
-    return shard
+    return shard_entry(path, examples)

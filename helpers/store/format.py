@@ -1,15 +1,17 @@
-"""The manifest of a store (its key and the digests of its files), and the listing of stores.
+"""The files of a store: their names, the manifest, damage and repair, and the list of stores.
 
-A store is a folder with three types of files:
+A store is a folder with these files:
 
 - ``examples.jsonl``: the list of examples, one record per line; written first.
-- ``shard-00000.safetensors`` ...: the maps of consecutive examples.
-- ``manifest.json``: the key of the store, and the size and SHA-256 of each file.  Until the last
-  shard is written it is called ``unfinished.json`` and lists the shards so far.  Renaming it
-  declares the store finished.  A shard is listed before it gets its name, so a shard that is not
-  listed, or has another digest, is not finished.
+- ``manifest.json``: the key of the store and the digest of the list; written next.  When all shards
+  exist it is written once more, with the size and SHA-256 of each.
+- ``shard-00000.safetensors`` ...: the maps of consecutive examples.  A shard is complete if it
+  exists, because it is written under a temporary name and renamed.
+- ``digests.jsonl``: sizes and digests of shards until the manifest has them, a line per shard, so
+  that a resumed run does not read every shard again.
 
-No other file is read, and nothing is pickled.
+A file that is missing is made again by the next extraction, so removing it repairs it.  No other
+file is read, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -17,27 +19,33 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from helpers.cache import code_digest, is_computing
 from helpers.errors import StoreError
-from helpers.files import cache_root, folder_lock, sha256, slugify, write_atomic
+from helpers.files import (
+    cache_root,
+    folder_lock,
+    sha256,
+    slugify,
+    write_atomic,
+    write_errors,
+)
 from helpers.model.encoder import Lens
 from helpers.progress import progress
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
-UNFINISHED = "unfinished.json"
 EXAMPLES = "examples.jsonl"
-USED = "used"  # folder next to the stores: a file per store names the run that used it last
+DIGESTS = "digests.jsonl"
 FILLER = "helpers.store.extract"  # the module that fills stores
 
 STORED = np.float16  # type of stored maps and vectors; measures compute in float32 or wider
@@ -92,7 +100,8 @@ class StoreKey:
         return {"level": self.level, "lens": self.lens, "hidden": self.hidden}
 
 
-class Shard(NamedTuple):
+@dataclass(frozen=True)
+class Shard:
     """A finished shard: the examples ``first`` to ``first + count`` in one file."""
 
     file: str
@@ -102,12 +111,13 @@ class Shard(NamedTuple):
     sha256: str
 
 
-RecordShard = Callable[[Shard], None]  # a function that enters a shard in the manifest
+class OtherFormatError(StoreError):
+    """The store was written by a version of this project with another format."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The key of a store and its files, finished or not.
+    """The key of a store and its files; without ``shards`` it is not finished.
 
     ``examples`` has the size in bytes and the SHA-256 of ``examples.jsonl``.  ``report`` counts, by
     reason, the examples that were dropped or cut.  ``versions`` are those of the packages.  If a
@@ -122,57 +132,64 @@ class Manifest:
     shards: tuple[Shard, ...] = ()
     accepted: str = ""
 
+    @property
+    def n_shards(self) -> int:
+        """Number of shards of the finished store."""
+        return -(-self.n_examples // self.spec.examples_per_shard)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the key and of the digests of records and shards."""
         shard_digests = [shard.sha256 for shard in self.shards]
         return _digest([self.spec.hash, self.examples["sha256"], shard_digests])
 
-    def write(self, path: Path) -> None:
+    def files(self, folder: Path) -> Iterator[tuple[Path, int, str]]:
+        """Yield the path, size and SHA-256 of the list of examples and of each shard."""
+        yield folder / EXAMPLES, self.examples["bytes"], self.examples["sha256"]
+        for shard in self.shards:
+            yield folder / shard.file, shard.bytes, shard.sha256
+
+    def missing_shards(self, folder: Path) -> list[int]:
+        """List the numbers of the shards that do not exist."""
+        numbers = range(self.n_shards)
+        return [number for number in numbers if not (folder / shard_name(number)).is_file()]
+
+    def write(self, folder: Path) -> None:
         """Write the manifest with its checksum, atomically."""
-        contents = asdict(self.spec)
-        contents["n_examples"] = self.n_examples
-        contents["examples"] = self.examples
-        contents["report"] = self.report
-        contents["versions"] = self.versions
-        contents["shards"] = [shard._asdict() for shard in self.shards]
-        contents["accepted"] = self.accepted
+        contents = asdict(self)
+        contents.update(contents.pop("spec"))
         contents["checksum"] = _digest(contents)
-        write_atomic(path, (json.dumps(contents, indent=1) + "\n").encode())
+        write_atomic(folder / MANIFEST, (json.dumps(contents, indent=1) + "\n").encode())
 
 
-def read_manifest(folder: Path, *, finished: bool = False) -> Manifest:
-    """Read the manifest of a store, or only of a ``finished`` one.
-
-    StoreError if it is missing or damaged.
-    """
-    names = [MANIFEST] if finished else [UNFINISHED, MANIFEST]
-    for name in names:
-        with suppress(FileNotFoundError):
-            return _read(folder / name)
-    raise StoreError(f"{folder}: no {MANIFEST}; the store is unfinished, run extraction again")
-
-
-def _read(path: Path) -> Manifest:
-    """Read a manifest; StoreError if it is damaged or of another format."""
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a store; StoreError if it is missing, damaged or of another format."""
+    path = folder / MANIFEST
     try:
-        return _parse(path.read_bytes())
+        contents = json.loads(path.read_bytes())
+        checksum = contents.pop("checksum")
+        manifest = _parse(contents, checksum) if contents["format"] == FORMAT else None
+    except FileNotFoundError as error:
+        raise unfinished(folder) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        name = path.parent.name
-        if is_of_another_format(path.parent):
-            raise StoreError(
-                f"{path}: written by a version of this project with another format than {FORMAT}; "
-                f"'python -m helpers cache --remove {name}' makes room for a new extraction"
-            ) from error
-        raise StoreError(f"{path}: not a whole manifest; {repair_command(name)}") from error
+        raise StoreError(f"{path}: not a whole manifest; {_repair_command(folder)}") from error
+    if manifest is None:
+        raise OtherFormatError(
+            f"{path}: written by a version of this project with another format than {FORMAT}; "
+            f"'python -m helpers cache --remove {folder.name}' makes room for a new extraction"
+        )
+    return manifest
 
 
-def _parse(text: bytes) -> Manifest:
+def unfinished(folder: Path) -> StoreError:
+    """Return the error of a store that an extraction has not finished."""
+    return StoreError(f"{folder}: the store is unfinished, run extraction again")
+
+
+def _parse(contents: dict[str, Any], checksum: str) -> Manifest:
     """Parse a manifest; ValueError or another error of its type if it is damaged."""
-    contents = json.loads(text)
-    checksum = contents.pop("checksum")
-    if checksum != _digest(contents) or contents["format"] != FORMAT:
-        raise ValueError("not a whole manifest of this format")
+    if checksum != _digest(contents):
+        raise ValueError("not a whole manifest")
     key_names = {field.name for field in fields(StoreKey)} & contents.keys()
     spec = StoreKey(**{name: contents.pop(name) for name in key_names})
     shards = tuple(Shard(**entry) for entry in contents.pop("shards"))
@@ -183,18 +200,40 @@ def _parse(text: bytes) -> Manifest:
     return Manifest(spec, **contents, shards=shards)
 
 
-def is_of_another_format(folder: Path) -> bool:
-    """Say whether a store's manifest is undamaged, but of another version of this project."""
-    for name in (UNFINISHED, MANIFEST):
-        try:
-            contents = json.loads((folder / name).read_bytes())
-            checksum = contents.pop("checksum")
-            return contents["format"] != FORMAT and checksum == _digest(contents)
-        except FileNotFoundError:
-            continue
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return False
-    return False
+def is_listed(folder: Path) -> bool:
+    """Whether a store has its list of examples, from which its maps can be computed."""
+    return (folder / MANIFEST).is_file() and (folder / EXAMPLES).is_file()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a store has all its files; StoreError if its manifest is damaged."""
+    if not is_listed(folder):
+        return False
+    manifest = read_manifest(folder)
+    return bool(manifest.shards) and not manifest.missing_shards(folder)
+
+
+def note_digest(folder: Path, shard: Shard) -> None:
+    """Write down the size and digest of a shard until the manifest has them."""
+    path = folder / DIGESTS
+    with write_errors(path), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(shard)) + "\n")
+
+
+def noted_digests(folder: Path) -> Iterator[Shard]:
+    """Yield the shards that `note_digest` wrote down, without a line that a kill has cut."""
+    path = folder / DIGESTS
+    if not path.is_file():
+        return
+    for line in path.read_bytes().splitlines():
+        with suppress(ValueError, TypeError):
+            yield Shard(**json.loads(line))
+
+
+def discard_shards(folder: Path) -> None:
+    """Remove the shards of a store, whose list of examples is another than theirs."""
+    for path in (folder / MANIFEST, folder / DIGESTS, *folder.glob("shard-*")):
+        path.unlink(missing_ok=True)
 
 
 def tensor_name(name: str, index: int) -> str:
@@ -207,12 +246,9 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}.safetensors"
 
 
-def note_use(folder: Path, run: str) -> None:
-    """Write down the run that used a store last, if the cache can be written to."""
-    with suppress(OSError):
-        path = folder.parent / USED / folder.name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(run, encoding="utf-8")
+def shard_entry(path: Path, examples: range) -> Shard:
+    """Describe a shard for the manifest."""
+    return Shard(path.name, examples.start, len(examples), path.stat().st_size, sha256(path))
 
 
 def damage_message(path: Path, size: int, digest: str = "") -> str | None:
@@ -220,19 +256,21 @@ def damage_message(path: Path, size: int, digest: str = "") -> str | None:
 
     The SHA-256 is not checked if it is empty.
     """
-    actual_size = path.stat().st_size if path.is_file() else 0
+    if not path.is_file():
+        return f"{path}: missing; run extraction again, which makes it again"
+    actual_size = path.stat().st_size
     if actual_size != size:
         problem = f"{actual_size:,} bytes, expected {size:,}"
     elif digest and sha256(path) != digest:
         problem = "its SHA-256 is not that of what was written"
     else:
         return None
-    return f"{path}: {problem}; {repair_command(path.parent.name)}"
+    return f"{path}: {problem}; {_repair_command(path.parent)}"
 
 
-def repair_command(name: str) -> str:
+def _repair_command(folder: Path) -> str:
     """Return the advice to repair a store, for the end of an error message."""
-    return f"repair it with 'python -m helpers verify --repair {name}'"
+    return f"repair it with 'python -m helpers verify --repair {folder.name}'"
 
 
 def check(path: Path, size: int, digest: str = "") -> None:
@@ -245,49 +283,58 @@ def check(path: Path, size: int, digest: str = "") -> None:
 def stores() -> list[Path]:
     """Return the folders of the stores in the cache, finished or not."""
     folders = set()
-    for name in (UNFINISHED, MANIFEST):
+    for name in (MANIFEST, EXAMPLES):
         folders.update(path.parent for path in cache_root().glob(f"*/{name}"))
     return sorted(folders)
 
 
-def outdated_stores(key: StoreKey) -> list[Path]:
-    """Return the finished stores of the same settings that other code has filled."""
-    folders = []
+def older_stores(key: StoreKey) -> Iterator[str]:
+    """Yield a line for each store of the same settings that other code or a format has left."""
+    readable_name = key.folder().name.removesuffix(key.hash[:10])
     for folder in stores():
-        with suppress(StoreError):
-            spec = read_manifest(folder, finished=True).spec
-            if spec != key and replace(spec, code=key.code, reader=key.reader) == key:
-                folders.append(folder)
-    return folders
+        try:
+            manifest = read_manifest(folder)
+        except OtherFormatError as error:
+            if folder.name.startswith(readable_name):
+                yield str(error)
+            continue
+        except StoreError:
+            continue
+        spec = manifest.spec
+        is_same = replace(spec, code=key.code, reader=key.reader) == key
+        if manifest.shards and spec != key and is_same:
+            yield (
+                f"{folder.name}: made by other code: extracted again; "
+                f"'python -m helpers cache accept {folder.name}' keeps it"
+            )
 
 
 def accept(folder: Path) -> Path:
     """Mark a finished store as valid for the current code, and return its new folder.
 
-    StoreError if the store is damaged, unfinished or has no recorded reader, or if the current code
-    has extracted the same store.
+    StoreError if the store is unfinished or damaged, or if the current code has extracted the same
+    store.
     """
-    manifest = read_manifest(folder, finished=True)
-    if not manifest.spec.reader:
-        raise StoreError(f"{folder.name}: does not say who read its corpus; extract it again")
-    check(folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])
+    if not is_finished(folder):
+        raise unfinished(folder)
+    manifest = read_manifest(folder)
     key = manifest.spec.today()
     target = key.folder()
     if target == folder:
         raise StoreError(f"{folder.name}: made by today's code, or accepted for it")
     with folder_lock(target):
-        if (target / MANIFEST).is_file():
+        if is_finished(target):
             raise StoreError(f"{target.name}: extracted already; remove one of the two")
         if target.exists():
             shutil.rmtree(target)  # an extraction by the current code that has not ended
         filled_by = manifest.accepted or manifest.spec.code
-        replace(manifest, spec=key, accepted=filled_by).write(folder / MANIFEST)
+        replace(manifest, spec=key, accepted=filled_by).write(folder)
         folder.rename(target)
     return target
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Describe a store for a table: corpus, examples, state, date and last run."""
+    """Describe a store for a table: corpus, examples, state and date."""
     try:
         manifest = read_manifest(folder)
         corpus = manifest.spec.corpus["name"]
@@ -297,48 +344,27 @@ def describe(folder: Path) -> dict[str, Any]:
         corpus = ""
         examples = ""
         state = "damaged, or of another format: see verify"
-    return {
-        "corpus": corpus,
-        "examples": examples,
-        "finished": state,
-        "written": date(folder),
-        "last run": last_run(folder),
-    }
+    return {"corpus": corpus, "examples": examples, "finished": state, "written": date(folder)}
 
 
 def _state(folder: Path, manifest: Manifest) -> str:
     """Return the word for a store's state in a table of stores."""
     if manifest.spec.today() != manifest.spec:
         return "made by other code"
-    if (folder / MANIFEST).is_file():
+    if is_finished(folder):
         return "accepted" if manifest.accepted else "yes"
-    return "no" if manifest.shards else "records alone"
+    return "no" if _has_shards(folder) else "records alone"
 
 
-def discard_examples(folder: Path) -> None:
-    """Remove a store's damaged list of examples, so that the next run writes the list again.
-
-    The maps stay. The store counts as unfinished until then.
-    """
-    if (folder / MANIFEST).is_file():
-        (folder / MANIFEST).replace(folder / UNFINISHED)
-    (folder / EXAMPLES).unlink(missing_ok=True)
+def _has_shards(folder: Path) -> bool:
+    """Whether a store has any shard; a stream leaves records alone."""
+    return any(folder.glob("shard-*"))
 
 
 def remove(folder: Path) -> None:
-    """Remove a store's folder, its lock and the note of its last run."""
+    """Remove a store's folder and its lock."""
     shutil.rmtree(folder)
     folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
-    (folder.parent / USED / folder.name).unlink(missing_ok=True)
-
-
-def last_run(folder: Path) -> str:
-    """Return the name and date of the run that used a store last; empty if none has."""
-    path = folder.parent / USED / folder.name
-    try:
-        return f"{path.read_text(encoding='utf-8')} ({date(path)})"
-    except (OSError, ValueError):
-        return ""
 
 
 def date(path: Path) -> str:
@@ -350,19 +376,51 @@ def verify(folder: Path) -> list[str]:
     """Check every byte of a store against its manifest; return a line for each problem."""
     try:
         manifest = read_manifest(folder)
-        if manifest.shards:  # a stream leaves records only, which are no unfinished store
-            manifest = read_manifest(folder, finished=True)
     except StoreError as error:
         return [str(error)]
-    files = [(EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])]
-    for shard in manifest.shards:
-        files.append((shard.file, shard.bytes, shard.sha256))
-    problems = []
-    for name, size, digest in progress(files, f"checking {folder.name}", unit="file"):
-        problem = damage_message(folder / name, size, digest)
-        if problem:
-            problems.append(problem)
-    return problems
+    if not manifest.shards and _has_shards(folder):
+        return [str(unfinished(folder))]
+    files = progress(
+        manifest.files(folder),
+        f"checking {folder.name}",
+        unit="file",
+        total=1 + len(manifest.shards),
+    )
+    problems = (damage_message(*file) for file in files)
+    return [problem for problem in problems if problem]
+
+
+def repair(folder: Path) -> list[str]:
+    """Remove the damaged files of a store, and return a line for each.
+
+    The next run that needs the store makes them again: only a run knows where the corpus is.  If
+    the manifest is damaged, nothing says what the maps belong to, and the whole store is removed.
+    StoreError if other code or another version has made the store: no run would complete it.
+    """
+    with folder_lock(folder):
+        try:
+            manifest = read_manifest(folder)
+        except OtherFormatError:
+            raise
+        except StoreError:
+            remove(folder)
+            return ["manifest unreadable: store removed; the next run that needs it extracts it"]
+        lines = []
+        for path, size, digest in manifest.files(folder):
+            if path.is_file() and damage_message(path, size, digest):
+                check_code(folder, manifest)
+                path.unlink()
+                lines.append(f"{path}: removed; the next run that needs the store makes it again")
+        return lines
+
+
+def check_code(folder: Path, manifest: Manifest) -> None:
+    """Raise StoreError if other code has made a store, so that the current code cannot go on."""
+    if manifest.accepted or manifest.spec.today() != manifest.spec:
+        raise StoreError(
+            f"{folder}: made by other code than is here; after 'python -m helpers cache --remove "
+            f"{folder.name}' it is extracted again"
+        )
 
 
 def _digest(value: object) -> str:

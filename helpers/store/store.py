@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from safetensors import safe_open
 
 from helpers.cache import code_digest
+from helpers.data.records import Roles, roles
 from helpers.errors import MapError
 from helpers.store.format import (
     EXAMPLES,
@@ -25,6 +26,7 @@ from helpers.store.format import (
     check,
     read_manifest,
     tensor_name,
+    unfinished,
 )
 from helpers.torch_utils import map_ordered, release_freed_memory
 
@@ -42,37 +44,80 @@ class Example:
     ----------
     index
         Number of the example in its store, from 0.
-    attention
-        Attention weights in float16, usually memory-mapped, of shape (layer, head, query, key).
-        Compute on them in float32 or wider. Each row ``[layer, head, query, :]`` sums to 1.
+    stored_attention
+        Attention weights as they are stored: float16, usually memory-mapped, of shape
+        (layer, head, query, key). `attention` has them checked, in float32.
     record
         The example's line of ``examples.jsonl``.
-    token_ids
-        Ids of the tokens in the vocabulary (token level only).
     offset
         Position of the first word (word level). The words are at positions ``offset`` to
         ``offset + len(record["words"])``; the positions before and after them are special tokens
         ([CLS] before, [SEP] after, in BERT).
+    special_tokens
+        The model's tokens in the roles "cls" and "sep"; None for one that it lacks.
     hidden
         Vectors of shape (layer, position, width), if the store has them; layer 0 are the
         embeddings.
     """
 
     index: int
-    attention: Float[np.ndarray, "layer head query key"]
+    stored_attention: Float[np.ndarray, "layer head query key"]
     record: dict[str, Any]
-    token_ids: Int[np.ndarray, " token"] | None = None
     offset: int = 1
+    special_tokens: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     hidden: Float[np.ndarray, "layer position width"] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Return the number of positions of the maps."""
-        return self.attention.shape[-1]
+        return self.stored_attention.shape[-1]
 
     @property
     def word_positions(self) -> slice:
         """The positions of the words (word level only)."""
         return slice(self.offset, self.offset + len(self.record["words"]))
+
+    @property
+    def attention(self) -> Float[np.ndarray, "layer head query key"]:
+        """The attention weights in float32, checked to be probabilities each time.
+
+        Each row ``[layer, head, query, :]`` sums to 1 up to rounding. MapError if there are no
+        tokens, the map is smaller than the words, a weight is negative or NaN, or a row does not
+        sum to 1.
+        """
+        attention = self.stored_attention.astype(np.float32)
+        name = f"example {self.index}"
+        if not attention.size:
+            raise MapError(f"{name}: has no tokens")
+        if "words" in self.record and len(self) < self.word_positions.stop:
+            words = len(self.record["words"])
+            raise MapError(f"{name}: expected a map over {words} words; extract the store again")
+        if not attention.min() >= 0:
+            raise MapError(f"{name}: its attention has a negative or undefined (NaN) weight")
+        largest_error = np.abs(attention.sum(axis=-1) - 1).max()
+        if not largest_error < ROW_SUM_TOLERANCE:
+            raise MapError(
+                f"{name}: an attention row is off from summing to 1 by {largest_error:.3g}"
+            )
+        return attention
+
+    @property
+    def tokens(self) -> list[str]:
+        """The token or word at each position of the maps, special tokens included.
+
+        At word level all special tokens before the words have the name of [CLS], and all after
+        them that of [SEP], in the model's vocabulary.
+        """
+        if "words" not in self.record:
+            return list(self.record["tokens"])
+        n_after = len(self) - self.word_positions.stop
+        first_token = self.special_tokens.get("cls") or ""
+        last_token = self.special_tokens.get("sep") or ""
+        return [first_token] * self.offset + list(self.record["words"]) + [last_token] * n_after
+
+    @property
+    def roles(self) -> Roles:
+        """The role of each position: [CLS], [SEP], punctuation or other (section 3.2)."""
+        return roles(self.tokens, self.special_tokens)
 
 
 @dataclass(frozen=True)
@@ -96,15 +141,18 @@ class Store:
 
         StoreError if it is unfinished or damaged.  A shard's digest is checked when it is read.
         """
-        manifest = read_manifest(folder, finished=encoder is None)
+        manifest = read_manifest(folder)
         if encoder is not None:  # shards in the folder, if any, are not read
-            manifest = replace(manifest, versions={}, shards=())
+            manifest = replace(manifest, shards=())
+        elif not manifest.shards:
+            raise unfinished(folder)
         for shard in manifest.shards:
             check(folder / shard.file, shard.bytes)
         path = folder / EXAMPLES
         check(path, manifest.examples["bytes"], manifest.examples["sha256"])
         with path.open("rb") as file:
-            offsets = np.cumsum([0, *(len(line) for line in file)])
+            lengths = np.fromiter(map(len, file), dtype=np.int64)
+        offsets = np.cumsum(lengths) - lengths  # where each line begins
         return cls(folder, manifest, offsets, encoder)
 
     def __len__(self) -> int:
@@ -138,7 +186,12 @@ class Store:
     @property
     def n_shards(self) -> int:
         """Number of shards."""
-        return -(-len(self) // self.spec.examples_per_shard)
+        return self.manifest.n_shards
+
+    def indices(self, number: int) -> range:
+        """Return the indices of the examples of one shard."""
+        size = self.spec.examples_per_shard
+        return range(len(self))[number * size : (number + 1) * size]
 
     def record(self, index: int) -> dict[str, Any]:
         """Return one example's line of ``examples.jsonl``."""
@@ -155,15 +208,14 @@ class Store:
 
     def work(self, numbers: Iterable[int]) -> Iterator[tuple[range, list[dict[str, Any]]]]:
         """Yield the indices and the records of each shard, from which its maps are computed."""
-        size = self.spec.examples_per_shard
         for number in numbers:
-            indices = range(len(self))[number * size : (number + 1) * size]
+            indices = self.indices(number)
             yield indices, list(self.records(indices))
 
     def __getitem__(self, index: int) -> Example:
         index = range(len(self))[index]
         with closing(self._tensors([index // self.spec.examples_per_shard])) as shards:
-            return _example(index, self.record(index), next(shards))
+            return self._example(index, self.record(index), next(shards))
 
     def shard(self, number: int) -> list[Example]:
         """Return the examples of one shard."""
@@ -176,12 +228,23 @@ class Store:
         with closing(self._tensors(numbers)) as shards:
             for tensor, (indices, records) in zip(shards, self.work(numbers), strict=True):
                 examples = zip(indices, records, strict=True)
-                yield [_example(index, record, tensor) for index, record in examples]
+                yield [self._example(index, record, tensor) for index, record in examples]
 
     def __iter__(self) -> Iterator[Example]:
         with closing(self.by_shard()) as shards:
             for examples in shards:
                 yield from examples
+
+    def _example(self, index: int, record: dict[str, Any], tensor: GetTensor) -> Example:
+        """Make an example of its record and its tensors."""
+        return Example(
+            index=index,
+            stored_attention=tensor(tensor_name("attention", index)),
+            record=record,
+            offset=record.get("offset", 0),
+            special_tokens=self.special_tokens,
+            hidden=tensor(tensor_name("hidden", index)),
+        )
 
     def _tensors(self, numbers: Iterable[int]) -> Generator[GetTensor]:
         """Yield for each shard a function that returns its tensors by name."""
@@ -194,67 +257,6 @@ class Store:
         with closing(shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)) as shards:
             for _, tensors in shards:
                 yield tensors.get
-
-
-def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
-    """Return an example's attention weights in float32, after checking that they are probabilities.
-
-    Parameters
-    ----------
-    example
-        One example of a store.
-
-    Returns
-    -------
-    array of shape (layer, head, query, key)
-        Attention weights; each row ``[layer, head, query, :]`` sums to 1 up to rounding.
-
-    Raises
-    ------
-    MapError
-        If there are no tokens, the map is smaller than the words, a weight is negative or NaN, or
-        a row does not sum to 1.
-    """
-    attention = example.attention.astype(np.float32)
-    name = f"example {example.index}"
-    if not attention.size:
-        raise MapError(f"{name}: has no tokens")
-    if "words" in example.record and len(example) < example.word_positions.stop:
-        words = len(example.record["words"])
-        raise MapError(f"{name}: expected a map over {words} words; extract the store again")
-    if not attention.min() >= 0:
-        raise MapError(f"{name}: its attention has a negative or undefined (NaN) weight")
-    largest_error = np.abs(attention.sum(axis=-1) - 1).max()
-    if not largest_error < ROW_SUM_TOLERANCE:
-        raise MapError(f"{name}: an attention row is off from summing to 1 by {largest_error:.3g}")
-    return attention
-
-
-def tokens_of(store: Store, example: Example) -> list[str]:
-    """Return the token or word at each position of an example's maps, special tokens included.
-
-    At word level all special tokens before the words have the name of [CLS], and all after them
-    that of [SEP], in the model's vocabulary.
-
-    Parameters
-    ----------
-    store : Store
-        The store of the example.
-    example : Example
-        One of its examples.
-
-    Returns
-    -------
-    list of str
-        One token, or word, for each row of the maps.
-    """
-    record = example.record
-    if "words" not in record:
-        return list(record["tokens"])
-    n_after = len(example) - example.word_positions.stop
-    first_token = store.special_tokens.get("cls") or ""
-    last_token = store.special_tokens.get("sep") or ""
-    return [first_token] * example.offset + list(record["words"]) + [last_token] * n_after
 
 
 def read_ahead(store: Store) -> Iterator[list[Example]]:
@@ -293,15 +295,3 @@ def _open(path: Path, _state: tuple[int, int]) -> GetTensor:
     file = safe_open(path, framework="numpy")
     names = frozenset(file.keys())
     return lambda name: file.get_tensor(name) if name in names else None
-
-
-def _example(index: int, record: dict[str, Any], tensor: GetTensor) -> Example:
-    """Make an example of its record and its tensors."""
-    return Example(
-        index=index,
-        attention=tensor(tensor_name("attention", index)),
-        record=record,
-        token_ids=tensor(tensor_name("token_ids", index)),
-        offset=record.get("offset", 0),
-        hidden=tensor(tensor_name("hidden", index)),
-    )

@@ -20,7 +20,7 @@ import pandas as pd
 from jaxtyping import Float, UInt8, UInt16
 from jinja2.utils import htmlsafe_json_dumps
 
-from helpers.data.records import Record, roles
+from helpers.data.records import Record
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
@@ -32,7 +32,7 @@ from helpers.metrics.heads import (
     predict_link,
 )
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
-from helpers.store.store import Example, Store, tokens_of
+from helpers.store.store import Example, Store
 
 HERE = Path(__file__).parent
 SCRIPT = "\n".join((HERE / name).read_text("utf-8") for name in ("sources.js", "viewer.js"))
@@ -59,8 +59,8 @@ Maps = Float[np.ndarray, "layer head query key"]
 
 def page_facts(store: Store, example: Example) -> dict[str, Any]:
     """Return everything about an example except its weights, ready for JSON."""
-    tokens = tokens_of(store, example)
-    token_roles = roles(tokens, store.special_tokens)
+    tokens = example.tokens
+    token_roles = example.roles
     role_names = token_roles.kinds()
     labels = _role_labels(store.special_tokens)
     record = example.record
@@ -72,7 +72,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
-        "summaries": summaries(example.attention, token_roles.masks(), labels),
+        "summaries": summaries(example.stored_attention, token_roles.masks(), labels),
         "example": example.index,
         "examples": len(store),
         "source": record.get("source") or record.get("title") or "",
@@ -126,14 +126,13 @@ def summaries(
 ) -> list[str]:
     """Describe each map, head by head, by the token type or place with most of its attention."""
     maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
-    n_positions = maps.shape[-1]
     shares = {}
     for role, mask in masks.items():
         if role != "other":
-            shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2)) / n_positions
+            shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2))
     for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
-        shares[name] = np.trace(maps, offset, axis1=1, axis2=2) / n_positions
-    table = pd.DataFrame(shares)
+        shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
+    table = pd.DataFrame(shares) / maps.shape[-1]
     largest = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
     return [f"{share:.0%} to {name}" for share, name in largest]
 
@@ -160,11 +159,11 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
 def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
     """Return the position that each head picks for each question: doubled, plus 1 if right."""
     asked_questions = list(gold_links(example.record))
-    shape = (len(DIRECTIONS), *example.attention.shape[:2], len(asked_questions))
+    shape = (len(DIRECTIONS), *example.stored_attention.shape[:2], len(asked_questions))
     coded = np.zeros(shape, "<u2")
     for number, question in enumerate(asked_questions):
         words = example.word_positions
-        maps = example.attention[:, :, words, words]
+        maps = example.stored_attention[:, :, words, words]
         for index, direction in enumerate(DIRECTIONS):
             picked, right = predict_link(question, maps, direction)
             coded[index, ..., number] = 2 * (picked + example.offset) + right
@@ -175,8 +174,8 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     """Return the thumbnails with and without special tokens, and the answers, as bytes."""
     positions = range(len(example))
     words = [position for position in positions if position not in special]
-    with_special = thumbnails(example.attention, positions)
-    without_special = thumbnails(example.attention, words)
+    with_special = thumbnails(example.stored_attention, positions)
+    without_special = thumbnails(example.stored_attention, words)
     return [with_special.tobytes(), without_special.tobytes(), answers(example).tobytes()]
 
 
@@ -187,7 +186,7 @@ def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[
     """
     page = page_facts(store, example)
     page["buffers"] = [_packed(content) for content in buffers(example, page["special"])]
-    maps = quantize(example.attention.reshape(-1, len(example), len(example))[list(heads)])
+    maps = quantize(example.stored_attention.reshape(-1, len(example), len(example))[list(heads)])
     page["maps"] = {}
     for head, steps in zip(heads, maps, strict=True):
         # A map's high bytes come before its low bytes: most are zero, so it deflates to about half.
@@ -339,7 +338,7 @@ def _answered(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a row of a search for the answer of a head to each question about an example."""
     positions = example.word_positions
-    weights = example.attention[head][positions, positions]
+    weights = example.stored_attention[head][positions, positions]
     words = example.record["words"]
     for question in asked_questions:
         picked, right = predict_link(question, weights, direction)

@@ -23,7 +23,7 @@ from helpers.errors import InputError
 from helpers.files import write_atomic
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.store.format import tensor_name
-from helpers.store.store import Example, Store, tokens_of
+from helpers.store.store import Example, Store
 from helpers.viewer import page
 from helpers.viewer.page import MAX_HITS, check_relation, relations_in, search
 
@@ -130,7 +130,7 @@ class Viewer:
 
         It has the weights of all heads if these are few, and else of one head.
         """
-        n_weights = sum(pane.store[pane.example].attention.size for pane in self.panes)
+        n_weights = sum(pane.store[pane.example].stored_attention.size for pane in self.panes)
         content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT)
         n_tokens = max(len(pane["pages"][0]["tokens"]) for pane in content["panes"])
         height = FRAME_PIXELS + TOKEN_PIXELS * n_tokens
@@ -342,9 +342,11 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     texts = list(example.record[field_name])
     for position in positions:
         texts[position - offset] = mask_token
-    record = {**example.record, field_name: texts}
+    record = {**example.record, field_name: texts, "inputs": None}  # to be tokenized again
     tensors = shard_tensors(encoder, [record], index, **store.spec.maps)
-    return replace(example, attention=tensors[tensor_name("attention", index)], record=record)
+    return replace(
+        example, stored_attention=tensors[tensor_name("attention", index)], record=record
+    )
 
 
 def neurons(
@@ -400,8 +402,8 @@ def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str
     import torch
 
     stored = store[example]
-    maps = torch.from_numpy(stored.attention.astype("float32"))
-    return tuple(layer[None] for layer in maps), tokens_of(store, stored)
+    maps = torch.from_numpy(stored.attention)
+    return tuple(layer[None] for layer in maps), stored.tokens
 
 
 class ViewerWidget(anywidget.AnyWidget):
@@ -440,7 +442,7 @@ class ViewerWidget(anywidget.AnyWidget):
             position = request["position"]
             return neurons(pane.encoder, example, head, position, request["piece"]), []
         if request["kind"] == "map":
-            return {}, [page.quantize(example.attention[head]).tobytes()]
+            return {}, [page.quantize(example.stored_attention[head]).tobytes()]
         content = page.page_facts(pane.store, example)
         return {"page": content}, page.buffers(example, content["special"])
 

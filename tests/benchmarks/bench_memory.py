@@ -3,8 +3,7 @@
     python tests/benchmarks/bench_memory.py [--json PATH]
 
 Each step runs in a process of its own, with the heads of the default model and little width, over
-random text.  The probes keep their maps in memory up to a budget (1 GiB, here 16 MiB) and on disk
-beyond it.
+random text.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ from helpers.metrics import dependency_heads as relations
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.head_distance import head_distances
 from helpers.metrics.surface import sweep
-from helpers.probes import data as probe_data
 from helpers.probes import linear as probes
+from helpers.probes.data import prepare
 from helpers.store.extract import extract, stream
 
 SIZES = (250, 1000, 4000)
-BUDGET = 16 << 20  # bytes
 WIDTH = 96
 
 
@@ -68,9 +66,8 @@ def probe(count: int):
     def vectors(forms: list[str]) -> np.ndarray:
         return np.ones((len(forms), 50), np.float32)
 
-    probe_data.MEMORY_BUDGET = BUDGET
     probes.MOST_STEPS = 2
-    data = probe_data.prepare(words(count), vectors)
+    data = prepare(words(count), vectors)
     probes.fit_linear(data, data.splits["train"], with_words=True, l2=0.1)
 
 

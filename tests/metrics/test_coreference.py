@@ -309,7 +309,7 @@ def test_judge_refuses_documents_without_antecedents():
 def test_judge_refuses_maps_of_another_size():
     (example,) = planted([ann_and_dog()], first_mention)
     with pytest.raises(MapError, match="example 0"):
-        evaluate_antecedents([Example(0, example.attention[..., :5, :5], example.record)])
+        evaluate_antecedents([Example(0, example.stored_attention[..., :5, :5], example.record)])
 
 
 def test_accuracy_refuses_a_split_without_mentions():
@@ -348,7 +348,7 @@ def two_heads():
     examples = list(planted([*documents, *doctors], first_mention))
     for example in examples:
         if example.record["words"] == ANN_AND_DOG.split():
-            maps = example.attention
+            maps = example.stored_attention
             maps[1, 2] = maps[0, 0]
             # From she, it and Ann to Ann, the dog and Ann; [CLS] is position 0.
             maps[1, 1, [6, 8, 10]] = np.eye(len(example))[[1, 4, 1]]

@@ -46,8 +46,8 @@ def example(words, heads, relations, *, split="dev", index=0, seed=0) -> Example
 def point(sentence: Example, layer: int, head: int, arrows: dict[int, int]) -> None:
     """Make words (from 1) attend to words: [CLS] is position 0, so that positions match."""
     for query, key in arrows.items():
-        sentence.attention[layer, head, query] = 0
-        sentence.attention[layer, head, query, key] = 1
+        sentence.stored_attention[layer, head, query] = 0
+        sentence.stored_attention[layer, head, query, key] = 1
 
 
 def random_tree(index: int, generator: np.random.Generator) -> Example:
@@ -261,7 +261,7 @@ def test_count_heads_refuses_an_empty_treebank():
 def test_count_heads_refuses_maps_of_another_size():
     sentence = example("ab", [2, 0], ["a", "root"])
     with pytest.raises(MapError, match="example 5: expected a map over 2 words"):
-        count_heads([Example(5, sentence.attention[..., :2, :2], sentence.record)])
+        count_heads([Example(5, sentence.stored_attention[..., :2, :2], sentence.record)])
 
 
 @pytest.mark.parametrize(
@@ -449,8 +449,8 @@ def test_no_op_table_without_dev_has_no_row():
 def test_with_special_tokens_equals_a_slow_reference():
     treebank = random_treebank(60)
     for sentence in treebank:  # words get the most from some words, special tokens from others
-        sentence.attention[..., ::2, [0, -1]] *= 0.01
-        sentence.attention[:] /= sentence.attention.sum(axis=-1, keepdims=True)
+        sentence.stored_attention[..., ::2, [0, -1]] *= 0.01
+        sentence.stored_attention[:] /= sentence.stored_attention.sum(axis=-1, keepdims=True)
     table = dependency_heads(count_heads(treebank), minimum=1)
     changes = with_special_tokens(treebank, table)
     assert set(changes["relation"]) == {"a", "b"}

@@ -3,7 +3,7 @@ import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -43,10 +43,9 @@ def normalised(attention):
 
 @pytest.fixture
 def fresh_kernel(monkeypatch):
-    """A kernel that has neither been compiled nor failed to be."""
-    kernel = head_distance._CompiledKernel()
-    monkeypatch.setattr(head_distance, "_COMPILED", kernel)
-    return kernel
+    """No kernel has been compiled or failed to be."""
+    uncached = head_distance._compiled_kernel.__wrapped__
+    monkeypatch.setattr(head_distance, "_compiled_kernel", cache(uncached))
 
 
 @pytest.fixture(scope="module")
@@ -154,12 +153,10 @@ def test_distances_are_eager_unless_compiled_is_asked_for(fresh_kernel, monkeypa
 def test_compile_distances_leaves_nothing_to_compile(compiled, monkeypatch):
     attention = maps(np.random.default_rng(0), 2, 4, 9)
     compile_distances(8)
-
-    def refuse(heads):
-        raise AssertionError(f"compiles again for {heads} heads")
-
-    monkeypatch.setattr(head_distance._COMPILED, "prepare", refuse)
+    torch._dynamo.utils.counters.clear()
+    monkeypatch.setattr(torch, "compile", None)
     np.testing.assert_allclose(compiled(attention), head_distances(attention), atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
 
 
 def test_another_number_of_threads_compiles_again_behind_the_lock(compiled, monkeypatch):

@@ -65,7 +65,7 @@ METRICS = {
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_metrics_refuse_rows_that_are_no_distribution(metric, value, message):
     example = chain(4, index=17)
-    example.attention[1, 0, 3, 1] = value
+    example.stored_attention[1, 0, 3, 1] = value
     with pytest.raises(MapError, match=rf"^example 17: .*{message}"):
         metric([chain(4), example])
 

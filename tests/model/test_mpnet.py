@@ -12,8 +12,7 @@ from store_tools import flip
 
 from helpers.errors import ModelError
 from helpers.files import CHECKSUMS
-from helpers.model import mpnet
-from helpers.model.encoder import load
+from helpers.model import encoder, mpnet
 
 
 def archive_of(folder):
@@ -58,7 +57,9 @@ def site(tiny_folder, tmp_path, monkeypatch):
     for number in range(1, 6):
         install(site_folder, number, archive[(number - 1) * size : number * size])
     weights = (folder / "model.safetensors").read_bytes()
-    monkeypatch.setattr(mpnet, "WEIGHTS_SHA256", hashlib.sha256(weights).hexdigest())
+    digest = hashlib.sha256(weights).hexdigest()
+    small = encoder.BUILT_IN["mpnet"]._replace(weights_sha256=digest)
+    monkeypatch.setitem(encoder.BUILT_IN, "mpnet", small)
     monkeypatch.setattr(mpnet, "FILES", tuple(file.name for file in folder.iterdir()))
     monkeypatch.setattr(mpnet, "files", partial(files_in, site_folder))
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
@@ -112,9 +113,9 @@ def test_mpnet_folder_names_a_package_that_is_missing(site):
 
 
 def test_load_verifies_mpnet_every_time(site):
-    encoder = load("mpnet", device="cpu")
-    assert (encoder.name, encoder.slug) == ("mpnet", "mpnet")
-    assert encoder.identity["weights_sha256"] == mpnet.WEIGHTS_SHA256
+    loaded = encoder.load("mpnet", device="cpu")
+    assert (loaded.name, loaded.slug) == ("mpnet", "mpnet")
+    assert loaded.identity["weights_sha256"] == encoder.BUILT_IN["mpnet"].weights_sha256
     flip(mpnet.mpnet_folder() / "model.safetensors")
-    with pytest.raises(ModelError, match=r"Remove the folder .*, and it is made again"):
-        load("mpnet", device="cpu")
+    with pytest.raises(ModelError, match=r"model\.safetensors is .* Remove its folder, and"):
+        encoder.load("mpnet", device="cpu")

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from plot_checks import intervals
 
 from helpers.plots.compare import COLORS, comparison, relative_curve
 from helpers.plots.style import ACCENT
@@ -81,11 +82,12 @@ def test_comparison_draws_a_curve_per_run(two_runs, title, quantity):
 def test_comparison_draws_best_heads_of_the_papers_relations(two_runs):
     axes = panel(comparison_of(two_runs), "Best head")
     expected_accuracies = ((30, 80, 45), (25, 75, 40))  # none for punct, which the paper lacks
+    bounds = []
     for color, accuracies in zip(COLORS, expected_accuracies, strict=False):
-        *intervals, heads = sorted(points_in_color(axes, color), key=len)
-        assert [x for x, _ in heads] == [*accuracies]
-        bounds = [[low[0], high[0]] for low, high in intervals]
-        assert bounds == [[accuracy - 2, accuracy + 3] for accuracy in accuracies]
+        (best_heads,) = points_in_color(axes, color)
+        assert [x for x, _ in best_heads] == [*accuracies]
+        bounds += [(accuracy - 2, accuracy + 3) for accuracy in accuracies]
+    assert intervals(axes) == bounds
     (paper,) = points_in_color(axes, ACCENT)
     assert paper == [[34.5, 0], [86.8, 1], [50.0, 2]]
     assert [label.get_text() for label in axes.get_yticklabels()] == RELATIONS[:3]

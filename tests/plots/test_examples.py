@@ -94,13 +94,13 @@ def test_panel_table_has_the_location_of_each_panel():
 def test_a_possessor_found_from_its_mark_is_right_as_in_the_table(direction):
     store = word_store(POSSESSIVE, layers=1, heads=1)
     example = store.examples[0]
-    example.attention[:] = 0
-    example.attention[0, 0, range(11), range(11)] = 1  # every word attends to itself but ...
+    example.stored_attention[:] = 0
+    example.stored_attention[0, 0, range(11), range(11)] = 1  # every word attends to itself but ...
     # Ann -> red and 's -> hat, or the reverse; positions count [CLS]
     edges = ((2, 4), (3, 5)) if direction == DIRECTIONS[0] else ((4, 2), (5, 3))
     for query, key in edges:
-        example.attention[0, 0, query, query] = 0
-        example.attention[0, 0, query, key] = 1
+        example.stored_attention[0, 0, query, query] = 0
+        example.stored_attention[0, 0, query, key] = 1
     counts = count_heads(store.examples)
     assert counts.right[counts.rows("poss"), DIRECTIONS.index(direction)].item() == 1
     row = {"relation": "poss", "head": "1-1", "direction": direction, "accuracy": 100.0}
@@ -115,7 +115,8 @@ def test_a_possessor_found_from_its_mark_is_right_as_in_the_table(direction):
 def test_pattern_panels_of_a_causal_model_have_the_previous_token(causal, neighbour):
     store = word_store(POSSESSIVE, layers=1, heads=2)
     if causal:
-        store.examples[0].attention[:] = np.tril(store.examples[0].attention)
+        maps = np.tril(store.examples[0].attention)
+        store.examples[0].stored_attention[:] = maps / maps.sum(axis=-1, keepdims=True)
     heads = pd.DataFrame({
         "layer": 1, "head": [1, 2], "entropy": [2.0, 1.0], "previous": [0.1, 0.6],
         "next": [0.0, 0.0] if causal else [0.1, 0.4], "cls": [0.5, 0.1], "sep": np.nan,
@@ -132,8 +133,8 @@ def test_pattern_panels_of_a_causal_model_have_the_previous_token(causal, neighb
 def store_of_ann():
     """Make a store of one document in which every word attends to its first word, Ann."""
     store = word_store(DOCUMENT, layers=1, heads=1)
-    store.examples[0].attention[:] = 0
-    store.examples[0].attention[0, 0, 1 + np.arange(12), 1] = 1
+    store.examples[0].stored_attention[:] = 0
+    store.examples[0].stored_attention[..., 1] = 1
     return store
 
 

@@ -58,11 +58,6 @@ def every_figure(layers, heads):
     yield scores.probe_head_gains(gains)
 
 
-def drawn_lines(axes):
-    """List the lines that have points; seaborn adds lines without any for the legend."""
-    return [line for line in axes.lines if len(line.get_xdata())]
-
-
 def curves(axes):
     """List the values of the lines in axes."""
     return [line.get_ydata().tolist() for line in axes.lines]
@@ -100,15 +95,14 @@ def test_fig2_draws_heads_as_points_and_layer_means_as_lines(shape):
     panels = plots.fig2_token_types(table, BERT).axes
     columns = [["cls", "sep", "punctuation"], ["sep_to_sep", "other_to_sep"]]
     for axes, names in zip(panels, columns, strict=True):
-        (heads,) = axes.collections
-        drawn = np.asarray(heads.get_offsets())
-        np.testing.assert_allclose(drawn[:, 1], table[names].to_numpy().T.ravel())
-        assert (np.rint(drawn[:, 0]) == np.tile(table["layer"], len(names))).all()
-        for name, line in zip(names, drawn_lines(axes), strict=True):
+        for name, line, heads in zip(names, axes.lines, axes.collections, strict=True):
+            drawn = np.asarray(heads.get_offsets())
+            np.testing.assert_allclose(drawn[:, 1], table[name])
+            assert (np.rint(drawn[:, 0]) == table["layer"]).all()
             means = table.groupby("layer")[name].mean()
             np.testing.assert_allclose(line.get_xydata(), np.stack([means.index, means], axis=1))
         if "sep" in names:
-            color = to_hex(drawn_lines(axes)[names.index("sep")].get_color())
+            color = to_hex(axes.lines[names.index("sep")].get_color())
             assert color.upper() == TOKEN_COLORS["sep"]
 
 
@@ -146,7 +140,7 @@ def test_fig4_draws_layer_means_and_uniform_attention():
     table = head_table()
     panels = plots.fig4_entropy(table, BERT).axes
     for axes, column in zip(panels, ("entropy", "entropy_from_cls"), strict=True):
-        means, uniform = drawn_lines(axes)
+        means, uniform = axes.lines
         np.testing.assert_allclose(means.get_ydata(), table.groupby("layer")[column].mean())
         np.testing.assert_allclose(uniform.get_ydata(), np.log(90))
         assert uniform.is_dashed()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from plot_checks import intervals
 
 from helpers.metrics.heads import DIRECTIONS
 from helpers.plots import scores
@@ -42,10 +43,16 @@ def test_coreference_scores_label_panels_and_bars():
 def test_coreference_scores_draw_bars_intervals_and_paper():
     for axes in scores.coreference_scores(coreference_table()).axes:
         assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
-        *intervals, paper = axes.lines
-        ends = [(line.get_xdata()[1], line.get_xdata()[-2]) for line in intervals]
-        assert ends == [(35, 47), (36, 48), (37, 49)]
+        assert intervals(axes) == [(35, 47), (36, 48), (37, 49)]
+        *_, paper = axes.lines
         np.testing.assert_array_equal(paper.get_xdata(), [27, 65, np.nan])
+
+
+def test_coreference_scores_draw_a_value_outside_its_interval_where_it_is():
+    table = coreference_table().assign(accuracy_low=50.0, accuracy_high=60.0)
+    for axes in scores.coreference_scores(table).axes:
+        assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
+        assert intervals(axes) == [(50, 60)] * 3
 
 
 def probe_table():

@@ -166,23 +166,8 @@ def test_compare_writes_tables_figure_and_report(figures, capsys, monkeypatch):
     assert "These runs also differ in" in (folder / "compare.svg").read_text()
     assert notes[-1] == "--seeds differs: 3 in minilm, default in minilm-random-0"
     page = report.read_text(encoding="utf-8")
-    for text in (*notes, "Atlas of heads", "atlas.csv"):
+    for text in (*notes, "Runs side by side", "atlas.csv"):
         assert html.escape(text) in page
-
-
-def test_compare_leaves_tables_that_have_no_rows_now(figures, capsys):
-    names = ["one", "two"]
-    for name in names:
-        write_run(figures / name)
-    assert main(["compare", *names]) == 0
-    folder = figures / "compare" / "one-vs-two"
-    before = {name: (folder / name).read_bytes() for name in ("best_heads.csv", "compare.png")}
-    for name in names:
-        (figures / name / "tables" / "dependency_heads.csv").unlink()
-    capsys.readouterr()
-    assert main(["compare", *names]) == 0
-    assert "\nbest_heads.csv, compare.png: left as they are" in capsys.readouterr().out
-    assert before == {name: (folder / name).read_bytes() for name in before}
 
 
 def test_compare_a_complete_and_a_partial_run(figures):

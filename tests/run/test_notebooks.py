@@ -1,39 +1,48 @@
 """The notebooks of a run, executed without anybody watching."""
 
 import itertools
+import os
 import random
 import re
+import signal
+import threading
+import time
 import warnings
-from contextlib import closing
 
 import nbformat
 import pandas as pd
 import pytest
 import tiny_models
 from faults import SLOW_KILLS
-from nbclient.util import run_sync
 from toy_corpora import conllu, write
 
 from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, progress
 from helpers.run import notebooks
-from helpers.run.notebooks import NotebookFailed
+from helpers.run.notebooks import NotebookFailed, execute
 
 
-def execute(output, *paths):
-    """Execute notebooks one after the other; what the last one shows is left in ``output``."""
-    with closing(notebooks._kernels(paths, output.parent)) as kernels:
-        for path, kernel in kernels:
-            notebooks._execute(path, output, {}, kernel)
+def write_notebook(path, *sources):
+    """Write a notebook of code cells; the first is that of parameters."""
+    cells = [nbformat.v4.new_code_cell("a = 1", metadata={"tags": ["parameters"]})]
+    cells += [nbformat.v4.new_code_cell(source) for source in sources]
+    metadata = {"language_info": {"name": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+    return path
 
 
-def test_kernels_are_told_that_nobody_watches_and_where_to_note_what_they_write(tmp_path):
-    path = tmp_path / "00_toy.ipynb"
-    printed = f"os.environ[{BATCH_VARIABLE!r}], os.environ.get({OUTPUT_LIST_VARIABLE!r})"
-    code = f"import os; print({printed})"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)
-    execute(tmp_path / "out.ipynb", path)
-    outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs
-    assert [output.text for output in outputs] == [f"1 {tmp_path / '00_toy.written'}\n"]
+def last_output(path):
+    """Return the text that the last cell of a notebook has printed."""
+    return "".join(output.text for output in nbformat.read(path, as_version=4).cells[-1].outputs)
+
+
+def test_execute_tells_kernels_that_nobody_watches_and_where_to_note_outputs(tmp_path):
+    printed = f"os.environ[{BATCH_VARIABLE!r}], os.environ[{OUTPUT_LIST_VARIABLE!r}]"
+    path = write_notebook(tmp_path / "00_toy.ipynb", f"import os; print({printed}, a)")
+    (tmp_path / "out").mkdir()
+    written = execute(path, tmp_path / "out", {"a": 2, "unknown": 3})
+    assert written == tmp_path / "out" / "00_toy.written"
+    assert last_output(tmp_path / "out" / path.name) == f"1 {written} 2\n"
+    assert not {BATCH_VARIABLE, OUTPUT_LIST_VARIABLE} & os.environ.keys()
 
 
 def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):
@@ -81,20 +90,16 @@ print("done")
 def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_property, capfd):
     rng = random.Random(0)
     kills_in_one_line = 0
+    (tmp_path / "out").mkdir()
     for kill in range(SLOW_KILLS):
-        marker = tmp_path / f"once-{kill}"
-        path = tmp_path / f"0{kill % 7}_toy.ipynb"
-        code = KILLED.format(path=str(marker), seconds=rng.uniform(0, 0.2))
-        tagged = nbformat.v4.new_code_cell("a = 1", metadata={"tags": ["parameters"]})
-        cells = [tagged, nbformat.v4.new_code_cell(code)]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+        code = KILLED.format(path=str(tmp_path / f"once-{kill}"), seconds=rng.uniform(0, 0.2))
+        path = write_notebook(tmp_path / f"0{kill % 7}_toy.ipynb", code)
         with pytest.raises(NotebookFailed) as stopped:
-            execute(tmp_path / "out.ipynb", path)
+            execute(path, tmp_path / "out", {})
         message = str(stopped.value)
         assert re.match(rf"{path.name}: its process was killed, .* and run again$", message)
-        execute(tmp_path / "out.ipynb", path)
-        outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[-1].outputs
-        assert [output.text for output in outputs] == ["done\n"]
+        execute(path, tmp_path / "out", {})
+        assert last_output(tmp_path / "out" / path.name) == "done\n"
         kills_in_one_line += 1
     assert "Kernel died" not in capfd.readouterr().err
     record_property(
@@ -102,16 +107,33 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
     )
 
 
-def test_no_kernel_outlives_a_run_that_stops(tmp_path):
-    paths = [tmp_path / f"0{number}_toy.ipynb" for number in range(3)]
-    for path in paths:
-        nbformat.write(nbformat.v4.new_notebook(), path)
-    with pytest.raises(ZeroDivisionError), closing(notebooks._kernels(paths, tmp_path)) as kernels:
-        _, kernel = next(kernels)
-        started = kernels.gi_frame.f_locals["kernels"].copy()
-        raise ZeroDivisionError
-    assert len(started) == 2 and kernel is started[0]  # the second is there before it is needed
-    assert not any(run_sync(each_kernel.is_alive)() for each_kernel in started)
+NOTE_PROCESS = """
+import os, time
+from pathlib import Path
+Path({path!r}).write_text(str(os.getpid()))
+"""
+
+
+def interrupt_when_noted(path):
+    """Interrupt this process as Ctrl-C does, as soon as a kernel has noted its number."""
+    while not path.exists() or not path.read_text():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("end", "error"), [("raise ValueError", NotebookFailed), ("time.sleep(99)", KeyboardInterrupt)]
+)
+def test_execute_leaves_no_kernel_behind(tmp_path, end, error):
+    noted = tmp_path / "process"
+    path = write_notebook(tmp_path / "00_toy.ipynb", NOTE_PROCESS.format(path=str(noted)) + end)
+    (tmp_path / "out").mkdir()
+    if error is KeyboardInterrupt:
+        threading.Thread(target=interrupt_when_noted, args=(noted,)).start()
+    with pytest.raises(error):
+        execute(path, tmp_path / "out", {})
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(noted.read_text()), 0)
 
 
 def executed(number, **parameters):

@@ -11,9 +11,11 @@ from helpers import results
 from helpers.data.records import Corpus
 from helpers.errors import InputError
 from helpers.progress import OUTPUT_LIST_VARIABLE
+from helpers.results import serialize_settings
 from helpers.run import record
 from helpers.run.record import check
-from helpers.sources import serialize_settings
+from helpers.settings import Settings
+from helpers.sources import fingerprints
 from helpers.study import Study
 
 
@@ -47,14 +49,12 @@ def today(figures, monkeypatch):
     }
 
     def describe(study):
-        return {"settings": serialize_settings(study, study.declared)} | copy.deepcopy(description)
+        settings = serialize_settings(study.settings, study.results.declared)
+        return {"settings": settings} | copy.deepcopy(description)
 
     monkeypatch.setattr(record, "describe", describe)
     monkeypatch.setattr(results, "fingerprints", lambda *_: {})
-    monkeypatch.setattr("helpers.study.fingerprints", lambda *_: {})
-    monkeypatch.setattr(
-        "helpers.study.made_by", lambda: {key: description[key] for key in record.MADE}
-    )
+    monkeypatch.setattr(results, "made_by", lambda: {key: description[key] for key in record.MADE})
     return description
 
 
@@ -119,7 +119,7 @@ def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_p
     before = {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
     today["commit"] = "b"
     outcome = run(entropy=4.0001, random_entropy=1.0)
-    assert "1 table is identical; 1 differs by rounding in averages" in outcome
+    assert "1 identical; 1 with rounding in averages" in outcome
     assert "2e-05 of the value, in entropy.csv" in outcome
     assert str(tmp_path / "build" / "mine" / "tables") in outcome
     assert before == {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
@@ -167,10 +167,10 @@ def test_record_of_a_part_keeps_the_other_entries(run, today, figures):
     today["commit"] = "b"
     run(entropy=5.0)
     entries = written(figures)["notebooks"]
-    assert written(figures)["commit"] == "a"
-    assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_random_entropy"]
+    assert written(figures)["commit"] == "b"
+    assert "commit" not in entries["0_entropy"] and entries["0_random_entropy"]["commit"] == "a"
     today["commit"] = "c"
-    run(random_entropy=2.0)  # nothing is left of commit a
+    run(random_entropy=2.0)
     entries = written(figures)["notebooks"]
     assert written(figures)["commit"] == "c"
     assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_random_entropy"]
@@ -194,7 +194,7 @@ def test_tables_of_an_edited_text_are_set_aside(run, today, figures, tmp_path, c
     (figures / "mine" / "notes.md").touch()
     today["corpora"] = {"text": "mini", "text fingerprint": "2"}
     assert run(entropy=4.5) == "1 table, 0 figures: all new"
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     aside = tmp_path / "build" / "mine" / "set-aside-1"
     assert "the text changed since the last run" in printed and str(aside) in printed
     assert list(Study(name="mine").tables()) == ["entropy"]
@@ -254,7 +254,7 @@ def test_jupyterlab_sets_tables_of_an_edited_text_aside(tmp_path, figures, capsy
     text = tmp_path / "mini.txt"
     for number, words in enumerate(("A cat sat.\nA dog sat.", "A cow sat.\nA dog sat.")):
         text.write_text(words)
-        study = Study(name="mine", text=str(text))
+        study = Study(name="mine", text=str(text), segments=1000, sentences=2000)
         study.save_table(pd.DataFrame({"layer": [number]}), ("token_types", "entropy")[number])
     assert "the text and the treebank changed since the last run" in capsys.readouterr().err
     assert list(Study(name="mine", text=str(text)).tables()) == ["entropy"]
@@ -265,11 +265,11 @@ def test_jupyterlab_sets_tables_of_an_edited_text_aside(tmp_path, figures, capsy
 def test_fingerprints_are_of_what_the_settings_describe_in_full(tmp_path):
     text = tmp_path / "mini.txt"
     text.write_text("A cat sat.\nA dog sat.")
-    study = Study(text=str(text))
+    settings = Settings(text=str(text))
     names = {"text fingerprint", "treebank fingerprint"}
-    assert names <= results.fingerprints(study, study.declared).keys()
-    assert results.fingerprints(study, ["text", "segments"]).keys() == {"text fingerprint"}
-    assert results.fingerprints(Study(vectors="none.txt"), ["vectors"]) == {}
+    assert fingerprints(settings, ["text", "segments", "sentences"]).keys() == names
+    assert fingerprints(settings, ["text", "segments"]).keys() == {"text fingerprint"}
+    assert fingerprints(Settings(vectors="none.txt"), ["vectors"]) == {}
 
 
 def test_recorded_allows_one_run_of_a_name(today):
@@ -303,8 +303,8 @@ def test_a_run_killed_while_it_copies_lists_no_table_of_two_runs(run, figures, m
     run(entropy=4.0, random_entropy=1.0)
     copy_files = record.Record._copy
 
-    def killed(self, entry, patterns):
-        copy_files(self, entry, patterns)
+    def killed(self, patterns):
+        copy_files(self, patterns)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):

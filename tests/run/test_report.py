@@ -1,18 +1,25 @@
 """The report shows what a run has left, as text, in one file."""
 
 import base64
+import html
 import json
 import re
 from io import BytesIO
 from zipfile import ZipFile
 
+import matplotlib.pyplot as plt
 import pytest
 from PIL import Image
 from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
 from helpers.__main__ import main
+from helpers.files import build_dir
+from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.run import report
+from helpers.run.record import Record
 from helpers.run.report import write_report
+from helpers.sources import run_record
+from helpers.study import Study
 from helpers.viewer.page import BIDI_CONTROLS
 from helpers.viewer.view import view
 
@@ -20,6 +27,16 @@ FACTS = {
     "model": {"name": "toy", "layers": 3},
     "settings": {"text": "", "segments": 1000, "treebank": HOSTILE},
     "commit": None,
+    "notebooks": {
+        "06_clustering": {"tables": ["claims", "head_distances"], "figures": []},
+        "04_individual_heads": {"tables": ["dependency_heads", "each_head"], "figures": []},
+        "03_focused_vs_broad": {
+            "tables": ["entropy"],
+            "figures": ["fig4_entropy", "my_own"],
+            "captions": {"fig4_entropy": "Heads near the dashed line attend to everything."},
+        },
+        "interactive-1": {"tables": ["not_there"], "figures": []},
+    },
 }
 
 
@@ -39,6 +56,7 @@ def run(tmp_path):
     (figures / "fig4_entropy.png").write_bytes(picture("red"))
     (figures / "my_own.png").write_bytes(picture("blue"))
     (figures / "fig4_entropy.svg").write_text("<svg/>")
+    (tables / "unlisted.csv").write_text("x\n1\n")
     (tables / "entropy.csv").write_text("layer,head,entropy\n1,1,4.420812\n2,1,0.00001234\n")
     (tables / "dependency_heads.csv").write_text(
         f'relation,head,paper_accuracy\ndobj,3-1,86.8\n"{HOSTILE}",3-10,\n', encoding="utf-8"
@@ -46,26 +64,36 @@ def run(tmp_path):
     wide = ",".join(f"1-{i}" for i in range(50))
     (tables / "head_distances.csv").write_text(f"head,{wide}\n")
     (build / "03_focused_vs_broad.html").write_text("<p>")
-    (build / "times.json").write_text(json.dumps({"03_focused_vs_broad": 75.2}))
+    executed = {"metadata": {"papermill": {"duration": 75.2}}}
+    (build / "03_focused_vs_broad.ipynb").write_text(json.dumps(executed))
     return figures, tables, build
 
 
-def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
+def sections_of(path):
+    """Return the content of each section of a page by its id."""
+    page = path.read_text(encoding="utf-8")
+    return dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
+
+
+def test_write_report_has_a_part_for_each_notebook_in_their_order(run):
     path = write_report(FACTS, *run)
     assert path == run[2] / "index.html"
-    page = path.read_text(encoding="utf-8")
-    sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
+    sections = sections_of(path)
     assert list(sections) == [
-        "focused-or-broad", "individual-heads", "clustering", "more-results", "notebooks", "run"
+        "part-03_focused_vs_broad", "part-04_individual_heads", "part-06_clustering", "run"
     ]  # fmt: skip
-    red = base64.b64encode(picture("red")).decode()
-    blue = base64.b64encode(picture("blue")).decode()
-    assert red in sections["focused-or-broad"]
-    assert 'alt="Figure 4. ' in sections["focused-or-broad"]
-    assert blue in sections["more-results"]
+    part = sections["part-03_focused_vs_broad"]
+    assert "<h2>03 · Focused or broad</h2>" in part
+    assert '<a href="03_focused_vs_broad.html">03_focused_vs_broad.html</a>, 1 min 15 s' in part
+    for color in ("red", "blue"):
+        assert base64.b64encode(picture(color)).decode() in part
+    assert 'alt="Figure 4. Heads near the dashed line' in part
+    assert "<figcaption>Heads near the dashed line attend to everything. <button" in part
+    assert "href=" not in sections["part-04_individual_heads"].replace('href="data:', "")
+    assert "unlisted" not in path.read_text()
 
 
-def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
+def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch):
     rows = (
         "3.1,A,1,supported,yes,x\n3.3,C,,not measured,,x\n"
         "3.3,B,2,not supported,yes,x\nNiven,D,3,supported,,x\n"
@@ -74,15 +102,15 @@ def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
         "section,claim,value,verdict,due_to_training,how_measured\n" + rows
     )
     monkeypatch.setattr(report, "MAX_TABLE_BYTES", 300_000)
-    (run[1] / "huge.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
-    page = write_report(FACTS, *run).read_text(encoding="utf-8")
-    sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
-    cells = re.findall("<td[^>]*>(.*?)</td>", sections["focused-or-broad"])
-    assert cells[-4:] == ["B", "2", "not supported", "yes"] and "A" not in cells
+    (run[1] / "each_head.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
+    path = write_report(FACTS, *run)
+    page = path.read_text(encoding="utf-8")
+    sections = sections_of(path)
     assert "<b>1 of 2 measured claims are supported, 1 of them due to training</b>" in page
     assert next(iter(sections)) == "claims" and "<details open" in sections["claims"]
+    assert page.count("claims</b> (4 rows)") == 1
     assert not re.search(r"<summary>((?!</summary>).)*<(a|button|input)\b", page, re.S)
-    assert "<b>huge</b> (0 MB, too much for a page)" in page and len(page) < 1_000_000
+    assert "<b>each head</b> (0 MB, too much for a page)" in page and len(page) < 1_000_000
 
 
 def test_tables_are_shown_short_and_offered_whole_with_facts_and_notebooks(run):
@@ -99,14 +127,13 @@ def test_tables_are_shown_short_and_offered_whole_with_facts_and_notebooks(run):
     assert "<dt>segments</dt><dd>1,000</dd>" in page
     assert '<dt>text</dt><dd><span class="default">default</span></dd>' in page
     assert "<dt>time of the notebooks</dt><dd>1 min 15 s</dd>" in page
-    assert '<a href="03_focused_vs_broad.html">03 focused vs broad</a>' in page
 
 
 def test_text_from_outside_stays_text(run):
     page = write_report(FACTS, *run, viewers=[view(word_store(SENTENCE), title=HOSTILE)])
     text = page.read_text(encoding="utf-8")
     assert "<img src=x" not in text
-    assert text.count("<script") == text.count("</script>") == 3
+    assert text.count("<script") == text.count("</script>") == 1
     assert text.count("&lt;img src=x onerror=alert(1)&gt;") >= 2
 
 
@@ -120,35 +147,38 @@ def test_write_report_shows_bidirectional_control_characters(run):
     assert not BIDI_CONTROLS.search(text)
     assert f'<td class="">{BIDI_SHOWN}</td>' in text
     assert f"<p>{BIDI_SHOWN}</p>" in text
-    viewer_data = re.search(r'<script type="application/json">(.*?)</script>', text, re.S)
+    viewer_page = html.unescape(re.search(r'srcdoc="(.*?)"', text, re.S)[1])
+    viewer_data = re.search(r'id="data">(.*?)</script>', viewer_page, re.S)
     assert json.loads(viewer_data[1])["panes"][0]["pages"][0]["tokens"][2] == BIDI_SHOWN
 
 
-def test_the_page_never_grows_too_large(run, monkeypatch):
+def test_write_report_shows_as_many_viewers_as_can_be_sent(run, monkeypatch):
     viewers = [view(word_store(SENTENCE))] * 5
-    size_of_one = write_report(FACTS, *run, viewers[:1]).stat().st_size
-    size_of_two = write_report(FACTS, *run, viewers[:2]).stat().st_size
-    assert size_of_two - size_of_one < 20_000  # the script is there once
-    monkeypatch.setattr(report, "MAX_PAGE_BYTES", size_of_one + 1500)
-    path = write_report(FACTS, *run, viewers=viewers)
-    assert path.stat().st_size <= report.MAX_PAGE_BYTES
-    page = path.read_text(encoding="utf-8")
-    assert page.count('<details class="viewer">') == 1
-    assert "4 more would make this page too large" in page
+    monkeypatch.setattr(report, "MAX_VIEWER_BYTES", 200_000)
+    page = write_report(FACTS, *run, viewers=viewers).read_text(encoding="utf-8")
+    shown = page.count('<details class="viewer">')
+    assert 0 < shown < 5
+    assert f"{5 - shown} more would make this page too large" in page
 
 
-def test_a_section_shows_the_runs_own_and_links_to_their_notebook(run):
-    figures = run[0]
-    description = FACTS | {
-        "notebooks": {"03_focused_vs_broad": {"tables": ["entropy"], "figures": ["fig4_entropy"]}},
-    }
-    (figures / "run.json").write_text(json.dumps(description))
-    page = write_report(description, *run).read_text(encoding="utf-8")
-    sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
-    assert list(sections) == ["focused-or-broad", "notebooks", "run"]
-    assert "dependency_heads" not in page  # an earlier run's: not on the list
-    assert 'href="03_focused_vs_broad.html"' in sections["focused-or-broad"]
-    assert "<figcaption>" in sections["focused-or-broad"]
+def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figures, monkeypatch):
+    study = Study(name="mine")
+    monkeypatch.setattr(Study, "corpus_fingerprints", {})
+    study.save_figure(plt.figure(), "mine", caption="Look for\n<nothing>.")
+    facts = run_record(study.results)
+    page = write_report(facts, study.results, study.results / "tables", study.results)
+    assert "Look for\n&lt;nothing&gt;. <button" in page.read_text(encoding="utf-8")
+
+
+def test_record_keeps_the_captions_of_a_batch_run(figures, monkeypatch, tmp_path):
+    notes = tmp_path / "notes"
+    study = Study(name="mine")
+    monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(notes))
+    study.save_figure(plt.figure(), "mine", caption="Look for\nnothing.")
+    Record(study.results, build_dir("mine"), {}, {"notebooks": {}}).note("07_mine", notes)
+    entry = run_record(study.results)["notebooks"]["07_mine"]
+    assert entry["figures"] == ["mine"]
+    assert entry["captions"] == {"mine": "Look for nothing."}
 
 
 def test_page_notebooks_and_tables_go_into_one_file(run, monkeypatch, capsys):
@@ -158,7 +188,10 @@ def test_page_notebooks_and_tables_go_into_one_file(run, monkeypatch, capsys):
     assert main(command) == 2
     assert "there is no report; 'python -m helpers run' writes it" in capsys.readouterr().err
     write_report(FACTS, *run)
+    (run[0] / "run.json").write_text(json.dumps(FACTS))
     assert main(command) == 0
     with ZipFile(capsys.readouterr().out.strip()) as archive:
         files = {"index.html", "03_focused_vs_broad.html", "tables/entropy.csv"}
-        assert {f"figures/{name}" for name in files} < {*archive.namelist()}
+        names = set(archive.namelist())
+    assert {f"figures/{name}" for name in files} < names
+    assert "figures/tables/unlisted.csv" not in names

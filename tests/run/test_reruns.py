@@ -30,7 +30,12 @@ def workplace(tmp_path, tiny_folder, figures, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
-    monkeypatch.setattr(notebooks, "run", lambda paths, study, _: figures / "ran" / study.slug)
+
+    def run(paths, study, record):
+        record.note("03", tmp_path / "03.written")  # nothing
+        return figures / "ran" / study.slug
+
+    monkeypatch.setattr(notebooks, "run", run)
     return tmp_path
 
 
@@ -46,25 +51,27 @@ def from_subfolder(arguments):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "natural"),
+    ("first", "second", "label"),
     [
         (SHORT, ["--model", "x/minilm", *SHORT], "minilm--max-tokens-48"),
         (["--model", "x/tiny", *SHORT], ["--model", "y/tiny", *SHORT], "tiny--max-tokens-48"),
         (["--text", "a/mini.txt"], ["--text", "b/mini.txt"], "minilm--mini"),
     ],
 )
-def test_another_run_of_the_same_name_has_a_digest(
-    first, second, natural, workplace, capsys, monkeypatch
+def test_run_name_has_the_digest_of_the_settings_and_not_of_the_path(
+    first, second, label, workplace, capsys, monkeypatch
 ):
-    assert name_of_run(capsys, *first) == natural
-    with_digest = name_of_run(capsys, *second)
-    assert re.fullmatch(natural + "-[0-9a-f]{6}", with_digest)
+    first_name = name_of_run(capsys, *first)
+    second_name = name_of_run(capsys, *second)
+    assert first_name != second_name
+    for name in (first_name, second_name):
+        assert re.fullmatch(label + "-[0-9a-f]{6}", name)
     monkeypatch.chdir(workplace / "elsewhere")  # the same files by other paths
-    assert name_of_run(capsys, *from_subfolder(second)) == with_digest
-    assert name_of_run(capsys, *from_subfolder(first)) == natural
+    assert name_of_run(capsys, *from_subfolder(second)) == second_name
+    assert name_of_run(capsys, *from_subfolder(first)) == first_name
     sizes = SHORT if "48" in first else []
-    third = name_of_run(capsys, "--text", "mini.txt", *sizes)  # another text of that name
-    assert third not in (natural, with_digest)
+    third_name = name_of_run(capsys, "--text", "mini.txt", *sizes)  # another text of that name
+    assert third_name not in (first_name, second_name)
 
 
 def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
@@ -84,7 +91,7 @@ def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
 
 def test_notebooks_run_by_themselves_are_compared_in_what_they_declare(figures):
     def save(**parameters):
-        study = Study.of({"model": "minilm", "name": "mine"} | parameters)
+        study = Study(model="minilm", name="mine", **parameters)
         study.save_table(pd.DataFrame({"layer": [1]}), "anything")
         return json.loads((figures / "mine" / "run.json").read_text())["settings"]
 

@@ -7,13 +7,19 @@ import pandas as pd
 import pytest
 from committed import committed_figures
 
-from helpers.run import tolerances
-from helpers.run.tolerances import compare_tables, read_for_comparison, table_tolerance
+from helpers.run.tolerances import (
+    TOLERANCES,
+    compare_tables,
+    read_for_comparison,
+    table_tolerance,
+    without_prefix,
+)
 
 # The largest differences measured: (a) the default run on AVX2 against the committed tables, made
 # with AVX-512; (b) `run --segments 100 --sentences 400` on one AVX2 machine, without and with
 # ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41; (c) the layers of the
-# structural probe by the same two, on 200 sentences.
+# structural probe by the same two, on 200 sentences; (d) the default run with those variables
+# against the committed tables.
 MEASURED = {
     "averages, relative to the cell": 7e-5,  # (a)
     "averages near zero, relative to the column": 2.5e-6,  # (b) focused_no_op, difference_low
@@ -21,7 +27,8 @@ MEASURED = {
     "weights of linear probes, relative to the largest": 1e-3,  # (a) the third digit
     "passes of the optimizer": 2,  # (b) probe_fits
     "gradient where the optimizer stopped": 0.002,  # (b) probe_fits
-    "p-values": 1e-4,  # (b) one of 10,000 resamples of control_head_cohesion
+    "distances between heads, nats": 1.45e-4,  # (d) random_averages_by_article, between_indices
+    "p-values": 1.2e-3,  # (d) twelve of 10,000 resamples of random_head_cohesion
 }
 TRAINED_PROBES_MEASURED = 2.1  # (c) percentage points; 0.7 in (a), 1.0 in (b)
 
@@ -29,22 +36,23 @@ TRAINED_PROBES_MEASURED = 2.1  # (c) percentage points; 0.7 in (a), 1.0 in (b)
 @pytest.mark.parametrize(
     ("tolerance", "measured"),
     [
-        (tolerances.AVERAGES.relative, MEASURED["averages, relative to the cell"]),
+        (TOLERANCES["averages"].relative, MEASURED["averages, relative to the cell"]),
         (
-            tolerances.AVERAGES.of_largest,
+            TOLERANCES["averages"].of_largest,
             MEASURED["averages near zero, relative to the column"],
         ),
-        (tolerances.LINEAR.absolute, MEASURED["linear probes, percentage points"]),
+        (TOLERANCES["linear"].absolute, MEASURED["linear probes, percentage points"]),
         (
-            tolerances.WEIGHTS.of_largest,
+            TOLERANCES["weights"].of_largest,
             MEASURED["weights of linear probes, relative to the largest"],
         ),
-        (tolerances.OPTIMIZER_STEPS.absolute, MEASURED["passes of the optimizer"]),
+        (TOLERANCES["optimizer_steps"].absolute, MEASURED["passes of the optimizer"]),
         (
-            tolerances.OPTIMIZER_GRADIENT.absolute,
+            TOLERANCES["optimizer_gradient"].absolute,
             MEASURED["gradient where the optimizer stopped"],
         ),
-        (tolerances.P_VALUES.absolute, MEASURED["p-values"]),
+        (TOLERANCES["distances"].absolute, MEASURED["distances between heads, nats"]),
+        (TOLERANCES["p_values"].absolute, MEASURED["p-values"]),
     ],
 )
 def test_tolerance_is_at_most_three_times_the_measured_difference(tolerance, measured):
@@ -52,8 +60,8 @@ def test_tolerance_is_at_most_three_times_the_measured_difference(tolerance, mea
 
 
 def test_tolerance_for_trained_probes_is_two_percentage_points():
-    assert tolerances.TRAINED.absolute == 2.0 < TRAINED_PROBES_MEASURED
-    assert tolerances.TRAINED_SHARES.absolute == 0.02
+    assert TOLERANCES["trained"].absolute == 2.0 < TRAINED_PROBES_MEASURED
+    assert TOLERANCES["trained_shares"].absolute == 0.02
 
 
 @pytest.mark.parametrize(
@@ -61,8 +69,9 @@ def test_tolerance_for_trained_probes_is_two_percentage_points():
     sorted({path.stem for path in committed_figures().glob("*/tables/*.csv")}),
 )
 def test_every_committed_table_has_a_kind(name):
-    assert tolerances.without_prefix(name) in tolerances.TABLE_KINDS
-    assert table_tolerance(name) in tolerances.KINDS
+    table = without_prefix(name)
+    kinds = [tolerance for tolerance in TOLERANCES.values() if table in tolerance.tables]
+    assert kinds == [table_tolerance(name)]
 
 
 def table_of(**columns):
@@ -84,7 +93,7 @@ def test_compare_tables_of_the_same_numbers():
         ("structural_layers", "validation_uuas", 5.9, 6.1),
         ("fine_tuning", "accuracy", 5.9, 6.1),
         ("patterns", "vertical", 4.019, 4.021),
-        ("no_op", "p_holm", 4.0002, 4.0004),
+        ("no_op", "p_holm", 4.002, 4.004),
         ("probe_fits", "passes", 9, 11),
     ],
 )

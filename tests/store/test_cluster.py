@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict
 from functools import partial
 from types import FunctionType, ModuleType
 
@@ -221,7 +221,7 @@ def test_a_study_computes_shards_and_sums_on_workers(tiny_folder, tmp_path, monk
     distances = []
     for workers in (0, 2):
         monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / f"cache-{workers}"))
-        study_with_workers = replace(study, workers=workers)
+        study_with_workers = Study(**asdict(study.settings) | {"workers": workers})
         files.append(content(study_with_workers.segment_store().folder))
         distances.append(study_with_workers.sums.distances)
     assert files[0] == files[1]

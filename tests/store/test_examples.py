@@ -11,6 +11,7 @@ from toy_corpora import corpus_of, sentence_of
 
 from helpers.data.records import Document, Mention, Segment
 from helpers.errors import InputError
+from helpers.model.forward import model_inputs
 from helpers.store.examples import (
     cut_pair,
     document_record,
@@ -118,6 +119,7 @@ def test_sentence_record_keeps_the_annotation(encoder):
         "heads": [0, 1, 2],
         "relations": ["root", "dep", "dep"],
         "offset": 1,
+        "inputs": model_inputs(encoder, {"words": ["The", "cats", "sat"]}),
     }
 
 
@@ -167,6 +169,7 @@ def test_document_record_cuts_between_words(encoder, cat_document):
     assert (record["words"], record["tags"]) == (["the", "cat"], ["NOUN", "NOUN"])
     assert record["mentions"] == [[0, 2, None, 1], [0, 1, None, 0]]
     assert record["offset"] == 1
+    assert record["inputs"] == model_inputs(encoder, {"words": ["the", "cat"]})
     assert counts["documents cut to the token limit"] == 1
 
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 import torch
-from store_tools import MAX_TOKENS, content, extract_small, flip, many_segments
+from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers import files as paths
 from helpers.errors import ModelError, StoreError
@@ -17,7 +17,7 @@ from helpers.model import forward
 from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
 from helpers.store.examples import examples, shards_tensors
-from helpers.store.format import StoreKey, last_run, note_use
+from helpers.store.format import StoreKey, read_manifest
 
 COUNT = 22  # shards of 4, the last of 2
 
@@ -56,10 +56,10 @@ def test_shards_tensors_reads_records_as_they_are_needed(encoder):
 def test_extract_continues_an_interrupted_extraction(encoder, written, monkeypatch, tmp_path):
     expected = content(extract_small(encoder, tmp_path / "whole", COUNT).folder)
     folder = extract_small(encoder, tmp_path / "parts", COUNT).folder
-    (folder / "manifest.json").rename(folder / "unfinished.json")
-    (folder / "shard-00001.safetensors").unlink()
-    flip(folder / "shard-00003.safetensors")
-    (folder / "shard-00002.safetensors.abc.tmp").write_bytes(b"half")
+    dataclasses.replace(read_manifest(folder), shards=()).write(folder)
+    for number in (1, 3):
+        (folder / f"shard-0000{number}.safetensors").unlink()
+    (folder / "shard-00003.safetensors.abc.tmp").write_bytes(b"half")
     written.clear()
     monkeypatch.setattr(examples_module, "examples", lambda *_: pytest.fail("listed again"))
     extract_small(encoder, tmp_path / "parts", COUNT)
@@ -124,7 +124,7 @@ def test_needed_bytes_is_the_size_of_maps_and_vectors(options, encoder, sentence
     store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS)
     n_bytes = 0
     for example in store:
-        n_bytes += example.attention.nbytes
+        n_bytes += example.stored_attention.nbytes
         if example.hidden is not None:
             n_bytes += example.hidden.nbytes
     assert estimate == n_bytes
@@ -168,13 +168,11 @@ def test_extract_keeps_finished_shards_when_the_disk_fills_up(
 
 
 def test_extract_reads_a_read_only_cache_and_refuses_to_write_to_it(encoder, small_disk):
-    folder = extract_small(encoder, small_disk, 4).folder
+    extract_small(encoder, small_disk, 4)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     assert len(list(extract_small(encoder, small_disk, 4))) == 4
     with pytest.raises(StoreError, match=r"cannot be written \(Read-only .* set ATTENTION_CA"):
         extract_small(encoder, small_disk, 5)
-    note_use(folder, "mine")
-    assert last_run(folder) == ""
 
 
 def test_store_key_changes_with_each_input_of_the_maps(encoder):

@@ -1,4 +1,4 @@
-"""Repair extracts the damaged shards of a store again, and no others; lists and manifests too."""
+"""Repair removes the damaged files of a store, and the next extraction makes them again."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from store_tools import (
 )
 
 from helpers.errors import StoreError
-from helpers.model.encoder import load
 from helpers.store import examples, format
 from helpers.store import extract as extraction
-from helpers.store.extract import repair, repair_list
-from helpers.store.format import read_manifest, verify
+from helpers.store.format import read_manifest, repair, verify
 
 COUNT = 22  # 6 shards
 
@@ -44,17 +42,13 @@ def empty_shard(folder):
     shard(folder, 0).write_bytes(b"")
 
 
-def remove_shard(folder):
-    shard(folder, 5).unlink()
-
-
 def copy_shard_over_another(folder):
     shutil.copy(shard(folder, 0), shard(folder, 1))
 
 
 def damage_two_shards(folder):
     flip(shard(folder, 1))
-    shard(folder, 4).unlink()
+    truncate(shard(folder, 4))
 
 
 @pytest.mark.parametrize(
@@ -62,32 +56,47 @@ def damage_two_shards(folder):
     [
         (flip_shard, [3]),
         (empty_shard, [0]),
-        (remove_shard, [5]),
         (copy_shard_over_another, [1]),
         (damage_two_shards, [1, 4]),
     ],
 )
-def test_repair_extracts_damaged_shards_only(damage, numbers, folder, encoder, written):
+def test_repair_removes_damaged_shards_that_a_rerun_extracts(
+    damage, numbers, folder, encoder, tmp_path, written
+):
     expected = content(folder)
     damage(folder)
     assert len(verify(folder)) == len(numbers)
-    lines = repair(encoder, folder)
+    lines = repair(folder)
+    advice = "removed; the next run that needs the store makes it again"
+    assert lines == [f"{shard(folder, number)}: {advice}" for number in numbers]
+    missing = [f"{shard(folder, number)}: missing; run extraction" for number in numbers]
+    for line, start in zip(verify(folder), missing, strict=True):
+        assert line.startswith(start)
+    written.clear()
+    extract_small(encoder, tmp_path, COUNT)
     assert written == numbers
-    assert lines == [f"{shard(folder, number)}: extracted again" for number in numbers]
+    assert content(folder) == expected
     assert verify(folder) == []
+
+
+def test_extract_makes_a_missing_shard_of_a_finished_store(folder, encoder, tmp_path, written):
+    expected = content(folder)
+    shard(folder, 5).unlink()
+    written.clear()
+    extract_small(encoder, tmp_path, COUNT)
+    assert written == [5]
     assert content(folder) == expected
 
 
-def test_repair_continues_after_a_repair_that_failed(folder, encoder, monkeypatch):
+def test_extract_continues_after_a_repair_that_failed(folder, encoder, tmp_path, monkeypatch):
     expected = content(folder)
     damage_two_shards(folder)
+    repair(folder)
     with monkeypatch.context() as patch:
         patch.setattr(examples, "shards_tensors", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            repair(encoder, folder)
-    assert "unfinished" in verify(folder)[0]
-    lines = repair(encoder, folder)
-    assert lines == [f"{shard(folder, number)}: extracted again" for number in (1, 4)]
+            extract_small(encoder, tmp_path, COUNT)
+    extract_small(encoder, tmp_path, COUNT)
     assert content(folder) == expected
 
 
@@ -100,39 +109,42 @@ def test_verify_checks_the_records_of_a_stream(encoder, tmp_path):
     assert "examples.jsonl: its SHA-256 is not" in problem
 
 
-def test_repair_list_keeps_the_maps_of_a_damaged_list(folder, encoder, tmp_path, written):
+def test_repair_keeps_the_maps_of_a_damaged_list(folder, encoder, tmp_path, written):
     expected = content(folder)
     truncate(folder / "examples.jsonl")
     with pytest.raises(StoreError, match=f"examples.jsonl: .*verify --repair {folder.name}"):
         extract_small(encoder, tmp_path, COUNT)
-    assert "examples.jsonl damaged" in repair_list(folder)
-    assert "unfinished" in verify(folder)[0]
+    (line,) = repair(folder)
+    assert line.startswith(f"{folder / 'examples.jsonl'}: removed")
     written.clear()
     extract_small(encoder, tmp_path, COUNT)
     assert not written
     assert content(folder) == expected
 
 
-def test_repair_list_and_a_rerun_mend_a_damaged_list_and_shard(folder, encoder, tmp_path, written):
+def test_repair_and_a_rerun_mend_a_damaged_list_and_shard(folder, encoder, tmp_path, written):
     expected = content(folder)
     truncate(folder / "examples.jsonl")
     flip(shard(folder, 3))
-    repair_list(folder)
+    repair(folder)
     written.clear()
     extract_small(encoder, tmp_path, COUNT)
     assert written == [3]
     assert content(folder) == expected
 
 
-def test_maps_of_a_list_with_other_examples_are_extracted_again(folder, encoder, tmp_path, written):
+def test_maps_of_a_list_with_other_examples_are_extracted_again(folder, encoder, written):
     truncate(folder / "examples.jsonl")
-    repair_list(folder)
+    repair(folder)
     written.clear()
     corpus = many_segments(COUNT)
     renamed = [segment._replace(title="another") for segment in corpus.read(Counter())]
-    other_corpus = replace(corpus, read=lambda counts: iter(renamed), reader=corpus.read)
-    with cache_at(tmp_path):
-        store = extraction.extract(encoder, other_corpus, max_tokens=MAX_TOKENS)
+    key = read_manifest(folder).spec
+    with cache_at(folder.parent):
+        renamed_corpus = replace(corpus, read=lambda counts: iter(renamed))
+        extraction.write_examples(encoder, renamed_corpus, folder, key)
+        assert not list(folder.glob("shard-*"))
+        store = extraction.extract(encoder, corpus, max_tokens=MAX_TOKENS)
     assert store.folder == folder
     assert written == [0, 1, 2, 3, 4, 5]
     assert store.record(0)["title"] == "another"
@@ -140,60 +152,100 @@ def test_maps_of_a_list_with_other_examples_are_extracted_again(folder, encoder,
 
 
 @pytest.mark.parametrize("change", [truncate, lambda path: path.write_text('{"format": 1}')])
-def test_repair_list_removes_a_store_whose_manifest_is_damaged(change, folder, encoder, tmp_path):
+def test_repair_removes_a_store_whose_manifest_is_damaged(change, folder, encoder, tmp_path):
     expected = content(folder)
     change(folder / "manifest.json")
-    assert "manifest unreadable" in repair_list(folder)
+    (line,) = repair(folder)
+    assert line.startswith("manifest unreadable")
     assert not folder.exists()
     extract_small(encoder, tmp_path, COUNT)
     assert content(folder) == expected
 
 
-def test_repair_list_removes_a_damaged_list_without_maps(encoder, tmp_path):
+def test_stream_lists_again_after_a_repair(encoder, tmp_path):
     with cache_at(tmp_path):
         stream = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+        expected = content(stream.folder)
         truncate(stream.folder / "examples.jsonl")
-        assert "examples.jsonl damaged" in repair_list(stream.folder)
-        assert not stream.folder.exists()
-        again = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
-    assert verify(again.folder) == []
+        repair(stream.folder)
+        extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+    assert content(stream.folder) == expected
 
 
-def test_repair_list_leaves_a_store_with_a_whole_list_alone(folder):
-    flip(shard(folder, 3))
+def test_repair_leaves_an_undamaged_store_alone(folder):
     before = content(folder)
-    assert repair_list(folder) == ""
+    assert repair(folder) == []
     assert content(folder) == before
 
 
 @pytest.mark.parametrize("accepted", ["", "made by other code"])
-def test_repair_list_leaves_a_store_of_other_code_alone(accepted, folder):
+def test_repair_leaves_a_store_of_other_code_alone(accepted, folder):
     manifest = read_manifest(folder)
     spec = manifest.spec if accepted else replace(manifest.spec, code="other")
-    replace(manifest, spec=spec, accepted=accepted).write(folder / "manifest.json")
+    replace(manifest, spec=spec, accepted=accepted).write(folder)
     truncate(folder / "examples.jsonl")
     before = content(folder)
     with pytest.raises(StoreError, match="made by other code"):
-        repair_list(folder)
+        repair(folder)
     assert content(folder) == before
 
 
-def test_repair_list_leaves_a_store_of_another_format_alone(folder, monkeypatch):
-    monkeypatch.setattr(format, "FORMAT", format.FORMAT + 1)
-    before = content(folder)
-    with pytest.raises(StoreError, match=f"another format.*cache --remove {folder.name}"):
-        repair_list(folder)
-    assert content(folder) == before
+def test_extract_does_not_add_shards_to_those_of_other_code(folder, encoder, tmp_path):
+    replace(read_manifest(folder), accepted="made by other code").write(folder)
+    shard(folder, 5).unlink()
+    with pytest.raises(StoreError, match=f"made by other code.*cache --remove {folder.name}"):
+        extract_small(encoder, tmp_path, COUNT)
 
 
-@pytest.mark.parametrize("change", ["another family", "another precision"])
-def test_repair_refuses_another_model(change, folder, tiny_encoder, tiny_folder, written):
-    flip(shard(folder, 3))
-    written.clear()
-    if change == "another family":
-        encoder = tiny_encoder("electra")
-    else:
-        encoder = load(str(tiny_folder("bert")), device="cpu", dtype="bfloat16")
-    with pytest.raises(StoreError, match=r"than '.*' as it is now: .*'compute_dtype': 'float"):
-        repair(encoder, folder)
-    assert not written
+def test_a_store_of_another_format_is_named_and_left_alone(folder, encoder, tmp_path, capsys):
+    older = folder.rename(folder.with_name(f"{folder.name[:-10]}0123456789"))
+    manifest = (older / "manifest.json").read_text()
+    (older / "manifest.json").write_text(manifest.replace('"format": 3', '"format": 2'))
+    before = content(older)
+    with pytest.raises(StoreError, match=f"another format.*cache --remove {older.name}"):
+        repair(older)
+    capsys.readouterr()
+    extract_small(encoder, tmp_path, COUNT)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{older / 'manifest.json'}: written by a version of this project")
+    assert content(older) == before
+
+
+def test_manifest_is_written_at_the_start_and_at_the_end(encoder, tmp_path, monkeypatch):
+    n_writes = 0
+    original = format.Manifest.write
+
+    def count_writes(*arguments):
+        nonlocal n_writes
+        n_writes += 1
+        original(*arguments)
+
+    monkeypatch.setattr(format.Manifest, "write", count_writes)
+    extract_small(encoder, tmp_path, COUNT)
+    assert n_writes == 2
+
+
+def test_extract_reads_no_shard_whose_digest_is_noted(encoder, tmp_path, monkeypatch):
+    def stop(folder, number, *rest):
+        if number == 4:
+            raise KeyboardInterrupt
+        return original(folder, number, *rest)
+
+    original = extraction.write_shard
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(extraction, "write_shard", stop)
+        extract_small(encoder, tmp_path, COUNT)
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    with (folder / "digests.jsonl").open("a") as file:
+        file.write('{"file": "shard-000')  # a line that a kill has cut
+    hashed = []
+    read_digest = format.sha256
+    monkeypatch.setattr(
+        format, "sha256", lambda path: hashed.append(path.name) or read_digest(path)
+    )
+    extract_small(encoder, tmp_path, COUNT)
+    assert [name for name in hashed if name.startswith("shard")] == [
+        "shard-00004.safetensors",
+        "shard-00005.safetensors",
+    ]
+    assert not (folder / "digests.jsonl").exists()

@@ -37,7 +37,7 @@ def assert_same(examples, expected_examples):
         assert example.index == expected.index
         assert example.record == expected.record
         assert example.offset == expected.offset
-        for name in ("attention", "token_ids", "hidden"):
+        for name in ("stored_attention", "hidden"):
             tensor = np.array(getattr(example, name))
             expected_tensor = np.array(getattr(expected, name))
             assert tensor.dtype == expected_tensor.dtype
@@ -78,7 +78,7 @@ def test_stream_has_vectors_at_word_level(encoder, sentences, tmp_path):
 
 
 def test_extract_uses_the_records_of_a_stream(stream, store, encoder):
-    assert sorted(content(stream.folder)) == ["examples.jsonl", "unfinished.json"], "no maps"
+    assert sorted(content(stream.folder)) == ["examples.jsonl", "manifest.json"], "no maps"
     records = (stream.folder / "examples.jsonl").stat()
     after = extract_small(encoder, stream.folder.parent, COUNT)
     assert after.folder == stream.folder

@@ -400,7 +400,9 @@ def atlas_page(offline, tmp_path):
         rows += [f"{model},{layer},next", f"{model},{layer},broad"]
     (tmp_path / "atlas.csv").write_text("\n".join(rows))
     (tmp_path / "spread.csv").write_text("claim\nshort")
-    path = write_report({"notes": [HOSTILE]}, tmp_path, tmp_path, tmp_path / "build")
+    notebooks = {name: {"tables": [name], "figures": []} for name in ("atlas", "spread")}
+    record = {"notes": [HOSTILE], "notebooks": notebooks}
+    path = write_report(record, tmp_path, tmp_path, tmp_path / "build")
     offline.goto(path.as_uri())
     return offline
 
@@ -410,7 +412,7 @@ def test_a_long_table_can_be_searched(atlas_page):
     expect(atlas_page.get_by_role("searchbox")).to_have_count(1)
     box.focus()
     atlas_page.keyboard.type("mini BROAD")
-    visible_rows = atlas_page.locator("#atlas-of-heads tbody tr:visible")
+    visible_rows = atlas_page.locator("#part-atlas tbody tr:visible")
     expect(visible_rows).to_have_count(12)
     expect(atlas_page.locator("output")).to_have_text("12 of 48 rows")
     atlas_page.keyboard.type(" 12")
@@ -425,7 +427,7 @@ def test_a_long_table_can_be_searched(atlas_page):
 def test_the_keyboard_sorts_a_long_table(atlas_page):
     box = atlas_page.get_by_role("searchbox", name="Find rows: atlas")
     box.fill(HOSTILE)
-    visible_rows = atlas_page.locator("#atlas-of-heads tbody tr:visible")
+    visible_rows = atlas_page.locator("#part-atlas tbody tr:visible")
     expect(visible_rows).to_have_count(24)
     for _ in range(3):  # to the scrolled table, then to its first heading
         atlas_page.keyboard.press("Tab")
@@ -442,7 +444,14 @@ def report_page(offline, tmp_path):
     rows = "dobj,3-1,86.8\namod,3-10,\ndet,3-9,9.5\n"
     (figures / "tables" / "entropy.csv").write_text("entropy\n" + 20 * "1\n")
     (figures / "tables" / "dependency_heads.csv").write_text("relation,head,accuracy\n" + rows)
-    record = {"model": {"name": "toy"}, "settings": {"text": HOSTILE}}
+    record = {
+        "model": {"name": "toy"},
+        "settings": {"text": HOSTILE},
+        "notebooks": {
+            "03_focused_vs_broad": {"tables": ["entropy"], "figures": []},
+            "04_individual_heads": {"tables": ["dependency_heads"], "figures": ["probes"]},
+        },
+    }
     viewers = [view(word_store(SENTENCE))]
     path = write_report(record, figures, figures / "tables", tmp_path, viewers)
     offline.goto(path.as_uri())
@@ -458,7 +467,7 @@ def test_the_report_has_a_heading_and_a_skip_link(report_page):
 
 def test_the_report_prints_folded_tables(report_page):
     report_page.emulate_media(media="print")
-    assert report_page.locator("#focused-or-broad tbody").bounding_box()["height"] > 100
+    assert report_page.locator("#part-03_focused_vs_broad tbody").bounding_box()["height"] > 100
 
 
 def test_the_report_enlarges_a_figure(report_page):
@@ -474,7 +483,7 @@ def test_the_report_sorts_a_table(report_page):
     clicks = [("accuracy", "det dobj amod"), ("head", "dobj det amod"), ("head", "amod det dobj")]
     for column, order in clicks:
         report_page.get_by_role("button", name=column, exact=True).click()
-        first_cells = report_page.locator("#individual-heads td:first-child")
+        first_cells = report_page.locator("#part-04_individual_heads td:first-child")
         expect(first_cells).to_have_text(order.split())
 
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,9 +35,9 @@ from helpers.model.forward import padded
 from helpers.settings import small_profile
 from helpers.store.extract import model_key
 from helpers.studies.common.classifier import Classifier, outputs, task_inputs
-from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.common.tasks import Task, read_task
 from helpers.studies.common.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
+from helpers.torch_utils import batch_threads, raise_if_stopped, thread_map
 
 WEIGHTS_FILE = "final.safetensors"  # the trained parameters, those of the linear head included
 PREDICTIONS_FILE = "predictions.json"
@@ -170,16 +171,12 @@ def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
     if not missing:
         return runs
 
-    def job_of(run: FineTuningRun) -> Callable[[StepDone], Any]:
-        def job(step_done: StepDone) -> Any:
-            return build_folder(run.folder, partial(_train, run, step_done))
-
-        return job
+    def train(run: FineTuningRun) -> None:
+        build_folder(run.folder, partial(_train, run))
 
     longest_first = sorted(missing, key=lambda run: -run.steps)
-    jobs = [job_of(run) for run in longest_first]
-    total = sum(run.steps for run in missing)
-    run_jobs(jobs, runs[0].encoder.device, label="fine-tuning", unit="step", total=total)
+    threads = batch_threads(runs[0].encoder.device)
+    thread_map(train, longest_first, label="fine-tuning", unit="run", threads=threads)
     return runs
 
 
@@ -273,22 +270,16 @@ def fine_tune_tasks(
     is_small = small_profile()
     longest = min(SMALL_TOKENS if is_small else Recipe.max_tokens, max_tokens)
 
-    def make_runs(start: Encoder, task: Task, count: int) -> list[FineTuningRun]:
+    pretrained_runs = []
+    random_runs = []
+    for task in tasks:
+        count = TASK_SEEDS.get(task.name, DEFAULT_SEEDS)
         if is_small:
             count = min(count, SMALL_SEEDS)
         recipes = [Recipe(seed=seed + index, max_tokens=longest) for index in range(count)]
-        return [FineTuningRun(start, task, recipe) for recipe in recipes]
-
-    pretrained_runs = []
-    random_runs = []
-    all_runs = []
-    for task in tasks:
-        task_runs = make_runs(encoder, task, TASK_SEEDS.get(task.name, DEFAULT_SEEDS))
-        control_runs = make_runs(control, task, 1)
-        pretrained_runs.append(task_runs)
-        random_runs += control_runs
-        all_runs += [*task_runs, *control_runs]
-    fine_tune(all_runs)
+        pretrained_runs.append([FineTuningRun(encoder, task, recipe) for recipe in recipes])
+        random_runs.append(FineTuningRun(control, task, recipes[0]))
+    fine_tune([*chain.from_iterable(pretrained_runs), *random_runs])
     return Runs(seeds=pretrained_runs, random=random_runs)
 
 
@@ -300,11 +291,10 @@ def gradient_steps(
     rates: LRScheduler,
     *,
     description: str,
-    step_done: StepDone = lambda: None,
 ) -> None:
     """Take one step of ``optimizer`` and of ``rates`` per batch.
 
-    ``description`` names the training in messages; ``step_done`` is called after each step.
+    ``description`` names the training in messages.
 
     Raises
     ------
@@ -313,6 +303,7 @@ def gradient_steps(
     """
     parameters = list(trainable_parameters(model).values())
     for step, batch in enumerate(batches, 1):
+        raise_if_stopped()
         value = loss(batch)
         if not value.isfinite():
             problem = f"the loss of step {step} is {value.item()}"
@@ -322,7 +313,6 @@ def gradient_steps(
         nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
         optimizer.step()
         rates.step()
-        step_done()
 
 
 def shuffled_epochs(recipe: Recipe, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -365,7 +355,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
 
 
-def _train(run: FineTuningRun, step_done: StepDone, folder: Path) -> None:
+def _train(run: FineTuningRun, folder: Path) -> None:
     """Train a classifier and write its weights and its predictions to a folder."""
     recipe = run.recipe
     classifier = run.start()
@@ -388,9 +378,7 @@ def _train(run: FineTuningRun, step_done: StepDone, folder: Path) -> None:
     optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
     rates = warmup_and_decay(optimizer, run.steps)
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    gradient_steps(
-        classifier, batches, loss, optimizer, rates, description=label, step_done=step_done
-    )
+    gradient_steps(classifier, batches, loss, optimizer, rates, description=label)
     saved = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
     save_file(saved, folder / WEIGHTS_FILE)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)

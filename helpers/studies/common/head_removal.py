@@ -33,15 +33,15 @@ from helpers.model.sites import (
     Outputs,
     PatchSoftmax,
     Weights,
-    base_transformer,
     first_layer,
     patch_head_outputs,
     sites,
+    skip_layers,
 )
 from helpers.studies.common.classifier import Batch, batches
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
-from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.common.tasks import Pair
+from helpers.torch_utils import batch_threads, thread_map
 
 MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
 LEVEL = 0.05  # the probability of calling a head removable that is not
@@ -70,12 +70,6 @@ class Scores(NamedTuple):
 
     right: Bool[np.ndarray, "row example"]
     loss: Float[np.ndarray, "row example"]
-
-    def append_examples(self, added: Scores) -> Scores:
-        """Append the scores of more examples, under the same interventions."""
-        right = np.hstack([self.right, added.right])
-        loss = np.hstack([self.loss, added.loss])
-        return Scores(right, loss)
 
     def select_interventions(self, indices: Int[np.ndarray, " selected"]) -> Scores:
         """Select interventions by index, next to the unchanged classifier."""
@@ -257,26 +251,24 @@ def sequential_equivalence_test(
         The scores at the first size: the same examples for every intervention.
     """
     sizes = sorted({min(size, len(pairs)) for size in interim_sizes})
+    right = np.zeros((len(interventions) + 1, sizes[-1]), bool)
+    loss = np.zeros(right.shape)
     undecided = np.arange(len(interventions))
     settled = []
-    scores = None
-    first_scores = None
     for start, end in pairwise([0, *sizes]):
         tested = [interventions[index] for index in undecided]
         added = evaluate_interventions(run, pairs[start:end], tested, f"{label}, {end} examples")
-        if scores is None:
-            scores = added
-            first_scores = added
-        else:
-            scores = scores.append_examples(added)
+        rows = [0, *(undecided + 1)]
+        right[rows, start:end] = added.right
+        loss[rows, start:end] = added.loss
+        scores = Scores(right[rows, :end], loss[rows, :end])
         table = accuracy_changes(scores, test_count=len(sizes)).set_index(undecided)
         is_settled = table["removable"].to_numpy() | (end == sizes[-1])
         settled.append(table[is_settled])
-        if is_settled.all():
+        undecided = undecided[~is_settled]
+        if not undecided.size:
             break
-        remaining = np.flatnonzero(~is_settled)
-        undecided = undecided[remaining]
-        scores = scores.select_interventions(remaining)
+    first_scores = Scores(right[:, : sizes[0]], loss[:, : sizes[0]])
     return pd.concat(settled).sort_index(), first_scores
 
 
@@ -367,18 +359,16 @@ def map_over_model_copies(
     Therefore results do not depend on the number of threads.  ``label`` names the progress bar.
     """
     device = next(model.parameters()).device
-    threads = min(torch.get_num_threads(), len(inputs)) if device.type == "cpu" else 1
+    threads = min(batch_threads(device), len(inputs))
     free_models = [model, *(copy.deepcopy(model) for _ in range(threads - 1))]
 
-    def run_with_copy(job_input: Input, step_done: StepDone) -> Result:
+    def run_with_copy(job_input: Input) -> Result:
         model_copy = free_models.pop()  # if the job fails, all others end too
         output = job(model_copy, job_input)
         free_models.append(model_copy)
-        step_done()
         return output
 
-    jobs = [partial(run_with_copy, job_input) for job_input in inputs]
-    return run_jobs(jobs, device, label=label, unit="batch", total=len(inputs))
+    return thread_map(run_with_copy, inputs, label=label, unit="batch", threads=threads)
 
 
 def intervened_outputs(
@@ -430,7 +420,7 @@ def run_interventions(
     yield unchanged, None
     for first_affected, context in changes:
         reused = {layer: layer_outputs[layer] for layer in layers[:first_affected]}
-        with _reuse_layer_outputs(model, reused), context(model) as context_value:
+        with skip_layers(model, reused), context(model) as context_value:
             output = run()
         yield output, context_value
 
@@ -447,17 +437,3 @@ def _first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"
     limit = max(len(pairs) / 2, sizes[order[0]])
     chosen = order[np.cumsum(sizes[order]) <= limit]
     return np.isin(article, chosen)
-
-
-@contextmanager
-def _reuse_layer_outputs(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
-    """Make the first layers of a model return known outputs instead of computing them."""
-    try:
-        base_transformer(model).given = len(outputs)
-        for module, output in outputs.items():
-            module.forward = lambda *_, output=output, **__: output
-        yield
-    finally:
-        del base_transformer(model).given
-        for module in outputs:
-            module.__dict__.pop("forward", None)

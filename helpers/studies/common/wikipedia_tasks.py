@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
 
 from helpers.cache import cached
 from helpers.data.text_files import file_fingerprint
@@ -67,10 +69,13 @@ class ParsedSentence(NamedTuple):
 
     article: int
     title: str
-    words: tuple[str, ...]
+    words: Sequence[str]
     number: int | None
-    tags: tuple[str, ...]
-    relations: tuple[str, ...]
+    tags: Sequence[str]
+    relations: Sequence[str]
+
+
+Source = TypeVar("Source", ParagraphPair, ParsedSentence)
 
 
 def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[Task]:
@@ -99,14 +104,24 @@ def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[
     if len(usable) < MIN_ARTICLES:
         problem = f"{len(usable)} articles with two paragraphs; tasks need {MIN_ARTICLES}"
         raise CorpusError(path, f"{problem}; give a longer text, with blank lines between articles")
-    sentences = _cached_sentences(path, usable, count, seed)
-    paragraph_pairs = _paragraph_pairs(usable)
-    tasks = [
-        _split_task(NEXT, paragraph_pairs, next_paragraphs, count, seed),
-        _split_task(SHIFT, sentences, partial(labelled_pairs, SHIFT), count, seed),
-        _split_task(NUMBER, sentences, partial(labelled_pairs, NUMBER), count, seed),
-    ]
-    return [task for task in tasks if task.train and task.test]
+    rows = cached(
+        "tagged-sentences",
+        lambda: _parse_articles(usable, count, seed),
+        inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
+    )
+    sentences = [ParsedSentence(*row) for row in rows]
+    tasks = []
+    for name, sources, make_pairs in (
+        (NEXT, _paragraph_pairs(usable), next_paragraphs),
+        (SHIFT, sentences, partial(labelled_pairs, SHIFT)),
+        (NUMBER, sentences, partial(labelled_pairs, NUMBER)),
+    ):
+        train_sources, test_sources = split_by_article(sources, seed)
+        train = make_pairs(train_sources, count, seed)
+        test = make_pairs(test_sources, count, seed)
+        if train and test:
+            tasks.append(Task(name, LABELS[name], train, test))
+    return tasks
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
@@ -121,7 +136,7 @@ def labelled_pairs(
     """Make at most ``size`` examples of `SHIFT` or of `NUMBER`, each from another sentence."""
     generator = random.Random(f"{name} {seed}")
     by_label: list[list[Pair]] = [[], []]
-    unique = list({sentence.words: sentence for sentence in sentences}.values())
+    unique = list({tuple(sentence.words): sentence for sentence in sentences}.values())
     for turn, sentence in enumerate(generator.sample(unique, len(unique))):
         words = sentence.words
         label = sentence.number
@@ -156,41 +171,27 @@ def next_paragraphs(
     return tuple(examples)
 
 
-def _split_task(
-    name: str,
-    sources: Sequence[ParagraphPair] | Sequence[ParsedSentence],
-    make_pairs: Callable[[Sequence, int | None, int], tuple[Pair, ...]],
-    count: int | None,
-    seed: int,
-) -> Task:
-    """Split paragraphs or sentences by article and make the examples of a task from each part."""
+def split_by_article(sources: Sequence[Source], seed: int) -> tuple[list[Source], list[Source]]:
+    """Split paragraphs or sentences into training and test parts of about the same size.
+
+    No article is in both parts, and each has two articles or more.
+    """
     sizes = Counter(source.article for source in sources)
-    test_articles = _test_articles(sizes, seed)
-    train_sources = [source for source in sources if source.article not in test_articles]
-    test_sources = [source for source in sources if source.article in test_articles]
-    train = make_pairs(train_sources, count, seed)
-    test = make_pairs(test_sources, count, seed)
-    return Task(name, LABELS[name], train, test)
-
-
-def _test_articles(sizes: Mapping[int, int], seed: int) -> set[int]:
-    """Choose the articles to test on: two or more, with about half of what ``sizes`` counts."""
     order = random.Random(seed).sample(sorted(sizes), len(sizes))
-    total = sum(sizes.values())
-    count = 2
-    covered = sum(sizes[article] for article in order[:count])
-    while count < len(order) - 2 and 2 * covered < total:
-        covered += sizes[order[count]]
-        count += 1
-    return set(order[:count])
+    covered = np.cumsum([sizes[article] for article in order])
+    half = np.searchsorted(2 * covered, len(sources)) + 1  # so many articles have half or more
+    test_articles = set(order[: max(2, min(half, len(order) - 2))])
+    train = [source for source in sources if source.article not in test_articles]
+    test = [source for source in sources if source.article in test_articles]
+    return train, test
 
 
 def _paragraph_pairs(articles: Sequence[Article]) -> list[ParagraphPair]:
     """List all pairs of neighbouring paragraphs."""
     pairs = []
     for number, article in enumerate(articles):
-        for first, second in pairwise(article.paragraphs):
-            pairs.append(ParagraphPair(number, article.title, first, second))
+        for texts in pairwise(article.paragraphs):
+            pairs.append(ParagraphPair(number, article.title, *texts))
     return pairs
 
 
@@ -209,24 +210,6 @@ def _swap_neighbours(words: Sequence[str], generator: random.Random) -> list[str
     return [*before, words[position + 1], words[position], *after]
 
 
-def _cached_sentences(
-    path: Path, articles: Sequence[Article], count: int | None, seed: int
-) -> list[ParsedSentence]:
-    """Parse sentences of a file's articles, or read them from the cache."""
-    rows = cached(
-        "tagged-sentences",
-        lambda: _parse_articles(articles, count, seed),
-        inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
-    )
-    sentences = []
-    for article, title, words, number, tags, relations in rows:
-        sentence = ParsedSentence(
-            article, title, tuple(words), number, tuple(tags), tuple(relations)
-        )
-        sentences.append(sentence)
-    return sentences
-
-
 def _parse_articles(
     articles: Sequence[Article], count: int | None, seed: int
 ) -> list[ParsedSentence]:
@@ -237,8 +220,7 @@ def _parse_articles(
     """
     paragraphs = []
     for number, article in enumerate(articles):
-        for text in article.paragraphs:
-            paragraphs.append((text, (number, article.title)))
+        paragraphs += [(text, (number, article.title)) for text in article.paragraphs]
     random.Random(seed).shuffle(paragraphs)
     docs = pipeline().pipe(paragraphs, as_tuples=True, batch_size=BATCH)
     bar = progress(docs, "Parsing for tasks", unit=" paragraphs", total=len(paragraphs))

@@ -26,7 +26,7 @@ from helpers.model.gradients import paragraphs, run_with_graph
 from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import REDISTRIBUTED, ablate_edges
-from helpers.studies.kobayashi2020.lenses import evenly_spaced_records
+from helpers.studies.kobayashi2020.lenses import evenly_spaced_records, stack_layers
 
 EFFECTS = ("vector", "similarity")
 BASELINE = "attention, all layers"  # the method that the others are compared with
@@ -125,8 +125,8 @@ def attribution_scores(
     """
     with value_pass(encoder) as run:
         layer_maps, layer_norms, _ = run([text])
-    attention = np.stack([layer[0].float().cpu() for layer in layer_maps])
-    norms = np.stack([layer[0].float().cpu() for layer in layer_norms])
+    attention = stack_layers(layer_maps, 0)
+    norms = stack_layers(layer_norms, 0)
     mean_attention = attention.mean(axis=1)  # over heads
     mean_moved = norm_maps(attention, norms).mean(axis=1)
     is_special = torch.tensor([token in encoder.special_ids for token in text["input_ids"]])

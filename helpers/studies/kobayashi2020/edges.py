@@ -44,8 +44,13 @@ from helpers.model.forward import (
 from helpers.model.gradients import BATCH, contrastive_losses, paragraphs, training_losses
 from helpers.model.sites import Weights
 from helpers.model.weights import Loaded
-from helpers.probes.data import attention_block, prepare
-from helpers.probes.structural import fit_layers, prepare_states, undirected_attachment
+from helpers.probes.data import Counts, ProbeData, attention_block, prepare
+from helpers.probes.structural import (
+    WordStates,
+    fit_layers,
+    prepare_states,
+    undirected_attachment,
+)
 from helpers.probes.table3 import ATTN, UAS, attachment, linear_results
 from helpers.probes.training import predicted_heads
 from helpers.store.store import Example, Store
@@ -74,8 +79,10 @@ PROBES = ("structural probe", "Attn probe")
 MAIN = "trained"  # in the column model: the model that the run is about
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
 KEY_COLUMNS = ["model", "layers", "keys", "queries", "share", "over_half", "change", "measure"]
+ROW_COLUMNS = ["model", "layers", "keys", "queries", "over_half"]
+COMPARED_MODES = ((DROPPED, MASS_MATCHED), (REDISTRIBUTED, DROPPED))  # of a ratio
 
-# ``values`` [cut, mode, measure, example], ``totals`` [measure, example], ``articles`` [example],
+# ``values`` [example, cut, mode, measure], ``totals`` [example, measure], ``articles`` [example],
 # and of `representation_shifts` ``shares`` [cut, two, example].
 Measurements = dict[str, np.ndarray]
 
@@ -90,13 +97,12 @@ def ablated_states(
     run = partial(model, **batch, output_attentions=True, output_hidden_states=True)
     passes = run_interventions(model, run, ablations)
     intact, _ = next(passes)
-    layers = len(intact.attentions)
     yield list(intact.attentions), intact.hidden_states
-    for ablation, (output, before_ablation) in zip(ablations, passes, strict=True):
-        maps = list(intact.attentions[: ablation.layer])  # these layers were not computed again
-        for layer in range(ablation.layer, layers):
-            from_last = layer - layers
-            maps.append(before_ablation.get(layer, output.attentions[from_last]))
+    for output, before_ablation in passes:
+        maps = list(intact.attentions)
+        maps[-len(output.attentions) :] = output.attentions  # lower layers are not computed again
+        for layer, weights in before_ablation.items():
+            maps[layer] = weights
         yield maps, output.hidden_states
 
 
@@ -124,11 +130,11 @@ def representation_shifts(
         for (cut, _), (_, ablated) in zip(product(cuts, MODES), states, strict=True):
             layer_from_last = cut.layers[-1] - encoder.layers
             shifts.append(representation_shift(intact, ablated, real, layer_from_last))
-        return torch.stack(shifts).cpu().numpy(), torch.stack(shares).cpu().numpy()
+        return _examples_first(shifts), _examples_first(shares)
 
     values, shares = _measure_batches(encoder.model.base_model, inputs, measure, "edges cut")
-    measurements = _measurements(values, np.ones(values.shape[1:]), records)
-    measurements["shares"] = shares
+    measurements = _measurements(values, np.ones((len(records), len(SHIFTS))), records)
+    measurements["shares"] = np.ascontiguousarray(np.moveaxis(shares, 0, -1))
     return measurements
 
 
@@ -136,7 +142,7 @@ def representation_shift(
     intact: States, ablated: States, real: Bool[Tensor, "batch token"], layer: int
 ) -> Float[Tensor, "measure batch"]:
     """Compute the three `SHIFTS` of a batch; ``layer`` counts from the last, which is -1."""
-    weights = (real / real.sum(dim=1, keepdim=True)).double()  # of a mean over tokens
+    weights = token_weights(real)
     before = intact[layer].double()
     after = ablated[layer].double()
     output_change = (after - before).norm(dim=-1) / before.norm(dim=-1)
@@ -157,10 +163,6 @@ def loss_increases(
     """Measure how much each ablation increases each segment's training loss, in nats."""
     batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
     ablations = list_ablations(encoder, cuts)
-    totals = np.ones((1, len(records)))
-    if encoder.objective == "contrastive":
-        losses = _contrastive_losses(encoder, ablations, batches)
-        return _measurements(losses[1:] - losses[0], totals, records)
 
     def measure(model: nn.Module, batch: list[Record]) -> np.ndarray:
         encoder_copy = replace(encoder, read=lambda: Loaded(model, encoder.tokenizer, {}))
@@ -169,34 +171,41 @@ def loss_increases(
             losses, _, _ = training_losses(encoder_copy, batch, np.random.default_rng(seed))
             return losses.double().cpu()
 
-        intact, *ablated = [losses for losses, _ in run_interventions(model, run, ablations)]
-        return (torch.stack(ablated) - intact).numpy()
+        return _examples_first([loss for loss, _ in run_interventions(model, run, ablations)])
 
-    increases = map_over_model_copies(encoder.model, batches, measure, "objective, edges cut")
-    return _measurements(np.concatenate(increases, axis=-1), totals, records)
+    if encoder.objective == "contrastive":
+        losses = _contrastive_losses(encoder, ablations, batches)
+    else:
+        label = "objective, edges cut"
+        losses = np.concatenate(map_over_model_copies(encoder.model, batches, measure, label))
+    return _measurements(losses[:, 1:] - losses[:, :1], np.ones((len(records), 1)), records)
 
 
 def _contrastive_losses(
     encoder: Encoder, ablations: Sequence[Intervention], batches: Sequence[Sequence[Record]]
-) -> Float[np.ndarray, "pass example"]:
+) -> Float[np.ndarray, "example pass"]:
     """Compute each pair's loss in its batch; vectors are computed in batches of similar length."""
     inputs = [text for batch in batches for text in paragraphs(encoder, batch)]
 
     def mean_vectors(model: nn.Module, indices: list[int]) -> list[np.ndarray]:
         batch = padded(encoder, [inputs[index] for index in indices])
-        mask = batch["attention_mask"]
-        weights = (mask / mask.sum(dim=1, keepdim=True)).double()
+        weights = token_weights(batch["attention_mask"])
         passes = run_interventions(model, partial(model, **batch), ablations)
         states = torch.stack([output.last_hidden_state.double() for output, _ in passes])
-        return [torch.einsum("pbtw,bt->pwb", states, weights).cpu().numpy()]
+        return [torch.einsum("pbtw,bt->bpw", states, weights).cpu().numpy()]
 
     model = encoder.model.base_model
     (vectors,) = _measure_batches(model, inputs, mean_vectors, "objective, edges cut")
     sizes = [2 * len(batch) for batch in batches]  # both paragraphs of each pair
     losses = []
-    for batch_vectors in torch.from_numpy(vectors).mT.split(sizes, dim=1):
-        losses.append(torch.stack([contrastive_losses(of_pass) for of_pass in batch_vectors]))
-    return torch.cat(losses, dim=1).numpy()
+    for batch_vectors in torch.from_numpy(vectors).split(sizes):
+        losses.append(_examples_first([contrastive_losses(run) for run in batch_vectors.unbind(1)]))
+    return np.concatenate(losses)
+
+
+def token_weights(mask: Tensor) -> Float[Tensor, "batch token"]:
+    """Compute the weight of each token in the mean over the tokens that are not padding."""
+    return (mask / mask.sum(dim=1, keepdim=True)).double()
 
 
 def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measurements:
@@ -204,60 +213,56 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
 
     ``store`` has the word-level maps and vectors of the intact model on a treebank.
     """
-    word_states = prepare_states(store)
     data = prepare(store)
-    ablations = list_ablations(encoder, cuts)
+    word_states = prepare_states(store)
+    attention_probe = linear_results(data, ATTN, control_task=False)[0].fits[UAS].probe
     structural_probes, layer_table = fit_layers(word_states)
     best_layer = int(layer_table["chosen"].argmax())
-    attention_probe = linear_results(data, ATTN, control_task=False)[0].fits[UAS].probe
+    ablations = list_ablations(encoder, cuts)
     dev = data.splits["dev"]
-    records = [store.record(index) for index in dev]
-    inputs = [model_inputs(encoder, record) for record in records]
-    # The store's maps and vectors are not needed any more: those of an ablated model take their
-    # place, sentence by sentence.
-    word_states = replace(word_states, states={})
-    data = replace(data, blocks={})
+    inputs = [model_inputs(encoder, store.record(sentence)) for sentence in dev]
 
-    def score(indices: list[int], maps: Sequence[Weights], vectors: Tensor) -> np.ndarray:
-        """Count right edges or words, and all of them: [two, probe, sentence]."""
-        blocks = {}
-        word_vectors = {}
-        for row, index in enumerate(indices):
-            groups = inputs[index]["groups"]
-            n = len(groups)
-            sentence = dev[index]
-            record = records[index]
-            token_maps = torch.stack([layer[row, :, :n, :n] for layer in maps]).float()
-            word_maps = to_words(token_maps, groups).half().cpu().numpy()
-            example = Example(sentence, word_maps, record, None, record["offset"])
-            blocks[sentence] = attention_block(example)
-            hidden = vectors_to_words(vectors[row, :n].float(), groups)[example.word_positions]
-            centred = (hidden - hidden.mean(dim=0)).cpu().numpy()
-            word_vectors[sentence] = {best_layer: centred}
-        sentences = list(blocks)
-        heads = predicted_heads(attention_probe, replace(data, blocks=blocks), sentences)
+    def score(data: ProbeData, states: WordStates, sentences: list[int]) -> list[Counts]:
+        """Count the right edges of both probes."""
         parses = [data.parses[sentence] for sentence in sentences]
-        uuas = undirected_attachment(
-            replace(word_states, states=word_vectors),
-            structural_probes[best_layer],
-            best_layer,
-            sentences,
-        )
-        uas = attachment(parses, heads)[UAS_WITHOUT_PUNCTUATION]
-        return np.array([[uuas.right[0], uas.right[0]], [uuas.total, uas.total]])
+        heads = predicted_heads(attention_probe, data, sentences)
+        return [
+            undirected_attachment(states, structural_probes[best_layer], best_layer, sentences),
+            attachment(parses, heads)[UAS_WITHOUT_PUNCTUATION],
+        ]
 
-    def measure(model: nn.Module, indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    totals = [counts.total for counts in score(data, word_states, dev)]
+
+    def measure(model: nn.Module, indices: list[int]) -> list[np.ndarray]:
         batch = padded(encoder, [inputs[index] for index in indices])
-        layer_from_last = best_layer - encoder.layers - 1
-        counts = []
-        for maps, states in ablated_states(model, batch, ablations):
-            counts.append(score(indices, maps, states[layer_from_last]))
-        right, total = np.stack(counts, axis=1)  # [pass, probe, sentence]
-        return 100 * (right[0] - right[1:]), total[0]
+        sentences = [dev[index] for index in indices]
+        right = []
+        for maps, vectors in ablated_states(model, batch, ablations):
+            blocks = {}
+            states = {}
+            for row, (index, sentence) in enumerate(zip(indices, sentences, strict=True)):
+                record = store.record(sentence)
+                groups = inputs[index]["groups"]
+                n = len(groups)
+                token_maps = torch.stack([layer[row, :, :n, :n] for layer in maps]).float()
+                word_maps = to_words(token_maps, groups).half().cpu().numpy()
+                example = Example(sentence, word_maps, record, offset=record["offset"])
+                blocks[sentence] = attention_block(example)
+                layer_from_last = best_layer - encoder.layers - 1
+                token_vectors = vectors[layer_from_last][row, :n].float()
+                of_words = vectors_to_words(token_vectors, groups)[example.word_positions]
+                centred = of_words - of_words.mean(dim=0)
+                states[sentence] = {best_layer: centred.cpu().numpy()}
+            ablated_data = replace(data, blocks=blocks)
+            ablated_words = replace(word_states, states=states)
+            scores = score(ablated_data, ablated_words, sentences)
+            right.append([counts.right[0] for counts in scores])
+        right = np.array(right)  # [pass, probe, sentence]
+        return [np.moveaxis(100 * (right[0] - right[1:]), -1, 0)]
 
     model = encoder.model.base_model
-    values, totals = _measure_batches(model, inputs, measure, "probes, edges cut")
-    return _measurements(values, totals, records)
+    (values,) = _measure_batches(model, inputs, measure, "probes, edges cut")
+    return _measurements(values, np.stack(totals, axis=1), [store.record(index) for index in dev])
 
 
 def _measure_batches(
@@ -271,19 +276,21 @@ def _measure_batches(
     batches = length_batches(lengths, budget=BATCH_TOKENS)
     order = np.argsort(np.concatenate(batches))
     arrays_of_batches = map_over_model_copies(model, batches, measure, label)
-    concatenated = []
-    for arrays in zip(*arrays_of_batches, strict=True):
-        concatenated.append(np.concatenate(arrays, axis=-1)[..., order])
-    return concatenated
+    return [np.concatenate(arrays)[order] for arrays in zip(*arrays_of_batches, strict=True)]
+
+
+def _examples_first(tensors: Sequence[Tensor]) -> np.ndarray:
+    """Stack tensors whose last axis is that of the examples, which becomes the first."""
+    return torch.stack(tensors).movedim(-1, 0).cpu().numpy()
 
 
 def _measurements(
     values: np.ndarray, totals: np.ndarray, records: Sequence[Record]
 ) -> Measurements:
-    """Reshape values of [cut and mode, *measure, example], and add each example's article."""
+    """Reshape values of [example, cut and mode, *measure], and add each example's article."""
     articles = np.array([cluster_of(record, index) for index, record in enumerate(records)])
-    shape = (-1, len(MODES), len(totals), len(records))
-    return {"values": values.reshape(shape), "totals": totals, "articles": articles}
+    values = values.reshape(len(values), -1, len(MODES), totals.shape[1])
+    return {"values": values, "totals": totals, "articles": articles}
 
 
 def edge_tables(
@@ -337,47 +344,36 @@ def edge_tables(
         articles, len(records), contrastive=main.objective == "contrastive"
     )
     pairs = [source.record(index) for index in pair_indices]
-    sample = {"store": source.key, "segments": len(records), "group": group}
 
-    shifts = {}
+    def measure(function: Callable, encoder: Encoder, *arguments: Any, **key: Any) -> Measurements:
+        """Measure an encoder, or read the measurements from the cache."""
+        compute = partial(function, encoder, *arguments)
+        sample = {"store": source.key, "segments": len(records), "group": group}
+        inputs = {**sample, "model": encoder.identity, **key}
+        return cached(f"edges-{function.__name__}", compute, inputs=inputs)
+
+    all_cuts = cuts + main_cuts
+    shifts = {MAIN: measure(representation_shifts, main, all_cuts, records, control=False)}
     for name, encoder in encoders.items():
-        if name == MAIN:
-            arguments = (encoder, cuts + main_cuts, records)
-        else:
-            arguments = (encoder, cuts, records[::CONTROL_STRIDE])
-        inputs = dict(sample, control=name != MAIN)
-        shifts[name] = _cached(representation_shifts, *arguments, inputs=inputs)
-    losses = _cached(loss_increases, main, cuts, pairs, seed, inputs=dict(sample, seed=seed))
-    probe_losses = _cached(
-        probe_accuracy_losses, main, cuts, treebank, inputs=dict(sample, treebank=treebank.key)
-    )
+        if name != MAIN:
+            shifts[name] = measure(
+                representation_shifts, encoder, cuts, records[::CONTROL_STRIDE], control=True
+            )
+    losses = measure(loss_increases, main, cuts, pairs, seed, seed=seed)
+    probe_losses = measure(probe_accuracy_losses, main, cuts, treebank, treebank=treebank.key)
 
+    main_shares = shifts[MAIN]["shares"]
     frames = []
     for name, measurements in shifts.items():
-        shares = measurements["shares"]
-        frames.append(_edge_rows(name, cuts + main_cuts, shares, measurements, SHIFTS))
-    main_shares = shifts[MAIN]["shares"]
+        frames.append(_edge_rows(name, all_cuts, measurements["shares"], measurements, SHIFTS))
     frames.append(_edge_rows(MAIN, cuts, main_shares, losses, LOSSES))
     frames.append(_edge_rows(MAIN, cuts, main_shares, probe_losses, PROBES))
     edges = pd.concat(frames, ignore_index=True)
     tables = {"edges": edges.drop(columns="over_half")}
-    cut_columns = ["model", "layers", "keys", "queries", "over_half"]
-    tables["edge_rows"] = edges[cut_columns].drop_duplicates(ignore_index=True)
+    tables["edge_rows"] = edges[ROW_COLUMNS].drop_duplicates(ignore_index=True)
     if group:
         tables["edge_ratios"] = _ratio_table(shifts, cuts.index(Cut(group)))
     return tables
-
-
-def _cached(
-    measure: Callable[..., Measurements],
-    encoder: Encoder,
-    *arguments: Any,
-    inputs: Mapping[str, Any],
-) -> Measurements:
-    """Measure an encoder, or read the measurements from the cache."""
-    compute = partial(measure, encoder, *arguments)
-    inputs = dict(inputs, model=encoder.identity)
-    return cached(f"edges-{measure.__name__}", compute, inputs=inputs)
 
 
 def _edge_rows(
@@ -391,44 +387,40 @@ def _edge_rows(
 
     The measurements may be of the first of the cuts only.
     """
-    rows = []
-    n_cuts = len(measurements["values"])
-    for cut, cut_share in zip(cuts[:n_cuts], shares[:n_cuts], strict=True):
-        share, over_half = cut_share.mean(axis=-1)
-        for mode, measure in product(MODES, measures):
-            cut_key = (model, cut.name, cut.keys, cut.queries)
-            rows.append((*cut_key, share, over_half, mode, measure))
     values, totals = _article_sums(measurements)  # [article, cut, mode, measure]
+    n_cuts = values.shape[1]
+    mean_shares = shares[:n_cuts].mean(axis=-1)
+    rows = []
+    for cut, (share, over_half) in zip(cuts[:n_cuts], mean_shares, strict=True):
+        for mode, measure in product(MODES, measures):
+            rows.append((model, cut.name, cut.keys, cut.queries, share, over_half, mode, measure))
     numerators = values.reshape(len(values), -1)
     denominators = totals.reshape(len(totals), -1)
     low, high = statistics.bootstrap_intervals(numerators, denominators)
     table = pd.DataFrame(rows, columns=KEY_COLUMNS)
-    table["value"] = numerators.sum(axis=0) / denominators.sum(axis=0)
-    table["value_low"] = low
-    table["value_high"] = high
-    return table
+    mean = numerators.sum(axis=0) / denominators.sum(axis=0)
+    return table.assign(value=mean, value_low=low, value_high=high)
 
 
 def _article_sums(measurements: Measurements) -> tuple[statistics.Clusters, statistics.Clusters]:
     """Sum values and totals over the examples of each article: [article, cut, mode, measure]."""
     articles = measurements["articles"]
     clusters = np.unique(articles)
-    by_example = np.moveaxis(measurements["values"], -1, 0)
-    values = statistics.cluster_sums(by_example, articles, clusters)
-    totals = statistics.cluster_sums(measurements["totals"].T, articles, clusters)
+    values = statistics.cluster_sums(measurements["values"], articles, clusters)
+    totals = statistics.cluster_sums(measurements["totals"], articles, clusters)
     return values, np.broadcast_to(totals[:, None, None], values.shape)
 
 
 def _ratio_table(shifts: Mapping[str, Measurements], cut_index: int) -> pd.DataFrame:
     """Compare the ablation modes of one cut: the table ``edge_ratios``."""
-    sums = {}
-    for name, measurements in shifts.items():
-        sums[name] = _article_sums(measurements)[0][:, cut_index]  # [article, mode, measure]
-    paired = {name: array[..., ::CONTROL_STRIDE] for name, array in shifts[MAIN].items()}
-    paired_sums = _article_sums(paired)[0][:, cut_index]
-    compared = ((DROPPED, MASS_MATCHED), (REDISTRIBUTED, DROPPED))
+    on_control_sample = {}
+    for name, array in shifts[MAIN].items():
+        if name != "shares":
+            on_control_sample[name] = array[::CONTROL_STRIDE]
+    paired_sums = _article_sums(on_control_sample)[0][:, cut_index]  # [article, mode, measure]
+    sums = {name: _article_sums(of_model)[0][:, cut_index] for name, of_model in shifts.items()}
     rows = []
-    for (number, measure), (upper, lower) in product(enumerate(SHIFTS), compared):
+    for (number, measure), (upper, lower) in product(enumerate(SHIFTS), COMPARED_MODES):
         modes = [MODES.index(upper), MODES.index(lower)]
         main_sides = paired_sums[:, modes, number].T
         for name, model_sums in sums.items():
@@ -437,10 +429,8 @@ def _ratio_table(shifts: Mapping[str, Measurements], cut_index: int) -> pd.DataF
             row = {"model": name, "ways": f"{upper} / {lower}", "measure": measure}
             row.update(ratio.columns("ratio"))
             if name != MAIN:
-                low, high = statistics.paired_interval(main_sides, sides)
-                lead = main_sides[0].sum() / main_sides[1].sum() - ratio.value
-                estimate = statistics.Estimate(lead, low[0], high[0])
-                row.update(estimate.columns("lead"))
+                lead = statistics.paired_difference(main_sides, sides)
+                row.update(lead.columns("lead"))
             rows.append(row)
     return pd.DataFrame(rows)
 

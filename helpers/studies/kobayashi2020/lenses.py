@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from torch import Tensor
 
 from helpers.cache import cached
 from helpers.data.records import Record, Roles, cluster_of, roles
@@ -25,7 +25,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
-from helpers.studies.common.jobs import StepDone, run_jobs
+from helpers.torch_utils import batch_threads, thread_map
 
 Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]
@@ -80,7 +80,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     SampleSizes
         The numbers of segments and texts for each part of notebook 10.
     """
-    if settings.small:
+    if settings.preset == "small":
         sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
     else:
         sizes = SampleSizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
@@ -143,19 +143,15 @@ def lens_values(
         the mean over all tokens of the example, NaN if the example has none.  ``same_token``: how
         often the most-attended token is also the largest one through the norm lens.
     """
-    masks = roles.masks()
     missing = np.full(norms.shape[:2], np.nan)
+    values = dict.fromkeys((*SHARE_COLUMNS, *VALUE_COLUMNS), missing)
     received = {lens: maps.mean(axis=-2) for lens, maps in lenses.items()}  # [layer, head, key]
     relative_norms = norms / norms.mean(axis=-1, keepdims=True)
-    values = {}
-    for token_type in TOKEN_TYPES:
-        mask = masks.get(token_type)
+    for token_type, mask in roles.masks().items():
         for lens, shares in received.items():
-            share = missing if mask is None else shares[..., mask].sum(axis=-1)
-            values[f"{lens}_{token_type}"] = share
-        is_present = mask is not None and mask.any()
-        mean_norm = relative_norms[..., mask].mean(axis=-1) if is_present else missing
-        values[f"value_{token_type}"] = mean_norm
+            values[f"{lens}_{token_type}"] = shares[..., mask].sum(axis=-1)
+        if mask.any():
+            values[f"value_{token_type}"] = relative_norms[..., mask].mean(axis=-1)
     most_attended = lenses["attention"].argmax(axis=-1)
     most_moving = lenses["norm"].argmax(axis=-1)
     values["same_token"] = (most_attended == most_moving).mean(axis=-1)
@@ -251,27 +247,31 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
     with value_pass(encoder) as run:
 
-        def sum_batch(batch: list[int], step_done: StepDone) -> Sums:
+        def sum_batch(batch: list[int]) -> Sums:
             maps, norms, states = run([inputs[index] for index in batch], hidden=True)
             sums = Sums()
             for row, index in enumerate(batch):
                 n = lengths[index]
                 record = records[index]
-                attention = np.stack([layer[row, :, :n, :n].float().cpu() for layer in maps])
-                value_norms = np.stack([layer[row, :, :n].cpu() for layer in norms])
-                vectors = np.stack([layer[row, :n].float().cpu() for layer in states[:-1]])
+                attention = stack_layers(maps, np.s_[row, :, :n, :n])
+                value_norms = stack_layers(norms, np.s_[row, :, :n])
+                vectors = stack_layers(states[:-1], np.s_[row, :n])
                 lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
                 token_roles = roles(record["tokens"], encoder.special_tokens)
                 values = lens_values(lenses, value_norms, token_roles)
                 values.update(sink_values(lenses, value_norms, vectors))
                 sums.add(values, cluster_of(record, index))
-            step_done()
             return sums
 
         batches = length_batches(lengths, budget=BATCH_TOKENS)
-        jobs = [partial(sum_batch, batch) for batch in batches]
-        batch_sums = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
+        threads = batch_threads(encoder.device)
+        batch_sums = thread_map(sum_batch, batches, label="lenses", unit="batch", threads=threads)
     return combine(batch_sums)
+
+
+def stack_layers(layers: Sequence[Tensor], part: Any) -> Float[np.ndarray, "layer ..."]:
+    """Stack the same part of each layer's tensor, such as one example without its padding."""
+    return np.stack([layer[part].float().cpu() for layer in layers])
 
 
 def special_table(sums: Sums) -> pd.DataFrame:
@@ -284,12 +284,11 @@ def special_table(sums: Sums) -> pd.DataFrame:
         over attention; ``value_ratio``, the mean norm of the value vectors of special tokens over
         that of words without punctuation.  Bounds of both ratios end in _low and _high.
     """
-    attention = _article_sums(sums, [f"attention_{role}" for role in SPECIAL_TYPES])
-    norm = _article_sums(sums, [f"norm_{role}" for role in SPECIAL_TYPES])
-    value_names = [f"value_{role}" for role in SPECIAL_TYPES]
-    special_values = _article_sums(sums, value_names)
-    n_present = sum(bool(sums.by_group(name)[1].any()) for name in value_names)
-    word_values = n_present * _article_sums(sums, ["value_other"])
+    attention = _article_sums(sums, "attention", SPECIAL_TYPES)
+    norm = _article_sums(sums, "norm", SPECIAL_TYPES)
+    special_values = _article_sums(sums, "value", SPECIAL_TYPES)
+    n_present = sum(bool(sums.by_group(f"value_{role}")[1].any()) for role in SPECIAL_TYPES)
+    word_values = n_present * _article_sums(sums, "value", ["other"])
     n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
     table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
     table["attention"] = attention.sum(axis=0) / n_examples
@@ -304,7 +303,14 @@ def special_table(sums: Sums) -> pd.DataFrame:
     return table
 
 
-def _article_sums(sums: Sums, names: Sequence[str]) -> Float[np.ndarray, "article column"]:
-    """Sum measures over examples, as means over heads: a column per layer and one of all layers."""
-    by_layer = sum(sums.by_group(name)[0].mean(axis=2) for name in names)
+def _article_sums(
+    sums: Sums, measure: str, token_types: Sequence[str]
+) -> Float[np.ndarray, "article column"]:
+    """Sum a measure over examples and types of tokens, as means over heads.
+
+    There is a column per layer and one of all layers.
+    """
+    by_layer = 0
+    for token_type in token_types:
+        by_layer = by_layer + sums.by_group(f"{measure}_{token_type}")[0].mean(axis=2)
     return np.column_stack([by_layer, by_layer.mean(axis=1)])

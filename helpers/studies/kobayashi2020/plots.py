@@ -52,15 +52,7 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     note = "a point is a head, a line the mean of the layer"
     figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", join_nonempty(model, note))
     for axes, lens in zip(figure.subplots(1, 2, sharey=True), LENSES, strict=True):
-        for token_type in TOKEN_TYPES:
-            column = f"{lens}_{token_type}"
-            if shares[column].notna().any():
-                color = style.TOKEN_STYLES[token_type].color
-                axes.scatter(
-                    shares["layer"], shares[column], s=9, color=color, alpha=0.3, linewidths=0
-                )
-                means = shares.groupby("layer")[column].mean()
-                _draw_line(axes, means, token_type, special_tokens)
+        _draw_token_types(axes, shares, lens, special_tokens, points=True)
         axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
         axes.set(xlabel="Layer", xticks=counting_ticks(int(shares["layer"].max()), 12))
     figure.axes[0].set_ylabel("Average share (fraction)")
@@ -93,11 +85,7 @@ def fig14_sinks(
     """
     figure = canvas(3.6, "Figure 14 · Value vectors, and the first position", model)
     value_axes, share_axes, state_axes = figure.subplots(1, 3)
-    for token_type in TOKEN_TYPES:
-        column = f"value_{token_type}"
-        if norms[column].notna().any():
-            means = norms.groupby("layer")[column].mean()
-            _draw_line(value_axes, means, token_type, special_tokens)
+    _draw_token_types(value_axes, norms, "value", special_tokens)
     value_axes.set(title="size of value vectors", ylabel="|f(x)| over the example's mean")
     share_labels = {"attention_first": "attention", "norm_first": "norm lens", "uniform": "uniform"}
     _draw_columns(share_axes, sinks, share_labels)
@@ -154,12 +142,28 @@ def fig15_edges(edges: pd.DataFrame, *, model: str = "") -> Figure:
     return figure
 
 
-def _draw_line(
-    axes: Axes, values: pd.Series, token_type: str, special_tokens: SpecialTokens
+def _draw_token_types(
+    axes: Axes,
+    table: pd.DataFrame,
+    measure: str,
+    special_tokens: SpecialTokens,
+    *,
+    points: bool = False,
 ) -> None:
-    """Draw the values of a type of token, one per layer, in the style of the type."""
-    label, color, marker = resolve_special_tokens(style.TOKEN_STYLES[token_type], special_tokens)
-    axes.plot(values, color=color, marker=marker, markeredgecolor="white", label=label)
+    """Draw a line for each type of token: the mean of the heads of each layer.
+
+    With ``points``, heads are drawn too.  Types that the model does not have are left out.
+    """
+    for token_type in TOKEN_TYPES:
+        values = table[f"{measure}_{token_type}"]
+        if values.isna().all():
+            continue
+        token_style = style.TOKEN_STYLES[token_type]
+        label, color, marker = resolve_special_tokens(token_style, special_tokens)
+        if points:
+            axes.scatter(table["layer"], values, s=9, color=color, alpha=0.3, linewidths=0)
+        means = values.groupby(table["layer"]).mean()
+        axes.plot(means, color=color, marker=marker, markeredgecolor="white", label=label)
 
 
 def _draw_columns(axes: Axes, table: pd.DataFrame, labels: dict[str, str]) -> None:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch.nn import functional as F
 
 from helpers.cache import cached
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import ratio
+from helpers.metrics.surface import Sums
 from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.common import head_removal
@@ -48,6 +49,7 @@ PRONOUN_TAGS = {"PRP", "PRP$", "WP", "WP$"}
 OBJECT_RELATIONS = {"dobj", "obj", "iobj", "dative"}
 NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
 
+Predictions = Int[np.ndarray, " example"]
 RunsByStart = Mapping[str, Sequence[FineTuningRun]]  # keys: `PRETRAINED`, `RANDOM`
 
 
@@ -75,21 +77,18 @@ def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
     """
 
     def compute() -> pd.DataFrame:
-        bag_accuracy = {}
-        frozen_predictions = {}
+        conditions = []
+        for start, runs in starts.items():
+            conditions += [(start, run, run.predictions) for run in runs]
+        bag_predictions = {}
         for run in starts[PRETRAINED]:
             predictions = baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
-            bag_accuracy[run.task.name] = (predictions[BAG_OF_WORDS] == run.labels).mean()
-            frozen_predictions[run.task.name] = predictions[FROZEN_ENCODER]
+            bag_predictions[run.task.name] = predictions[BAG_OF_WORDS]
+            conditions.append((FROZEN_ENCODER, run, predictions[FROZEN_ENCODER]))
         rows = []
-        for start, runs in starts.items():
-            for run in runs:
-                row = _accuracy_row(run, run.predictions, bag_accuracy[run.task.name], seed)
-                rows.append({"task": run.task.name, "start": start, **row})
-        for run in starts[PRETRAINED]:
-            predictions = frozen_predictions[run.task.name]
-            row = _accuracy_row(run, predictions, bag_accuracy[run.task.name], seed)
-            rows.append({"task": run.task.name, "start": FROZEN_ENCODER, **row})
+        for start, run, predictions in conditions:
+            row = _accuracy_row(run, predictions, bag_predictions[run.task.name], seed)
+            rows.append({"task": run.task.name, "start": start, **row})
         return pd.DataFrame(rows)
 
     run_names = {}
@@ -99,21 +98,22 @@ def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
 
 
 def _accuracy_row(
-    run: FineTuningRun, predictions: Int[np.ndarray, " example"], bag_accuracy: float, seed: int
+    run: FineTuningRun, predictions: Predictions, bag_predictions: Predictions, seed: int
 ) -> dict[str, Any]:
     """Compute the columns of `accuracy_table` for the predictions of one model."""
-    is_correct = predictions == run.labels
-    accuracy = ratio(is_correct, np.ones(len(is_correct)), seed=seed)
-    majority = 100 * run.task.majority
-    bag_of_words = 100 * bag_accuracy
-    low = 100 * accuracy.low
+    accuracy = ratio(predictions == run.labels, np.ones(len(run.labels)), seed=seed)
+    row = {
+        "accuracy": accuracy.value,
+        "accuracy_low": accuracy.low,
+        "accuracy_high": accuracy.high,
+        "majority": run.task.majority,
+        "bag_of_words": (bag_predictions == run.labels).mean(),
+    }
+    percentages = {name: 100 * share for name, share in row.items()}
+    best_baseline = max(percentages["majority"], percentages["bag_of_words"])
     return {
-        "accuracy": 100 * accuracy.value,
-        "accuracy_low": low,
-        "accuracy_high": 100 * accuracy.high,
-        "majority": majority,
-        "bag_of_words": bag_of_words,
-        "learned": low > max(majority, bag_of_words),
+        **percentages,
+        "learned": percentages["accuracy_low"] > best_baseline,
         "labels": len(run.task.labels),
         "train": len(run.task.train),
         "test": len(run.task.test),
@@ -227,19 +227,17 @@ def _uniform_maps(words: Sequence[str]) -> WordMaps:
     return attention, slice(1, length - 1)
 
 
-def token_types(
-    sentence: ParsedSentence, words: slice, length: int
-) -> Bool[np.ndarray, "type position"]:
-    """Find the tokens of each of `TOKEN_TYPES` in an input of ``length`` tokens.
+def token_types(sentence: ParsedSentence, words: slice, length: int) -> dict[str, list[int]]:
+    """List the positions of each of `TOKEN_TYPES` in an input of ``length`` tokens.
 
     ``words`` is where the words are; [CLS] comes before them and [SEP] after them.
     """
-    is_type = np.zeros((len(TOKEN_TYPES), length), bool)
-    is_type[TOKEN_TYPES.index("cls"), : words.start] = True
-    is_type[TOKEN_TYPES.index("sep"), words.stop :] = True
+    positions = {name: [] for name in TOKEN_TYPES}
+    positions["cls"] += range(words.start)
+    positions["sep"] += range(words.stop, length)
     tagged_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
     for position, (word, tag, relation) in enumerate(tagged_words, words.start):
-        is_word_type = {
+        is_type = {
             "noun": tag.startswith("NN"),
             "verb": tag.startswith(("VB", "MD")),
             "pronoun": tag in PRONOUN_TAGS,
@@ -247,9 +245,10 @@ def token_types(
             "object": relation in OBJECT_RELATIONS,
             "negation": relation == "neg" or word.lower() in NEGATIONS,
         }
-        for name, is_true in is_word_type.items():
-            is_type[TOKEN_TYPES.index(name), position] = is_true
-    return is_type
+        for name in WORDS:
+            if is_type[name]:
+                positions[name].append(position)
+    return positions
 
 
 def mean_shares(sentences: Sequence[ParsedSentence], maps: Iterable[WordMaps]) -> pd.DataFrame:
@@ -259,26 +258,21 @@ def mean_shares(sentences: Sequence[ParsedSentence], maps: Iterable[WordMaps]) -
     each of `TOKEN_TYPES`, averaged over all rows, and one with the prefix `FROM_CLS`, for the row
     of the first token in the last layer (NaN in other layers).
     """
-    total_all_rows = 0
-    total_first_row = 0
-    count = 0
+    columns = []
+    for name in TOKEN_TYPES:
+        columns += [name, FROM_CLS + name]
+    sums = Sums(columns)
     for sentence, (attention, words) in zip(sentences, maps, strict=True):
-        is_type = token_types(sentence, words, attention.shape[-1])
-        by_type = [attention[..., positions].sum(axis=-1) for positions in is_type]
-        shares = np.stack(by_type)  # [type, layer, head, query]
-        total_all_rows = total_all_rows + shares.mean(axis=-1).astype(np.float64)
-        total_first_row = total_first_row + shares[..., 0].astype(np.float64)
-        count = count + is_type.any(axis=1)[:, None, None]
-    divisor = np.where(count, count, np.nan)
-    all_rows = total_all_rows / divisor  # [type, layer, head]
-    first_row = total_first_row / divisor
-    first_row[:, :-1] = np.nan  # only the last layer is of interest
-    columns = {}
-    for index, name in enumerate(TOKEN_TYPES):
-        columns[name] = all_rows[index]
-        columns[FROM_CLS + name] = first_row[index]
-    _, layers, heads = all_rows.shape
-    return head_rows(layers, heads, **columns)
+        values = {}
+        for name, positions in token_types(sentence, words, attention.shape[-1]).items():
+            if positions:
+                shares = attention[..., positions].sum(axis=-1)  # [layer, head, query]
+                values[name] = shares.mean(axis=-1)
+                values[FROM_CLS + name] = np.full_like(shares[..., 0], np.nan)
+                values[FROM_CLS + name][-1] = shares[-1, :, 0]
+        sums.add(values)
+    layers, heads = attention.shape[:2]
+    return head_rows(layers, heads, **{name: sums.mean(name) for name in columns})
 
 
 def disabling_table(

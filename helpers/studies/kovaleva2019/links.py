@@ -79,7 +79,7 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
         for index, example in enumerate(progress(store, "semantic links", unit="sentence")):
             links = dependency_links(example.record["heads"], example.record["relations"])
             words = example.word_positions
-            attention = example.attention[..., words, words].astype(np.float32)
+            attention = example.attention[..., words, words]
             yield attention, links, cluster_of(example.record, index)
 
     inputs = {"store": store.key, "seed": seed}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +13,10 @@ from torch import Tensor
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, to_words, word_groups
-from helpers.progress import progress
 from helpers.studies.common.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.common.tasks import Pair
-from helpers.torch_utils import map_ordered
+from helpers.torch_utils import batch_threads, thread_map
 
 # The colour scale of drawn maps.
 GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to large ones
@@ -75,10 +73,8 @@ def concat_model_tables(
 
     The keys of ``maps``, (task, weights), become the first columns.
     """
-    jobs = [partial(compute, model_maps) for model_maps in maps.values()]
-    threads = torch.get_num_threads() if device.type == "cpu" else 1
-    results = map_ordered(jobs, threads=threads, ahead=len(jobs))
-    tables = progress(results, "maps", unit="model", total=len(jobs))
+    threads = batch_threads(device)
+    tables = thread_map(compute, list(maps.values()), label="maps", unit="model", threads=threads)
     return concat_with_keys(dict(zip(maps, tables, strict=True)), "task", "weights")
 
 

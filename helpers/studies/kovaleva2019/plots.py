@@ -77,20 +77,15 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    by_task = dict(iter(table.groupby("task", sort=False)))
-    panels = {}
-    for task, rows in by_task.items():
-        panels[task] = by_head(rows, "similarity")
-    for task, rows in by_task.items():
-        panels[f"{task}\nfrom random weights"] = by_head(rows, "similarity_random")
+    titles = {"similarity": "", "similarity_random": "from random weights"}
     lowest = min(0.9, np.floor(10 * table["similarity"].min()) / 10)
     return heat_maps(
-        panels,
+        _panels_by_task(table, titles),
         "Figure 8 · What fine-tuning changes",
         join_nonempty(model, "cosine similarity of each head's maps before and after fine-tuning"),
         "Cosine (1: unchanged)",
         Normalize(lowest, 1),
-        columns=len(by_task),
+        columns=table["task"].nunique(),
     )
 
 
@@ -115,24 +110,20 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """
     layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
-    by_task = dict(iter(positioned.groupby("task", sort=False)))
-    panels = {}
-    for task, rows in by_task.items():
-        panels[f"{task}\nuniform attention"] = by_head(rows, "change")
-    for task, rows in by_task.items():
-        panels[f"{task}\nzeroed"] = by_head(rows, "zeroed")
+    titles = {"change": "uniform attention", "zeroed": "zeroed"}
     largest = max(1.0, table[["change", "zeroed"]].abs().max(axis=None))
     subtitle = f"last column: the whole layer; a dot: p < {ALPHA}, each test for itself"
     figure = heat_maps(
-        panels,
+        _panels_by_task(positioned, titles),
         "Figure 9 · Accuracy without a head, and without a layer",
         join_nonempty(model, subtitle),
         "Change (percentage points)",
         SymLogNorm(1, vmin=-largest, vmax=largest),
-        columns=len(by_task),
+        columns=table["task"].nunique(),
         cmap=DIVERGING,
     )
-    for axes, rows in zip(figure.axes, by_task.values(), strict=False):
+    by_task = positioned.groupby("task", sort=False)
+    for axes, (_, rows) in zip(figure.axes, by_task, strict=False):
         axes.axvline(layer_column - 0.5, color="white", linewidth=3)
         _mark(axes, rows[rows["p_value"] < ALPHA])
     return figure
@@ -173,6 +164,15 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     )
     _mark(figure.axes[1], linked_heads(table))
     return figure
+
+
+def _panels_by_task(table: pd.DataFrame, titles: dict[str, str]) -> dict[str, np.ndarray]:
+    """Arrange columns as maps of heads, one per column (down) and task (across), by title."""
+    panels = {}
+    for column, title in titles.items():
+        for task, rows in table.groupby("task", sort=False):
+            panels[f"{task}\n{title}".rstrip()] = by_head(rows, column)
+    return panels
 
 
 def _draw_examples(figure: SubFigure, examples: dict[str, TextMaps]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import chain, product
+from operator import call
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +28,11 @@ from helpers.model.encoder import Encoder
 from helpers.settings import small_profile
 from helpers.store.extract import model_key
 from helpers.studies.common.fine_tune import Recipe, concat_with_keys
-from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.niven2019 import choosers
 from helpers.studies.niven2019.arguments import Argument, Arguments
 from helpers.studies.niven2019.choosers import BAG, BILSTM, ENCODER, EncoderChooser, WordChooser
 from helpers.studies.niven2019.cues import AS_WRITTEN, BOTH, argument_sets, published_values
+from helpers.torch_utils import batch_threads, thread_map
 
 MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
@@ -143,9 +144,8 @@ def choice_tables(
             job = partial(choices_in_test, run, sets[run.train], recipe, run_encoder, vectors)
             jobs.append(job)
             runs.append(run)
-    results = run_jobs(
-        jobs, encoder.device, label="choosing warrants", unit="training", total=len(jobs)
-    )
+    threads = batch_threads(encoder.device)
+    results = thread_map(call, jobs, label="choosing warrants", unit="training", threads=threads)
     choices = defaultdict(list)
     for run, run_choices in zip(runs, results, strict=True):
         choices[run].append(run_choices)
@@ -238,7 +238,6 @@ def choices_in_test(
     recipe: Recipe,
     encoder: Encoder,
     vectors: Embeddings,
-    step_done: StepDone,
 ) -> Int[np.ndarray, " argument"]:
     """Train a chooser and compute its choices in test, or read them from the cache.
 
@@ -260,7 +259,6 @@ def choices_in_test(
         "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
     }
     choices = cached("warrant-choices", compute, inputs=inputs)
-    step_done()
     return np.array(choices)
 
 

@@ -60,12 +60,12 @@ def test_representation_shifts_are_those_between_two_passes(tiny_encoder, layers
     records = records_of(encoder, 7)
     cuts, main_cuts = plan_cuts(LAYERS, GROUP)
     values = edges.representation_shifts(encoder, cuts + main_cuts, records)["values"]
-    assert values.shape == (6, len(MODES), len(edges.SHIFTS), 7)
+    assert values.shape == (7, 6, len(MODES), len(edges.SHIFTS))
     cut = Cut(layers)
     before = hidden_states(encoder, records[3])
     with cut_edges(encoder.model.base_model, cut, encoder.special_ids, mode):
         after = hidden_states(encoder, records[3])
-    shifts = values[cuts.index(cut), MODES.index(mode), :, 3]
+    shifts = values[3, cuts.index(cut), MODES.index(mode)]
     expected = expected_shifts(before, after, layers[-1])
     np.testing.assert_allclose(shifts, expected, rtol=1e-3, atol=1e-7)
 
@@ -78,7 +78,7 @@ def test_representation_shifts_of_the_first_query_are_those_between_two_passes(t
     before = hidden_states(encoder, records[3])
     with cut_edges(encoder.model.base_model, cut, encoder.special_ids, REDISTRIBUTED):
         after = hidden_states(encoder, records[3])
-    shifts = values[0, MODES.index(REDISTRIBUTED), :, 3]
+    shifts = values[3, 0, MODES.index(REDISTRIBUTED)]
     np.testing.assert_allclose(shifts, expected_shifts(before, after, 2), rtol=1e-3, atol=1e-7)
 
 
@@ -101,7 +101,8 @@ class EdgeRun:
         values = edges.representation_shifts(encoder, cuts + main_cuts, records)["values"]
         self.group_index = cuts.index(Cut(GROUP))
         # The measure "token vectors": [cut, mode, segment].
-        self.token_shifts = values[:, :, edges.SHIFTS.index("token vectors")]
+        token_shifts = values[..., edges.SHIFTS.index("token vectors")]
+        self.token_shifts = np.moveaxis(token_shifts, 0, -1)
 
     def group_ratio(self, stride=1):
         """Divide the mean shift of the group, dropped, by the mass-matched one."""
@@ -176,6 +177,6 @@ def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
             after, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
         expected.append(after - before)
     expected = torch.cat(expected).detach().numpy()
-    mass_matched = increases[0, MODES.index(MASS_MATCHED), 0]
+    mass_matched = increases[:, 0, MODES.index(MASS_MATCHED), 0]
     np.testing.assert_allclose(mass_matched, expected, rtol=1e-3, atol=1e-5)
     assert np.abs(expected).max() > 1e-3

@@ -169,17 +169,8 @@ SENTENCE = ParsedSentence(
 )  # fmt: skip
 
 
-def positions_by_type(is_type):
-    """List the positions of each type of token."""
-    positions = {}
-    for name, mask in zip(fine_tuning.TOKEN_TYPES, is_type, strict=True):
-        positions[name] = np.flatnonzero(mask).tolist()
-    return positions
-
-
 def test_token_types_of_a_sentence():
-    is_type = fine_tuning.token_types(SENTENCE, slice(1, 6), 7)
-    assert positions_by_type(is_type) == {
+    assert fine_tuning.token_types(SENTENCE, slice(1, 6), 7) == {
         "cls": [0], "sep": [6], "noun": [5], "verb": [2, 4], "pronoun": [1], "subject": [1],
         "object": [5], "negation": [3],
     }  # fmt: skip
@@ -187,7 +178,7 @@ def test_token_types_of_a_sentence():
 
 def test_token_types_without_special_tokens():
     """Inputs of GPT-2 have none."""
-    positions = positions_by_type(fine_tuning.token_types(SENTENCE, slice(0, 5), 5))
+    positions = fine_tuning.token_types(SENTENCE, slice(0, 5), 5)
     assert positions["cls"] == positions["sep"] == []
     assert positions["noun"] == [4]
 

@@ -1,15 +1,14 @@
-"""Parallel jobs: order, threads, failures and interruptions."""
+"""Calls on several threads: order, threads, failures and interruptions."""
 
 import threading
 import time
+from operator import call
 
 import pytest
 import torch
 
-from helpers.studies.common import jobs as module
-from helpers.studies.common.jobs import run_jobs
-
-CPU = torch.device("cpu")
+from helpers import torch_utils
+from helpers.torch_utils import raise_if_stopped, thread_map
 
 
 @pytest.fixture(autouse=True)
@@ -18,40 +17,40 @@ def two_threads():
 
 
 def endless(begun, steps):
-    def work(step_done):
+    def work():
         while True:
             time.sleep(0.01)
             steps.append(1)
             begun.set()
-            step_done()
+            raise_if_stopped()
 
     return work
 
 
-def run(*jobs, total=0):
-    return run_jobs(jobs, CPU, label="testing", unit="step", total=total)
+def run(*jobs):
+    return thread_map(call, jobs, label="testing")
 
 
-def test_run_jobs_runs_at_the_same_time_and_keeps_the_order():
+def test_thread_map_calls_at_the_same_time_and_keeps_the_order():
     barrier = threading.Barrier(2, timeout=5)
 
-    def job(number):
-        def work(step_done):
-            barrier.wait()
-            time.sleep(0.02 * (2 - number))
-            step_done()
-            return number, torch.get_num_threads()
+    def work(number):
+        barrier.wait()
+        time.sleep(0.02 * (2 - number))
+        return number, torch.get_num_threads()
 
-        return work
-
-    assert run(job(0), job(1), total=2) == [(0, 1), (1, 1)]
+    assert thread_map(work, range(2), label="testing") == [(0, 1), (1, 1)]
     assert torch.get_num_threads() == 2
 
 
-def test_run_jobs_raises_a_failure_and_stops_all_jobs():
+def test_thread_map_of_nothing_is_empty():
+    assert run() == []
+
+
+def test_thread_map_raises_a_failure_and_stops_all_calls():
     begun = threading.Event()
 
-    def failing(_):
+    def failing():
         begun.wait(5)
         raise ValueError("failure")
 
@@ -60,7 +59,7 @@ def test_run_jobs_raises_a_failure_and_stops_all_jobs():
     assert torch.get_num_threads() == 2
 
 
-def test_run_jobs_stops_all_jobs_when_interrupted(monkeypatch):
+def test_thread_map_stops_all_calls_when_interrupted(monkeypatch):
     steps = []
     begun = threading.Event()
 
@@ -68,9 +67,13 @@ def test_run_jobs_stops_all_jobs_when_interrupted(monkeypatch):
         begun.wait(5)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "as_completed", interrupted)
+    monkeypatch.setattr(torch_utils, "as_completed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(endless(begun, steps), endless(begun, steps))
     after = len(steps)
     time.sleep(0.05)
     assert len(steps) == after
+
+
+def test_raise_if_stopped_outside_of_a_map_does_nothing():
+    raise_if_stopped()
