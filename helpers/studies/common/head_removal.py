@@ -71,6 +71,12 @@ class Scores(NamedTuple):
     right: Bool[np.ndarray, "row example"]
     loss: Float[np.ndarray, "row example"]
 
+    def append_examples(self, added: Scores) -> Scores:
+        """Append the scores of more examples, under the same interventions."""
+        right = np.hstack([self.right, added.right])
+        loss = np.hstack([self.loss, added.loss])
+        return Scores(right, loss)
+
     def select_interventions(self, indices: Int[np.ndarray, " selected"]) -> Scores:
         """Select interventions by index, next to the unchanged classifier."""
         rows = np.concatenate([[0], indices + 1])
@@ -78,9 +84,7 @@ class Scores(NamedTuple):
 
 
 @contextmanager
-def head_mask(
-    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
-) -> Iterator[None]:
+def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> Iterator[None]:
     """Multiply the output of each head by its entry of a mask inside the context.
 
     Parameters
@@ -90,8 +94,6 @@ def head_mask(
     mask
         One factor per head, or per example of the batch and head.  Outputs are differentiable in
         it.
-    cross
-        Whether to mask a decoder's cross-attention instead of its self-attention.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def head_mask(
     def scale(layer: int, outputs: Outputs) -> Outputs:
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
 
-    with patch_head_outputs(model, sites(model, cross=cross), scale):
+    with patch_head_outputs(model, sites(model), scale):
         yield
 
 
@@ -251,24 +253,26 @@ def sequential_equivalence_test(
         The scores at the first size: the same examples for every intervention.
     """
     sizes = sorted({min(size, len(pairs)) for size in interim_sizes})
-    right = np.zeros((len(interventions) + 1, sizes[-1]), bool)
-    loss = np.zeros(right.shape)
     undecided = np.arange(len(interventions))
     settled = []
+    scores = None
+    first_scores = None
     for start, end in pairwise([0, *sizes]):
         tested = [interventions[index] for index in undecided]
         added = evaluate_interventions(run, pairs[start:end], tested, f"{label}, {end} examples")
-        rows = [0, *(undecided + 1)]
-        right[rows, start:end] = added.right
-        loss[rows, start:end] = added.loss
-        scores = Scores(right[rows, :end], loss[rows, :end])
+        if scores is None:
+            scores = added
+            first_scores = added
+        else:
+            scores = scores.append_examples(added)
         table = accuracy_changes(scores, test_count=len(sizes)).set_index(undecided)
         is_settled = table["removable"].to_numpy() | (end == sizes[-1])
         settled.append(table[is_settled])
-        undecided = undecided[~is_settled]
-        if not undecided.size:
+        if is_settled.all():
             break
-    first_scores = Scores(right[:, : sizes[0]], loss[:, : sizes[0]])
+        remaining = np.flatnonzero(~is_settled)
+        undecided = undecided[remaining]
+        scores = scores.select_interventions(remaining)
     return pd.concat(settled).sort_index(), first_scores
 
 
