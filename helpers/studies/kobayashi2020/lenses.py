@@ -23,6 +23,7 @@ from helpers.metrics.statistics import bootstrap_intervals
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
+from helpers.model.gradients import evenly_spaced
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
 from helpers.torch_utils import batch_threads, thread_map
@@ -89,9 +90,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
 
 def evenly_spaced_records(source: Store, count: int) -> list[Record]:
     """Read at most ``count`` records, spaced evenly over a source."""
-    n_records = min(count, len(source))
-    indices = np.unique(np.linspace(0, len(source) - 1, n_records).astype(int))
-    return [source.record(int(index)) for index in indices]
+    return [source.record(index) for index in evenly_spaced(range(len(source)), count)]
 
 
 class RequiredTables(dict[str, pd.DataFrame]):
