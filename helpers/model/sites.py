@@ -219,6 +219,16 @@ class PatchSoftmax(TorchFunctionMode):
         return weights.to(kwargs["dtype"] or scores.dtype)
 
 
+def patch_attention_weights(
+    model: nn.Module, change: Callable[[int, Scores, Callable], Weights]
+) -> PatchSoftmax:
+    """Replace the softmax of each layer with ``change(layer, scores, softmax)`` in the context.
+
+    It holds for the passes of this thread.  Layers that are skipped (`skip_layers`) are left out.
+    """
+    return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
+
+
 def temperatures(
     base: nn.Module, target: nn.Module, batch: Mapping[str, Tensor]
 ) -> list[list[float]]:

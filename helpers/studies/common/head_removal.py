@@ -31,9 +31,8 @@ from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import equivalence, mcnemar, paired_interval
 from helpers.model.sites import (
     Outputs,
-    PatchSoftmax,
     Weights,
-    first_layer,
+    patch_attention_weights,
     patch_head_outputs,
     sites,
     skip_layers,
@@ -108,7 +107,9 @@ def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> I
         yield
 
 
-def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> PatchSoftmax:
+def uniform_attention(
+    model: nn.Module, layer: int, head: int | None = None
+) -> AbstractContextManager:
     """Make the attention of one head, or of all heads of a layer, uniform inside the context.
 
     Kovaleva et al. (2019, section 4.6) disable a head in this way: it outputs the mean value
@@ -134,13 +135,6 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
         return weights
 
     return patch_attention_weights(model, flatten)
-
-
-def patch_attention_weights(
-    model: nn.Module, change: Callable[[int, Weights, Callable], Weights]
-) -> AbstractContextManager[Any]:
-    """Replace the attention weights of the computed layers inside the context (`PatchSoftmax`)."""
-    return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
 
 
 def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Intervention]:

@@ -184,14 +184,15 @@ def sink_values(
     medians = np.median(magnitudes, axis=(1, 2))
     peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
     value_ratios = norms[..., 0] / norms[..., 1:].mean(axis=-1)  # [layer, head]
-    values = {}
-    for lens, maps in lenses.items():
-        values[f"{lens}_first"] = maps[..., 0].mean(axis=(1, 2))
-    values["uniform"] = np.full(len(norms), 1 / norms.shape[-1])
-    values["value_first"] = value_ratios.mean(axis=-1)
-    values["state_first"] = state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1)
-    values["peak_first"] = peaks[:, 0]
-    values["peak_others"] = peaks[:, 1:].mean(axis=-1)
+    values = {
+        "attention_first": lenses["attention"][..., 0].mean(axis=(1, 2)),
+        "norm_first": lenses["norm"][..., 0].mean(axis=(1, 2)),
+        "uniform": np.full(len(norms), 1 / norms.shape[-1]),
+        "value_first": value_ratios.mean(axis=-1),
+        "state_first": state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1),
+        "peak_first": peaks[:, 0],
+        "peak_others": peaks[:, 1:].mean(axis=-1),
+    }
     return {name: by_layer[:, None] for name, by_layer in values.items()}
 
 
