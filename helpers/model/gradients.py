@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
 from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
+
+Item = TypeVar("Item")
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
@@ -60,14 +62,14 @@ def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -
         for segment, article in enumerate(articles):
             segments_of.setdefault(article, []).append(segment)
         batches = [segments[:BATCH] for segments in segments_of.values() if len(segments) >= BATCH]
-        for batch in _evenly_spaced(batches, count // BATCH):
+        for batch in evenly_spaced(batches, count // BATCH):
             chosen += batch
     rest = sorted(set(range(len(articles))).difference(chosen))
-    return chosen + _evenly_spaced(rest, count - len(chosen))
+    return chosen + evenly_spaced(rest, count - len(chosen))
 
 
-def _evenly_spaced(values: list, count: int) -> list:
-    """Select values at equal distances, the first and the last included."""
+def evenly_spaced(values: Sequence[Item], count: int) -> list[Item]:
+    """Select at most ``count`` values at equal distances, the first and the last included."""
     indices = np.linspace(0, len(values) - 1, min(count, len(values))).astype(int)
     return [values[index] for index in indices]
 

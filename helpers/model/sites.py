@@ -86,15 +86,13 @@ class Site:
         return vectors if bias is None else vectors + bias.view(self.heads, self.width)
 
 
-def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
+def sites(model: nn.Module) -> list[Site]:
     """Locate the attention of each layer, in the order of computation.
 
     Parameters
     ----------
     model : Module
-        A model of transformers.
-    cross : bool
-        Whether to locate a decoder's attention to the encoder instead of its attention to itself.
+        A model of transformers.  A decoder's attention to an encoder is left out.
 
     Returns
     -------
@@ -111,11 +109,10 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
     modules = []
     for path, module in _attentions(model):
         description = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
-        is_cross = any(mark in description for mark in CROSS_ATTENTION_MARKS)
-        if is_cross == cross:
+        if not any(mark in description for mark in CROSS_ATTENTION_MARKS):
             modules.append(_site(path, module, transformer))
     if not modules:
-        raise ModelError(f"{name}: no {'cross-' if cross else ''}attention layer was found")
+        raise ModelError(f"{name}: no attention layer was found")
     if len({site.heads for site in modules}) > 1:
         raise ModelError(f"{name}: its layers differ in their number of heads")
     config = getattr(transformer, "config", None)
@@ -216,6 +213,16 @@ class PatchSoftmax(TorchFunctionMode):
         scores = args[0]
         weights = self.change(next(self.layers), scores, partial(func, **kwargs))
         return weights.to(kwargs["dtype"] or scores.dtype)
+
+
+def patch_attention_weights(
+    model: nn.Module, change: Callable[[int, Scores, Callable], Weights]
+) -> PatchSoftmax:
+    """Replace the softmax of each layer with ``change(layer, scores, softmax)`` in the context.
+
+    It holds for the passes of this thread.  Layers that are skipped (`skip_layers`) are left out.
+    """
+    return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
 
 
 def temperatures(

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from helpers.data.records import PUNCTUATION, WORD_MARKS
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.sites import Weights, base_transformer
-from helpers.studies.common.head_removal import Intervention, patch_attention_weights
+from helpers.model.sites import Weights, base_transformer, patch_attention_weights
+from helpers.studies.common.head_removal import Intervention
 
 AblationMode = Literal["dropped", "redistributed", "mass-matched"]
 Edges = Bool[Tensor, "batch 1 query key"]

@@ -31,9 +31,8 @@ from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import equivalence, mcnemar, paired_interval
 from helpers.model.sites import (
     Outputs,
-    PatchSoftmax,
     Weights,
-    first_layer,
+    patch_attention_weights,
     patch_head_outputs,
     sites,
     skip_layers,
@@ -71,6 +70,12 @@ class Scores(NamedTuple):
     right: Bool[np.ndarray, "row example"]
     loss: Float[np.ndarray, "row example"]
 
+    def append_examples(self, added: Scores) -> Scores:
+        """Append the scores of more examples, under the same interventions."""
+        right = np.hstack([self.right, added.right])
+        loss = np.hstack([self.loss, added.loss])
+        return Scores(right, loss)
+
     def select_interventions(self, indices: Int[np.ndarray, " selected"]) -> Scores:
         """Select interventions by index, next to the unchanged classifier."""
         rows = np.concatenate([[0], indices + 1])
@@ -78,9 +83,7 @@ class Scores(NamedTuple):
 
 
 @contextmanager
-def head_mask(
-    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
-) -> Iterator[None]:
+def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> Iterator[None]:
     """Multiply the output of each head by its entry of a mask inside the context.
 
     Parameters
@@ -90,8 +93,6 @@ def head_mask(
     mask
         One factor per head, or per example of the batch and head.  Outputs are differentiable in
         it.
-    cross
-        Whether to mask a decoder's cross-attention instead of its self-attention.
 
     Raises
     ------
@@ -102,11 +103,13 @@ def head_mask(
     def scale(layer: int, outputs: Outputs) -> Outputs:
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
 
-    with patch_head_outputs(model, sites(model, cross=cross), scale):
+    with patch_head_outputs(model, sites(model), scale):
         yield
 
 
-def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> PatchSoftmax:
+def uniform_attention(
+    model: nn.Module, layer: int, head: int | None = None
+) -> AbstractContextManager:
     """Make the attention of one head, or of all heads of a layer, uniform inside the context.
 
     Kovaleva et al. (2019, section 4.6) disable a head in this way: it outputs the mean value
@@ -132,13 +135,6 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
         return weights
 
     return patch_attention_weights(model, flatten)
-
-
-def patch_attention_weights(
-    model: nn.Module, change: Callable[[int, Weights, Callable], Weights]
-) -> AbstractContextManager[Any]:
-    """Replace the attention weights of the computed layers inside the context (`PatchSoftmax`)."""
-    return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
 
 
 def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Intervention]:
@@ -251,24 +247,26 @@ def sequential_equivalence_test(
         The scores at the first size: the same examples for every intervention.
     """
     sizes = sorted({min(size, len(pairs)) for size in interim_sizes})
-    right = np.zeros((len(interventions) + 1, sizes[-1]), bool)
-    loss = np.zeros(right.shape)
     undecided = np.arange(len(interventions))
     settled = []
+    scores = None
+    first_scores = None
     for start, end in pairwise([0, *sizes]):
         tested = [interventions[index] for index in undecided]
         added = evaluate_interventions(run, pairs[start:end], tested, f"{label}, {end} examples")
-        rows = [0, *(undecided + 1)]
-        right[rows, start:end] = added.right
-        loss[rows, start:end] = added.loss
-        scores = Scores(right[rows, :end], loss[rows, :end])
+        if scores is None:
+            scores = added
+            first_scores = added
+        else:
+            scores = scores.append_examples(added)
         table = accuracy_changes(scores, test_count=len(sizes)).set_index(undecided)
         is_settled = table["removable"].to_numpy() | (end == sizes[-1])
         settled.append(table[is_settled])
-        undecided = undecided[~is_settled]
-        if not undecided.size:
+        if is_settled.all():
             break
-    first_scores = Scores(right[:, : sizes[0]], loss[:, : sizes[0]])
+        remaining = np.flatnonzero(~is_settled)
+        undecided = undecided[remaining]
+        scores = scores.select_interventions(remaining)
     return pd.concat(settled).sort_index(), first_scores
 
 

@@ -23,6 +23,7 @@ from helpers.metrics.statistics import bootstrap_intervals
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
+from helpers.model.gradients import evenly_spaced
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
 from helpers.torch_utils import batch_threads, thread_map
@@ -89,9 +90,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
 
 def evenly_spaced_records(source: Store, count: int) -> list[Record]:
     """Read at most ``count`` records, spaced evenly over a source."""
-    n_records = min(count, len(source))
-    indices = np.unique(np.linspace(0, len(source) - 1, n_records).astype(int))
-    return [source.record(int(index)) for index in indices]
+    return [source.record(index) for index in evenly_spaced(range(len(source)), count)]
 
 
 class RequiredTables(dict[str, pd.DataFrame]):
@@ -185,14 +184,15 @@ def sink_values(
     medians = np.median(magnitudes, axis=(1, 2))
     peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
     value_ratios = norms[..., 0] / norms[..., 1:].mean(axis=-1)  # [layer, head]
-    values = {}
-    for lens, maps in lenses.items():
-        values[f"{lens}_first"] = maps[..., 0].mean(axis=(1, 2))
-    values["uniform"] = np.full(len(norms), 1 / norms.shape[-1])
-    values["value_first"] = value_ratios.mean(axis=-1)
-    values["state_first"] = state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1)
-    values["peak_first"] = peaks[:, 0]
-    values["peak_others"] = peaks[:, 1:].mean(axis=-1)
+    values = {
+        "attention_first": lenses["attention"][..., 0].mean(axis=(1, 2)),
+        "norm_first": lenses["norm"][..., 0].mean(axis=(1, 2)),
+        "uniform": np.full(len(norms), 1 / norms.shape[-1]),
+        "value_first": value_ratios.mean(axis=-1),
+        "state_first": state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1),
+        "peak_first": peaks[:, 0],
+        "peak_others": peaks[:, 1:].mean(axis=-1),
+    }
     return {name: by_layer[:, None] for name, by_layer in values.items()}
 
 

@@ -176,10 +176,11 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
         linked=linked_weights.mean(axis=0),
         random=random_weights.mean(axis=0),
         difference=differences.mean(),
+        difference_low=low,
+        difference_high=high,
+        p_holm=holm(p_values),
     )
-    return table.assign(
-        difference_low=low, difference_high=high, p_holm=holm(p_values), sentences=count
-    )
+    return table.assign(sentences=count)
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:

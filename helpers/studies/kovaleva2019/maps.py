@@ -56,11 +56,9 @@ def sentence_maps(encoder: Encoder, sentences: Sequence[Sequence[str]]) -> Itera
     maps = _maps(encoder, inputs)
     for encoding, (_, attention) in zip(encodings, maps, strict=True):
         groups = word_groups(encoding.word_ids)
-        word_positions = []
-        for group, word in zip(groups, encoding.word_ids, strict=True):
-            if word is not None:
-                word_positions.append(group)
-        words = slice(word_positions[0], word_positions[-1] + 1)
+        word_of_token = zip(groups, encoding.word_ids, strict=True)
+        positions = [group for group, word in word_of_token if word is not None]
+        words = slice(positions[0], positions[-1] + 1)
         yield to_words(attention, groups).numpy(), words
 
 

@@ -43,6 +43,7 @@ from helpers.data.records import Corpus, Segment
 from helpers.metrics.heads import head_label, head_rows
 from helpers.metrics.statistics import bootstrap_intervals
 from helpers.model.encoder import Encoder
+from helpers.model.gradients import evenly_spaced
 from helpers.studies.common.fine_tune import FineTuningRun, concat_with_keys
 from helpers.studies.common.tasks import FINE_TUNED, PRETRAINED, Pair
 from helpers.studies.kovaleva2019.maps import (
@@ -267,10 +268,8 @@ def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
     list of Pair
         Their two paragraphs, without a meaningful label.
     """
-    records = corpus.records()
-    count = min(PATTERN_EXAMPLES, len(records))
-    positions = np.linspace(0, len(records) - 1, count).astype(int)
-    return [Pair(records[index].first, records[index].second, 0) for index in positions]
+    segments = evenly_spaced(corpus.records(), PATTERN_EXAMPLES)
+    return [Pair(segment.first, segment.second, 0) for segment in segments]
 
 
 def pattern_table(
