@@ -14,7 +14,7 @@ from helpers.files import build_dir, check_writable
 from helpers.settings import NO_LIMIT, Settings, flag
 
 if TYPE_CHECKING:
-    from helpers.metrics.paper import Claim
+    from helpers.claims.engine import Claim
     from helpers.study import Study
 
 DESCRIPTION = """\
@@ -231,12 +231,12 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
 
 def later_claims() -> list[Claim]:
     """List the claims of the papers of notebooks 07 to 10; their code imports torch."""
-    from helpers.studies.kobayashi2020.claims import movement_claims
-    from helpers.studies.kovaleva2019.claims import finetuning_claims
-    from helpers.studies.michel2019.claims import pruning_claims
-    from helpers.studies.niven2019.claims import argument_claims
+    from helpers.studies.kobayashi2020 import claims as kobayashi2020
+    from helpers.studies.kovaleva2019 import claims as kovaleva2019
+    from helpers.studies.michel2019 import claims as michel2019
+    from helpers.studies.niven2019 import claims as niven2019
 
-    return [*finetuning_claims(), *pruning_claims(), *argument_claims(), *movement_claims()]
+    return kovaleva2019.CLAIMS + michel2019.CLAIMS + niven2019.CLAIMS + kobayashi2020.CLAIMS
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from IPython.display import Markdown
     from matplotlib.figure import Figure
 
+    from helpers.claims.engine import Claim
     from helpers.data.glove import Embeddings
     from helpers.metrics.head_counts import HeadCounts
-    from helpers.metrics.paper import Claim
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
@@ -330,10 +330,10 @@ class Study(Sources):
         DataFrame
             One row per claim: the paper's number, the number of this run, and the verdict.
         """
-        from helpers.claims.measures import clark_claims
-        from helpers.metrics.paper import check_claims
+        from helpers.claims.clark2019 import CLAIMS
+        from helpers.claims.engine import check_claims
 
-        return check_claims(self.tables(), clark_claims())
+        return check_claims(self.tables(), CLAIMS)
 
     def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Write ``claims.csv`` and return the paper's claims.
@@ -349,7 +349,7 @@ class Study(Sources):
         DataFrame
             The paper's claims, as in `claims`.
         """
-        from helpers.metrics.paper import NOT_MEASURED, check_claims
+        from helpers.claims.engine import NOT_MEASURED, check_claims
 
         tables = self.tables()
         paper_rows = self.claims()

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from helpers.errors import InputError
 from helpers.metrics.heads import head_label, picked_words
-from helpers.metrics.paper import paper_table2
+from helpers.metrics.reference import paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, paired_interval, ratio
 from helpers.store.store import Example, checked_maps
 

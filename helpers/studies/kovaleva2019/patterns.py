@@ -41,7 +41,7 @@ from sklearn.svm import SVC
 from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.metrics.heads import head_label, head_rows
-from helpers.metrics.paper import values_of
+from helpers.metrics.reference import values_of
 from helpers.metrics.statistics import bootstrap_intervals
 from helpers.model.encoder import Encoder
 from helpers.studies.common.fine_tune import FineTuningRun, concat_with_keys

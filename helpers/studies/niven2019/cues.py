@@ -26,7 +26,7 @@ from itertools import pairwise, product
 import numpy as np
 import pandas as pd
 
-from helpers.metrics.paper import values_of
+from helpers.metrics.reference import values_of
 from helpers.metrics.statistics import wilson_proportion
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.niven2019.arguments import (
@@ -114,13 +114,14 @@ def cue_table(
     counts = counts[counts["applicable"] >= min_arguments].astype(int)
     applicable = counts["applicable"].to_numpy()
     right = counts["right"].to_numpy()
-    intervals = [wilson_proportion(*pair)[1:] for pair in zip(right, applicable, strict=True)]
+    shares = [wilson_proportion(*pair) for pair in zip(right, applicable, strict=True)]
     table = pd.DataFrame({"cue": counts.index})
     table["kind"] = np.where(table["cue"].str.contains(" "), "bigram", "unigram")
     table["arguments"] = len(arguments)
     table["applicability"] = applicable
     table["productivity"] = 100 * right / applicable
-    table[["productivity_low", "productivity_high"]] = 100 * np.array(intervals).reshape(-1, 2)
+    table["productivity_low"] = 100 * np.array([share.low for share in shares])
+    table["productivity_high"] = 100 * np.array([share.high for share in shares])
     table["coverage"] = 100 * applicable / max(len(arguments), 1)
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
     order = ["gain", "applicability", "cue"]

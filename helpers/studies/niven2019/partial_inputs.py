@@ -20,7 +20,7 @@ from jaxtyping import Int
 
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
-from helpers.metrics.paper import values_of
+from helpers.metrics.reference import values_of
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
 from helpers.settings import small_profile
