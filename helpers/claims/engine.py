@@ -62,7 +62,7 @@ class Claim:
     measure
         Function of a run's tables.  It returns an `Estimate`, which has an interval where the text
         is a sample and is `exact` for a count, or raises `NotMeasurable`.
-    how
+    how_measured
         Description of the measure and the threshold.
     above, below
         The threshold; the claim holds on that side of it.  A number, or a function of a run's
@@ -77,11 +77,16 @@ class Claim:
     section: str
     statement: str
     measure: Measure
-    how: str
+    how_measured: str
     above: Threshold | None = None
     below: Threshold | None = None
     paper: float = np.nan
     about_training: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a claim that has no threshold, or two."""
+        if (self.above is None) == (self.below is None):
+            raise ValueError(f"{self.statement!r} ({self.section}): give above or below")
 
 
 @dataclass(frozen=True)
@@ -99,14 +104,12 @@ class Family:
     name: str
     claims: list[Claim] = field(default_factory=list)
 
-    def claim(
-        self, section: str, statement: str, *, how: str, **fields: Any
-    ) -> Callable[[Measure], Measure]:
+    def claim(self, section: str, statement: str, **fields: Any) -> Callable[[Measure], Measure]:
         """Declare a claim: a decorator of its measure.
 
         Parameters
         ----------
-        section, statement, how, **fields
+        section, statement, **fields
             As in `Claim`.
 
         Returns
@@ -116,7 +119,7 @@ class Family:
         """
 
         def declare(measure: Measure) -> Measure:
-            self.claims.append(Claim(self.name, section, statement, measure, how, **fields))
+            self.claims.append(Claim(self.name, section, statement, measure, **fields))
             return measure
 
         return declare
@@ -235,17 +238,16 @@ def _claim_row(
     claim: Claim, estimate: Estimate, threshold: float, of_controls: Sequence[Estimate]
 ) -> dict[str, str | float]:
     """Make a claim's row of the table, without p-value and verdicts."""
-    row = {
+    values_of_controls = [control.value for control in of_controls]
+    return {
         "section": claim.section,
         "claim": claim.statement,
         "paper_value": claim.paper,
+        **estimate.columns("value"),
         "threshold": threshold,
-        "how_measured": claim.how,
+        **dict(zip(CONTROL_COLUMNS.values(), values_of_controls, strict=True)),
+        "how_measured": claim.how_measured,
     }
-    row.update(estimate.columns("value"))
-    for name, control in zip(CONTROL_COLUMNS.values(), of_controls, strict=True):
-        row[name] = control.value
-    return row
 
 
 def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:

@@ -104,9 +104,10 @@ def third_contrast(
     def contrast(values: Layers) -> Numbers:
         is_first = is_in_first_third(values.index)
         is_last = is_first[::-1] & ~is_first
-        thirds = {"first": is_first, "middle": ~is_first & ~is_last, "last": is_last}
-        is_subtracted = ~thirds[minuend] if subtrahend is None else thirds[subtrahend]
-        return values[thirds[minuend]].mean() - values[is_subtracted].mean()
+        thirds = np.select([is_first, is_last], ["first", "last"], default="middle")
+        is_minuend = thirds == minuend
+        is_subtrahend = ~is_minuend if subtrahend is None else thirds == subtrahend
+        return values[is_minuend].mean() - values[is_subtrahend].mean()
 
     return over_layers(tables, contrast, name)
 
@@ -143,7 +144,7 @@ def broad_entropy(tables: Tables) -> float:
 @claim(
     "3.1",
     "Most heads put little attention on the current token",
-    how="share of heads with less than 10% on it; holds above half",
+    how_measured="share of heads with less than 10% on it; holds above half",
     above=0.5,
 )
 def share_with_little_current(tables: Tables) -> Estimate:
@@ -163,7 +164,7 @@ def heads_mostly_to(tables: Tables, position: Literal["previous", "next"]) -> Es
 @claim(
     "3.1",
     "Some heads put more than half of their attention on the previous token",
-    how="number of heads; holds from one on",
+    how_measured="number of heads; holds from one on",
     above=0,
     paper=4,  # section 3.1: in layers 2, 4, 7 and 8
     about_training=True,
@@ -176,7 +177,7 @@ def heads_mostly_to_previous(tables: Tables) -> Estimate:
 @claim(
     "3.1",
     "Some heads put more than half of their attention on the next token",
-    how="number of heads; holds from one on",
+    how_measured="number of heads; holds from one on",
     above=0,
     paper=5,  # section 3.1: in layers 1, 2, 2, 3 and 6
     about_training=True,
@@ -189,7 +190,7 @@ def heads_mostly_to_next(tables: Tables) -> Estimate:
 @claim(
     "3.1",
     "Such positional heads are found especially in earlier layers",
-    how=(
+    how_measured=(
         "their mean layer as a share of the depth, interval over these heads, of which there have "
         "to be five; holds below half"
     ),
@@ -222,7 +223,7 @@ def dominant_special_token(tables: Tables) -> str:
 @claim(
     "3.2",
     "Over half of the attention in middle layers goes to one special token",
-    how=(
+    how_measured=(
         "attention to [SEP] (or [CLS], whichever gets more there) in layers at 45-85% of the depth"
         "; holds above half"
     ),
@@ -238,7 +239,7 @@ def attention_to_special_token(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     "That is many times what uniform attention would give it",
-    how=(
+    how_measured=(
         "the same, as a multiple of what uniform attention gives that token; holds above 10, a "
         "third of the paper's"
     ),
@@ -260,7 +261,7 @@ def times_uniform(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     "That special token is [SEP]",
-    how=(
+    how_measured=(
         "attention to [SEP] minus attention to [CLS], all layers; holds above the uniform share of "
         "[SEP]"
     ),
@@ -274,7 +275,7 @@ def sep_over_cls(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     "Early heads attend to [CLS]",
-    how=(
+    how_measured=(
         "attention to it in the first third of the layers minus that in the others; holds above "
         "the uniform share of two tokens"
     ),
@@ -289,7 +290,7 @@ def early_to_cls(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     "Deep heads attend to periods and commas",
-    how=(
+    how_measured=(
         "attention to them in the last third of the layers minus that in the others; holds above "
         "the uniform share of two tokens"
     ),
@@ -304,7 +305,7 @@ def deep_to_punctuation(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     "Heads attend to [SEP] even more when the current token is [SEP]",
-    how=(
+    how_measured=(
         "attention to [SEP] from [SEP] minus that from other tokens, all layers; holds above the "
         "uniform share of two tokens"
     ),
@@ -319,7 +320,7 @@ def from_sep_over_from_others(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     "Heads processing [SEP] attend almost entirely to [SEP]",
-    how=(
+    how_measured=(
         "attention from [SEP] to [SEP] in layers at 45-85% of the depth; holds above the paper's "
         "90%"
     ),
@@ -335,7 +336,7 @@ def from_sep_to_sep(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     'But for "the", periods and commas are the most common tokens',
-    how=(
+    how_measured=(
         "the rarer of the two as a multiple of the most common other token, special ones left out; "
         "holds above 1"
     ),
@@ -354,7 +355,7 @@ def punctuation_frequency_ratio(tables: Tables) -> Estimate:
 @claim(
     "3.2",
     "Gradients for attention to that special token are very small",
-    how=(
+    how_measured=(
         "size of the gradient for attention to other tokens as a multiple of that to the special "
         "token, mean over layers at 45-85% of the depth and over their intervals; holds above 5"
     ),
@@ -382,7 +383,9 @@ def is_broad_early_head(tables: Tables, entropies: pd.Series) -> pd.Series:
 @claim(
     "3.3",
     "Some heads in lower layers attend very broadly",
-    how=("heads in the first third of the layers above 78% of uniform entropy; holds from one on"),
+    how_measured=(
+        "heads in the first third of the layers above 78% of uniform entropy; holds from one on"
+    ),
     above=0,
 )
 def broad_heads(tables: Tables) -> Estimate:
@@ -395,7 +398,7 @@ def broad_heads(tables: Tables) -> Estimate:
 @claim(
     "3.3",
     "These broad heads spend at most 10% of their attention on any single word",
-    how="their largest weight, mean over tokens and heads; holds below 10%",
+    how_measured="their largest weight, mean over tokens and heads; holds below 10%",
     below=0.1,
 )
 def largest_weight_of_broad_heads(tables: Tables) -> Estimate:
@@ -409,7 +412,7 @@ def largest_weight_of_broad_heads(tables: Tables) -> Estimate:
 @claim(
     "3.3",
     "Entropy is higher in lower layers than in the middle",
-    how=(
+    how_measured=(
         "mean entropy of the first third of the layers minus that of the middle third, nats; holds "
         "above 0.1, more than random weights differ by (the entropy-matched control has these "
         "entropies by construction)"
@@ -424,7 +427,7 @@ def early_over_middle_entropy(tables: Tables) -> Estimate:
 @claim(
     "3.3",
     "Entropy is higher in lower layers than in the last ones",
-    how=(
+    how_measured=(
         "mean entropy of the first third of the layers minus that of the last third, nats; holds "
         "above 0.1, more than random weights differ by (the entropy-matched control has these "
         "entropies by construction)"
@@ -439,7 +442,7 @@ def early_over_late_entropy(tables: Tables) -> Estimate:
 @claim(
     "3.3",
     "In the last layer, [CLS] attends very broadly",
-    how="its mean entropy in nats; holds above 78% of that of uniform attention",
+    how_measured="its mean entropy in nats; holds above 78% of that of uniform attention",
     above=broad_entropy,
     paper=3.89,  # section 3.3
 )
@@ -451,7 +454,7 @@ def entropy_from_cls_in_last_layer(tables: Tables) -> Estimate:
 @claim(
     "3.3",
     "In the last layer, [CLS] attends more broadly than tokens do on average",
-    how=(
+    how_measured=(
         "entropy from [CLS] minus that from all tokens, nats; holds above 0.1, more than random "
         "weights differ by"
     ),
@@ -468,7 +471,7 @@ def cls_over_tokens_in_last_layer(tables: Tables) -> Estimate:
 @claim(
     "3.3",
     "In most layers before, [CLS] attends about as broadly as tokens do on average",
-    how="median difference of the two entropies, nats; holds below 0.5",
+    how_measured="median difference of the two entropies, nats; holds below 0.5",
     below=0.5,
 )
 def cls_beside_tokens_before(tables: Tables) -> Estimate:

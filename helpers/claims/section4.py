@@ -70,7 +70,7 @@ def margin(tables: Tables, name: str) -> Estimate:
 @claim(
     "4.2",
     "No single head is good at syntax overall",
-    how=(
+    how_measured=(
         "best head minus best fixed offset over all words, points, head and offset chosen on "
         "train, scored on dev; holds below 10 (the paper: 34.5 minus 26.3)"
     ),
@@ -85,7 +85,7 @@ def margin_over_all_words(tables: Tables) -> Estimate:
 @claim(
     "4.2",
     "Single heads outdo a fixed offset on single relations",
-    how=(
+    how_measured=(
         "best head minus best fixed offset, mean over the paper's relations, points, head and "
         "offset chosen on train, scored on dev, interval over relations; holds above 0"
     ),
@@ -101,7 +101,7 @@ def mean_margin(tables: Tables) -> Estimate:
 @claim(
     "4.2",
     "Sometimes they outdo it by far",
-    how=(
+    how_measured=(
         "number of the paper's relations with a margin of more than 20 points, head and offset "
         "chosen on train, scored on dev; holds from one on"
     ),
@@ -135,7 +135,7 @@ for name, plural, paper_margin, note in (
     claim(
         "4.2",
         f"{plural} have a head of their own",
-        how=OWN_HEAD + note,
+        how_measured=OWN_HEAD + note,
         above=10,
         paper=paper_margin,
         about_training=True,
@@ -145,7 +145,7 @@ for name, plural, paper_margin, note in (
 @claim(
     "4.2",
     "Objects, determiners and possessives are found with more than 75% accuracy",
-    how=(
+    how_measured=(
         "the lowest accuracy of dobj, det, pobj and poss, of those that there are, head and offset "
         "chosen on train, scored on dev; holds above the paper's 75"
     ),
@@ -163,7 +163,7 @@ def lowest_of_named(tables: Tables) -> Estimate:
 @claim(
     "4.2",
     "Dependents attend to heads rather than the reverse",
-    how=(
+    how_measured=(
         "share of the paper's relations but pobj whose best head on train reads that way, interval "
         "over relations; holds above two thirds (the paper: all)"
     ),
@@ -180,7 +180,9 @@ def share_where_dependents_attend(tables: Tables) -> Estimate:
 @claim(
     "4.2",
     "Objects of prepositions are the exception: prepositions attend to them",
-    how=("1 if the best head of pobj on train reads from head to dependent, 0 if not; holds at 1"),
+    how_measured=(
+        "1 if the best head of pobj on train reads from head to dependent, 0 if not; holds at 1"
+    ),
     above=0.5,
     paper=1,  # Table 1
     about_training=True,
@@ -193,7 +195,7 @@ def prepositions_attend(tables: Tables) -> Estimate:
 claim(
     "4.2",
     ("The head of possessives finds what is possessed from the 's rather than from the possessor"),
-    how=(
+    how_measured=(
         "its accuracy from the 's minus that from the possessor, points, over possessors of dev "
         "that have an 's, head chosen on train; holds above 0"
     ),
@@ -205,7 +207,7 @@ claim(
 @claim(
     "4.2",
     "Leaving special tokens out changes little for most relations (footnote 2)",
-    how=(
+    how_measured=(
         "share of relations whose best head's accuracy changes by at most five points where it may "
         "pick special tokens, interval over relations; holds above half"
     ),
@@ -223,7 +225,7 @@ def share_unaffected_by_special_tokens(tables: Tables) -> Estimate:
 @claim(
     "4.2",
     "Heads attend to special tokens where their relations are not there (3.2)",
-    how=(
+    how_measured=(
         "attention to them from words without any relation of the head minus from words with it, "
         "mean over all relations and over their intervals, heads chosen on train, words of dev; "
         "holds above 10% of the attention"
@@ -253,7 +255,7 @@ for candidates, short_name, long_name in (
     claim(
         "4.3",
         f"A head beats string match at coreference by over ten points ({short_name})",
-        how=(
+        how_measured=(
             "head chosen on train minus head-word match, points, both on the dev documents; "
             f"{long_name} are the candidates; holds above 10"
         ),
@@ -264,7 +266,7 @@ for candidates, short_name, long_name in (
     claim(
         "4.3",
         f"That head comes close to a rule-based system ({short_name})",
-        how=(
+        how_measured=(
             "head chosen on train minus rule-based sieves, points, both on the dev documents; "
             f"{long_name} are the candidates; holds above -5, the paper's -4 and one"
         ),
@@ -275,7 +277,7 @@ for candidates, short_name, long_name in (
     claim(
         "4.3",
         f"It is particularly good at nominal mentions ({short_name})",
-        how=(
+        how_measured=(
             "lead over head-word match at nominal mentions, with the head that is best at these on "
             "train, minus that at all, points, on the same resamples of the dev documents; "
             f"{long_name} are the candidates; holds above 0"
@@ -287,7 +289,7 @@ for candidates, short_name, long_name in (
     claim(
         "4.3",
         f"It finds nominal mentions that string match cannot ({short_name})",
-        how=(
+        how_measured=(
             "head minus nearest mention, points, on the dev documents, at nominal mentions whose "
             "head word no earlier mention has, head that is best at these on train; "
             f"{long_name} are the candidates; holds above 0"

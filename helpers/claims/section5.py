@@ -17,7 +17,7 @@ def probe_difference(minuend: str, subtrahend: str) -> Measure:
 claim(
     "5",
     "Attention alone is far better than right-branching",
-    how=(
+    how_measured=(
         "UAS of Attn minus UAS of Right-branching, both without punctuation, points, on the same "
         "resamples of the dev articles; holds above 10"
     ),
@@ -29,7 +29,7 @@ claim(
 claim(
     "5",
     "Word vectors add to attention",
-    how=(
+    how_measured=(
         "UAS of Attn + GloVe minus UAS of Attn, both without punctuation, points, on the same "
         "resamples of the dev articles; holds above 5"
     ),
@@ -40,7 +40,7 @@ claim(
 claim(
     "5",
     "Distances and word vectors alone do worse",
-    how=(
+    how_measured=(
         "UAS of Attn + GloVe minus UAS of Distances + GloVe, both without punctuation, points, on "
         "the same resamples of the dev articles; holds above 5"
     ),
@@ -52,7 +52,7 @@ claim(
 claim(
     "5",
     "Attention alone is better than distances and word vectors",
-    how=(
+    how_measured=(
         "UAS of Attn minus UAS of Distances + GloVe, both without punctuation, points, on the same "
         "resamples of the dev articles; holds above 0"
     ),
@@ -64,7 +64,7 @@ claim(
 claim(
     "5",
     "Attention of random weights does far worse",
-    how=(
+    how_measured=(
         "UAS of Attn + GloVe minus UAS of Random-init Attn + GloVe, both without punctuation, "
         "points, on the same resamples of the dev articles; holds above 10 (control: one draw of "
         "them minus all)"
@@ -77,7 +77,7 @@ claim(
 claim(
     "5",
     "Hidden states hold not much more syntax than attention maps",
-    how=(
+    how_measured=(
         "UUAS of Structural probe minus the share of edges that Attn + GloVe finds (either word is "
         "the other's predicted head), both without punctuation, points, on the same resamples of "
         "the dev articles; holds below 10 (control: the embeddings, which random weights share, "

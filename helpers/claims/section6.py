@@ -18,7 +18,7 @@ claim = SECTION_6.claim
 @claim(
     "6",
     "Heads of one layer are closer to each other than to those of the next layers",
-    how=(
+    how_measured=(
         "mean distance within layers as a share of that to the layer before and after, special "
         "tokens left out; p also by shuffling heads over layers; holds below 1"
     ),

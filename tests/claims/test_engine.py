@@ -13,7 +13,7 @@ from helpers.metrics.statistics import Estimate, exact, p_value
 def declare(measure, family=None, **fields):
     """Declare a claim with a measure, alone or as a further one of a family."""
     family = family or Family("a paper")
-    family.claim("3", "A", how="how", **fields)(measure)
+    family.claim("3", "A", how_measured="how", **fields)(measure)
     return family.claims
 
 
@@ -64,8 +64,14 @@ def test_check_claims_does_not_measure_a_claim_without_its_threshold():
     assert np.isnan(row["value"])
 
 
+@pytest.mark.parametrize("thresholds", [{}, {"above": 0, "below": 1}])
+def test_claim_refuses_no_threshold_and_two(thresholds):
+    with pytest.raises(ValueError, match=r"'A' \(3\): give above or below"):
+        declare(number, **thresholds)
+
+
 def test_claim_returns_the_measure_as_it_is():
-    assert Family("a paper").claim("3", "A", how="how", above=0)(number) is number
+    assert Family("a paper").claim("3", "A", how_measured="how", above=0)(number) is number
 
 
 def test_check_claims_without_claims_is_an_empty_table():

@@ -14,7 +14,7 @@ ABNAR = Family("Abnar and Zuidema")
 KOBAYASHI.claim(
     "Kobayashi et al.",
     "Special tokens bring back much less than they are looked at",
-    how=(
+    how_measured=(
         "share of [CLS] and [SEP] through the norm lens over that of attention, all layers and "
         "heads; holds below 0.5, our reading of 'much less'"
     ),
@@ -26,7 +26,7 @@ KOBAYASHI.claim(
 @KOBAYASHI.claim(
     "Kobayashi et al.",
     "They do so in every layer",
-    how="the largest of the layers' ratios; holds below 1",
+    how_measured="the largest of the layers' ratios; holds below 1",
     below=1,
     about_training=True,
 )
@@ -40,7 +40,7 @@ def largest_ratio(tables: Tables) -> Estimate:
 KOBAYASHI.claim(
     "Kobayashi et al.",
     "Value vectors of special tokens are smaller than those of words",
-    how="mean |f(x)| of [CLS] and [SEP] over that of other tokens; holds below 1",
+    how_measured="mean |f(x)| of [CLS] and [SEP] over that of other tokens; holds below 1",
     below=1,
     about_training=True,
 )(cell("special_tokens", "value_ratio", layer="all"))
@@ -54,7 +54,7 @@ def sentence_vector(column: str, *, model: str, ways: str) -> Measure:
 MOVES.claim(
     "What attention moves",
     "Dropping attention to special tokens changes less than taking as much from others",
-    how=(
+    how_measured=(
         "how far the sentence vector moves without the attention that special tokens get, over how "
         "far it moves where other tokens lose as much, in all layers where special tokens get over "
         "a quarter; holds below 1"
@@ -65,7 +65,7 @@ MOVES.claim(
 MOVES.claim(
     "What attention moves",
     "Giving that attention to other tokens changes more than dropping it",
-    how=(
+    how_measured=(
         "how far the sentence vector moves with it given to the others over how far without it, in "
         "the same layers; holds above 1"
     ),
@@ -78,7 +78,7 @@ MOVES.claim(
         "What special tokens get can be dropped more easily than with random weights, next to "
         "other tokens' attention"
     ),
-    how=(
+    how_measured=(
         "the ratio of dropped to mass-matched minus that of the model with random weights, in the "
         "same layers and on the same segments; holds below 0"
     ),
@@ -91,7 +91,7 @@ MOVES.claim(
         "What special tokens get can be dropped more easily than with random weights that are "
         "entropy-matched, next to other tokens' attention"
     ),
-    how=(
+    how_measured=(
         "the ratio of dropped to mass-matched minus that of the entropy-matched control, in the "
         "same layers and on the same segments; holds below 0"
     ),
@@ -101,7 +101,7 @@ MOVES.claim(
 ABNAR.claim(
     "Abnar and Zuidema",
     "Rollout explains what leaving a token out does better than attention itself does",
-    how=(
+    how_measured=(
         "rank correlation with the change of a text's vector, rollout minus the mean attention of "
         "all layers; holds above 0"
     ),

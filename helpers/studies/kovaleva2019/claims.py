@@ -34,7 +34,7 @@ LAST_PART = 1 / 6  # share of the layers that count as the last ones: two of BER
 @claim(
     "Kovaleva et al. 4.1",
     "At least a third of the maps are columns: attention to a few tokens",
-    how=(
+    how_measured=(
         "smallest share of vertical and vertical + diagonal maps of a fine-tuned task; bootstrap "
         "interval over heads"
     ),
@@ -49,7 +49,7 @@ def smallest_share_of_columns(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.1",
     "The darkest column is mostly a special token",
-    how=(
+    how_measured=(
         "of the maps told as vertical, with or without diagonal, the share whose column of the "
         "largest mean weight is a special token, smallest over fine-tuned tasks; bootstrap "
         "interval over heads; holds above half (random weights have next to no columns to compare "
@@ -65,7 +65,7 @@ def smallest_share_of_special_columns(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.2",
     "A few heads attend along semantic links more than their distance explains",
-    how=(
+    how_measured=(
         "heads with more attention on links than on random pairs at the same distance (bootstrap-t "
         "over articles, p < 0.05 over all heads by Holm); holds from one on"
     ),
@@ -82,7 +82,7 @@ def count_linked_heads(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.2",
     "Such heads are few",
-    how="the same, as a share of all heads; Wilson's interval; threshold: a tenth",
+    how_measured="the same, as a share of all heads; Wilson's interval; threshold: a tenth",
     below=0.1,
     paper=0.0138889,  # section 4.2: 2 of 144
 )
@@ -95,7 +95,7 @@ def share_of_linked_heads(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.3",
     "Fine-tuning changes the attention of the last layers most, in every task",
-    how=(
+    how_measured=(
         "mean similarity of maps before and after in the last sixth of the layers (at least one) "
         "minus that of the other layer where it is lowest, largest over tasks; interval over heads "
         "(Student's t of each of the two); one run a task; holds below 0"
@@ -128,7 +128,7 @@ def last_layers_change_most(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.3",
     "Pretraining is what fine-tuning builds on: random weights do worse in every task",
-    how=(
+    how_measured=(
         "smallest difference of test accuracy, percentage points, of the run of median accuracy "
         "and one from random weights; ends: smallest and largest distance that the 95% intervals "
         "of the two leave"
@@ -155,7 +155,7 @@ def gain_of_pretraining(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.4",
     "Heads attend to [CLS] and [SEP] more than to words of any one kind",
-    how=(
+    how_measured=(
         "share of attention to the two together, minus that to nouns, verbs, pronouns, subjects, "
         "objects or negation, whichever is largest, each over its share of uniform attention; "
         "smallest over fine-tuned tasks; Student's t interval over heads, the kind of words chosen "
@@ -175,7 +175,7 @@ def special_over_words(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.5",
     "In most tasks [CLS] attends in the last layer to [SEP] more than to words of any kind",
-    how=(
+    how_measured=(
         "share of attention to [SEP] minus that to the kind of words that gets most, as above; the "
         "least that more than half of the fine-tuned tasks have; Student's t interval over the "
         "heads of the last layer"
@@ -195,7 +195,7 @@ def sep_from_cls(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.6",
     "Some heads can be disabled with a gain that is beyond chance",
-    how=(
+    how_measured=(
         "heads whose gain with uniform attention is significant (McNemar on 300 test examples, p < "
         "0.05 over the number of heads of a task); holds from one on"
     ),
@@ -212,7 +212,7 @@ def count_heads_with_gain(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.6",
     "In every task most heads can be disabled",
-    how=(
+    how_measured=(
         "share of heads with whose attention made uniform accuracy is shown to change by less than "
         "two points (equivalence test at 5%, on 300 test examples), smallest over tasks; Wilson's "
         "interval; holds above half"
@@ -227,7 +227,7 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
 @claim(
     "Kovaleva et al. 4.6",
     "In some task, a whole layer can be disabled with a gain",
-    how=(
+    how_measured=(
         "largest gain with the uniform attention of a layer with p < 0.05 over the number of "
         "layers and tasks (McNemar), percentage points; 0 where there is none"
     ),

@@ -24,7 +24,7 @@ DEEP_PRUNING = 60  # percent of the heads: from here on cross-attention fails in
 @claim(
     "Michel et al. 3.2",
     "In every task most heads can be removed alone",
-    how=(
+    how_measured=(
         "share of heads that are removable (output zeroed, accuracy within two points by an "
         "equivalence test at 5%, on 300 or 800 test examples), smallest over the tasks that the "
         "model learns and needs its heads for; Wilson's interval; holds above half; in the paper: "
@@ -41,7 +41,7 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 3.3",
     "Most layers can do with one head",
-    how=(
+    how_measured=(
         "share of layers, of the tasks that the model learns and needs its heads for, whose other "
         "heads are removable (accuracy within two points, equivalence test at 5%); Wilson's "
         "interval; holds above half"
@@ -57,7 +57,7 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 3.4",
     "Heads that matter on one half of the test articles matter on the other, in every task",
-    how=(
+    how_measured=(
         "Pearson's correlation, over heads, of what zeroing each costs on the two halves, smallest "
         "over the tasks where a head changes anything; bootstrap interval over heads; holds above 0"
     ),
@@ -72,7 +72,7 @@ def correlation_of_halves(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 3.4",
     "So they do without the two that matter most",
-    how=(
+    how_measured=(
         "the same without the two heads of the largest mean effect, smallest over the tasks where "
         "a head changes anything; bootstrap interval over heads; holds above 0"
     ),
@@ -87,7 +87,7 @@ def correlation_without_outliers(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 3.4",
     "So do the ranks of all heads",
-    how=(
+    how_measured=(
         "Spearman's correlation of all heads, smallest over the tasks where a head changes "
         "anything; bootstrap interval over heads; holds above 0"
     ),
@@ -102,7 +102,7 @@ def rank_correlation_of_halves(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 3.4",
     "Heads that matter on one corpus matter on another, in every task",
-    how=(
+    how_measured=(
         "Pearson's correlation, over heads, of what zeroing each costs on test articles and on a "
         "treebank's sentences, smallest over the tasks where a head changes anything; bootstrap "
         "interval over heads; holds above 0"
@@ -121,7 +121,7 @@ def correlation_with_other_corpus(tables: Tables) -> Estimate:
         "A fifth of the heads can be pruned by importance at a cost of less than two points, in "
         "every task with several seeds"
     ),
-    how=(
+    how_measured=(
         "change of accuracy (points) without the fifth of the heads that is least important, on "
         "all test examples that score, mean over seeds of the fine-tuning and its interval "
         "(Student's t), lowest over the tasks that the model learns and needs its heads for; "
@@ -137,7 +137,7 @@ def change_without_a_fifth(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 4.2",
     "So can two fifths, as in the paper's BERT",
-    how="the same without two fifths of the heads; holds above -2",
+    how_measured="the same without two fifths of the heads; holds above -2",
     above=-2,
 )
 def change_without_two_fifths(tables: Tables) -> Estimate:
@@ -148,7 +148,7 @@ def change_without_two_fifths(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 4.2",
     "Importance orders heads better than their ablation alone does, in every task",
-    how=(
+    how_measured=(
         "accuracy by importance minus that by single ablation on the same examples, mean over 10 "
         "to 60% of the heads, points, smallest over the tasks that the model learns and needs its "
         "heads for; bootstrap interval over examples; holds above 0"
@@ -163,7 +163,7 @@ def lead_over_single_ablation(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 4.2",
     "Importance orders heads better than a random order does, in every task",
-    how=(
+    how_measured=(
         "accuracy by importance minus that in random order on the same examples, mean over 10 to "
         "60% of the heads and ten orders, points, smallest over the tasks that the model learns "
         "and needs its heads for; interval of one more random order (Student's t); holds above 0"
@@ -178,7 +178,7 @@ def lead_over_random_order(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 5",
     "Cross-attention needs its heads most (one small model that writes numbers as digits)",
-    how=(
+    how_measured=(
         "BLEU with 60% or more of its heads pruned, minus that with as many of the encoder's or "
         "the decoder's, whichever is lower; one model, trained once, so no interval; holds below 0"
     ),

@@ -46,7 +46,7 @@ claim = NIVEN.claim
 @claim(
     "Niven & Kao 4",
     "The warrant with “not” is more often right than the other",
-    how="productivity of “not” in percent; holds above 50",
+    how_measured="productivity of “not” in percent; holds above 50",
     above=50,
     paper=61,  # Table 2
 )
@@ -61,7 +61,7 @@ def productivity_of_not(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 4",
     "“not” is the strongest of the words that are cues",
-    how=(
+    how_measured=(
         "points of accuracy over guessing from following it, minus those from the next best word; "
         "holds above 0"
     ),
@@ -80,7 +80,7 @@ def lead_of_not(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 5",
     "Warrants alone are enough for most of what the encoder achieves",
-    how=(
+    how_measured=(
         "points of its mean accuracy above chance with warrants alone, minus half of those with "
         "everything; holds above 0"
     ),
@@ -99,7 +99,7 @@ def share_of_warrants(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 5",
     "All kinds of model get the right warrant from the warrants alone",
-    how="the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds above 50",
+    how_measured="the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds above 50",
     above=50,
     paper=55,  # Table 3: BiLSTM
 )
@@ -111,7 +111,7 @@ def lowest_with_warrants(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 5",
     "The encoder gets the right warrant from the warrants alone",
-    how="its mean accuracy; holds above 50",
+    how_measured="its mean accuracy; holds above 50",
     above=50,
     paper=65.6,  # Table 3
     about_training=True,
@@ -124,7 +124,7 @@ def encoder_with_warrants(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 5",
     "The encoder follows the cues better than a bag of vectors",
-    how=(
+    how_measured=(
         "points of mean accuracy between the two with warrants alone, with the spreads of both; "
         "holds above 0"
     ),
@@ -142,7 +142,7 @@ def encoder_over_bag(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 6",
     "Models trained on arguments as written do worse than chance on the counterparts",
-    how=(
+    how_measured=(
         "the highest mean accuracy of bag of vectors, BiLSTM and encoder with everything shown; "
         "holds below 50"
     ),
@@ -159,7 +159,7 @@ def highest_on_counterparts(tables: Tables) -> Estimate:
         "Trained on swapped warrants too (to it the same arguments again), the encoder is within "
         "two points of chance on both halves"
     ),
-    how=(
+    how_measured=(
         "points from 50 to its mean accuracy on both with everything shown, validated on both; "
         "equivalence test: holds where the interval ends below 2, our margin"
     ),
@@ -178,7 +178,7 @@ def distance_from_chance(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 6",
     "Trained on negated claims too, the encoder does better than chance on both halves",
-    how=(
+    how_measured=(
         "its mean accuracy on both with everything shown, trained on arguments and counterparts, "
         "where train has none on those of dev; holds above 50 (the authors' erratum, without a "
         "number)"
