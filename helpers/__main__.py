@@ -14,7 +14,6 @@ from helpers.files import build_dir, check_writable
 from helpers.settings import NO_LIMIT, Settings, flag
 
 if TYPE_CHECKING:
-    from helpers.claims.engine import Claim
     from helpers.study import Study
 
 DESCRIPTION = """\
@@ -209,6 +208,7 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0
     from helpers.run.report import example_viewers, write_report
+    from helpers.studies.registry import later_claims
 
     try:
         with recorded(study) as record:
@@ -227,16 +227,6 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     print(record.outcome())
     return 0
-
-
-def later_claims() -> list[Claim]:
-    """List the claims of the papers of notebooks 07 to 10; their code imports torch."""
-    from helpers.studies.kobayashi2020 import claims as kobayashi2020
-    from helpers.studies.kovaleva2019 import claims as kovaleva2019
-    from helpers.studies.michel2019 import claims as michel2019
-    from helpers.studies.niven2019 import claims as niven2019
-
-    return kovaleva2019.CLAIMS + michel2019.CLAIMS + niven2019.CLAIMS + kobayashi2020.CLAIMS
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError
 from helpers.files import build_dir, cache_root, project_root, resolve_user_path
 from helpers.progress import OUTPUT_LIST_VARIABLE
+from helpers.settings import LATER_SETTINGS, PATH_SETTINGS
 from helpers.sources import Sources, recorded_outputs, run_record, serialize_settings, write_record
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
@@ -84,7 +85,7 @@ def fingerprints(study: Sources, declared: Collection[str]) -> dict[str, str]:
         "coreference": ("coref", lambda: study.coreference_corpus().fingerprint),
         "word vectors": ("vectors", lambda: _vectors_fingerprint(study.vectors)),
     }
-    for setting in ("task", "framenet", "arct"):
+    for setting in [name for name in PATH_SETTINGS if name in LATER_SETTINGS]:
         for name in getattr(study, setting).split(","):
             path = resolve_user_path(name.strip())
             if name.strip() and path.exists():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, make_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -21,12 +22,18 @@ PRESETS = {
     },
     "small": {
         "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
-        "task_examples": 12, "minimum_count": 10,
+        "minimum_count": 10,
     },
 }  # fmt: skip
 
-# Settings that hold a path or the name of a corpus.
-PATH_SETTINGS = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
+# The declarations of the settings that only studies of later papers use, by name.
+LATER_SETTINGS: dict[str, dict[str, Any]] = {}
+for _path in sorted(Path(__file__).parent.glob("studies/*/settings.toml")):
+    LATER_SETTINGS |= tomllib.loads(_path.read_text(encoding="utf-8"))
+for _name, _declaration in LATER_SETTINGS.items():
+    if "small" in _declaration:
+        PRESETS["small"][_name] = _declaration.pop("small")
+
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
 # Settings that do not change results.
 EXECUTION_SETTINGS = (
@@ -54,19 +61,25 @@ def _flag(
     minimum: int | None = None,
     maximum: int | None = None,
     unlimited: bool = False,
+    is_path: bool = False,
 ) -> Any:
-    """Declare a setting: its default, its help, its bounds, and whether None means "no limit"."""
+    """Declare a setting: its default, its help and its bounds.
+
+    None means "no limit" for an ``unlimited`` one; one that ``is_path`` holds a path, or several
+    with commas between them, or the name of a corpus.
+    """
     metadata = {
         "help": help_text,
         "minimum": minimum,
         "maximum": maximum,
         "unlimited": unlimited,
+        "is_path": is_path,
     }
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
-class Settings:
+class _PaperSettings:
     """Settings of a run: its model, corpora, sizes, and how it is executed.
 
     The command line has a flag for each, and `_flag` has its meaning.  A size of None has no
@@ -92,13 +105,19 @@ class Settings:
         False, "with random_init: give each head the trained one's mean entropy"
     )
     text: str = _flag(
-        "", "Wikipedia dump, text file, or folder of .txt and .md (default: bundled sample)"
+        "",
+        "Wikipedia dump, text file, or folder of .txt and .md (default: bundled sample)",
+        is_path=True,
     )
     treebank: str = _flag(
-        "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)"
+        "",
+        "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)",
+        is_path=True,
     )
-    coref: str = _flag("", "corpus name, file or folder of coreference (default: bundled sample)")
-    vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)")
+    coref: str = _flag(
+        "", "corpus name, file or folder of coreference (default: bundled sample)", is_path=True
+    )
+    vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)", is_path=True)
     segments: int | None = _flag(
         1000, "segments of two paragraphs to sample ('all': no limit)", minimum=2, unlimited=True
     )
@@ -134,17 +153,6 @@ class Settings:
     name: str = _flag("", "name of the results folder (default: the model and what differs)")
     figures: str = _flag("", "pdf: also write figures as PDF for papers (no title, fonts embedded)")
     latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)")
-    task: str = _flag(
-        "", "TRAIN.tsv,TEST.tsv for fine-tuning (default: three tasks made from the text)"
-    )
-    task_examples: int | None = _flag(
-        2000,
-        "largest number of examples to train, and to test, on ('all': no limit)",
-        minimum=2,
-        unlimited=True,
-    )
-    framenet: str = _flag("", "FrameNet full-text folder (default: the treebank's arguments)")
-    arct: str = _flag("", "corpus name or folder of arguments (default: the bundled ones)")
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -253,10 +261,29 @@ class Settings:
         return 2 if self.preset else 3
 
 
-# Settings that change results; and those that identify the model.
+def _later_fields() -> Iterator[tuple[str, str, Any]]:
+    """Yield the name, the type and the field of each of `LATER_SETTINGS`."""
+    for name, declaration in LATER_SETTINGS.items():
+        type_name = type(declaration["default"]).__name__
+        if declaration.get("unlimited"):
+            type_name += " | None"
+        yield name, type_name, _flag(**declaration)
+
+
+# The settings of the paper's notebooks and of the studies of later papers, as one dataclass.
+Settings = make_dataclass(
+    "Settings",
+    _later_fields(),
+    bases=(_PaperSettings,),
+    namespace={"__doc__": _PaperSettings.__doc__, "__module__": __name__},
+    frozen=True,
+)
+
+# Settings that change results, that hold paths, and that identify the model.
 RESULT_SETTINGS = tuple(
     setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
 )
+PATH_SETTINGS = tuple(setting.name for setting in fields(Settings) if setting.metadata["is_path"])
 MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
 
 

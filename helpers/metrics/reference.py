@@ -1,4 +1,4 @@
-"""The paper's numbers, its names of relations, and what later papers report.
+"""The paper's numbers, and its names of relations.
 
 Numbers are in ``paper*.csv``.  The paper's scheme is Stanford Dependencies; ``relations.csv``
 compares CLEAR (spaCy) and Universal Dependencies with it.
@@ -29,7 +29,7 @@ def values_of(paper: str) -> dict[str, float]:
     Parameters
     ----------
     paper
-        "text" or "Table 3" for the paper itself; "Kovaleva" or "Niven" for a later one.
+        "text" or "Table 3": the part of the paper.
 
     Returns
     -------

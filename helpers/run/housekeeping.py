@@ -20,7 +20,7 @@ from helpers.store import extract, format
 from helpers.torch_utils import torch_device
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
-MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked
+MODELS = ("fine-tuned", "models")  # trained in 07 to 09, and unpacked
 KEPT = ("derived", *MODELS)  # and tables that took long
 
 

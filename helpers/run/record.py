@@ -18,7 +18,7 @@ from helpers.data.glove import DEFAULT, read_glove
 from helpers.data.records import Corpus, Document, Segment, Sentence, describe_documents
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
-from helpers.files import build_dir, cache_root, check_free, resolve_user_path, sha256, write_atomic
+from helpers.files import build_dir, cache_root, check_free, sha256, write_atomic
 from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE
 from helpers.results import (
     FILES,
@@ -32,7 +32,7 @@ from helpers.results import (
     without_empty_sessions,
 )
 from helpers.run.tolerances import TableDifference, compare_tables, read_for_comparison
-from helpers.settings import RESULT_SETTINGS
+from helpers.settings import LATER_SETTINGS, RESULT_SETTINGS
 from helpers.sources import run_record, serialize_settings, write_record
 from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
@@ -64,18 +64,11 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     """
     from helpers.store.cluster import check_scheduler
     from helpers.store.extract import needed_bytes, store_key
-    from helpers.studies.niven2019.arguments import argument_corpus
+    from helpers.studies.registry import check_inputs
 
     if study.scheduler:
         check_scheduler(study.scheduler)
-    if study.task:
-        from helpers.studies.common.fine_tune import load_tasks  # torch
-
-        load_tasks(study.task, "", examples=2, seed=0)
-    if study.framenet and not resolve_user_path(study.framenet).is_dir():
-        raise InputError(f"--framenet {study.framenet}: no such folder")
-    if study.arct:
-        argument_corpus(study.arct)
+    check_inputs(study)
     if study.vectors:
         read_glove(study.vectors, max_lines=1000)
     segment_corpus = study.segment_corpus()
@@ -85,12 +78,11 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     listed = _Listed(**asdict(study))
     store_key(listed.encoder, segment_corpus, max_tokens=study.max_tokens)
     # Maps of words are stored again for two controls (04), the controls with random weights (05),
-    # the fine-tuned models (07) and the norm lens (10).
+    # and the models of later papers, which have settings of their own.
     control_stores = 2 if "minimum_count" in declared_settings else 0
     random_stores = study.initialisations if "vectors" in declared_settings else 0
-    other_stores = max(
-        control_stores, random_stores + control_stores // 2, int("framenet" in declared_settings)
-    )
+    later_stores = 0 if LATER_SETTINGS.keys().isdisjoint(declared_settings) else 1
+    other_stores = max(control_stores, random_stores + control_stores // 2, later_stores)
     total = 0
     for setting, times, records in (
         ("segments", "stream" in declared_settings and not study.stream, listed.segment_store),

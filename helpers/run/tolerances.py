@@ -107,7 +107,6 @@ TABLE_KINDS = {
     "seed_intervals": TRAINED,
     "semantic_links": AVERAGES,
     "token_features": TRAINED_SHARES,
-    "translation_pruning": TRAINED,
 }
 # Columns that are of another kind than the rest of their table: table, column, kind.
 COLUMN_KINDS = (

@@ -1,1 +1,1 @@
-"""Later papers, one subpackage each; the layers below do not know them."""
+"""Later papers, one subpackage each; `registry` lists them, and the layers below know none."""

@@ -6,11 +6,11 @@ import pytest
 from committed import committed_figures
 from made_up_runs import run_like_the_paper, with_intervals
 
-from helpers.__main__ import later_claims
 from helpers.claims import section3, section4
 from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import COLUMNS, NOT_MEASURED, check_claims
 from helpers.metrics.reference import FIGURE_5, paper_table1, paper_table2, values_of
+from helpers.studies.registry import later_claims
 
 FIGURES = committed_figures()
 # Chosen on the data that they are scored on; without differences on the same articles.
@@ -42,12 +42,9 @@ def claims_table(tables):
     return table.set_index("claim")
 
 
-# Rows whose committed verdict is older than the rule that a number without interval, from a model
-# that is trained once, supports nothing: they are inconclusive.
-TRAINED_ONCE = (
-    "In some task, a whole layer can be disabled with a gain",
-    "Cross-attention needs its heads most (one small model that writes numbers as digits)",
-)
+# The committed verdict of this row is older than the rule that a number without interval, from a
+# model that is trained once, supports nothing and contradicts nothing.
+TRAINED_ONCE = "In some task, a whole layer can be disabled with a gain"
 
 
 @pytest.mark.parametrize("run", ["minilm", "minilm-random-0", "mpnet"])
@@ -61,7 +58,7 @@ def test_committed_tables_give_committed_verdicts(run):
     recomputed["due_to_training"] = recomputed["due_to_training"].replace(
         "", np.nan
     )  # as pandas reads it
-    is_once = recomputed["claim"].isin(TRAINED_ONCE)
+    is_once = recomputed["claim"] == TRAINED_ONCE
     assert set(recomputed.loc[is_once, "verdict"]) <= {"inconclusive"}
     pd.testing.assert_frame_equal(
         recomputed[~is_once], tables["claims"][~is_once], rtol=1e-4, atol=1e-6, check_dtype=False

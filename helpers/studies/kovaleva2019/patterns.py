@@ -41,7 +41,6 @@ from sklearn.svm import SVC
 from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.metrics.heads import head_label, head_rows
-from helpers.metrics.reference import values_of
 from helpers.metrics.statistics import bootstrap_intervals
 from helpers.model.encoder import Encoder
 from helpers.studies.common.fine_tune import FineTuningRun, concat_with_keys
@@ -194,6 +193,12 @@ def confusion_table() -> pd.DataFrame:
     return table.reset_index()
 
 
+def published_values() -> dict[str, float]:
+    """Read the numbers of the paper that tables and notebook 07 compare with, by name."""
+    table = pd.read_csv(Path(__file__).with_name("paper.csv"), index_col="row")
+    return table["value"].to_dict()
+
+
 def trust_table() -> pd.DataFrame:
     """Measure how well the classes are predicted, and how well the annotator's passes agree.
 
@@ -208,7 +213,7 @@ def trust_table() -> pd.DataFrame:
     predicted = out_of_fold_predictions()
     most_frequent = labels.value_counts(normalize=True).max()
     kappa = cohen_kappa_score(table["pass1"], table["pass2"])
-    paper_f1 = values_of("Kovaleva")["pattern classifier F1"]
+    paper_f1 = published_values()["pattern classifier F1"]
     rows = [
         ("accuracy", 100 * accuracy_score(labels, predicted), np.nan),
         ("macro F1", 100 * f1_score(labels, predicted, average="macro"), paper_f1),

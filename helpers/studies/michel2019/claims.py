@@ -18,7 +18,6 @@ from helpers.studies.michel2019.summaries import (
 MICHEL = Family("Michel et al.")
 claim = MICHEL.claim
 COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
-DEEP_PRUNING = 60  # percent of the heads: from here on cross-attention fails in the paper
 
 
 @claim(
@@ -173,27 +172,6 @@ def lead_over_single_ablation(tables: Tables) -> Estimate:
 def lead_over_random_order(tables: Tables) -> Estimate:
     """Find the smallest lead, over tasks, of importance over a random order."""
     return _smallest_lead(tables, order="random")
-
-
-@claim(
-    "Michel et al. 5",
-    "Cross-attention needs its heads most (one small model that writes numbers as digits)",
-    how_measured=(
-        "BLEU with 60% or more of its heads pruned, minus that with as many of the encoder's or "
-        "the decoder's, whichever is lower; one model, trained once, so no interval; holds below 0"
-    ),
-    below=0,
-)
-def cross_attention_over_self_attention(tables: Tables) -> Estimate:
-    """Compute the BLEU with few heads of cross-attention minus that with few heads of another kind.
-
-    The other kind is the encoder's or the decoder's self-attention, whichever has the lower BLEU.
-    There is no interval, because one model is trained once.
-    """
-    table = rows_of(tables, "translation_pruning", "kind", "kept", "bleu")
-    is_deep = table["kept"] <= 1 - DEEP_PRUNING / 100 + 1e-9
-    bleu = table[is_deep].groupby("kind")["bleu"].mean()
-    return Estimate(bleu["cross"] - min(bleu["encoder"], bleu["decoder"]))
 
 
 def _smallest_correlation(tables: Tables, column: str, test_sets: str, heads: str) -> Estimate:

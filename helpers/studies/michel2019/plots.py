@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from textwrap import fill
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, SymLogNorm
@@ -26,11 +26,6 @@ ORDER_STYLES = {
     "importance": style.Style("least important first", "#0173B2", "o"),
     "single ablation": style.Style("least costly alone first", "#D55E00", "s"),
     "random": style.Style("random orders: median and range", "#555555", "D"),
-}
-ATTENTION_STYLES = {
-    "encoder": style.Style("encoder", "#0173B2", "o"),
-    "cross": style.Style("cross-attention", "#D55E00", "s"),
-    "decoder": style.Style("decoder", "#1FB58A", "^"),
 }
 
 
@@ -96,7 +91,7 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
 
 
 @style.theme()
-def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str = "") -> Figure:
+def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Figure 11: the change of accuracy as heads are pruned, one panel per task.
 
     Random orders are a band with their median.  A dashed line is the change without any head.
@@ -105,8 +100,6 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     ----------
     table
         pruning.csv.
-    translation
-        translation_pruning.csv, for the last panel.
     model
         The name of the model, for the subtitle.
 
@@ -114,32 +107,24 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     -------
     matplotlib.figure.Figure
     """
-    tasks = table["task"].unique()
-    rows = len(tasks) // 2 + 1
+    by_task = dict(iter(table.groupby("task", sort=False)))
     title = "Figure 11 · Pruning heads"
     subtitle = "a tenth of the heads at a time, in three orders; dashed: no head at all"
-    figure = style.canvas(2.7 * rows + 0.3, title, style.join_nonempty(model, subtitle))
-    grid = figure.subplots(rows, 2, squeeze=False).ravel()
-    last, *unused = grid[len(tasks) :]
-    for axes in unused:
-        axes.set_axis_off()
-    for axes, task in zip(grid, tasks, strict=False):
-        task_rows = table[table["task"] == task]
-        is_without_heads = task_rows["pruned"] == 100
-        partly_pruned = task_rows[task_rows["pruned"] < 100]
-        handles = _draw_curves(axes, partly_pruned, "change", "order", ORDER_STYLES)
-        change_without_heads = task_rows.loc[is_without_heads, "change"].iloc[0]
-        axes.axhline(change_without_heads, color=style.MUTED, dashes=(4, 3))
+    figure, panels = _panel_grid(len(by_task), title, style.join_nonempty(model, subtitle))
+    for axes, (task, rows) in zip(panels, by_task.items(), strict=True):
+        sns.lineplot(
+            rows[rows["pruned"] < 100], x="pruned", y="change",
+            **style.by_style("order", ORDER_STYLES), **style.MEDIAN_AND_RANGE,
+            dashes=False, markersize=5, markeredgewidth=0, ax=axes,
+        )  # fmt: skip
+        handles, _ = axes.get_legend_handles_labels()
+        axes.get_legend().remove()
+        without_heads = rows[rows["pruned"] == 100].iloc[0]
+        axes.axhline(without_heads["change"], color=style.MUTED, dashes=(4, 3))
         axes.set(xlabel="Heads pruned (%)", ylabel="Change of accuracy (points)")
         axes.set_title(task, parse_math=False)
     order_labels = [order.label for order in ORDER_STYLES.values()]
     figure.legend(handles, order_labels, loc="outside lower left", ncols=3)
-    pruned = translation.assign(pruned=100 * (1 - translation["kept"]))
-    handles = _draw_curves(last, pruned, "bleu", "kind", ATTENTION_STYLES)
-    last.set(xlabel="Heads of that kind pruned (%)", ylabel="BLEU")
-    last.set_title("translation, by kind of attention")
-    attention_labels = [attention.label for attention in ATTENTION_STYLES.values()]
-    last.legend(handles, attention_labels, loc="lower left")
     return figure
 
 
@@ -160,19 +145,25 @@ def transfer(changes: pd.DataFrame, *, model: str = "") -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    panels = dict(iter(changes.groupby(["set", "task"], sort=False)))
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
+    by_task = dict(iter(changes.groupby(["set", "task"], sort=False)))
     subtitle = "a dot: a head that is zeroed; on the line it costs the same on both"
     title = "Michel et al., section 3.4 · Does a head matter on every test set?"
-    figure = style.canvas(rows * 3.0, title, style.join_nonempty(model, subtitle))
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
-    for axes, ((test_sets, task), heads) in zip(grid, panels.items(), strict=False):
+    figure, panels = _panel_grid(len(by_task), title, style.join_nonempty(model, subtitle))
+    for axes, ((test_sets, task), heads) in zip(panels, by_task.items(), strict=True):
         _draw_transfer(axes, heads)
         axes.set_title(f"{task}\n{test_sets}", parse_math=False)
     return figure
+
+
+def _panel_grid(count: int, title: str, subtitle: str) -> tuple[Figure, Sequence[Axes]]:
+    """Make a figure with ``count`` panels, at most three in a row."""
+    columns = min(3, count)
+    rows = math.ceil(count / columns)
+    figure = style.canvas(3.0 * rows, title, subtitle)
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return figure, grid[:count]
 
 
 def _draw_transfer(axes: Axes, heads: pd.DataFrame) -> None:
@@ -201,16 +192,3 @@ def _draw_transfer(axes: Axes, heads: pd.DataFrame) -> None:
         axis.set_ticks(ticks, labels)
     axes.set(xlim=(low, high), ylim=(low, high))
     axes.set(xlabel="One (points)", ylabel="The other (points)")
-
-
-def _draw_curves(
-    axes: Axes, table: pd.DataFrame, value: str, group: str, styles: style.Styles
-) -> list[Artist]:
-    """Draw a line per group, with a band over draws, and return the handles for a legend."""
-    sns.lineplot(
-        table, x="pruned", y=value, **style.by_style(group, styles), **style.MEDIAN_AND_RANGE,
-        dashes=False, markersize=5, markeredgewidth=0, ax=axes,
-    )  # fmt: skip
-    handles, _ = axes.get_legend_handles_labels()
-    axes.get_legend().remove()
-    return handles

@@ -22,11 +22,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from helpers.metrics.reference import values_of
 from helpers.metrics.statistics import wilson_proportion
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.niven2019.arguments import (
@@ -201,9 +201,15 @@ def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[list[Argument
     return {AS_WRITTEN: originals, ADVERSARIAL: list(counterparts.values()), BOTH: pairs}
 
 
+def published_values() -> dict[str, float]:
+    """Read the numbers of the paper's Tables 1 to 4, in percent, by name."""
+    table = pd.read_csv(Path(__file__).with_name("paper.csv"), index_col="row")
+    return table["value"].to_dict()
+
+
 def _with_paper(table: pd.DataFrame, is_comparable: pd.Series) -> pd.DataFrame:
     """Add the paper's productivity and coverage of ``not`` to the comparable rows."""
     for measure in ("productivity", "coverage"):
-        published = (f"{measure} of not, " + table["split"]).map(values_of("Niven"))
+        published = (f"{measure} of not, " + table["split"]).map(published_values())
         table[f"paper_{measure}"] = published.where(is_comparable).astype(float)
     return table

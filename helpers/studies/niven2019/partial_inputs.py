@@ -20,7 +20,6 @@ from jaxtyping import Int
 
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
-from helpers.metrics.reference import values_of
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
 from helpers.settings import small_profile
@@ -30,7 +29,7 @@ from helpers.studies.common.jobs import StepDone, run_jobs
 from helpers.studies.niven2019 import choosers
 from helpers.studies.niven2019.arguments import INPUTS, SPLITS, Argument, Arguments
 from helpers.studies.niven2019.choosers import BAG, BILSTM, ENCODER
-from helpers.studies.niven2019.cues import AS_WRITTEN, BOTH, argument_sets
+from helpers.studies.niven2019.cues import AS_WRITTEN, BOTH, argument_sets, published_values
 
 MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
@@ -336,7 +335,7 @@ def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     is_swapped = (table["test"] == BOTH) & (table["train"] == SWAPPED)
     names = table["model"] + ", " + table["inputs"] + ", " + table["test"] + ", "
     for statistic in STATISTICS:
-        published = (names + statistic).map(values_of("Niven"))
+        published = (names + statistic).map(published_values())
         comparable = published.where(is_as_written | is_swapped)
         table[f"paper_{statistic}"] = comparable.astype(float)
     return table

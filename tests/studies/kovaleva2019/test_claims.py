@@ -7,11 +7,10 @@ import pytest
 from helpers.claims.engine import check_claims
 from helpers.claims.tables import NotMeasurable
 from helpers.metrics.heads import head_rows
-from helpers.metrics.reference import values_of
 from helpers.metrics.statistics import Estimate, exact, mean_interval, wilson_proportion
 from helpers.studies.kovaleva2019 import claims
 from helpers.studies.kovaleva2019.fine_tuning import TOKEN_TYPES
-from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN
+from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, published_values
 
 TASKS = ("a", "b")
 LAYERS = 6
@@ -141,7 +140,7 @@ def test_measure_uses_only_the_tasks_that_are_learned(measure, extend):
 
 
 def test_paper_values_are_those_that_the_notebook_shows():
-    in_notebook = values_of("Kovaleva")
+    in_notebook = published_values()
     in_claims = {claim.paper for claim in claims.CLAIMS}
     for name in ("heads with frame-semantic links", "largest gain without a layer"):
         assert in_notebook[name] in in_claims

@@ -62,21 +62,13 @@ def pruning_table():
     return pd.DataFrame(rows, columns=["task", "order", "draw", "pruned", "change"])
 
 
-def translation_table():
-    """Make BLEU that falls linearly for each kind of attention."""
-    rows = []
-    for attention, share in product(plots.ATTENTION_STYLES, SHARES):
-        rows.append((attention, 1 - share / 100, 80 - share / 2))
-    return pd.DataFrame(rows, columns=["kind", "kept", "bleu"])
-
-
 def panels_with_lines(figure):
     return [axes for axes in figure.axes if axes.lines]
 
 
 def test_fig11_pruning_shows_orders_and_the_median_and_range_of_random_ones():
-    figure = plots.fig11_pruning(pruning_table(), translation_table())
-    *panels, _ = panels_with_lines(figure)
+    figure = plots.fig11_pruning(pruning_table())
+    panels = panels_with_lines(figure)
     assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
     importance, _, random = panels[0].lines[:3]
     np.testing.assert_allclose(importance.get_ydata(), [-share / 4 for share in SHARES[:-1]])
@@ -87,21 +79,14 @@ def test_fig11_pruning_shows_orders_and_the_median_and_range_of_random_ones():
 
 
 def test_fig11_pruning_shows_the_change_without_any_head():
-    figure = plots.fig11_pruning(pruning_table(), translation_table())
+    figure = plots.fig11_pruning(pruning_table())
     first_panel, *_ = panels_with_lines(figure)
     assert first_panel.lines[-1].get_ydata() == pytest.approx([-25, -25])
 
 
-def test_fig11_pruning_shows_translation_in_the_last_panel():
-    figure = plots.fig11_pruning(pruning_table(), translation_table())
-    *_, last_panel = panels_with_lines(figure)
-    expected = [(share, 80 - share / 2) for share in SHARES]
-    np.testing.assert_allclose(last_panel.lines[0].get_xydata(), expected)
-
-
-def test_fig11_pruning_of_one_task_has_two_panels():
-    figure = plots.fig11_pruning(pruning_table().query("task == 'one'"), translation_table())
-    assert len(panels_with_lines(figure)) == 2
+def test_fig11_pruning_of_one_task_has_one_panel():
+    figure = plots.fig11_pruning(pruning_table().query("task == 'one'"))
+    assert len(figure.axes) == 1
 
 
 def test_transfer_has_a_dot_per_head_and_labels_the_costliest():

@@ -8,9 +8,8 @@ import pytest
 
 from helpers.claims.engine import check_claims
 from helpers.data.glove import Embeddings
-from helpers.metrics.reference import values_of
 from helpers.model.encoder import load
-from helpers.studies.niven2019 import choosers, partial_inputs
+from helpers.studies.niven2019 import choosers, cues, partial_inputs
 from helpers.studies.niven2019.arguments import Argument, argument_corpus
 from helpers.studies.niven2019.claims import CLAIMS
 from helpers.studies.niven2019.partial_inputs import MODELS, score_tables
@@ -255,7 +254,7 @@ def test_all_claims_are_supported_by_a_run_like_the_paper():
 
 
 def test_values_of_the_paper_in_claims_are_those_of_its_tables():
-    published = values_of("Niven")
+    published = cues.published_values()
     with_warrants = published["encoder, warrants, original, mean"] - 50
     with_everything = published["encoder, all, original, mean"] - 50
     paper = {claim.statement: claim.paper for claim in CLAIMS}

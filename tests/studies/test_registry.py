@@ -1,0 +1,67 @@
+"""Studies of later papers take part in a run, and no other layer knows them."""
+
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import helpers
+from helpers.errors import InputError
+from helpers.settings import LATER_SETTINGS, PATH_SETTINGS, RESULT_SETTINGS, Settings, flag
+from helpers.studies import registry
+
+PACKAGE = Path(helpers.__file__).parent
+ABOVE = ("studies", "run", "__main__.py")
+PAPERS = ("kovaleva", "michel", "niven")  # the lens of Kobayashi et al. is a setting of all
+
+
+def modules_below():
+    """List the modules of the layers below the studies."""
+    paths = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] not in ABOVE:
+            paths.append(path)
+    return paths
+
+
+def test_every_study_is_registered_in_the_order_of_its_notebook():
+    names = [study.__name__.split(".")[-2] for study in registry.STUDIES]
+    folders = {path.name for path in (PACKAGE / "studies").glob("[a-z]*") if path.is_dir()}
+    assert set(names) == folders - {"common"}
+    numbers = [re.search(r"notebook (\d\d)", study.__doc__)[1] for study in registry.STUDIES]
+    assert numbers == ["07", "08", "09", "10"]
+
+
+def test_settings_of_later_papers_are_flags_and_parameters():
+    settings = {setting.name: setting for setting in fields(Settings)}
+    assert set(LATER_SETTINGS) == {"task", "task_examples", "framenet", "arct"}
+    assert set(LATER_SETTINGS) <= set(RESULT_SETTINGS)
+    assert set(LATER_SETTINGS) - set(PATH_SETTINGS) == {"task_examples"}
+    assert settings["task_examples"].type == "int | None"
+    assert Settings().task_examples == LATER_SETTINGS["task_examples"]["default"]
+
+
+@pytest.mark.parametrize("path", modules_below(), ids=lambda path: path.stem)
+def test_layers_below_name_no_later_paper_and_none_of_its_settings(path):
+    source = path.read_text(encoding="utf-8")
+    assert not [paper for paper in PAPERS if paper in source.lower()]
+    assert not [name for name in LATER_SETTINGS if re.search(rf"{flag(name)}\b", source)]
+    attributes = {
+        node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)
+    }
+    assert not attributes & set(LATER_SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("framenet", "--framenet nowhere: no such folder"),
+        ("arct", "no arguments at nowhere"),
+        ("task", "--task nowhere: expected two files"),
+    ],
+)
+def test_check_inputs_refuses_missing_files(setting, problem):
+    with pytest.raises(InputError, match=re.escape(problem)):
+        registry.check_inputs(Settings(**{setting: "nowhere"}))
