@@ -56,7 +56,7 @@ from helpers.sources import fingerprints
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from helpers.metrics.paper import Claim
+    from helpers.claims.engine import Claim
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # The files that are compared and committed, and forms of them that are asked for with a flag.
@@ -202,10 +202,10 @@ class Results:
         DataFrame
             One row per claim: the paper's number, the number of this run, and the verdict.
         """
-        from helpers.claims.measures import clark_claims
-        from helpers.metrics.paper import check_claims
+        from helpers.claims.clark2019 import CLAIMS
+        from helpers.claims.engine import check_claims
 
-        return check_claims(self.tables(), clark_claims())
+        return check_claims(self.tables(), CLAIMS)
 
     def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Write ``claims.csv`` and return the paper's claims.
@@ -221,7 +221,7 @@ class Results:
         DataFrame
             The paper's claims, as in `claims`.
         """
-        from helpers.metrics.paper import NOT_MEASURED, check_claims
+        from helpers.claims.engine import NOT_MEASURED, check_claims
 
         tables = self.tables()
         paper_rows = self.claims()

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from distributed import Client
     from matplotlib.figure import Figure
 
+    from helpers.claims.engine import Claim
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.metrics.head_counts import HeadCounts
-    from helpers.metrics.paper import Claim
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
     from helpers.store.format import Shard

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from helpers.metrics.head_distance import mean_pairwise_distances
 from helpers.metrics.heads import head_labels, head_rows, parse_head
-from helpers.metrics.paper import BROAD, FIGURE_5, paper_names
+from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
 
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position

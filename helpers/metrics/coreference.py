@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from helpers.errors import InputError
 from helpers.metrics.heads import antecedents, head_label, ordered_mentions, picked_words
-from helpers.metrics.paper import paper_table2
+from helpers.metrics.reference import paper_table2
 from helpers.metrics.statistics import Clusters, paired_difference, ratio
 from helpers.store.store import Example
 

@@ -24,7 +24,7 @@ from helpers.metrics.heads import (
     picked_words,
     possessive_marks,
 )
-from helpers.metrics.paper import ALL, paper_names, paper_table1, relation_table, scheme_of
+from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import (
     bootstrap_t_test,
     cluster_sums,
@@ -94,7 +94,7 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
         - ``baseline`` in percent and ``baseline_offset``: the best fixed offset, under the same
           rules;
         - ``paper_head``, ``paper_accuracy`` and ``paper_baseline`` of the Stanford relation that
-          `helpers.metrics.paper.relation_table` gives;
+          `helpers.metrics.reference.relation_table` gives;
         - ``p_best``: p-value of the best head against that offset, corrected for the selection
           among all heads and both directions.
     """
@@ -519,8 +519,8 @@ def attachment_agreement(
     """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
 
     The schemes disagree about what a head is.  A word is *comparable* if both give it the same
-    head: its relation is marked "same" in `helpers.metrics.paper.relation_table`, and neither it
-    nor its gold head has a copula, whose place at the top of the clause can move the arc.
+    head: its relation is marked "same" in `helpers.metrics.reference.relation_table`, and neither
+    it nor its gold head has a copula, whose place at the top of the clause can move the arc.
 
     Parameters
     ----------

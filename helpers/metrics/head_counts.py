@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
-from helpers.metrics.paper import ALL
+from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import cluster_sums
 from helpers.store.store import Example
 

@@ -25,8 +25,8 @@ That a difference is not significant does not show that two numbers are equivale
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
@@ -46,12 +46,34 @@ Replicates = Float[np.ndarray, "resample *statistic"]
 Bounds = Float[np.ndarray, "2 *statistic"]  # of intervals: low, high
 
 
-class Estimate(NamedTuple):
-    """A number with its 95% interval; the bounds are NaN where the data are too few for one."""
+@dataclass(frozen=True, order=True)
+class Estimate:
+    """A number with its 95% interval; the bounds are NaN where the data are too few for one.
+
+    Estimates are ordered by their numbers.
+
+    Parameters
+    ----------
+    value, low, high
+        The number and the bounds of its interval.
+    replicates
+        The number from each resample of a bootstrap (`bootstrap_estimate`).
+    clusters
+        Number of clusters that were resampled.
+    p_value_floor
+        Lower bound of the p-value, from a second test of the same hypothesis.
+    """
 
     value: float
     low: float = np.nan
     high: float = np.nan
+    replicates: Float[np.ndarray, " resample"] | None = field(default=None, compare=False)
+    clusters: int = field(default=0, compare=False)
+    p_value_floor: float = field(default=0.0, compare=False)
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield the number and its bounds, so that they can be unpacked."""
+        yield from (self.value, self.low, self.high)
 
     def columns(self, name: str) -> dict[str, float]:
         """Name the number and its bounds for a row of a table.
@@ -69,36 +91,30 @@ class Estimate(NamedTuple):
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
-class BootstrapEstimate(Estimate):
-    """An estimate that keeps its bootstrap replicates.
+def exact(value: float) -> Estimate:
+    """Make the estimate of a number without error, such as a count of all heads of a model."""
+    return Estimate(value, value, value)
+
+
+def bootstrap_estimate(value: float, replicates: ArrayLike, clusters: int) -> Estimate:
+    """Make the estimate of a number with bootstrap replicates, from which its interval is.
 
     Parameters
     ----------
     value
-        The estimate.
+        The number.
     replicates
-        The estimate from each resample.
+        The number from each resample.
     clusters
         Number of clusters that were resampled; the interval is wider for few (`percentiles`).
-    p_value_floor
-        Lower bound of the p-value, from a second test of the same hypothesis.
+
+    Returns
+    -------
+    Estimate
     """
-
-    replicates: Float[np.ndarray, " resample"]
-    clusters: int
-    p_value_floor: float
-
-    def __new__(
-        cls, value: float, replicates: ArrayLike, clusters: int, p_value_floor: float = 0.0
-    ) -> BootstrapEstimate:
-        """Compute the interval from the replicates."""
-        replicates = np.asarray(replicates, float)
-        low, high = percentiles(replicates, clusters)
-        estimate = super().__new__(cls, float(value), float(low), float(high))
-        estimate.replicates = replicates
-        estimate.clusters = clusters
-        estimate.p_value_floor = p_value_floor
-        return estimate
+    replicates = np.asarray(replicates, float)
+    low, high = percentiles(replicates, clusters)
+    return Estimate(float(value), float(low), float(high), replicates, clusters)
 
 
 def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
@@ -109,9 +125,9 @@ def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
     combined (Zou and Donner 2008).
     """
     value = minuend.value - subtrahend.value
-    if isinstance(minuend, BootstrapEstimate) and isinstance(subtrahend, BootstrapEstimate):
+    if minuend.replicates is not None and subtrahend.replicates is not None:
         replicates = minuend.replicates - subtrahend.replicates
-        return BootstrapEstimate(value, replicates, min(minuend.clusters, subtrahend.clusters))
+        return bootstrap_estimate(value, replicates, min(minuend.clusters, subtrahend.clusters))
     below = np.hypot(minuend.value - minuend.low, subtrahend.high - subtrahend.value)
     above = np.hypot(minuend.high - minuend.value, subtrahend.value - subtrahend.low)
     return Estimate(value, value - below, value + above)
@@ -173,7 +189,7 @@ def p_value(estimate: Estimate, threshold: float = 0) -> float:
         estimate without bounds.
     """
     side = np.sign(estimate.value - threshold)
-    if isinstance(estimate, BootstrapEstimate) and not np.isnan(estimate.low):
+    if estimate.replicates is not None and not np.isnan(estimate.low):
         clusters = estimate.clusters
         beyond = (side * (estimate.replicates - threshold) <= 0).sum() + 1
         few = np.sqrt((clusters - 1) / clusters)
@@ -458,7 +474,7 @@ def correlation(values: Float[np.ndarray, "head side"], *, seed: int = 0) -> Est
     spread = np.sqrt(np.maximum(variances, 0))
     undefined = np.full(len(mean_a), np.nan)
     replicates = np.divide(mean_ab - mean_a * mean_b, spread, where=spread > 1e-12, out=undefined)
-    return BootstrapEstimate(np.corrcoef(a, b)[0, 1], replicates, len(values))
+    return bootstrap_estimate(np.corrcoef(a, b)[0, 1], replicates, len(values))
 
 
 def mcnemar(

@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from helpers.metrics.paper import NOT_MEASURED, SUPPORTED
+from helpers.claims.engine import NOT_MEASURED, SUPPORTED
 from helpers.plots import style
 from helpers.plots.style import Style, Styles, canvas, draw_intervals, theme
 

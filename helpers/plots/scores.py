@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
-from helpers.metrics.paper import COMPARED
+from helpers.metrics.reference import COMPARED
 from helpers.plots import style
 from helpers.plots.style import (
     Style,

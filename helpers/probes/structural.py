@@ -196,7 +196,8 @@ def fit_layers(
     rows = []
     for layer, by_seed in zip(layers, probes, strict=True):
         counts = undirected_attachment(states, by_seed, layer, validation)
-        rows.append((layer, *counts.estimate(articles)))
+        estimate = counts.estimate(articles)
+        rows.append((layer, estimate.value, estimate.low, estimate.high))
     table = pd.DataFrame(rows, columns=LAYER_COLUMNS)
     best = table["validation_uuas"].fillna(0).argmax()
     return probes, table.assign(chosen=table.index == best)

@@ -14,7 +14,7 @@ from torch import nn
 
 from helpers.data.glove import Embeddings
 from helpers.metrics.heads import head_rows
-from helpers.metrics.paper import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
+from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
 from helpers.metrics.statistics import Estimate, paired_difference, with_seed_noise
 from helpers.probes.data import (
     N_SPECIAL_POSITIONS,

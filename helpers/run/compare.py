@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.claims.measures import clark_claims
+from helpers.claims.clark2019 import CLAIMS
+from helpers.claims.engine import check_claims, verdicts
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir
-from helpers.metrics.paper import check_claims, paper_names, paper_table1, verdicts
+from helpers.metrics.reference import paper_names, paper_table1
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.results import read_tables, run_record, write_table
@@ -147,7 +148,7 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     """
     columns = {}
     for run in runs:
-        table = check_claims(run.tables, clark_claims())
+        table = check_claims(run.tables, CLAIMS)
         columns["section"] = table["section"]
         columns["claim"] = table["claim"]
         columns["paper"] = table["paper_value"]

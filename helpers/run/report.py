@@ -15,10 +15,10 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
+from helpers.claims.engine import verdicts
 from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
-from helpers.metrics.paper import verdicts
 from helpers.results import TEXT_AS_READ, recorded_outputs
 from helpers.run.notebooks import read_times, read_title
 from helpers.study import Study

@@ -11,7 +11,7 @@ A study takes part in a run through files in its folder, so that no other layer 
 
 from __future__ import annotations
 
-from helpers.metrics.paper import Claim
+from helpers.claims.engine import Claim
 from helpers.settings import Settings
 from helpers.studies.kobayashi2020 import study as kobayashi2020
 from helpers.studies.kovaleva2019 import study as kovaleva2019

@@ -19,7 +19,7 @@ from helpers.metrics.dependency_heads import (
 )
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
-from helpers.metrics.paper import paper_names, paper_table1, relation_table, scheme_of
+from helpers.metrics.reference import paper_names, paper_table1, relation_table, scheme_of
 from helpers.store.store import Example
 
 LAYERS = 2

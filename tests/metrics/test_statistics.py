@@ -1,11 +1,12 @@
+from dataclasses import replace
 from math import comb
 
 import numpy as np
 import pytest
 
 from helpers.metrics.statistics import (
-    BootstrapEstimate,
     Estimate,
+    bootstrap_estimate,
     bootstrap_intervals,
     bootstrap_t_test,
     difference,
@@ -37,7 +38,9 @@ def test_ratio_agrees_with_resampling_one_by_one():
     slow = right[chosen].sum(axis=1) / total[chosen].sum(axis=1)
     estimate = ratio(right, total)
     assert estimate.value == right.sum() / total.sum()
-    assert estimate[1:] == pytest.approx(np.quantile(slow, [0.025, 0.975]), abs=0.01)
+    assert [estimate.low, estimate.high] == pytest.approx(
+        np.quantile(slow, [0.025, 0.975]), abs=0.01
+    )
 
 
 def test_bootstrap_intervals_share_resamples_between_columns():
@@ -60,16 +63,19 @@ def test_bootstrap_intervals_share_resamples_between_columns():
     ],
 )
 def test_ratio_of_few_clusters(right, total, expected):
-    assert ratio(np.array(right), np.array(total)) == pytest.approx(expected, nan_ok=True)
+    estimate = ratio(np.array(right), np.array(total))
+    assert tuple(estimate) == pytest.approx(expected, nan_ok=True)
 
 
 def test_difference_of_estimates_by_hand():
     independent = difference(Estimate(5, 2, 6), Estimate(1, 0, 5))
-    assert independent == pytest.approx((4, 4 - 5, 4 + np.sqrt(2)))  # hypot(3, 4), hypot(1, 1)
+    assert tuple(independent) == pytest.approx(
+        (4, 4 - 5, 4 + np.sqrt(2))
+    )  # hypot(3, 4), hypot(1, 1)
     replicates = np.linspace(0, 1, 1001)
-    minuend = BootstrapEstimate(5, 5 + replicates, clusters=10**6)
-    subtrahend = BootstrapEstimate(1, replicates, clusters=10**6)
-    assert difference(minuend, subtrahend) == pytest.approx((4, 5, 5))
+    minuend = bootstrap_estimate(5, 5 + replicates, clusters=10**6)
+    subtrahend = bootstrap_estimate(1, replicates, clusters=10**6)
+    assert tuple(difference(minuend, subtrahend)) == pytest.approx((4, 5, 5))
 
 
 def test_p_value_of_an_interval_by_hand():
@@ -81,14 +87,14 @@ def test_p_value_of_an_interval_by_hand():
 
 def test_p_value_of_replicates_by_hand():
     replicates = np.arange(-25, 975)  # 26 of 1,000 are not above 0
-    estimate = BootstrapEstimate(400, replicates, clusters=10**6)
+    estimate = bootstrap_estimate(400, replicates, clusters=10**6)
     assert p_value(estimate) == pytest.approx(2 * 27 / 1001, rel=1e-3)
-    floor = BootstrapEstimate(400, replicates, clusters=10**6, p_value_floor=0.3)
+    floor = replace(estimate, p_value_floor=0.3)
     assert p_value(floor) == 0.3
 
 
 def test_p_value_and_interval_allow_for_few_clusters():
-    estimate = BootstrapEstimate(400, np.arange(-25, 975), clusters=3)
+    estimate = bootstrap_estimate(400, np.arange(-25, 975), clusters=3)
     assert p_value(estimate) > 0.2
     assert estimate.low < 0
 

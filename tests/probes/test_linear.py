@@ -9,7 +9,7 @@ import torch
 from toy_corpora import random_heads
 
 from helpers.errors import InputError
-from helpers.metrics.paper import UAS_WITHOUT_PUNCTUATION, UUAS
+from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION, UUAS
 from helpers.metrics.statistics import Estimate, paired_difference, with_seed_noise
 from helpers.probes import distances as distance_probe
 from helpers.probes import linear as probes

@@ -17,9 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from helpers.claims.tables import (
+    Tables,
+    estimate_in,
+    rows_of,
+    rows_where,
+    select_or_raise,
+    with_bounds,
+)
 from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
-from helpers.metrics.paper import Tables, rows_of, select_or_raise, with_bounds
 from helpers.metrics.statistics import Estimate, wilson_proportion
 from helpers.settings import capped
 
@@ -109,13 +116,8 @@ def minimum_over_tasks(
 
     ``select`` selects the tasks; ``where`` are the values that other columns must have.
     """
-    columns = with_bounds(column)
-    rows = select(tables, table, *columns, *where)
-    required = pd.Series(where, dtype=object)
-    is_match = (rows[list(where)] == required).all(axis=1)
-    matching = select_or_raise(rows, is_match, f"{where}")
-    value, low, high = matching.sort_values(column)[columns].iloc[0]
-    return Estimate(value, low, high)
+    rows = rows_where(select(tables, table, *with_bounds(column), *where), **where)
+    return estimate_in(rows.sort_values(column).iloc[0], column)
 
 
 def smallest_share(tables: Tables, table: str, column: str, *, select: RowSelector) -> Estimate:

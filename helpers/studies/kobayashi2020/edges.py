@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of
 from helpers.metrics import statistics
-from helpers.metrics.paper import UAS_WITHOUT_PUNCTUATION
+from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (

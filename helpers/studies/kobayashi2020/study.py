@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.metrics.paper import Claim
+from helpers.claims.engine import Claim
 from helpers.settings import Settings
 
 
@@ -12,6 +12,6 @@ def check(settings: Settings) -> None:
 
 def claims() -> list[Claim]:
     """List the claims of Kobayashi et al. (2020) and of Abnar and Zuidema (2020)."""
-    from helpers.studies.kobayashi2020.claims import movement_claims  # torch
+    from helpers.studies.kobayashi2020.claims import CLAIMS  # torch
 
-    return movement_claims()
+    return CLAIMS

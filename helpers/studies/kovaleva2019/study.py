@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from helpers.claims.engine import Claim
 from helpers.errors import InputError
 from helpers.files import resolve_user_path
-from helpers.metrics.paper import Claim
 from helpers.settings import Settings
 
 
@@ -20,6 +20,6 @@ def check(settings: Settings) -> None:
 
 def claims() -> list[Claim]:
     """List the claims of Kovaleva et al. (2019)."""
-    from helpers.studies.kovaleva2019.claims import finetuning_claims  # torch
+    from helpers.studies.kovaleva2019.claims import CLAIMS  # torch
 
-    return finetuning_claims()
+    return CLAIMS

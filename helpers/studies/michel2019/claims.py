@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pandas as pd
 
-from helpers.metrics.paper import Claim, Measure, Tables, read_claims, rows_of, select_or_raise
+from helpers.claims.engine import Family
+from helpers.claims.tables import Tables, rows_of, select_or_raise
 from helpers.metrics.statistics import Estimate, wilson_proportion
 from helpers.studies.common.tasks import learned_rows, minimum_over_tasks, smallest_share
 from helpers.studies.michel2019.summaries import (
@@ -16,38 +15,173 @@ from helpers.studies.michel2019.summaries import (
     WITHOUT_OUTLIERS,
 )
 
+MICHEL = Family("Michel et al.")
+claim = MICHEL.claim
 COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
 
 
-def pruning_claims() -> list[Claim]:
-    """Read the claims about removing heads.
-
-    Returns
-    -------
-    list of Claim
-        With the functions that measure them.
-    """
-    return read_claims(__file__, MEASURES)
-
-
+@claim(
+    "Michel et al. 3.2",
+    "In every task most heads can be removed alone",
+    how_measured=(
+        "share of heads that are removable (output zeroed, accuracy within two points by an "
+        "equivalence test at 5%, on 300 or 800 test examples), smallest over the tasks that the "
+        "model learns and needs its heads for; Wilson's interval; holds above half; in the paper: "
+        "without a change of p below 0.01"
+    ),
+    above=0.5,
+    paper=0.916667,  # section 3.2: of 96 heads on WMT, all but 8 (p < 0.01)
+)
 def share_of_removable_heads(tables: Tables) -> Estimate:
     """Compute the share of heads that are removable one at a time, smallest over tasks."""
     return smallest_share(tables, "ablation", "removable", select=_rows_that_need_heads)
 
 
+@claim(
+    "Michel et al. 3.3",
+    "Most layers can do with one head",
+    how_measured=(
+        "share of layers, of the tasks that the model learns and needs its heads for, whose other "
+        "heads are removable (accuracy within two points, equivalence test at 5%); Wilson's "
+        "interval; holds above half"
+    ),
+    above=0.5,
+)
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     """Compute the share of layers whose heads are removable, except one."""
     removable = _rows_that_need_heads(tables, "one_head", "removable")["removable"]
     return wilson_proportion(removable.sum(), len(removable))
 
 
-def smallest_correlation(tables: Tables, *, column: str, test_sets: str, heads: str) -> Estimate:
+@claim(
+    "Michel et al. 3.4",
+    "Heads that matter on one half of the test articles matter on the other, in every task",
+    how_measured=(
+        "Pearson's correlation, over heads, of what zeroing each costs on the two halves, smallest "
+        "over the tasks where a head changes anything; bootstrap interval over heads; holds above 0"
+    ),
+    above=0,
+    about_training=True,
+)
+def correlation_of_halves(tables: Tables) -> Estimate:
+    """Find the smallest correlation, over tasks, between the halves of the articles."""
+    return _smallest_correlation(tables, "correlation", HALVES, ALL_HEADS)
+
+
+@claim(
+    "Michel et al. 3.4",
+    "So they do without the two that matter most",
+    how_measured=(
+        "the same without the two heads of the largest mean effect, smallest over the tasks where "
+        "a head changes anything; bootstrap interval over heads; holds above 0"
+    ),
+    above=0,
+    about_training=True,
+)
+def correlation_without_outliers(tables: Tables) -> Estimate:
+    """Find the smallest correlation between the halves without the two heads that matter most."""
+    return _smallest_correlation(tables, "correlation", HALVES, WITHOUT_OUTLIERS)
+
+
+@claim(
+    "Michel et al. 3.4",
+    "So do the ranks of all heads",
+    how_measured=(
+        "Spearman's correlation of all heads, smallest over the tasks where a head changes "
+        "anything; bootstrap interval over heads; holds above 0"
+    ),
+    above=0,
+    about_training=True,
+)
+def rank_correlation_of_halves(tables: Tables) -> Estimate:
+    """Find the smallest rank correlation, over tasks, between the halves of the articles."""
+    return _smallest_correlation(tables, "rank_correlation", HALVES, ALL_HEADS)
+
+
+@claim(
+    "Michel et al. 3.4",
+    "Heads that matter on one corpus matter on another, in every task",
+    how_measured=(
+        "Pearson's correlation, over heads, of what zeroing each costs on test articles and on a "
+        "treebank's sentences, smallest over the tasks where a head changes anything; bootstrap "
+        "interval over heads; holds above 0"
+    ),
+    above=0,
+    paper=0.68,  # section 3.4, Figure 2: MNLI, matched and mismatched
+)
+def correlation_with_other_corpus(tables: Tables) -> Estimate:
+    """Find the smallest correlation, over tasks, between the articles and a treebank."""
+    return _smallest_correlation(tables, "correlation", OTHER_CORPUS, ALL_HEADS)
+
+
+@claim(
+    "Michel et al. 4.2",
+    (
+        "A fifth of the heads can be pruned by importance at a cost of less than two points, in "
+        "every task with several seeds"
+    ),
+    how_measured=(
+        "change of accuracy (points) without the fifth of the heads that is least important, on "
+        "all test examples that score, mean over seeds of the fine-tuning and its interval "
+        "(Student's t), lowest over the tasks that the model learns and needs its heads for; "
+        "holds above -2"
+    ),
+    above=-2,
+)
+def change_without_a_fifth(tables: Tables) -> Estimate:
+    """Find the lowest change of accuracy, over tasks, without a fifth of the heads."""
+    return _smallest_change(tables, pruned=20)
+
+
+@claim(
+    "Michel et al. 4.2",
+    "So can two fifths, as in the paper's BERT",
+    how_measured="the same without two fifths of the heads; holds above -2",
+    above=-2,
+)
+def change_without_two_fifths(tables: Tables) -> Estimate:
+    """Find the lowest change of accuracy, over tasks, without two fifths of the heads."""
+    return _smallest_change(tables, pruned=40)
+
+
+@claim(
+    "Michel et al. 4.2",
+    "Importance orders heads better than their ablation alone does, in every task",
+    how_measured=(
+        "accuracy by importance minus that by single ablation on the same examples, mean over 10 "
+        "to 60% of the heads, points, smallest over the tasks that the model learns and needs its "
+        "heads for; bootstrap interval over examples; holds above 0"
+    ),
+    above=0,
+)
+def lead_over_single_ablation(tables: Tables) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over the ablation of single heads."""
+    return _smallest_lead(tables, order="single ablation")
+
+
+@claim(
+    "Michel et al. 4.2",
+    "Importance orders heads better than a random order does, in every task",
+    how_measured=(
+        "accuracy by importance minus that in random order on the same examples, mean over 10 to "
+        "60% of the heads and ten orders, points, smallest over the tasks that the model learns "
+        "and needs its heads for; interval of one more random order (Student's t); holds above 0"
+    ),
+    above=0,
+)
+def lead_over_random_order(tables: Tables) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over a random order."""
+    return _smallest_lead(tables, order="random")
+
+
+def _smallest_correlation(tables: Tables, column: str, test_sets: str, heads: str) -> Estimate:
     """Find the smallest correlation, over tasks, of the changes on two test sets."""
-    where = {"set": test_sets, "heads": heads}
-    return minimum_over_tasks(tables, "cross_data", column, select=_learned_rows, **where)
+    return minimum_over_tasks(
+        tables, "cross_data", column, select=_learned_rows, set=test_sets, heads=heads
+    )
 
 
-def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
+def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
 
     It is a mean over fine-tuning seeds.
@@ -57,7 +191,7 @@ def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     )
 
 
-def smallest_lead(tables: Tables, *, order: str) -> Estimate:
+def _smallest_lead(tables: Tables, *, order: str) -> Estimate:
     """Find the smallest lead, over tasks, of pruning by importance over another order."""
     return minimum_over_tasks(tables, "pruning", "lead", select=_rows_that_need_heads, order=order)
 
@@ -83,23 +217,4 @@ def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     return select(tables, table, "task", *columns)
 
 
-MEASURES: dict[str, Measure] = {
-    "removable alone": share_of_removable_heads,
-    "layers with one head": share_of_layers_with_one_head,
-    "transfer": partial(
-        smallest_correlation, column="correlation", test_sets=HALVES, heads=ALL_HEADS
-    ),
-    "transfer of the rest": partial(
-        smallest_correlation, column="correlation", test_sets=HALVES, heads=WITHOUT_OUTLIERS
-    ),
-    "transfer of ranks": partial(
-        smallest_correlation, column="rank_correlation", test_sets=HALVES, heads=ALL_HEADS
-    ),
-    "other corpus": partial(
-        smallest_correlation, column="correlation", test_sets=OTHER_CORPUS, heads=ALL_HEADS
-    ),
-    "prunable": partial(smallest_change, pruned=20),
-    "prunable as there": partial(smallest_change, pruned=40),
-    "over single ablation": partial(smallest_lead, order="single ablation"),
-    "over random order": partial(smallest_lead, order="random"),
-}
+CLAIMS = MICHEL.claims

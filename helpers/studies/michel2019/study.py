@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.metrics.paper import Claim
+from helpers.claims.engine import Claim
 from helpers.settings import Settings
 
 
@@ -12,6 +12,6 @@ def check(settings: Settings) -> None:
 
 def claims() -> list[Claim]:
     """List the claims of Michel et al. (2019)."""
-    from helpers.studies.michel2019.claims import pruning_claims  # torch
+    from helpers.studies.michel2019.claims import CLAIMS  # torch
 
-    return pruning_claims()
+    return CLAIMS

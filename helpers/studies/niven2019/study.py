@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.metrics.paper import Claim
+from helpers.claims.engine import Claim
 from helpers.settings import Settings
 from helpers.studies.niven2019.arguments import argument_corpus
 
@@ -15,6 +15,6 @@ def check(settings: Settings) -> None:
 
 def claims() -> list[Claim]:
     """List the claims of Niven and Kao (2019)."""
-    from helpers.studies.niven2019.claims import argument_claims  # torch
+    from helpers.studies.niven2019.claims import CLAIMS  # torch
 
-    return argument_claims()
+    return CLAIMS

@@ -1,11 +1,9 @@
 """The claims of Michel et al., measured on made-up tables that support or contradict them."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-from helpers.metrics.paper import check_claims
+from helpers.claims.engine import check_claims
 from helpers.studies.michel2019 import claims
 from helpers.studies.michel2019.summaries import (
     ALL_HEADS,
@@ -82,99 +80,91 @@ def contradicting():
     }
 
 
-EXPECTED = {  # id of the claim -> the value of `supporting`, in the worst of the tasks
-    "removable alone": 17 / 20,
-    "layers with one head": 0.9,
-    "transfer": 0.6,
-    "transfer of the rest": 0.6,
-    "transfer of ranks": 0.3,
-    "other corpus": 0.7,
-    "prunable": -0.5,
-    "prunable as there": -1.2,
-    "over single ablation": 2,
-    "over random order": 15,
+EXPECTED = {  # measure -> the value of `supporting`, in the worst of the tasks
+    claims.share_of_removable_heads: 17 / 20,
+    claims.share_of_layers_with_one_head: 0.9,
+    claims.correlation_of_halves: 0.6,
+    claims.correlation_without_outliers: 0.6,
+    claims.rank_correlation_of_halves: 0.3,
+    claims.correlation_with_other_corpus: 0.7,
+    claims.change_without_a_fifth: -0.5,
+    claims.change_without_two_fifths: -1.2,
+    claims.lead_over_single_ablation: 2,
+    claims.lead_over_random_order: 15,
 }
-CONTRADICTED = {  # id of the claim -> the value of `contradicting`
-    "transfer": -0.8,
-    "transfer of ranks": -0.4,
-    "other corpus": -0.7,
-    "prunable": -3.4,
-    "prunable as there": -9,
-    "over single ablation": -1,
-    "over random order": -30,
+CONTRADICTED = {  # measure -> the value of `contradicting`
+    claims.correlation_of_halves: -0.8,
+    claims.rank_correlation_of_halves: -0.4,
+    claims.correlation_with_other_corpus: -0.7,
+    claims.change_without_a_fifth: -3.4,
+    claims.change_without_two_fifths: -9,
+    claims.lead_over_single_ablation: -1,
+    claims.lead_over_random_order: -30,
 }
 
 
-def value(measure, tables):
-    """Measure a claim; the value without its interval."""
-    measured = measure(tables)
-    return getattr(measured, "value", measured)
-
-
-def statement_of(claim_id):
-    """Find the statement of a claim, which identifies its row."""
-    table = pd.read_csv(Path(claims.__file__).with_name("claims.csv"))
-    return table.set_index("id").loc[claim_id, "statement"]
+def checked_claim(tables, measure):
+    """Find the row of the claim that a function measures."""
+    (statement,) = [claim.statement for claim in claims.CLAIMS if claim.measure is measure]
+    return check_claims(tables, claims.CLAIMS).set_index("claim").loc[statement]
 
 
 def test_every_measure_has_an_expected_value():
-    assert set(claims.MEASURES) == set(EXPECTED)
+    assert [claim.measure for claim in claims.CLAIMS] == list(EXPECTED)
 
 
-@pytest.mark.parametrize("claim", EXPECTED)
-def test_measure_is_the_worst_of_the_tasks_that_count(supporting, claim):
-    measured = value(claims.MEASURES[claim], supporting)
-    assert measured == pytest.approx(EXPECTED[claim])
+@pytest.mark.parametrize("measure", EXPECTED)
+def test_measure_is_the_worst_of_the_tasks_that_count(supporting, measure):
+    assert measure(supporting).value == pytest.approx(EXPECTED[measure])
 
 
 def test_supporting_tables_support_every_claim(supporting):
-    checked = check_claims(supporting, claims.pruning_claims())
-    assert (checked["verdict"] == "supported").all()
+    checked = check_claims(supporting, claims.CLAIMS)
+    assert set(checked["verdict"]) == {"supported"}
     assert checked["paper_value"].dropna().tolist() == pytest.approx([88 / 96, 0.68])
 
 
-@pytest.mark.parametrize("claim", CONTRADICTED)
-def test_contradicting_tables_contradict_a_claim(contradicting, claim):
-    measured = value(claims.MEASURES[claim], contradicting)
-    assert measured == pytest.approx(CONTRADICTED[claim])
-    checked = check_claims(contradicting, claims.pruning_claims()).set_index("claim")
-    assert checked.loc[statement_of(claim), "verdict"] == "not supported"
+@pytest.mark.parametrize("measure", CONTRADICTED)
+def test_contradicting_tables_contradict_a_claim(contradicting, measure):
+    assert measure(contradicting).value == pytest.approx(CONTRADICTED[measure])
+    assert checked_claim(contradicting, measure)["verdict"] == "not supported"
 
 
 def test_claims_without_their_tables_are_not_measured(contradicting):
-    checked = check_claims(contradicting, claims.pruning_claims())
+    checked = check_claims(contradicting, claims.CLAIMS)
     measured = checked[checked["verdict"] != "not measured"]
     assert len(measured) == len(CONTRADICTED)
 
 
 @pytest.mark.parametrize(
-    ("claim", "control", "due_to_training"),
+    ("measure", "control", "due_to_training"),
     [
-        ("transfer", 0, "yes"),
-        ("transfer of the rest", 0, "yes"),
-        ("transfer of ranks", 0.3, "inconclusive"),
-        ("other corpus", 0.1, None),
+        (claims.correlation_of_halves, 0, "yes"),
+        (claims.correlation_without_outliers, 0, "yes"),
+        (claims.rank_correlation_of_halves, 0.3, "inconclusive"),
+        (claims.correlation_with_other_corpus, 0.1, None),
     ],
 )
-def test_claims_are_compared_with_the_control(supporting, claim, control, due_to_training):
+def test_claims_are_compared_with_the_control(supporting, measure, control, due_to_training):
     cross_data = supporting["cross_data"].copy()
     cross_data[["correlation", "correlation_low", "correlation_high"]] -= 0.6
     control_tables = {
         "random_cross_data": cross_data,
         "random_pruning": supporting["pruning"].copy(),
     }
-    checked = check_claims({**supporting, **control_tables}, claims.pruning_claims())
-    row = checked.set_index("claim").loc[statement_of(claim)]
+    row = checked_claim({**supporting, **control_tables}, measure)
     assert row["control"] == pytest.approx(control)
     if due_to_training is not None:
         assert row["due_to_training"] == due_to_training
 
 
-@pytest.mark.parametrize("claim", ["layers with one head", "prunable"])
-def test_claims_that_are_not_about_training_have_no_verdict_on_it(supporting, claim):
+@pytest.mark.parametrize(
+    "measure", [claims.share_of_layers_with_one_head, claims.change_without_a_fifth]
+)
+def test_claims_that_are_not_about_training_have_no_verdict_on_it(supporting, measure):
     control_tables = {
         "random_cross_data": supporting["cross_data"].copy(),
         "random_pruning": supporting["pruning"].copy(),
     }
-    checked = check_claims({**supporting, **control_tables}, claims.pruning_claims())
-    assert checked.set_index("claim").loc[statement_of(claim), "due_to_training"] == ""
+    row = checked_claim({**supporting, **control_tables}, measure)
+    assert row["due_to_training"] == ""

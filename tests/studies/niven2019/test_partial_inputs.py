@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.claims.engine import check_claims
 from helpers.data.glove import Embeddings
-from helpers.metrics.paper import check_claims
 from helpers.model.encoder import load
 from helpers.studies.niven2019 import choosers, cues, partial_inputs
 from helpers.studies.niven2019.arguments import Argument, argument_corpus
-from helpers.studies.niven2019.claims import argument_claims
+from helpers.studies.niven2019.claims import CLAIMS
 from helpers.studies.niven2019.partial_inputs import MODELS, score_tables
 from helpers.study import Study
 
@@ -191,9 +191,6 @@ def test_score_tables_resample_arguments_with_their_counterparts():
     table, _ = score_tables(np.hstack([choices, choices]), [*ORIGINALS, *counterparts])
     of_pairs = table.set_index("test").loc["both"]
     assert of_pairs[["mean", "mean_low", "mean_high"]].tolist() == [50, 50, 50]
-
-
-CLAIMS = argument_claims()
 
 
 def tables_of_means(*means, seeds=5, spread=1.0):

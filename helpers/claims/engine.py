@@ -1,0 +1,284 @@
+"""Statements of papers as claims: how one is declared, and how it is tested on a run's tables.
+
+A claim is declared where it is measured: the decorator `Family.claim` holds the statement, and the
+function below it computes the number from the tables of a run.  A claim whose tables are missing is
+not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from helpers.claims.tables import NotMeasurable, Tables
+from helpers.metrics.statistics import Estimate, difference, holm, p_value
+
+Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
+SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED = get_args(Verdict)
+DueToTraining = Literal["yes", "no", "inconclusive", ""]
+YES = "yes"
+# The answer to "due to training?" by the verdict against the controls.
+DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
+    SUPPORTED: YES,
+    NOT_SUPPORTED: "no",
+    INCONCLUSIVE: "inconclusive",
+    NOT_MEASURED: "",
+}
+ALPHA = 0.05
+ARTICLES = "averages_by_article"  # the table behind intervals over articles
+# The column of a control's number in claims.csv, by the prefix of the names of its tables.
+CONTROL_COLUMNS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
+COLUMNS = (
+    "section", "claim", "paper_value", "value", "value_low", "value_high", "threshold",
+    "p_adjusted", "verdict", "control", "entropy_matched_control", "due_to_training",
+    "how_measured",
+)  # fmt: skip
+NUMERIC_COLUMNS = (
+    "paper_value", "value", "value_low", "value_high", "threshold", "p_adjusted", "control",
+    "entropy_matched_control",
+)  # fmt: skip
+TEST_COLUMNS = ("claim", "question", "family", "excess", "p_value")
+
+Measure = Callable[[Tables], Estimate]
+Threshold = float | Callable[[Tables], float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper with its measure and its threshold.
+
+    Parameters
+    ----------
+    family
+        Name of the `Family`.
+    section
+        Section of the paper, or the name of a later paper and its section.
+    statement
+        The statement in words.
+    measure
+        Function of a run's tables.  It returns an `Estimate`, which has an interval where the text
+        is a sample and is `exact` for a count, or raises `NotMeasurable`.
+    how_measured
+        Description of the measure and the threshold.
+    above, below
+        The threshold; the claim holds on that side of it.  A number, or a function of a run's
+        tables, which may raise `NotMeasurable`.
+    paper
+        The paper's number.
+    about_training
+        Whether the claim is about training, and therefore compared with controls.
+    """
+
+    family: str
+    section: str
+    statement: str
+    measure: Measure
+    how_measured: str
+    above: Threshold | None = None
+    below: Threshold | None = None
+    paper: float = np.nan
+    about_training: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a claim that has no threshold, or two."""
+        if (self.above is None) == (self.below is None):
+            raise ValueError(f"{self.statement!r} ({self.section}): give above or below")
+
+
+@dataclass(frozen=True)
+class Family:
+    """The claims of a section or a paper, whose p-values are adjusted together.
+
+    Parameters
+    ----------
+    name
+        Name of the section or the paper.
+    claims
+        The claims, in the order of their declaration.
+    """
+
+    name: str
+    claims: list[Claim] = field(default_factory=list)
+
+    def claim(self, section: str, statement: str, **fields: Any) -> Callable[[Measure], Measure]:
+        """Declare a claim: a decorator of its measure.
+
+        Parameters
+        ----------
+        section, statement, **fields
+            As in `Claim`.
+
+        Returns
+        -------
+        callable
+            It takes the measure, and returns it as it is.
+        """
+
+        def declare(measure: Measure) -> Measure:
+            self.claims.append(Claim(self.name, section, statement, measure, **fields))
+            return measure
+
+        return declare
+
+
+def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
+    """Test claims on the tables of a run: the table claims.csv.
+
+    Parameters
+    ----------
+    tables
+        The tables of a run by name.  The names of its controls' tables begin with the prefixes
+        `CONTROL_COLUMNS`.
+    claims
+        The claims to test.
+
+    Returns
+    -------
+    DataFrame
+        A row for each claim, with the columns `COLUMNS`.  ``verdict`` is "supported" or "not
+        supported" where the measure is significantly beyond or short of the threshold.
+        ``due_to_training`` compares with the controls in the same way: "yes" if the measure is
+        beyond all controls that there are, "no" if it is short of one, empty if the claim is not
+        about training or there is no control.
+
+    Raises
+    ------
+    TypeError
+        If a measure returns no `Estimate`; the message has the claim.
+
+    Notes
+    -----
+    Either verdict is "inconclusive" where `p_value` gives 0.05 or more after Holm's correction, or
+    where there is no interval.  The correction is over the claims of a family (a section of the
+    paper, or a later paper), separately for the two questions.  Bootstrap replicates of model and
+    control are paired article by article; see `difference`.
+    """
+    run, *controls = _tables_by_model(tables)
+    rows = []
+    tests = []
+    for number, claim in enumerate(claims):
+        estimate = _evaluate(claim, run)
+        threshold = _threshold(claim, run)
+        if np.isnan([estimate.value, threshold]).any():
+            estimate = Estimate(np.nan)
+            threshold = np.nan
+        of_controls = [_evaluate(claim, control) for control in controls]
+        rows.append(_claim_row(claim, estimate, threshold, of_controls))
+        comparisons = [("verdict", estimate, threshold)]
+        if claim.about_training:
+            for control in of_controls:
+                comparisons.append(("due_to_training", difference(estimate, control), 0.0))
+        sign = 1 if claim.below is None else -1
+        for question, tested, limit in comparisons:
+            excess = sign * (tested.value - limit)
+            if not np.isnan(excess):
+                tests.append((number, question, claim.family, excess, p_value(tested, limit)))
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
+    return _with_verdicts(table, pd.DataFrame(tests, columns=TEST_COLUMNS))
+
+
+def _with_verdicts(table: pd.DataFrame, tests: pd.DataFrame) -> pd.DataFrame:
+    """Add the adjusted p-values and the two verdicts to the table of claims.
+
+    A row of ``tests`` compares the number of a claim with its threshold, or with a control;
+    ``excess`` is the distance on the side where the claim holds.
+    """
+    p_adjusted = tests.groupby(["family", "question"])["p_value"].transform(holm)
+    verdicts = np.select(
+        [~(p_adjusted < ALPHA), tests["excess"] > 0],  # NaN is not below
+        [INCONCLUSIVE, SUPPORTED],
+        default=NOT_SUPPORTED,
+    )
+    tests = tests.assign(p_adjusted=p_adjusted, verdict=verdicts)
+    for question in ("verdict", "due_to_training"):
+        answers = tests[tests["question"] == question].groupby("claim")["verdict"].agg(_combine)
+        table[question] = answers.reindex(table.index, fill_value=NOT_MEASURED)
+    table["due_to_training"] = table["due_to_training"].map(DUE_TO_TRAINING)
+    against_threshold = tests[tests["question"] == "verdict"].set_index("claim")
+    table["p_adjusted"] = against_threshold["p_adjusted"]
+    return table
+
+
+def _combine(verdicts: pd.Series) -> Verdict:
+    """Combine the verdicts of a question's tests: supported if all are, not so if one is not."""
+    if (verdicts == NOT_SUPPORTED).any():
+        return NOT_SUPPORTED
+    return SUPPORTED if (verdicts == SUPPORTED).all() else INCONCLUSIVE
+
+
+def _evaluate(claim: Claim, tables: Tables) -> Estimate:
+    """Measure a claim; NaN where that is not possible."""
+    try:
+        estimate = claim.measure(tables)
+    except NotMeasurable:
+        return Estimate(np.nan)
+    if not isinstance(estimate, Estimate):
+        raise TypeError(
+            f"the measure of {claim.statement!r} ({claim.section}) returned {estimate!r}: return "
+            "an Estimate, or exact(...) for a count"
+        )
+    return estimate
+
+
+def _threshold(claim: Claim, tables: Tables) -> float:
+    """Compute the threshold of a claim; NaN where that is not possible."""
+    threshold = claim.above if claim.below is None else claim.below
+    try:
+        return threshold(tables) if callable(threshold) else threshold
+    except NotMeasurable:
+        return np.nan
+
+
+def _claim_row(
+    claim: Claim, estimate: Estimate, threshold: float, of_controls: Sequence[Estimate]
+) -> dict[str, str | float]:
+    """Make a claim's row of the table, without p-value and verdicts."""
+    values_of_controls = [control.value for control in of_controls]
+    return {
+        "section": claim.section,
+        "claim": claim.statement,
+        "paper_value": claim.paper,
+        **estimate.columns("value"),
+        "threshold": threshold,
+        **dict(zip(CONTROL_COLUMNS.values(), values_of_controls, strict=True)),
+        "how_measured": claim.how_measured,
+    }
+
+
+def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:
+    """Split tables into those of the run and those of each control, without their prefixes.
+
+    Articles that a model has no averages of are added to them, so that models share resamples.
+    """
+    by_model = []
+    articles = set()
+    for prefix in ("", *CONTROL_COLUMNS):
+        names = [name for name in tables if name.startswith(prefix)]
+        by_model.append({name.removeprefix(prefix): tables[name] for name in names})
+        if prefix + ARTICLES in tables:
+            articles.update(tables[prefix + ARTICLES]["article"])
+    for tables_of_model in by_model:
+        if ARTICLES not in tables_of_model:
+            continue
+        averages = tables_of_model[ARTICLES]
+        missing = sorted(articles.difference(averages["article"]))
+        if missing:
+            empty = pd.DataFrame({"article": missing, "layer": 1, "examples": 0})
+            tables_of_model[ARTICLES] = pd.concat([averages, empty], ignore_index=True)
+    return by_model
+
+
+def verdicts(verdict: pd.Series, due_to_training: pd.Series) -> str:
+    """Count in words the supported claims, and those of them that are due to training."""
+    is_measured = verdict != NOT_MEASURED
+    is_supported = verdict == SUPPORTED
+    is_due_to_training = is_supported & (due_to_training == YES)
+    return (
+        f"{is_supported.sum()} of {is_measured.sum()} measured claims are supported, "
+        f"{is_due_to_training.sum()} of them due to training"
+    )

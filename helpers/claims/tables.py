@@ -1,0 +1,102 @@
+"""Rows, columns and numbers of a run's tables; `NotMeasurable` where a run does not have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from helpers.metrics.statistics import Estimate
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+class NotMeasurable(LookupError):
+    """The run has no table, row or column that a claim needs."""
+
+
+def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Look up a run's table.
+
+    Raises
+    ------
+    NotMeasurable
+        If the run has no such table, or the table lacks one of the columns.
+    """
+    if table not in tables or not set(columns) <= set(tables[table]):
+        raise NotMeasurable(f"{table}: {', '.join(columns)}")
+    return tables[table]
+
+
+def column(tables: Tables, table: str, name: str) -> pd.Series:
+    """Look up a column of a run's table.
+
+    Raises
+    ------
+    NotMeasurable
+        If it is missing, or empty because the model has no such token.
+    """
+    values = rows_of(tables, table, name)[name]
+    if values.isna().all():
+        raise NotMeasurable(f"{table}.{name} is empty")
+    return values
+
+
+def select_or_raise(
+    rows: pd.DataFrame | pd.Series, chosen: pd.Series, description: str
+) -> pd.DataFrame | pd.Series:
+    """Select rows of a table or column by a mask.
+
+    Raises
+    ------
+    NotMeasurable
+        If the mask selects none; the message is their description.
+    """
+    if not chosen.any():
+        raise NotMeasurable(description)
+    return rows[chosen]
+
+
+def rows_where(rows: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """Select the rows with some values in some columns; `NotMeasurable` if there are none."""
+    required = pd.Series(values, dtype=object)
+    is_match = (rows[list(values)] == required).all(axis=1)
+    return select_or_raise(rows, is_match, f"no row with {values}")
+
+
+def with_bounds(name: str) -> list[str]:
+    """Name a column and those of its interval, as `Estimate.columns` does."""
+    return list(Estimate(0).columns(name))
+
+
+def estimate_in(row: pd.Series, name: str) -> Estimate:
+    """Read a number and its interval from a row, by the name of the number's column."""
+    return Estimate(*row[with_bounds(name)])
+
+
+def estimate_from_table(tables: Tables, table: str, column: str, **where: Any) -> Estimate:
+    """Read a number and its interval from the first row of a table that has some values.
+
+    Parameters
+    ----------
+    tables
+        The tables of a run.
+    table, column
+        Names of the table and of the number's column.
+    **where
+        Values of the row in other columns.
+
+    Raises
+    ------
+    NotMeasurable
+        If the table, a column or the row is missing.
+    """
+    rows = rows_of(tables, table, *with_bounds(column), *where)
+    return estimate_in(rows_where(rows, **where).iloc[0], column)
+
+
+def cell(table: str, column: str, **where: Any) -> Callable[[Tables], Estimate]:
+    """Make a measure that reads a number as `estimate_from_table` does."""
+    return partial(estimate_from_table, table=table, column=column, **where)

@@ -1,0 +1,112 @@
+"""The paper's numbers, and its names of relations.
+
+Numbers are in ``paper*.csv``.  The paper's scheme is Stanford Dependencies; ``relations.csv``
+compares CLEAR (spaCy) and Universal Dependencies with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+ALL = "All"
+UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"
+UUAS = "UUAS"
+COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # the metrics of Table 3
+FIGURE_5 = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations of that figure
+HERE = Path(__file__).parent
+ONLY_IN_UD = frozenset({"obj", "obl", "nsubj:pass", "aux:pass", "nmod:poss", "flat"})
+BROAD = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
+
+
+def values_of(paper: str) -> dict[str, float]:
+    """Read single numbers that a paper states.
+
+    Parameters
+    ----------
+    paper
+        "text" or "Table 3": the part of the paper.
+
+    Returns
+    -------
+    dict
+        The numbers by name.  Those of Table 3 (Penn Treebank, without punctuation) are percentages
+        by probe: UAS or UUAS.  Numbers that only a claim compares with stand with that claim.
+    """
+    numbers = pd.read_csv(HERE / "paper.csv", index_col="row")
+    return numbers.query("table == @paper")["value"].to_dict()
+
+
+@cache
+def paper_table1() -> pd.DataFrame:
+    """Read Table 1 (BERT-base uncased, WSJ, Stanford Dependencies): accuracies in percent.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by relation; columns ``head``, ``accuracy``, ``baseline``, ``baseline_offset`` and
+        ``note``.  The figures are as printed, also where the released Syntax_Analysis.ipynb has
+        others (auxpass).
+    """
+    return pd.read_csv(HERE / "paper_table1.csv", index_col="row")
+
+
+def paper_table2() -> pd.DataFrame:
+    """Read Table 2 (CoNLL-2012): accuracies in percent.
+
+    Returns
+    -------
+    DataFrame
+        A row for each system, a column for each mention type.  The paper calls the neural system
+        (Wiseman et al. 2015) only roughly comparable, because it reads whole documents and finds
+        its own mentions.
+    """
+    return pd.read_csv(HERE / "paper_table2.csv", index_col="row").astype(float)
+
+
+@cache
+def relation_table() -> pd.DataFrame:
+    """Read how CLEAR (spaCy) and Universal Dependencies compare with the paper's scheme.
+
+    Returns
+    -------
+    DataFrame
+        ``paper`` is the Stanford relation with the same meaning, if any; ``fit`` grades the match
+        ("exact", "close" or "rough") and ``note`` explains it.  ``attachment`` (UD only) compares
+        the syntactic head of the word with CLEAR's: "same", "inverted" (the relation runs the other
+        way) or "differs".
+    """
+    return pd.read_csv(HERE / "relations.csv", keep_default_na=False)
+
+
+def scheme_of(relations: Collection[str]) -> str:
+    """Recognise the scheme of a treebank's relation names: "stanford", "clear" or "ud"."""
+    names = set(relations)
+    if names & ONLY_IN_UD:
+        return "ud"
+    # Stanford has nsubjpass, npadvmod and a root of its own, but neither of these two.
+    if names & {"compound", "relcl"} or ("ROOT" in names and not names & {"nn", "rcmod"}):
+        return "clear"
+    return "stanford"
+
+
+def paper_names(relations: Collection[str]) -> dict[str, str]:
+    """Translate relation names into the paper's, for those that have one; ``All`` stays itself."""
+    scheme = scheme_of(relations)
+    if scheme == "stanford":
+        return {name: name for name in relations}
+    rows = relation_table().query("scheme == @scheme and paper != ''")
+    translations = dict(zip(rows["relation"], rows["paper"], strict=True))
+    translations[ALL] = ALL
+    return {name: translations[name] for name in relations if name in translations}
+
+
+def display_names(relations: Collection[str]) -> dict[str, str]:
+    """Name relations for display: as `paper_names`, but unchanged where several share a name."""
+    names = paper_names(relations)
+    uses = Counter(names.values())
+    return {relation: name if uses[name] == 1 else relation for relation, name in names.items()}

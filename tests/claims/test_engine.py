@@ -1,0 +1,168 @@
+"""How claims are declared and tested, on measures by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.claims.engine import INCONCLUSIVE, NOT_SUPPORTED, SUPPORTED, Family, check_claims
+from helpers.claims.section3 import over_layers
+from helpers.claims.tables import NotMeasurable
+from helpers.metrics.statistics import Estimate, exact, p_value
+
+
+def declare(measure, family=None, **fields):
+    """Declare a claim with a measure, alone or as a further one of a family."""
+    family = family or Family("a paper")
+    family.claim("3", "A", how_measured="how", **fields)(measure)
+    return family.claims
+
+
+def number(tables):
+    """Measure the table "number", which stands for an estimate."""
+    if "number" not in tables:
+        raise NotMeasurable("number")
+    return tables["number"]
+
+
+def check_one(measured, about_training=True, controls=(), **threshold):
+    """Check a claim whose measure is the table "number" of the run and of each control."""
+    claims = declare(number, about_training=about_training, **threshold)
+    return check_claims({"number": measured, **dict(controls)}, claims).iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("measured", "above", "below"),
+    [
+        (Estimate(3, 2, 4), SUPPORTED, NOT_SUPPORTED),
+        (Estimate(0.2, 0, 0.5), NOT_SUPPORTED, SUPPORTED),
+        (Estimate(1, 0, 2), INCONCLUSIVE, INCONCLUSIVE),
+        (Estimate(3), INCONCLUSIVE, INCONCLUSIVE),  # trained once: no interval
+        (exact(0.9), NOT_SUPPORTED, SUPPORTED),
+        (exact(1), NOT_SUPPORTED, NOT_SUPPORTED),
+        (exact(1.1), SUPPORTED, NOT_SUPPORTED),
+        (exact(np.nan), "not measured", "not measured"),
+    ],
+)
+def test_check_claims_compares_with_the_threshold(measured, above, below):
+    assert check_one(measured, above=1)["verdict"] == above
+    assert check_one(measured, below=1)["verdict"] == below
+
+
+@pytest.mark.parametrize("returned", [1.5, 3, np.float64(2), (1, 0, 2)])
+def test_check_claims_refuses_a_number_that_is_no_estimate(returned):
+    claims = declare(lambda tables: returned, above=0)
+    with pytest.raises(TypeError, match=r"the measure of 'A' \(3\) returned .*exact"):
+        check_claims({}, claims)
+
+
+def test_check_claims_does_not_measure_a_claim_without_its_threshold():
+    def threshold(tables):
+        raise NotMeasurable("the run has no such table")
+
+    row = check_one(Estimate(3, 2, 4), above=threshold)
+    assert row["verdict"] == "not measured"
+    assert np.isnan(row["value"])
+
+
+@pytest.mark.parametrize("thresholds", [{}, {"above": 0, "below": 1}])
+def test_claim_refuses_no_threshold_and_two(thresholds):
+    with pytest.raises(ValueError, match=r"'A' \(3\): give above or below"):
+        declare(number, **thresholds)
+
+
+def test_claim_returns_the_measure_as_it_is():
+    assert Family("a paper").claim("3", "A", how_measured="how", above=0)(number) is number
+
+
+def test_check_claims_without_claims_is_an_empty_table():
+    assert len(check_claims({}, [])) == 0
+
+
+SMALL = Estimate(1, 0, 2)
+LARGE = Estimate(9, 8, 10)
+SIMILAR = Estimate(4.9, 4, 5.8)
+
+
+@pytest.mark.parametrize(
+    ("random", "entropy_matched", "expected"),
+    [(SMALL, SMALL, "yes"), (SMALL, SIMILAR, INCONCLUSIVE), (SMALL, LARGE, "no"),
+     (SIMILAR, LARGE, "no"), (SMALL, None, "yes"), (None, SIMILAR, INCONCLUSIVE), (None, None, "")],
+)  # fmt: skip
+def test_check_claims_compares_with_every_control(random, entropy_matched, expected):
+    controls = {}
+    mirrored = {}
+    for name, control in (("random_number", random), ("entropy_matched_number", entropy_matched)):
+        if control is not None:
+            controls[name] = control
+            mirrored[name] = Estimate(-control.value, -control.low, -control.high)
+    row = check_one(Estimate(5, 4, 6), controls=controls, above=2)
+    assert row["verdict"] == "supported"
+    assert row["due_to_training"] == expected
+    for column, control in (("control", random), ("entropy_matched_control", entropy_matched)):
+        value = control.value if control is not None else np.nan
+        assert row[column] == pytest.approx(value, nan_ok=True)
+    below = check_one(Estimate(-5, -4, -6), controls=mirrored, below=-2)
+    assert below["due_to_training"] == expected
+
+
+def test_check_claims_has_no_answer_where_a_claim_is_not_about_training():
+    controls = {"random_number": SMALL}
+    row = check_one(Estimate(5, 4, 6), controls=controls, about_training=False, above=2)
+    assert row["due_to_training"] == ""
+
+
+def test_p_values_are_adjusted_within_a_family():
+    first = Family("Kovaleva et al.")
+    second = Family("Kobayashi et al.")  # the same letter is another family
+    larger = Estimate(1.1, 0, 2)
+    smaller = Estimate(1.3, 0.1, 2)
+    for estimate in (larger, smaller):
+        declare(lambda tables, estimate=estimate: estimate, first, above=0)
+    declare(lambda tables: larger, second, above=0)
+    adjusted = check_claims({}, first.claims + second.claims)["p_adjusted"].to_list()
+    p_larger = p_value(larger)
+    p_smaller = p_value(smaller)
+    assert adjusted == pytest.approx([max(p_larger, 2 * p_smaller), 2 * p_smaller, p_larger])
+
+
+def test_p_values_are_not_adjusted_for_a_claim_without_interval():
+    family = Family("a paper")
+    measured = Estimate(1.3, 0.1, 2)
+    declare(lambda tables: Estimate(3), family, above=0)
+    declare(lambda tables: measured, family, above=0)
+    adjusted = check_claims({}, family.claims)["p_adjusted"].to_list()
+    assert adjusted == pytest.approx([np.nan, p_value(measured)], nan_ok=True)
+
+
+def article_averages(values):
+    """Make the averages by article of a model with one layer."""
+    articles = np.arange(len(values))
+    return pd.DataFrame({"article": articles, "layer": 1, "examples": 1, "cls": values})
+
+
+def test_model_and_control_are_compared_article_by_article():
+    """Compare with a bootstrap by hand; the control lacks one of the articles."""
+    rng = np.random.default_rng(0)
+    difficulty = rng.normal(0, 5, 40)
+    of_model = difficulty + rng.normal(1, 0.5, 40)
+    of_control = difficulty[:-1]
+    types = pd.DataFrame({"layer": [1], "head": [1], "cls": [of_model.mean()]})
+    tables = {
+        "averages_by_article": article_averages(of_model),
+        "random_averages_by_article": article_averages(of_control),
+        "token_types": types,
+        "random_token_types": types.assign(cls=of_control.mean()),
+    }
+    claims = declare(
+        lambda tables: over_layers(tables, lambda values: values.mean(), "cls"),
+        above=0,
+        about_training=True,
+    )
+    row = check_claims(tables, claims).iloc[0]
+    resamples = rng.integers(0, 40, (4000, 40))
+    in_control = resamples < 39
+    control_sums = (of_control[np.minimum(resamples, 38)] * in_control).sum(axis=1)
+    differences = of_model[resamples].mean(axis=1) - control_sums / in_control.sum(axis=1)
+    assert (differences > 0).mean() > 0.99
+    assert row["due_to_training"] == "yes"
+    assert row["verdict"] == INCONCLUSIVE  # the articles differ by more than the two models
