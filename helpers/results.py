@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,11 +113,6 @@ class Results:
     def corpus_fingerprints(self) -> dict[str, str]:
         """The SHA-256 of each corpus that the declared settings describe in full."""
         return fingerprints(self.settings, self.declared)
-
-    @cached_property
-    def made_by(self) -> dict[str, Any]:
-        """The commit, the versions of libraries and the digest of code that this process has."""
-        return made_by()
 
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
@@ -289,9 +284,10 @@ class Results:
         """Add a description to what ``run.json`` says, yield all of it, and write it at the end."""
         with record_lock(self.slug):
             before = self.claim(description)
-            record = {"notebooks": {}, **description, **before}
+            record = before | {"notebooks": {}, **description} | before  # in the order of before
             for key in ("settings", "corpora"):
-                record[key] = description[key] | before.get(key, {})
+                recorded = before.get(key, {})
+                record[key] = recorded | description[key] | recorded
             yield record
             write_record(self.folder, record)
 
@@ -309,13 +305,14 @@ class Results:
             "settings": serialize_settings(self.settings, self.declared),
             "corpora": self.corpus_fingerprints,
         }
-        digest = hashlib.sha256(json.dumps(self.made_by, sort_keys=True).encode()).hexdigest()
+        makers = made_by()
+        digest = hashlib.sha256(json.dumps(makers, sort_keys=True).encode()).hexdigest()
         session = f"{INTERACTIVE}-{digest[:8]}"
         with self.described(description) as record:
             entries = record["notebooks"]
             for entry in entries.values():
                 entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-            entry = entries.setdefault(session, {"tables": [], "figures": [], **self.made_by})
+            entry = entries.setdefault(session, {"tables": [], "figures": [], **makers})
             _list_output(entry, group, name, caption)
             record["notebooks"] = without_empty_sessions(entries)
 
@@ -489,6 +486,7 @@ def _list_output(entry: dict[str, Any], group: str, name: str, caption: str) -> 
         entry.setdefault("captions", {})[name] = " ".join(caption.split())
 
 
+@cache
 def made_by() -> dict[str, Any]:
     """Collect what makes a table today: the commit, the versions and the digest of the code."""
     versions = {name: version(name) for name in LIBRARIES}

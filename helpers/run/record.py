@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from helpers.results import (
     Results,
     git,
     in_batch_run,
+    made_by,
     read_notes,
     record_lock,
     run_record,
@@ -40,6 +42,13 @@ from helpers.study import Study
 
 MADE = ("commit", "versions", "code")  # what made an entry of run.json
 INPUTS = ("model", "corpora")
+# The states of a table that a run makes again, and how its last line says them.
+STATUSES = {
+    "identical": "identical",
+    "new": "new",
+    "rounding": "with rounding",
+    "exceeds": "with other numbers",
+}
 
 
 def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
@@ -132,7 +141,7 @@ def describe(study: Study) -> dict[str, Any]:
         "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
         "corpora": corpora | study.results.corpus_fingerprints,
-        **study.results.made_by,
+        **made_by(),
     }
 
 
@@ -295,22 +304,23 @@ class Record:
 
     def outcome(self) -> str:
         """Summarize how the tables of this run compare with those of before, in a line."""
-        n_figures = len(self.names("figures"))
-        names: dict[str, list[str]] = {"identical": [], "new": [], "rounding": [], "exceeds": []}
-        for table in self.differences:
-            names[table.status].append(table.name)
-        summary = f"{_counted(len(self.differences), 'table')}, {_counted(n_figures, 'figure')}: "
         folder = self.results.folder
-        if len(names["new"]) == len(self.differences):
+        n_figures = len(self.names("figures"))
+        counts = Counter(table.status for table in self.differences)
+        summary = f"{_counted(len(self.differences), 'table')}, {_counted(n_figures, 'figure')}: "
+        if counts["new"] == len(self.differences):
             return f"{summary}all new"
         if not self.changed:
             clean = git("status", "--porcelain", "--ignored", "-uall", "--", str(folder))
             return f"{summary}as {'committed' if clean == '' else 'they were'}, byte for byte"
-        summary += f"{len(names['identical'])} identical, {len(names['new'])} new"
-        if names["rounding"]:
-            summary += f", {len(names['rounding'])} with rounding ({self._largest('rounding')})"
-        if names["exceeds"]:
-            summary += f"; {', '.join(names['exceeds'])} by more ({self._largest('exceeds')})"
+        summary += ", ".join(f"{counts[status]} {text}" for status, text in STATUSES.items())
+        worst = max(
+            self.differences,
+            key=lambda table: (table.status == "exceeds", table.share_of_tolerance),
+        )
+        if worst.column:
+            amount = f"{worst.largest:.1g} {worst.unit}" if worst.unit else "other cells"
+            summary += f"; largest difference: {amount} in {worst.column} of {worst.name}.csv"
         if not all(table.verdicts_agree for table in self.differences):
             summary += "; verdicts differ"
         if not self.is_published:
@@ -322,15 +332,6 @@ class Record:
             summary += ". Other code, inputs or library versions made what was there"
         is_all = len(self.changed) == len(self.differences) + n_figures
         return f"{summary}. New or changed: {'all' if is_all else ', '.join(self.changed)}."
-
-    def _largest(self, status: str) -> str:
-        """Describe the largest difference of the tables with a status."""
-        tables = [table for table in self.differences if table.status == status]
-        table = max(tables, key=lambda difference: difference.share_of_tolerance)
-        amount = "other rows, columns or texts"
-        if table.unit:
-            amount = f"{table.largest:.1g} {table.unit}"
-        return f"at most {amount}, in {table.column} of {table.name}.csv"
 
     def names(self, group: str) -> list[str]:
         """List the "tables" or "figures" of this run."""
