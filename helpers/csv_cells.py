@@ -18,45 +18,30 @@ ESCAPED_START = re.compile(r"'+[=+\-@\t\r\n]")
 
 def escape_formulas(table: pd.DataFrame) -> pd.DataFrame:
     """Put an apostrophe before each text cell that a spreadsheet would take for a formula."""
-    return _change_cells(table, _is_formula, lambda cell: f"'{cell}")
+    return _change_text(table, _escaped)
 
 
 def unescape_formulas(table: pd.DataFrame) -> pd.DataFrame:
     """Remove the apostrophes that `escape_formulas` has put before cells."""
-    return _change_cells(table, _is_escaped, lambda cell: cell[1:])
+    return _change_text(table, lambda text: text[bool(ESCAPED_START.match(text)) :])
 
 
-def _change_cells(
-    table: pd.DataFrame, concerns: Callable[[object], bool], change: Callable[[str], str]
-) -> pd.DataFrame:
-    """Return a table with some of its cells changed; the table itself if there are none."""
-    changed = table
-    for position in range(table.shape[1]):
-        column = table.iloc[:, position]
-        if pd.api.types.is_numeric_dtype(column):
-            continue
-        rows = [row for row, cell in enumerate(column) if concerns(cell)]
-        if not rows:
-            continue
-        if changed is table:
-            changed = table.copy()
-        for row in rows:
-            changed.iat[row, position] = change(column.iat[row])
+def _change_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """Copy a table with a function applied to its cells of text."""
+    changed = table.copy()
+    for position, is_numeric in enumerate(map(pd.api.types.is_numeric_dtype, table.dtypes)):
+        if not is_numeric:
+            cells = [
+                change(cell) if isinstance(cell, str) else cell for cell in table.iloc[:, position]
+            ]
+            changed.isetitem(position, pd.Series(cells, table.index, table.dtypes.iloc[position]))
     return changed
 
 
-def _is_formula(cell: object) -> bool:
-    return isinstance(cell, str) and bool(FORMULA_START.match(cell)) and not _is_number(cell)
-
-
-def _is_escaped(cell: object) -> bool:
-    return isinstance(cell, str) and bool(ESCAPED_START.match(cell))
-
-
-def _is_number(text: str) -> bool:
-    """Say whether a text is a number, such as "-0.5": a spreadsheet reads it as one."""
+def _escaped(text: str) -> str:
+    """Write a text as a cell; a number, such as "-0.5", is one for a spreadsheet as well."""
     try:
         float(text)
     except ValueError:
-        return False
-    return True
+        return f"'{text}" if FORMULA_START.match(text) else text
+    return text

@@ -1,4 +1,4 @@
-"""Progress bars of long work, and notes to the batch run about the files that it writes."""
+"""Progress bars of long work, and the variables by which a batch run tells its notebooks so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -63,16 +62,6 @@ def progress(
         ncols=None if redraws else 100,
         file=sys.stderr if redraws else _Lines(),
     )
-
-
-def note_output(category: str, name: str, caption: str = "") -> None:
-    """Note a table, or a figure and its caption, for the batch run of this notebook, if any."""
-    notes = os.environ.get(OUTPUT_LIST_VARIABLE)
-    if notes:
-        with Path(notes).open("a", encoding="utf-8") as file:
-            file.write(f"{category} {name}\n")
-            if caption:
-                file.write(f"captions {name} {' '.join(caption.split())}\n")
 
 
 class _Lines(io.TextIOBase):

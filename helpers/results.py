@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from helpers.files import (
     write_atomic,
 )
 from helpers.model.encoder import BUILT_IN, slug
-from helpers.progress import OUTPUT_LIST_VARIABLE, note_output
+from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.settings import (
     MODEL_SETTINGS,
     PATH_SETTINGS,
@@ -112,11 +112,6 @@ class Results:
     def corpus_fingerprints(self) -> dict[str, str]:
         """The SHA-256 of each corpus that the declared settings describe in full."""
         return fingerprints(self.settings, self.declared)
-
-    @cached_property
-    def made_by(self) -> dict[str, Any]:
-        """The commit, the versions of libraries and the digest of code that this process has."""
-        return made_by()
 
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
@@ -246,9 +241,19 @@ class Results:
         InputError
             With the settings that differ.
         """
+        if not self.settings.name:
+            return
+        recorded = run_record(self.folder).get("settings")
         conflicts = []
-        if self.settings.name:
-            conflicts = _conflicting_settings(self.settings, self.declared, self.folder)
+        if recorded is not None:
+            names = [name for name in self.declared if name in RESULT_SETTINGS]
+            for name, value in serialize_settings(self.settings, names).items():
+                recorded_value = recorded.get(name, value)
+                if recorded_value != value:
+                    label = "ATTENTION_PROFILE=small" if name == "small" else flag(name)
+                    conflicts.append(f"{label} is {recorded_value!r} there, {value!r} here")
+        elif any(self.folder.glob("tables/*.csv")):
+            conflicts.append("it has tables but no run.json, so their settings are unknown")
         if conflicts:
             raise InputError(
                 f"--name {self.slug}: {self.folder} has another run ({'; '.join(conflicts)}); "
@@ -278,9 +283,10 @@ class Results:
         """Add a description to what ``run.json`` says, yield all of it, and write it at the end."""
         with record_lock(self.slug):
             before = self.claim(description)
-            record = {"notebooks": {}, **description, **before}
+            record = before | {"notebooks": {}, **description} | before  # in the order of before
             for key in ("settings", "corpora"):
-                record[key] = description[key] | before.get(key, {})
+                recorded = before.get(key, {})
+                record[key] = recorded | description[key] | recorded
             yield record
             write_record(self.folder, record)
 
@@ -298,16 +304,15 @@ class Results:
             "settings": serialize_settings(self.settings, self.declared),
             "corpora": self.corpus_fingerprints,
         }
-        digest = hashlib.sha256(json.dumps(self.made_by, sort_keys=True).encode()).hexdigest()
+        makers = made_by()
+        digest = hashlib.sha256(json.dumps(makers, sort_keys=True).encode()).hexdigest()
         session = f"{INTERACTIVE}-{digest[:8]}"
         with self.described(description) as record:
             entries = record["notebooks"]
             for entry in entries.values():
                 entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-            entry = entries.setdefault(session, {"tables": [], "figures": [], **self.made_by})
-            entry[group] = sorted({*entry[group], name})
-            if caption:
-                entry.setdefault("captions", {})[name] = caption
+            entry = entries.setdefault(session, {"tables": [], "figures": [], **makers})
+            _list_output(entry, group, name, caption)
             record["notebooks"] = without_empty_sessions(entries)
 
 
@@ -376,40 +381,16 @@ def _portable_path(text: str) -> str:
     return f"./{os.path.relpath(path.resolve(), project_root())}"
 
 
-def _conflicting_settings(settings: Settings, declared: Collection[str], folder: Path) -> list[str]:
-    """List the declared settings that change results and differ from those of a folder's run."""
-    recorded = run_record(folder).get("settings")
-    if recorded is None:
-        has_tables = any((folder / "tables").glob("*.csv"))
-        return ["it has tables but no run.json, so their settings are unknown"] * has_tables
-    names = {name: flag(name) for name in RESULT_SETTINGS if name in declared and name in recorded}
-    names["small"] = "the small profile"
-    current = serialize_settings(settings, declared)
-    recorded = {"small": False, **recorded}
-    return [
-        f"{description} is {recorded[name]!r} there, {current[name]!r} here"
-        for name, description in names.items()
-        if current[name] != recorded[name]
-    ]
-
-
 def contradictions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Name the inputs in which two descriptions of a run differ, of those that both have."""
-    names = []
-    if _differ(before.get("model"), now.get("model")):
-        names.append("model")
-    old_corpora = before.get("corpora", {})
-    new_corpora = now.get("corpora", {})
-    for key in old_corpora.keys() & new_corpora.keys() - {TEXT_AS_READ}:
-        if old_corpora[key] != new_corpora[key]:
-            names.append(key.removesuffix(" fingerprint"))
-    return sorted(set(names))
-
-
-def _differ(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
-    if not old or not new:
-        return False
-    return any(old[key] != new[key] for key in old.keys() & new.keys())
+    names = set()
+    for group in ("model", "corpora"):
+        old = before.get(group, {})
+        new = now.get(group, {})
+        for key in old.keys() & new.keys() - {TEXT_AS_READ}:
+            if old[key] != new[key]:
+                names.add("model" if group == "model" else key.removesuffix(" fingerprint"))
+    return sorted(names)
 
 
 def set_aside(results: Path, build: Path, names: Collection[str]) -> str:
@@ -417,24 +398,20 @@ def set_aside(results: Path, build: Path, names: Collection[str]) -> str:
     number = 1
     while (folder := build / f"set-aside-{number}").exists():
         number += 1
-    counts = {}
+    (folder / "tables").mkdir(parents=True)
     for group, patterns in FILES.items():
         listed_names = recorded_outputs(results, group)
         for pattern in patterns + FORMS_ON_REQUEST[group]:
             for path in results.glob(pattern.format("*")):
                 if listed_names is None or path.stem in listed_names:
-                    _move(path, folder / path.relative_to(results))
-        counts[group] = len(list(folder.glob(patterns[0].format("*"))))
-    _move(results / "run.json", folder / "run.json")
+                    shutil.move(path, folder / path.relative_to(results))
+    shutil.move(results / "run.json", folder)
+    n_tables = len(list(folder.glob("tables/*.csv")))
+    n_figures = len(list(folder.glob("*.png")))
     return (
         f"{results.name}: the {' and the '.join(names)} changed since the last run. "
-        f"{counts['tables']} tables and {counts['figures']} figures of before are now in {folder}."
+        f"{n_tables} tables and {n_figures} figures of before are now in {folder}."
     )
-
-
-def _move(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(source, target)
 
 
 @contextmanager
@@ -485,6 +462,30 @@ def in_batch_run() -> bool:
     return bool(os.environ.get(OUTPUT_LIST_VARIABLE))
 
 
+def note_output(group: str, name: str, caption: str = "") -> None:
+    """List a table, figure or accepted store for the batch run of this notebook, if any."""
+    if in_batch_run():
+        notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
+        entry = read_notes(notes)
+        _list_output(entry, group, name, caption)
+        notes.write_text(json.dumps(entry), encoding="utf-8")
+
+
+def read_notes(notes: Path) -> dict[str, Any]:
+    """Read the lists of the tables and figures that a notebook of a batch run has written."""
+    if notes.is_file():
+        return json.loads(notes.read_bytes())
+    return {"tables": [], "figures": []}
+
+
+def _list_output(entry: dict[str, Any], group: str, name: str, caption: str) -> None:
+    """Enter a table or figure, and its caption, in an entry of ``run.json``."""
+    entry[group] = sorted({*entry.get(group, []), name})
+    if caption:
+        entry.setdefault("captions", {})[name] = " ".join(caption.split())
+
+
+@cache
 def made_by() -> dict[str, Any]:
     """Collect what makes a table today: the commit, the versions and the digest of the code."""
     versions = {name: version(name) for name in LIBRARIES}
@@ -504,12 +505,10 @@ def git_commit() -> str | None:
 
 def git(*arguments: str) -> str | None:
     """Run git in the project's folder and return its output; None without git or a repository."""
-    command = ["git", *arguments]
     with suppress(OSError, subprocess.CalledProcessError):
-        printed = subprocess.check_output(
-            command, cwd=project_root(), stderr=subprocess.DEVNULL, text=True
-        )
-        return printed.strip()
+        return subprocess.check_output(
+            ["git", *arguments], cwd=project_root(), stderr=subprocess.DEVNULL, text=True
+        ).strip()
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import tomllib
@@ -58,7 +59,7 @@ def _flag(
     help_text: str,
     *,
     minimum: int | None = None,
-    maximum: int | None = None,
+    maximum: float = math.inf,
     unlimited: bool = False,
     is_path: bool = False,
 ) -> Any:
@@ -288,22 +289,18 @@ def _check_bounds(setting: Field, value: object) -> None:
     """Raise InputError where a number is too small or too large for any run."""
     minimum = setting.metadata["minimum"]
     maximum = setting.metadata["maximum"]
-    if value is None or minimum is None:
+    if value is None or minimum is None or minimum <= value <= maximum:
         return
-    if value < minimum:
-        expected = f"expected {minimum:,} or more"
-        if setting.metadata["unlimited"]:
-            expected += f", or {NO_LIMIT} for no limit"
-        raise InputError(f"{flag(setting.name)} {value}: {expected}")
-    if maximum is not None and value > maximum:
-        expected = f"expected {minimum} to {maximum:,}"
-        raise InputError(f"{flag(setting.name)} {value}: {expected}")
+    expected = f"{minimum:,} or more" if maximum == math.inf else f"{minimum} to {maximum:,}"
+    if setting.metadata["unlimited"]:
+        expected += f", or {NO_LIMIT} for no limit"
+    raise InputError(f"{flag(setting.name)} {value}: expected {expected}")
 
 
 def _check_run_name(name: str) -> None:
     """Raise InputError unless a name is that of one folder that no other output has."""
     is_plain = re.fullmatch(r"[^\W_][\w.+-]*", name) is not None
-    if not is_plain or name in RESERVED_NAMES or folder_name(name) != name:
+    if not is_plain or name in RESERVED_NAMES or len(name.encode()) > MAX_NAME_BYTES:
         raise InputError(
             f"--name {name}: expected the name of one folder: letters, digits, . _ + -, "
             f"at most {MAX_NAME_BYTES} bytes, and none of {', '.join(RESERVED_NAMES)}"

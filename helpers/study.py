@@ -18,8 +18,7 @@ from jaxtyping import Shaped
 from helpers import sources
 from helpers.cache import cached
 from helpers.data.records import cluster_of, describe_documents
-from helpers.progress import note_output
-from helpers.results import Results
+from helpers.results import Results, note_output
 from helpers.settings import Settings, capped
 
 if TYPE_CHECKING:

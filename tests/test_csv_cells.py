@@ -31,14 +31,14 @@ def test_escape_formulas_puts_an_apostrophe_before_formulas_only(table):
 def test_unescape_formulas_restores_every_cell(table):
     pd.testing.assert_frame_equal(unescape_formulas(escape_formulas(table)), table)
     plain = table.tail(len(PLAIN))
-    assert unescape_formulas(plain) is plain
+    pd.testing.assert_frame_equal(unescape_formulas(plain), plain)
 
 
 def test_escape_formulas_keeps_missing_values_and_numbers_of_mixed_columns():
     mixed = pd.DataFrame({"mixed": [-1, None, "-", 0.5]}, dtype=object)
     assert escape_formulas(mixed)["mixed"].tolist() == [-1, None, "'-", 0.5]
     no_formula = mixed.drop(index=2)
-    assert escape_formulas(no_formula) is no_formula
+    pd.testing.assert_frame_equal(escape_formulas(no_formula), no_formula)
 
 
 def test_escape_formulas_finds_cells_under_a_repeated_column_name():

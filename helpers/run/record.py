@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ from helpers.results import (
     Results,
     git,
     in_batch_run,
+    made_by,
+    read_notes,
     record_lock,
     run_record,
     serialize_settings,
@@ -39,6 +42,13 @@ from helpers.study import Study
 
 MADE = ("commit", "versions", "code")  # what made an entry of run.json
 INPUTS = ("model", "corpora")
+# The states of a table that a run makes again, and how its last line says them.
+STATUSES = {
+    "identical": "identical",
+    "new": "new",
+    "rounding": "with rounding",
+    "exceeds": "with other numbers",
+}
 
 
 def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
@@ -122,7 +132,7 @@ def describe(study: Study) -> dict[str, Any]:
         "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
         "corpora": corpora | study.results.corpus_fingerprints,
-        **study.results.made_by,
+        **made_by(),
     }
 
 
@@ -197,7 +207,7 @@ class Record:
         self.results = results
         self.today: dict[str, Any] = json.loads(json.dumps(description, default=str))
         self.notebooks: dict[str, dict[str, Any]] = {}
-        self.differences: dict[str, TableDifference] = {}  # by table
+        self.differences: list[TableDifference] = []  # of each table
         self.changed: list[str] = []  # the tables and figures whose files differ
         self.is_made_alike = True
         self.is_published = False
@@ -210,11 +220,11 @@ class Record:
         notebook : str
             Its file name without ``.ipynb``.
         notes : Path
-            A file with a line "tables name" or "figures name" for each that it wrote.
+            The file in which it listed them, with `results.note_output`.
         cells : str
             The digest of the notebook's code.
         """
-        entry = _read_notes(notes)
+        entry = read_notes(notes)
         if cells:
             entry["cells"] = cells
         self.notebooks[notebook] = entry
@@ -238,20 +248,12 @@ class Record:
         are listed, and no table differs by more than rounding.
         """
         before = run_record(self.results.folder)
-        self.differences = {table: self._compare(table) for table in self.names("tables")}
-        self.changed = []
-        is_complete = True
-        for group in FILES:
-            for name in self.names(group):
-                pairs = list(self._files(group, name, FILES))
-                is_complete = is_complete and all(target.is_file() for _, target in pairs)
-                if not all(_are_same(source, target) for source, target in pairs):
-                    self.changed.append(name)
-        self.is_made_alike = all(
-            self._is_made_alike(notebook, before) for notebook in self.notebooks
-        )
-        statuses = {difference.status for difference in self.differences.values()}
-        return is_complete and self.is_made_alike and statuses <= {"identical", "rounding"}
+        self.is_made_alike = all(self._is_made_alike(name, before) for name in self.notebooks)
+        pairs = list(self._files(FILES))
+        self.changed = sorted({source.stem for source, target in pairs if _differ(source, target)})
+        self.differences = [_compare(*pair) for pair in pairs if pair[0].suffix == ".csv"]
+        is_rounding = all(table.status in ("identical", "rounding") for table in self.differences)
+        return self.is_made_alike and is_rounding and all(target.is_file() for _, target in pairs)
 
     def publish(self) -> None:
         """Copy the files of this run to the results folder and write ``run.json``, if they differ.
@@ -293,67 +295,38 @@ class Record:
 
     def outcome(self) -> str:
         """Summarize how the tables of this run compare with those of before, in a line."""
-        tables = self.names("tables")
-        new = [name for name in tables if self.differences[name].status == "new"]
-        counts = (
-            f"{_counted(len(tables), 'table')}, {_counted(len(self.names('figures')), 'figure')}"
-        )
-        if new == tables:
-            return f"{counts}: all new"
         folder = self.results.folder
+        n_figures = len(self.names("figures"))
+        counts = Counter(table.status for table in self.differences)
+        summary = f"{_counted(len(self.differences), 'table')}, {_counted(n_figures, 'figure')}: "
+        if counts["new"] == len(self.differences):
+            return f"{summary}all new"
         if not self.changed:
             clean = git("status", "--porcelain", "--ignored", "-uall", "--", str(folder))
-            return f"{counts}: as {'committed' if clean == '' else 'they were'}, byte for byte"
-        sentences = [f"{counts}: {'; '.join(self._comparison())}."]
+            return f"{summary}as {'committed' if clean == '' else 'they were'}, byte for byte"
+        summary += ", ".join(f"{counts[status]} {text}" for status, text in STATUSES.items())
+        worst = max(
+            self.differences,
+            key=lambda table: (table.status == "exceeds", table.share_of_tolerance),
+        )
+        if worst.column:
+            amount = f"{worst.largest:.1g} {worst.unit}" if worst.unit else "other cells"
+            summary += f"; largest difference: {amount} in {worst.column} of {worst.name}.csv"
+        if not all(table.verdicts_agree for table in self.differences):
+            summary += "; verdicts differ"
         if not self.is_published:
-            sentences.append(
-                f"The files in {folder.name} stay as they were; the tables that this machine "
-                f"computed are in {self.results.build / 'tables'}."
+            return (
+                f"{summary}. The files in {folder.name} stay as they were; the tables that this "
+                f"machine computed are in {self.results.build / 'tables'}."
             )
-        else:
-            if not self.is_made_alike:
-                sentences.append("Other code, inputs or library versions made what was there.")
-            is_all = len(self.changed) == len(tables) + len(self.names("figures"))
-            sentences.append(f"New or changed: {'all' if is_all else ', '.join(self.changed)}.")
-        return " ".join(sentences)
-
-    def _comparison(self) -> Iterator[str]:
-        """Count the tables that are identical, new or rounded, and name those that differ more."""
-        by_status: dict[str, list[TableDifference]] = {"identical": [], "new": [], "rounding": []}
-        for difference in self.differences.values():
-            by_status.setdefault(difference.status, []).append(difference)
-        yield f"{len(by_status['identical'])} identical"
-        if by_status["new"]:
-            yield f"{len(by_status['new'])} new"
-        for quantity in sorted({difference.quantity for difference in by_status["rounding"]}):
-            rounded = [table for table in by_status["rounding"] if table.quantity == quantity]
-            largest = max(rounded, key=lambda difference: difference.share_of_tolerance)
-            yield (
-                f"{len(rounded)} with rounding in {quantity} (at most {largest.largest:.1g} "
-                f"{largest.unit}, in {largest.name}.csv)"
-            )
-        for table in by_status.get("exceeds", []):
-            amount = f"{table.largest:.2g} {table.unit}".strip()
-            if table.largest == float("inf"):
-                amount = table.quantity or "other rows or columns"
-            yield f"{table.name}.csv differs by more ({table.column}: {amount})"
-        disagreeing = [name for name, table in self.differences.items() if not table.verdicts_agree]
-        if disagreeing:
-            yield f"verdicts differ in {', '.join(disagreeing)}"
+        if not self.is_made_alike:
+            summary += ". Other code, inputs or library versions made what was there"
+        is_all = len(self.changed) == len(self.differences) + n_figures
+        return f"{summary}. New or changed: {'all' if is_all else ', '.join(self.changed)}."
 
     def names(self, group: str) -> list[str]:
         """List the "tables" or "figures" of this run."""
         return sorted({name for entry in self.notebooks.values() for name in entry[group]})
-
-    def _compare(self, table: str) -> TableDifference:
-        """Compare a table of this run with the one in the results folder."""
-        ((source, target),) = self._files("tables", table, FILES)
-        if not target.is_file():
-            return TableDifference(table, "new")
-        if _are_same(source, target):
-            return TableDifference(table, "identical")
-        tables = (read_for_comparison(path.read_bytes()) for path in (target, source))
-        return compare_tables(*tables, table)
 
     def _is_made_alike(self, notebook: str, before: Mapping[str, Any]) -> bool:
         """Say whether the same code, inputs and library versions made a notebook's entry before."""
@@ -369,49 +342,38 @@ class Record:
             and _releases(maker["versions"]) == _releases(self.today.get("versions"))
         )
 
-    def _files(
-        self, group: str, name: str, patterns: Mapping[str, Iterable[str]]
-    ) -> Iterator[tuple[Path, Path]]:
-        """Yield the files of a table or figure in the build folder and in the results folder."""
-        folder = self.results.build / "figures" if group == "figures" else self.results.build
-        for pattern in patterns[group]:
-            file = pattern.format(name)
-            yield folder / file, self.results.folder / file
+    def _files(self, patterns: Mapping[str, Iterable[str]]) -> Iterator[tuple[Path, Path]]:
+        """Yield each file of this run in the build folder and in the results folder."""
+        for group, forms in patterns.items():
+            folder = self.results.build / "figures" if group == "figures" else self.results.build
+            for name in self.names(group):
+                for form in forms:
+                    yield folder / form.format(name), self.results.folder / form.format(name)
 
     def _copy(self, patterns: Mapping[str, Iterable[str]]) -> None:
         """Copy files of this run to the results folder, unless they are there already."""
-        for group in FILES:
-            for name in self.names(group):
-                for source, target in self._files(group, name, patterns):
-                    if source.is_file() and not _are_same(source, target):
-                        write_atomic(target, source.read_bytes())
+        for source, target in self._files(patterns):
+            if source.is_file() and _differ(source, target):
+                write_atomic(target, source.read_bytes())
 
 
-def _are_same(source: Path, target: Path) -> bool:
-    """Whether two files have the same bytes; False if the second is missing."""
-    return target.is_file() and target.read_bytes() == source.read_bytes()
+def _differ(source: Path, target: Path) -> bool:
+    """Whether the second of two files is missing, or has other bytes."""
+    return not target.is_file() or target.read_bytes() != source.read_bytes()
+
+
+def _compare(source: Path, target: Path) -> TableDifference:
+    """Compare a table of a run with the one in its results folder."""
+    if not target.is_file():
+        return TableDifference(source.stem, "new")
+    if not _differ(source, target):
+        return TableDifference(source.stem, "identical")
+    before = read_for_comparison(target.read_bytes())
+    return compare_tables(before, read_for_comparison(source.read_bytes()), source.stem)
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _read_notes(notes: Path) -> dict[str, Any]:
-    """Read which tables and figures a notebook wrote, and which "accepted" stores it used."""
-    text = notes.read_text(encoding="utf-8") if notes.is_file() else ""
-    names: dict[str, set[str]] = {group: set() for group in FILES}
-    captions = {}
-    for line in text.splitlines():
-        group, _, name = line.partition(" ")
-        if group == "captions":
-            figure, _, caption = name.partition(" ")
-            captions[figure] = caption
-        else:
-            names.setdefault(group, set()).add(name)
-    entry: dict[str, Any] = {group: sorted(in_group) for group, in_group in names.items()}
-    if captions:
-        entry["captions"] = captions
-    return entry
 
 
 def _releases(versions: Mapping[str, str] | None) -> dict[str, str]:

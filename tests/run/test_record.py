@@ -119,8 +119,8 @@ def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_p
     before = {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
     today["commit"] = "b"
     outcome = run(entropy=4.0001, random_entropy=1.0)
-    assert "1 identical; 1 with rounding in averages" in outcome
-    assert "2e-05 of the value, in entropy.csv" in outcome
+    assert "1 identical, 0 new, 1 with rounding, 0 with other numbers" in outcome
+    assert "largest difference: 2e-05 of the value in entropy of entropy.csv" in outcome
     assert str(tmp_path / "build" / "mine" / "tables") in outcome
     assert before == {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
     assert number_in(tmp_path / "build", "entropy") == 4.0001
@@ -129,7 +129,10 @@ def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_p
 def test_record_of_more_than_rounding_writes_every_table(run, figures):
     run(entropy=4.0, random_entropy=1.0)
     outcome = run(random_entropy=1.00001, entropy=4.1)
-    assert "entropy.csv differs by more (entropy: 0.025 of the value)" in outcome
+    assert (
+        "1 with other numbers; largest difference: 0.02 of the value in entropy of entropy.csv"
+        in outcome
+    )
     assert "New or changed: all." in outcome
     assert (number_in(figures, "entropy"), number_in(figures, "random_entropy")) == (4.1, 1.00001)
 
@@ -234,6 +237,13 @@ def test_tables_saved_in_jupyterlab_count_after_a_run(run, today, figures):
     entries = written(figures)["notebooks"]
     assert entries["0_entropy"]["tables"] == ["entropy"]
     assert entries[session]["tables"] == ["relative_position"]
+
+
+def test_save_description_leaves_the_record_of_a_run(run, figures):
+    run(entropy=4.0)
+    before = (figures / "mine" / "run.json").read_bytes()
+    record.save_description(Study(name="mine"))
+    assert (figures / "mine" / "run.json").read_bytes() == before
 
 
 def test_tables_saved_in_jupyterlab_count_beside_a_run(today, notebook, figures):
