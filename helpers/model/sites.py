@@ -40,7 +40,6 @@ VALUE_NAMES = ("value", "value_proj", "v_lin", "v", "v_proj")
 # [batch, token, ...] once their output is divided into [3, head, width] or [head, 3, width].
 FUSED_AXES = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
 HEAD_COUNT_NAMES = ("num_attention_heads", "n_heads", "num_heads")
-CROSS_ATTENTION_MARKS = ("cross", "encdec", "encoder_attn")
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
 
@@ -86,15 +85,13 @@ class Site:
         return vectors if bias is None else vectors + bias.view(self.heads, self.width)
 
 
-def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
+def sites(model: nn.Module) -> list[Site]:
     """Locate the attention of each layer, in the order of computation.
 
     Parameters
     ----------
     model : Module
         A model of transformers.
-    cross : bool
-        Whether to locate a decoder's attention to the encoder instead of its attention to itself.
 
     Returns
     -------
@@ -108,14 +105,9 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
     """
     transformer = base_transformer(model)
     name = type(model).__name__
-    modules = []
-    for path, module in _attentions(model):
-        description = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
-        is_cross = any(mark in description for mark in CROSS_ATTENTION_MARKS)
-        if is_cross == cross:
-            modules.append(_site(path, module, transformer))
+    modules = [_site(path, module, transformer) for path, module in _attentions(model)]
     if not modules:
-        raise ModelError(f"{name}: no {'cross-' if cross else ''}attention layer was found")
+        raise ModelError(f"{name}: no attention layer was found")
     if len({site.heads for site in modules}) > 1:
         raise ModelError(f"{name}: its layers differ in their number of heads")
     config = getattr(transformer, "config", None)

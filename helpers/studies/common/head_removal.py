@@ -78,9 +78,7 @@ class Scores(NamedTuple):
 
 
 @contextmanager
-def head_mask(
-    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
-) -> Iterator[None]:
+def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> Iterator[None]:
     """Multiply the output of each head by its entry of a mask inside the context.
 
     Parameters
@@ -90,8 +88,6 @@ def head_mask(
     mask
         One factor per head, or per example of the batch and head.  Outputs are differentiable in
         it.
-    cross
-        Whether to mask a decoder's cross-attention instead of its self-attention.
 
     Raises
     ------
@@ -102,7 +98,7 @@ def head_mask(
     def scale(layer: int, outputs: Outputs) -> Outputs:
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
 
-    with patch_head_outputs(model, sites(model, cross=cross), scale):
+    with patch_head_outputs(model, sites(model), scale):
         yield
 
 
