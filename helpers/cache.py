@@ -131,13 +131,13 @@ def cached(
 
 
 def load_value(name: str, inputs: Mapping[str, Any], *, module: str) -> Any:
-    """Load what `save_value` stored; None if it did not, or if the file is damaged."""
+    """Load what `save_value` has stored; None if there is nothing, or if it is damaged."""
     folder = _result_folder(name, inputs, code_digest(module))
     return None if checksum_problems(folder) else _read(folder, name)
 
 
 def save_value(name: str, result: Any, inputs: Mapping[str, Any], *, module: str) -> None:
-    """Store a result of a module; the layers below a study do so without calling it back."""
+    """Store a result that a module has computed, under its inputs and the module's code."""
     folder = _result_folder(name, inputs, code_digest(module))
     build_folder(folder, lambda new: _write(new, name, result))
 

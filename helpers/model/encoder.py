@@ -13,7 +13,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -124,6 +124,11 @@ class Encoder:
     def device(self) -> torch.device:
         """The device of the weights."""
         return self.model.device
+
+    def with_model(self, model: PreTrainedModel) -> Encoder:
+        """Replace the model, for example by a copy; the identity stays that of the original."""
+        loaded = replace(self.read(), model=model)
+        return replace(self, read=lambda: loaded)
 
     def encode_words(self, words: Sequence[str]) -> Encoding:
         """Tokenize words one by one, with the special tokens of a single text around them.

@@ -40,7 +40,6 @@ VALUE_NAMES = ("value", "value_proj", "v_lin", "v", "v_proj")
 # [batch, token, ...] once their output is divided into [3, head, width] or [head, 3, width].
 FUSED_AXES = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
 HEAD_COUNT_NAMES = ("num_attention_heads", "n_heads", "num_heads")
-CROSS_ATTENTION_MARKS = ("cross", "encdec", "encoder_attn")
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
 
@@ -92,7 +91,7 @@ def sites(model: nn.Module) -> list[Site]:
     Parameters
     ----------
     model : Module
-        A model of transformers.  A decoder's attention to an encoder is left out.
+        A model of transformers.
 
     Returns
     -------
@@ -106,11 +105,7 @@ def sites(model: nn.Module) -> list[Site]:
     """
     transformer = base_transformer(model)
     name = type(model).__name__
-    modules = []
-    for path, module in _attentions(model):
-        description = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
-        if not any(mark in description for mark in CROSS_ATTENTION_MARKS):
-            modules.append(_site(path, module, transformer))
+    modules = [_site(path, module, transformer) for path, module in _attentions(model)]
     if not modules:
         raise ModelError(f"{name}: no attention layer was found")
     if len({site.heads for site in modules}) > 1:

@@ -231,11 +231,8 @@ def attention_shape(
 def _check_shapes(name: str, model: PreTrainedModel, maps: Sequence[Tensor | None], n: int) -> None:
     """Raise ModelError if a pass over ``n`` tokens has not returned one full map per layer."""
     layers = getattr(model.config, "num_hidden_layers", len(maps))
-    is_complete = len(maps) == layers > 0 and all(layer is not None for layer in maps)
-    if is_complete:
-        shapes = {tuple(layer.shape[1:]) for layer in maps}
-        is_complete = len(shapes) == 1 and maps[0].shape[2:] == (n, n)
-    if not is_complete:
+    shapes = {None if layer is None else tuple(layer.shape) for layer in maps}
+    if len(maps) != layers or len(shapes) != 1 or None in shapes or maps[0].shape[2:] != (n, n):
         raise ModelError(
             f"model {name!r} ({model.config.model_type}): gives no (heads, tokens, tokens) map for "
             "each layer. Use a model with full softmax attention in every layer, such as BERT."

@@ -331,8 +331,7 @@ def _draw_words(
     max_characters = int((width - LINES_WIDTH) / 2 / CHARACTER_WIDTH)
     texts = []
     for word in words:
-        is_short = len(word) <= max_characters
-        texts.append(word if is_short else word[: max_characters - 1] + "…")
+        texts.append(word if len(word) <= max_characters else f"{word[: max_characters - 1]}…")
     column_width = max(map(len, texts)) * CHARACTER_WIDTH + 0.06
     lines_width = width - 2 * column_width
     axes.set_xlim(-column_width / lines_width, 1 + column_width / lines_width)

@@ -128,11 +128,11 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     subtitle = join_nonempty(model, "bands: 95% intervals; the axis does not start at 0")
     figure = canvas(3.6, "Section 5 · Learning curves of the probes", subtitle)
     axes = figure.subplots()
-    curves = table.sort_values("n_train").groupby("probe", sort=False)
-    for probe, (color, marker) in zip(table["probe"].unique(), style.LINES, strict=False):
-        line_style = Style(probe, color, marker)
-        curve = curves.get_group(probe)
-        draw_curve(axes, curve, "n_train", "value", line_style, **style.WHITE_EDGES)
+    curves = table.groupby("probe", sort=False)
+    for (probe, curve), (color, marker) in zip(curves, style.LINES, strict=False):
+        line = curve.sort_values("n_train")
+        probe_style = Style(probe, color, marker)
+        draw_curve(axes, line, "n_train", "value", probe_style, **style.WHITE_EDGES)
     sizes = np.sort(table["n_train"].unique())
     if sizes[0] > 0:
         axes.set_xscale("log")

@@ -109,8 +109,7 @@ def random_encoder(name: str, *, width: int | None = None) -> Encoder:
     )
     identity = {"name": name, "layers": layers, "heads": heads, "random_init": None}
     model = BertModel(config).eval().requires_grad_(False)
-    loaded = replace(default.read(), model=model)
-    return replace(default, name=name, identity=identity, read=lambda: loaded)
+    return replace(default.with_model(model), name=name, identity=identity)
 
 
 def random_segments(count: int, *, longest: int = 60) -> Corpus[Segment]:

@@ -122,8 +122,7 @@ class FineTuningRun:
     def fine_tuned_encoder(self) -> Encoder:
         """Make an encoder with the fine-tuned weights, for example to compute its maps."""
         identity = {**self.encoder.identity, "fine_tuned": self.folder.name}
-        loaded = replace(self.encoder.read(), model=self.classifier.encoder)
-        return replace(self.encoder, identity=identity, read=lambda: loaded)
+        return replace(self.encoder.with_model(self.classifier.encoder), identity=identity)
 
     @property
     def steps(self) -> int:

@@ -43,7 +43,6 @@ from helpers.model.forward import (
 )
 from helpers.model.gradients import BATCH, contrastive_losses, paragraphs, training_losses
 from helpers.model.sites import Weights
-from helpers.model.weights import Loaded
 from helpers.probes.data import Counts, ProbeData, attention_block, prepare
 from helpers.probes.structural import (
     WordStates,
@@ -165,7 +164,7 @@ def loss_increases(
     ablations = list_ablations(encoder, cuts)
 
     def measure(model: nn.Module, batch: list[Record]) -> np.ndarray:
-        encoder_copy = replace(encoder, read=lambda: Loaded(model, encoder.tokenizer, {}))
+        encoder_copy = encoder.with_model(model)
 
         def run() -> Tensor:
             losses, _, _ = training_losses(encoder_copy, batch, np.random.default_rng(seed))

@@ -8,7 +8,6 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, SymLogNorm
@@ -114,18 +113,18 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
     subtitle = "a tenth of the heads at a time, in three orders; dashed: no head at all"
     figure, panels = _panel_grid(len(by_task), title, style.join_nonempty(model, subtitle))
     for axes, (task, rows) in zip(panels, by_task, strict=True):
-        sns.lineplot(
-            rows[rows["pruned"] < 100], x="pruned", y="change",
-            **style.by_style("order", ORDER_STYLES), **style.MEDIAN_AND_RANGE,
-            dashes=False, markersize=5, markeredgewidth=0, ax=axes,
-        )  # fmt: skip
-        handles, _ = axes.get_legend_handles_labels()
-        axes.get_legend().remove()
+        partly_pruned = rows[rows["pruned"] < 100]
+        for order, order_style in ORDER_STYLES.items():
+            draws = partly_pruned[partly_pruned["order"] == order].groupby("pruned")["change"]
+            curve = draws.agg(change="median", change_low="min", change_high="max").reset_index()
+            style.draw_curve(
+                axes, curve, "pruned", "change", order_style, markersize=5, markeredgewidth=0
+            )
         without_heads = rows[rows["pruned"] == 100].iloc[0]
         axes.axhline(without_heads["change"], color=style.MUTED, dashes=(4, 3))
         axes.set(xlabel="Heads pruned (%)", ylabel="Change of accuracy (points)")
         axes.set_title(task, parse_math=False)
-    labels = [order.label for order in ORDER_STYLES.values()]
+    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=3)
     return figure
 
