@@ -144,11 +144,11 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
             head = best_systems.loc["head", "head"]
             relations_of.setdefault(head, []).append("coreference")
     layers, heads = positions[["layer", "head"]].max()
-    behaviours = []
-    for label, behaviour in zip(head_labels(layers, heads), positions["behaviour"], strict=True):
-        relations = relations_of.get(label)
-        behaviours.append(", ".join(relations) if relations else behaviour)
-    return positions.assign(behaviour=behaviours)
+    findings = {head: ", ".join(relations) for head, relations in relations_of.items()}
+    labelled = zip(head_labels(layers, heads), positions["behaviour"], strict=True)
+    return positions.assign(
+        behaviour=[findings.get(label, behaviour) for label, behaviour in labelled]
+    )
 
 
 def cohesion_table(

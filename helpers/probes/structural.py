@@ -256,8 +256,9 @@ def _tree_without_punctuation(
 ) -> Bool[np.ndarray, "word other"]:
     """Mark the pairs of words that the spanning tree of the words proper joins."""
     words = np.flatnonzero(~parse.punctuation)
+    pairs = np.ix_(words, words)
     tree = np.zeros(distances.shape, bool)
-    tree[np.ix_(words, words)] = spanning_tree(distances[np.ix_(words, words)])
+    tree[pairs] = spanning_tree(distances[pairs])
     return tree
 
 
