@@ -291,7 +291,7 @@ def template_text(content: str) -> str:
         return _fraction(positional)
     if name == "as of":
         return f"{'as' if named.get('lc') else 'As'} of {positional[0]}"
-    return _SHOWN.get(name, "").format(first=positional[0], last=positional[-1])
+    return _TEMPLATE_TEXTS.get(name, "").format(first=positional[0], last=positional[-1])
 
 
 def _fraction(positional: list[str]) -> str:
@@ -317,12 +317,12 @@ def _convert(positional: list[str]) -> str:
     return f"{' '.join(parts)} {multiple}{TABLES['units'].get(unit, unit)}"
 
 
-def _shown_by_template() -> dict[str, str]:
+def _text_by_template() -> dict[str, str]:
     """Collect what each template shows, by its name."""
-    shown_by_template = {}
-    for shown, template_names in TABLES["templates"].items():
-        shown_by_template.update(dict.fromkeys(template_names, shown))
-    return shown_by_template
+    text_by_template = {}
+    for text, template_names in TABLES["templates"].items():
+        text_by_template.update(dict.fromkeys(template_names, text))
+    return text_by_template
 
 
-_SHOWN = _shown_by_template()
+_TEMPLATE_TEXTS = _text_by_template()
