@@ -21,6 +21,7 @@ from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
 from helpers.metrics.paper import verdicts
 from helpers.results import TEXT_AS_READ
 from helpers.run.notebooks import read_times, read_title
+from helpers.run.tolerances import without_prefix
 from helpers.sources import recorded_outputs
 from helpers.study import Study
 from helpers.viewer.page import document, render
@@ -162,8 +163,12 @@ def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
-    paths = [folder / f"{name}.csv" for name in names if name != "claims"]
+    """Prepare the tables of a notebook, each before the same tables of the controls.
+
+    That of claims is left out, because it comes first in the page.
+    """
+    ordered = sorted(names, key=lambda name: (without_prefix(name), len(name)))
+    paths = [folder / f"{name}.csv" for name in ordered if name != "claims"]
     return [_table(path) for path in paths if path.is_file()]
 
 
