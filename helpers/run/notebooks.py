@@ -221,6 +221,7 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
                 output,
                 parameters={name: settings[name] for name in declared(path) & settings.keys()},
                 kernel_name="python3",
+                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # no advice on encryption
                 progress_bar=False,
                 stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
                 execution_timeout=CELL_TIMEOUT,
