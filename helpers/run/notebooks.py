@@ -175,19 +175,22 @@ def write_html(path: Path) -> None:
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
+            cell.outputs = _without_progress(cell.outputs)
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
     write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
-def _is_progress(output: NotebookNode) -> bool:
-    """Take the lines of progress, which the log has, from an output; say whether none is left."""
-    if output.output_type != "stream":
-        return False
-    lines = output.text.splitlines(keepends=True)
-    output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
-    return not output.text.strip()
+def _without_progress(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """Remove the lines of progress, which the log has, and outputs in which nothing else is."""
+    remaining = []
+    for output in outputs:
+        if output.output_type == "stream":
+            lines = output.text.splitlines(keepends=True)
+            output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
+        if output.get("text", "shown").strip():
+            remaining.append(output)
+    return remaining
 
 
 @cache
@@ -218,6 +221,7 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
                 output,
                 parameters={name: settings[name] for name in declared(path) & settings.keys()},
                 kernel_name="python3",
+                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # no advice on encryption
                 progress_bar=False,
                 stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
                 execution_timeout=CELL_TIMEOUT,

@@ -21,6 +21,7 @@ from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
 from helpers.results import TEXT_AS_READ, recorded_outputs
 from helpers.run.notebooks import read_times, read_title
+from helpers.run.tolerances import without_prefix
 from helpers.study import Study
 from helpers.viewer.page import document, render
 from helpers.viewer.view import Viewer, viewers
@@ -61,16 +62,16 @@ def write_report(
     -------
     Path
     """
-    facts = dict(study_facts)
+    description = dict(study_facts)
     times = read_times(build)
     if times:
-        facts["time of the notebooks"] = _duration(sum(times.values()))
-    text_as_read = facts.get("corpora", {}).get(TEXT_AS_READ)
-    notes = facts.pop("notes", [text_as_read] if text_as_read else [])
+        description["time of the notebooks"] = _duration(sum(times.values()))
+    text_as_read = description.get("corpora", {}).get(TEXT_AS_READ)
+    notes = description.pop("notes", [text_as_read] if text_as_read else [])
     claims_path = tables / "claims.csv"
     claims = _table(claims_path) if claims_path.is_file() else None
     parts = []
-    for notebook, outputs in sorted(facts.pop("notebooks", {}).items()):
+    for notebook, outputs in sorted(description.pop("notebooks", {}).items()):
         copy = build / f"{notebook}.html"
         part = {
             "id": f"part-{notebook}".replace(" ", "-"),
@@ -86,11 +87,11 @@ def write_report(
     page = render(
         HERE / "report.html",
         run=build.name,
-        name=facts.get("model", {}).get("name") or build.name,
+        name=description.get("model", {}).get("name") or build.name,
         notes=notes,
         claims=claims,
         parts=parts,
-        facts=facts,
+        facts=description,
         viewers=viewer_pages,
         left_out=len(viewers) - len(viewer_pages),
         style=(HERE / "report.css").read_text(encoding="utf-8"),
@@ -161,8 +162,12 @@ def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
-    paths = [folder / f"{name}.csv" for name in names if name != "claims"]
+    """Prepare the tables of a notebook, each before the same tables of the controls.
+
+    That of claims is left out, because it comes first in the page.
+    """
+    ordered = sorted(names, key=lambda name: (without_prefix(name), len(name)))
+    paths = [folder / f"{name}.csv" for name in ordered if name != "claims"]
     return [_table(path) for path in paths if path.is_file()]
 
 
@@ -177,16 +182,16 @@ def _table(path: Path) -> dict[str, Any]:
         return {"title": title, "note": f"{size / 1e6:,.0f} MB, too much for a page"}
     # Text, with the digits that stand in the file.
     table = unescape_formulas(pd.read_csv(path, dtype=str, keep_default_na=False))
-    shown: dict[str, Any] = {"title": title, "file": path.name, "data": _in_base64(path)}
+    content: dict[str, Any] = {"title": title, "file": path.name, "data": _in_base64(path)}
     if table.shape[1] > MAX_COLUMNS:
-        return shown | {"note": f"{len(table)} x {table.shape[1]}, too wide to show"}
+        return content | {"note": f"{len(table)} x {table.shape[1]}, too wide to show"}
     if {"section", "verdict", "due_to_training"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
-        shown["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
-    shown["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
-    shown["rows"] = table.map(_short).to_numpy().tolist()
-    shown["open"] = path.stem in UNFOLDED or len(table) <= MAX_OPEN_ROWS
-    return shown
+        content["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
+    content["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
+    content["rows"] = table.map(_short).to_numpy().tolist()
+    content["open"] = path.stem in UNFOLDED or len(table) <= MAX_OPEN_ROWS
+    return content
 
 
 def _css_class(column: pd.Series) -> str:

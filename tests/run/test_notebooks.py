@@ -35,7 +35,7 @@ def last_output(path):
     return "".join(output.text for output in nbformat.read(path, as_version=4).cells[-1].outputs)
 
 
-def test_execute_tells_kernels_that_nobody_watches_and_where_to_note_outputs(tmp_path):
+def test_execute_tells_kernels_that_nobody_watches_and_where_to_note_outputs(tmp_path, capfd):
     printed = f"os.environ[{BATCH_VARIABLE!r}], os.environ[{OUTPUT_LIST_VARIABLE!r}]"
     path = write_notebook(tmp_path / "00_toy.ipynb", f"import os; print({printed}, a)")
     (tmp_path / "out").mkdir()
@@ -43,6 +43,7 @@ def test_execute_tells_kernels_that_nobody_watches_and_where_to_note_outputs(tmp
     assert written == tmp_path / "out" / "00_toy.written"
     assert last_output(tmp_path / "out" / path.name) == f"1 {written} 2\n"
     assert not {BATCH_VARIABLE, OUTPUT_LIST_VARIABLE} & os.environ.keys()
+    assert not capfd.readouterr().err  # no kernel says anything of its own
 
 
 def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):

@@ -156,17 +156,17 @@ def test_write_report_shows_as_many_viewers_as_can_be_sent(run, monkeypatch):
     viewers = [view(word_store(SENTENCE))] * 5
     monkeypatch.setattr(report, "MAX_VIEWER_BYTES", 200_000)
     page = write_report(FACTS, *run, viewers=viewers).read_text(encoding="utf-8")
-    shown = page.count('<details class="viewer">')
-    assert 0 < shown < 5
-    assert f"{5 - shown} more would make this page too large" in page
+    n_viewers = page.count('<details class="viewer">')
+    assert 0 < n_viewers < 5
+    assert f"{5 - n_viewers} more would make this page too large" in page
 
 
 def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figures, monkeypatch):
     study = Study(name="mine")
     monkeypatch.setattr(Study, "corpus_fingerprints", {})
     study.save_figure(plt.figure(), "mine", caption="Look for\n<nothing>.")
-    facts = run_record(study.results)
-    page = write_report(facts, study.results, study.results / "tables", study.results)
+    description = run_record(study.results)
+    page = write_report(description, study.results, study.results / "tables", study.results)
     assert "Look for\n&lt;nothing&gt;. <button" in page.read_text(encoding="utf-8")
 
 

@@ -70,8 +70,8 @@ def test_tolerance_for_trained_probes_is_two_percentage_points():
 )
 def test_every_committed_table_has_a_kind(name):
     table = without_prefix(name)
-    kinds = [tolerance for tolerance in TOLERANCES.values() if table in tolerance.tables]
-    assert kinds == [table_tolerance(name)]
+    listing = [tolerance for tolerance in TOLERANCES.values() if table in tolerance.tables]
+    assert listing == [table_tolerance(name)]
 
 
 def table_of(**columns):
