@@ -18,7 +18,7 @@ from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.run import report
 from helpers.run.record import Record
 from helpers.run.report import write_report
-from helpers.sources import run_record
+from helpers.results import run_record
 from helpers.study import Study
 from helpers.viewer.page import BIDI_CONTROLS
 from helpers.viewer.view import view
