@@ -222,9 +222,8 @@ class Results:
         paper_rows = self.claims()
         later_rows = check_claims(tables, later)
         if "claims" in tables and not later:
-            # Sections of later papers are names, those of this paper numbers.
             saved = tables["claims"]
-            later_rows = saved[saved["section"].astype(str).str[0] > "9"]
+            later_rows = saved[~saved["section"].astype(str).isin(set(paper_rows["section"]))]
         later_rows = later_rows[later_rows["verdict"] != NOT_MEASURED]
         rows = later_rows
         if (paper_rows["verdict"] != NOT_MEASURED).any():

@@ -15,10 +15,10 @@ from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENC
 from helpers.__main__ import main
 from helpers.files import build_dir
 from helpers.progress import OUTPUT_LIST_VARIABLE
+from helpers.results import run_record
 from helpers.run import report
 from helpers.run.record import Record
 from helpers.run.report import write_report
-from helpers.results import run_record
 from helpers.study import Study
 from helpers.viewer.page import BIDI_CONTROLS
 from helpers.viewer.view import view
