@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -63,8 +62,9 @@ class BlockBuffer:
     def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
         """Read a block; several threads may do so at a time."""
         offset, shape = self._blocks[index]
-        content = os.pread(self._file.fileno(), 2 * prod(shape), offset)
-        return np.frombuffer(bytearray(content), np.float16).reshape(shape)
+        block = np.empty(shape, np.float16)
+        os.preadv(self._file.fileno(), [block], offset)
+        return block
 
 
 @dataclass
