@@ -13,6 +13,7 @@ from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims
 from helpers.errors import InputError
 from helpers.run import compare
+from helpers.study import Study
 
 NOT_MEASURED = "not measured"
 
@@ -27,11 +28,12 @@ def test_open_run_by_name_path_or_model(figures, tmp_path, monkeypatch):
     write_run(figures / "google--electra", settings={})
     elsewhere = write_run(tmp_path / "elsewhere" / "mine")
     (tmp_path / "models" / "tuned").mkdir(parents=True)
-    write_run(figures / "tuned", settings={})
     monkeypatch.chdir(tmp_path)
+    tuned = Study(model="models/tuned").slug  # ends with a digest: other folders are called "tuned"
+    write_run(figures / tuned, settings={})
     names = ["minilm", "google/electra", "elsewhere/mine", str(elsewhere), "models/tuned"]
     opened = [compare.open_run(name) for name in names]
-    assert [run.name for run in opened] == ["minilm", "google--electra", "mine", "mine", "tuned"]
+    assert [run.name for run in opened] == ["minilm", "google--electra", "mine", "mine", tuned]
     assert (opened[0].settings, opened[1].settings) == ({"model": "minilm"}, {})
     pd.testing.assert_frame_equal(
         opened[0].tables["dependency_heads"], tables_with_heads()["dependency_heads"]

@@ -13,7 +13,6 @@ from PIL import Image
 from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
 from helpers.__main__ import main
-from helpers.files import build_dir
 from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.results import run_record
 from helpers.run import report
@@ -161,13 +160,12 @@ def test_write_report_shows_as_many_viewers_as_can_be_sent(run, monkeypatch):
     assert f"{5 - n_viewers} more would make this page too large" in page
 
 
-def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figures, monkeypatch):
+def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figures):
     study = Study(name="mine")
-    monkeypatch.setattr(Study, "corpus_fingerprints", {})
     study.save_figure(plt.figure(), "mine", caption="Look for\n<nothing>.")
-    description = run_record(study.results)
-    page = write_report(description, study.results, study.results / "tables", study.results)
-    assert "Look for\n&lt;nothing&gt;. <button" in page.read_text(encoding="utf-8")
+    folder = study.results.folder
+    page = write_report(run_record(folder), folder, folder / "tables", folder)
+    assert "Look for &lt;nothing&gt;. <button" in page.read_text(encoding="utf-8")
 
 
 def test_record_keeps_the_captions_of_a_batch_run(figures, monkeypatch, tmp_path):
@@ -175,8 +173,9 @@ def test_record_keeps_the_captions_of_a_batch_run(figures, monkeypatch, tmp_path
     study = Study(name="mine")
     monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(notes))
     study.save_figure(plt.figure(), "mine", caption="Look for\nnothing.")
-    Record(study.results, build_dir("mine"), {}, {"notebooks": {}}).note("07_mine", notes)
-    entry = run_record(study.results)["notebooks"]["07_mine"]
+    record = Record(study.results, {})
+    record.note("07_mine", notes)
+    entry = record.notebooks["07_mine"]
     assert entry["figures"] == ["mine"]
     assert entry["captions"] == {"mine": "Look for nothing."}
 

@@ -243,7 +243,7 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     darkest_is_special = []
     for example in examples:
         features.append(map_features(*example))
-        darkest = example.stored_attention.mean(axis=-2).argmax(axis=-1)  # [layer, head]
+        darkest = example.attention.mean(axis=-2).argmax(axis=-1)  # [layer, head]
         darkest_is_special.append(example.special[darkest])
     predicted = pattern_classifier().predict(np.reshape(features, (-1, len(FEATURES))))
     predicted = predicted.reshape(np.shape(darkest_is_special))  # [map, layer, head]
