@@ -42,11 +42,6 @@ def claims_table(tables):
     return table.set_index("claim")
 
 
-# The committed verdict of this row is older than the rule that a number without interval, from a
-# model that is trained once, supports nothing and contradicts nothing.
-TRAINED_ONCE = "In some task, a whole layer can be disabled with a gain"
-
-
 @pytest.mark.parametrize("run", ["minilm", "minilm-random-0", "mpnet"])
 def test_committed_tables_give_committed_verdicts(run):
     files = (FIGURES / run / "tables").glob("*.csv")
@@ -58,10 +53,8 @@ def test_committed_tables_give_committed_verdicts(run):
     recomputed["due_to_training"] = recomputed["due_to_training"].replace(
         "", np.nan
     )  # as pandas reads it
-    is_once = recomputed["claim"] == TRAINED_ONCE
-    assert set(recomputed.loc[is_once, "verdict"]) <= {"inconclusive"}
     pd.testing.assert_frame_equal(
-        recomputed[~is_once], tables["claims"][~is_once], rtol=1e-4, atol=1e-6, check_dtype=False
+        recomputed, tables["claims"], rtol=1e-4, atol=1e-6, check_dtype=False
     )
 
 
