@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,6 @@ from helpers.study import Study
 
 MADE = ("commit", "versions", "code")  # what made an entry of run.json
 INPUTS = ("model", "corpora")
-# The states of a table that a run makes again, and how its last line says them.
-STATUSES = {
-    "identical": "identical",
-    "new": "new",
-    "rounding": "with rounding",
-    "exceeds": "with other numbers",
-}
 
 
 def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
@@ -297,23 +291,13 @@ class Record:
         """Summarize how the tables of this run compare with those of before, in a line."""
         folder = self.results.folder
         n_figures = len(self.names("figures"))
-        counts = Counter(table.status for table in self.differences)
         summary = f"{_counted(len(self.differences), 'table')}, {_counted(n_figures, 'figure')}: "
-        if counts["new"] == len(self.differences):
+        if all(table.status == "new" for table in self.differences):
             return f"{summary}all new"
         if not self.changed:
             clean = git("status", "--porcelain", "--ignored", "-uall", "--", str(folder))
             return f"{summary}as {'committed' if clean == '' else 'they were'}, byte for byte"
-        summary += ", ".join(f"{counts[status]} {text}" for status, text in STATUSES.items())
-        worst = max(
-            self.differences,
-            key=lambda table: (table.status == "exceeds", table.share_of_tolerance),
-        )
-        if worst.column:
-            amount = f"{worst.largest:.1g} {worst.unit}" if worst.unit else "other cells"
-            summary += f"; largest difference: {amount} in {worst.column} of {worst.name}.csv"
-        if not all(table.verdicts_agree for table in self.differences):
-            summary += "; verdicts differ"
+        summary += _comparison(self.differences)
         if not self.is_published:
             return (
                 f"{summary}. The files in {folder.name} stay as they were; the tables that this "
@@ -370,6 +354,36 @@ def _compare(source: Path, target: Path) -> TableDifference:
         return TableDifference(source.stem, "identical")
     before = read_for_comparison(target.read_bytes())
     return compare_tables(before, read_for_comparison(source.read_bytes()), source.stem)
+
+
+def _comparison(differences: Sequence[TableDifference]) -> str:
+    """Summarize which tables are identical, which differ and by how much, and the verdicts."""
+    by_status = defaultdict(list)
+    by_quantity = defaultdict(list)
+    for table in differences:
+        by_status[table.status].append(table)
+        if table.status == "rounding":
+            by_quantity[table.quantity].append(table)
+    parts = [f"{_counted(len(by_status['identical']), 'table')} identical"]
+    if by_status["new"]:
+        parts.append(f"{_counted(len(by_status['new']), 'table')} new")
+    for quantity, tables in sorted(by_quantity.items()):
+        largest = max(tables, key=lambda table: table.share_of_tolerance)
+        parts.append(
+            f"{_counted(len(tables), 'table')} with rounding in {quantity} "
+            f"(at most {largest.largest:.1g} {largest.unit}, in {largest.name}.csv)"
+        )
+    for table in by_status["exceeds"]:
+        amount = f"{table.largest:.2g} {table.unit}"
+        if math.isinf(table.largest):
+            amount = table.quantity or "other rows or columns"
+        parts.append(f"{table.name}.csv differs by more ({table.column}: {amount})")
+    disagreeing = [table.name for table in differences if not table.verdicts_agree]
+    if disagreeing:
+        parts.append(f"verdicts differ in {', '.join(sorted(disagreeing))}")
+    elif any("claims" in table.name and table.status != "new" for table in differences):
+        parts.append("all verdicts agree")
+    return "; ".join(parts)
 
 
 def _counted(count: int, noun: str) -> str:
