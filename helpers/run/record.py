@@ -374,10 +374,8 @@ def _comparison(differences: Sequence[TableDifference]) -> str:
             f"(at most {largest.largest:.1g} {largest.unit}, in {largest.name}.csv)"
         )
     for table in by_status["exceeds"]:
-        amount = f"{table.largest:.2g} {table.unit}"
-        if math.isinf(table.largest):
-            amount = table.quantity or "other rows or columns"
-        parts.append(f"{table.name}.csv differs by more ({table.column}: {amount})")
+        amount = "other cells" if math.isinf(table.largest) else f"{table.largest:.2g} {table.unit}"
+        parts.append(f"{table.name}.csv differs by more ({amount} in {table.column})")
     disagreeing = [table.name for table in differences if not table.verdicts_agree]
     if disagreeing:
         parts.append(f"verdicts differ in {', '.join(sorted(disagreeing))}")

@@ -131,7 +131,7 @@ def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_p
 def test_record_of_more_than_rounding_writes_every_table(run, figures):
     run(entropy=4.0, random_entropy=1.0)
     outcome = run(random_entropy=1.00001, entropy=4.1)
-    assert "entropy.csv differs by more (entropy: 0.025 of the value)" in outcome
+    assert "entropy.csv differs by more (0.025 of the value in entropy)" in outcome
     assert "New or changed: all." in outcome
     assert (number_in(figures, "entropy"), number_in(figures, "random_entropy")) == (4.1, 1.00001)
 
