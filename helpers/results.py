@@ -282,10 +282,13 @@ class Results:
         """Add a description to what ``run.json`` says, yield all of it, and write it at the end."""
         with record_lock(self.slug):
             before = self.claim(description)
-            record = before | {"notebooks": {}, **description} | before  # in the order of before
+            record = dict(before)
+            record.setdefault("notebooks", {})
+            for key, value in description.items():
+                record.setdefault(key, value)
             for key in ("settings", "corpora"):
-                recorded = before.get(key, {})
-                record[key] = recorded | description[key] | recorded
+                for name, value in description[key].items():
+                    record[key].setdefault(name, value)
             yield record
             write_record(self.folder, record)
 

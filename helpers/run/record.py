@@ -268,19 +268,21 @@ class Record:
         """
         before = run_record(self.results.folder)
         makers = {key: before[key] for key in MADE if key in before}
-        kept = {}
+        earlier_entries = {}
         for name, entry in before.get("notebooks", {}).items():
             if name not in self.notebooks:
-                kept[name] = makers | entry
+                earlier_entries[name] = makers | entry
             if name.startswith(INTERACTIVE):
                 for group in FILES:
-                    kept[name][group] = sorted({*entry[group]}.difference(self.names(group)))
-        kept = without_empty_sessions(kept)
+                    earlier_entries[name][group] = sorted(
+                        {*entry[group]}.difference(self.names(group))
+                    )
+        earlier_entries = without_empty_sessions(earlier_entries)
         if before:
-            write_record(self.results.folder, before | {"notebooks": kept})
+            write_record(self.results.folder, before | {"notebooks": earlier_entries})
         self._copy(FILES)
         entries = dict(self.notebooks)
-        for name, entry in kept.items():
+        for name, entry in earlier_entries.items():
             entries[name] = {
                 key: value for key, value in entry.items() if self.today.get(key) != value
             }
