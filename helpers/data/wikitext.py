@@ -17,7 +17,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from helpers.data.text_files import one_line
 
@@ -25,6 +24,8 @@ GAP = "\ufffc"  # replaces something on the page that has no text, such as a for
 HIDDEN_PREFIXES = frozenset({"file", "image", "media", "category"})  # links that show no text
 TABLES = json.loads(Path(__file__).with_name("wikitext.json").read_text(encoding="utf-8"))
 SKIPPED_SECTIONS = frozenset(TABLES["skipped_sections"])
+# What each template shows, by its name.
+_TEMPLATE_TEXTS = {name: text for text, names in TABLES["templates"].items() for name in names}
 _GAP_PREFIXES = ("simplenuclide", "physics", "chem")  # of names of templates
 MIN_WORDS = 10  # a shorter paragraph is a title, a label or a fragment
 
@@ -39,26 +40,49 @@ _BRACKET = re.compile(r"\{\{|\}\}|\[\[|\]\]|\n[ :]*+\{\||\n[ ]*+\|\}(?!\})")
 _CLOSES = {"}}": "{{", "]]": "[[", "|}": "{|"}
 MAX_NESTING = 50
 
-_LANGUAGE = re.compile(r"(?:[a-z]{2,3}(?:-[a-z]+)*|simple):")
-_EXTERNAL = re.compile(r"\[(?:https?:|ftp:|mailto:)?//[^\s\[\]]*+[ ]?([^\[\]\n]*+)\]")
-_SUPERSCRIPT = re.compile(r"<sup>\s?([-−+]?\d{1,4})\s?</sup>", re.IGNORECASE)
 _RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
-_ITEM_TAG = re.compile(r"<li\b[^<>]*+>", re.IGNORECASE)
-_BLOCK_TAG = re.compile(
-    r"</?(?:blockquote|center|div|dl|dd|dt|h[1-6]|hr|ol|p|td|th|tr|ul)\b[^<>]*+>", re.IGNORECASE
+# What is replaced in the text of a page, in this order: external links, tags, switches, and
+# character references over which html.unescape() fails.
+_REPLACEMENTS = (
+    (re.compile(r"\[(?:https?:|ftp:|mailto:)?//[^\s\[\]]*+[ ]?([^\[\]\n]*+)\]"), r"\1"),
+    (
+        re.compile(r"<sup>\s?([-−+]?\d{1,4})\s?</sup>", re.IGNORECASE),
+        lambda match: match[1].translate(_RAISED),
+    ),
+    (re.compile(r"<br\b[^<>]*+>", re.IGNORECASE), " "),
+    (re.compile(r"<li\b[^<>]*+>", re.IGNORECASE), "\n*"),
+    (
+        re.compile(
+            r"</?(?:blockquote|center|div|dl|dd|dt|h[1-6]|hr|ol|p|td|th|tr|ul)\b[^<>]*+>",
+            re.IGNORECASE,
+        ),
+        "\n\n",
+    ),
+    (
+        re.compile(
+            r"</?(?:abbr|b|bdi|big|cite|code|del|em|font|i|includeonly|ins|kbd|nobr|noinclude|"
+            r"nowiki|onlyinclude|q|s|samp|small|span|strong|sub|sup|tt|u|var|wbr)\b[^<>]*+>",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+    (re.compile(r"__[A-Z]{3,20}__"), ""),
+    (re.compile(r"&#[0-9]{20,}+;?"), "\ufffd"),
 )
-_INLINE_TAG = re.compile(
-    r"</?(?:abbr|b|bdi|big|cite|code|del|em|font|i|includeonly|ins|kbd|nobr|noinclude|nowiki|"
-    r"onlyinclude|q|s|samp|small|span|strong|sub|sup|tt|u|var|wbr)\b[^<>]*+>",
-    re.IGNORECASE,
-)
-_BREAK_TAG = re.compile(r"<br\b[^<>]*+>", re.IGNORECASE)
-_SWITCH = re.compile(r"__[A-Z]{3,20}__")
-_LONG_REFERENCE = re.compile(r"&#[0-9]{20,}+;?")  # html.unescape() fails over 4,300 digits
 _APOSTROPHES = re.compile(r"'{2,}+")
+# How the punctuation of a paragraph is closed up: ``Ann ( ; 428 )`` becomes ``Ann (428)``.
+_TIDYING = (
+    (re.compile(r"\[\d{1,3}\]"), ""),  # footnote numbers typed by hand
+    (re.compile(r"([(\[]) ?(?:[;,:] ?)*+"), r"\1"),
+    (re.compile(r"(?<![ ;,:])(?: ?[;,:])*+ ?([)\]])"), r"\1"),
+    (re.compile(r" ?(?:\(\)|\[\])"), ""),
+    (re.compile(r" ([,;:.!?])(?=[\s\"”)]|$)"), r"\1"),
+    (re.compile(r",(?: ?,)++"), ","),
+    (re.compile(r"[,;:] ?(?=[.;](?:\s|$))"), ""),
+    (re.compile(r"(?<=\w)\.\.(?=\s|$)"), "."),
+)
 
 _RESIDUE = re.compile(r"\{\{|\}\}|\[\[|\]\]|==|''|\||<|>|I(?<=\bI)SBN\b")
-_UNTIDY = re.compile(r"[()\[\]]|[ ,;:.][,;:.!?]")
 SENTENCE_END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
 
@@ -100,17 +124,13 @@ def why_not_prose(text: str) -> str | None:
         return "formula or other gap"
     if _RESIDUE.search(text):
         return "markup left"
-    words = _WORD.findall(text)
-    if len(words) < MIN_WORDS:
+    if len(_WORD.findall(text)) < MIN_WORDS:
         return f"fewer than {MIN_WORDS} words"
     if not SENTENCE_END.search(text):
         return "no end of sentence"
-    may_start = text[0].isalnum() or text[0] in "\"'“‘«([¡¿$£€…"
-    if text[0].islower() or not may_start:
+    if text[0].islower():
         return "no start of sentence"
-    min_letters = 0.6 * (len(text) - text.count(" "))
-    letters_in_words = sum(len(word) for word in words if word.isalpha())
-    if letters_in_words < min_letters and sum(map(str.isalpha, text)) < min_letters:
+    if sum(map(str.isalpha, text)) < 0.6 * (len(text) - text.count(" ")):
         return "mostly not letters"
     return None
 
@@ -118,73 +138,38 @@ def why_not_prose(text: str) -> str | None:
 def plain(wikitext: str, hidden: Collection[str] = HIDDEN_PREFIXES) -> str:
     """Resolve the tags, templates, tables and links of a page; its lines stay."""
     text = _without_brackets(_without_elements(wikitext), hidden)
-    text = _EXTERNAL.sub(r"\1", text)
-    text = _SUPERSCRIPT.sub(lambda match: match[1].translate(_RAISED), text)
-    text = _BREAK_TAG.sub(" ", text)
-    text = _ITEM_TAG.sub("\n*", text)
-    text = _BLOCK_TAG.sub("\n\n", text)
-    text = _SWITCH.sub("", _INLINE_TAG.sub("", text))
-    text = html.unescape(_LONG_REFERENCE.sub("\ufffd", text))
-    return _APOSTROPHES.sub(lambda run: "'" if len(run[0]) == 4 else "", text)
+    for pattern, replacement in _REPLACEMENTS:
+        text = pattern.sub(replacement, text)
+    return _APOSTROPHES.sub(lambda run: "'" if len(run[0]) == 4 else "", html.unescape(text))
 
 
 def tidy(text: str) -> str:
-    """Make one line with its punctuation closed up: ``Ann ( ; 428 )`` becomes ``Ann (428)``."""
+    """Make one line, with its punctuation closed up (`_TIDYING`)."""
     text = one_line(text)
-    if not _UNTIDY.search(text):  # as in most paragraphs
-        return text.lstrip(",;:.!? ")
-    text = re.sub(r"\[\d{1,3}\]", "", text)  # footnote numbers typed by hand
-    text = re.sub(r"([(\[]) ?(?:[;,:] ?)*+", r"\1", text)
-    text = re.sub(r"(?<![ ;,:])(?: ?[;,:])*+ ?([)\]])", r"\1", text)
-    text = re.sub(r" ?(?:\(\)|\[\])", "", text)
-    text = re.sub(r" ([,;:.!?])(?=[\s\"”)]|$)", r"\1", text)
-    text = re.sub(r",(?: ?,)++", ",", text)
-    text = re.sub(r"[,;:] ?(?=[.;](?:\s|$))", "", text)
-    text = re.sub(r"(?<=\w)\.\.(?=\s|$)", ".", text)
+    for pattern, replacement in _TIDYING:
+        text = pattern.sub(replacement, text)
     return text.lstrip(",;:.!? ").strip()
-
-
-class _Tag(NamedTuple):
-    """A tag, or a mark of a comment (name "!"), in a page."""
-
-    name: str
-    is_closing: bool
-    is_empty: bool  # such as <ref name="a" />
-    start: int
-    end: int
-
-
-def _tags(text: str) -> list[_Tag]:
-    """Find the tags of elements without prose, and the marks of comments, in order."""
-    tags = []
-    for match in _ELEMENT.finditer(text):
-        name = "!" if match[2] is None else match[2].lower()
-        is_closing = match[0] == "-->" or match[1] == "/"
-        is_empty = match[0].endswith("/>") and not is_closing
-        tags.append(_Tag(name, is_closing, is_empty, match.start(), match.end()))
-    return tags
 
 
 def _without_elements(text: str) -> str:
     """Remove comments and the elements that hold no prose, content included."""
-    tags = _tags(text)
-    last_close = {tag.name: tag.start for tag in tags if tag.is_closing}
     pieces = []
     position = 0
-    inside = None  # the name of the element that is being removed
-    for tag in tags:
-        if inside is not None:
-            if tag.is_closing and tag.name == inside:
-                inside = None
-                position = tag.end
-        elif tag.is_empty:
-            pieces.append(text[position : tag.start])
-            position = tag.end
-        elif not tag.is_closing and last_close.get(tag.name, -1) > tag.start:
-            pieces.append(text[position : tag.start])
-            pieces.append(GAP if tag.name in _FORMULAS else "")
-            inside = tag.name
-    return "".join(pieces) + text[position:]
+    inside = ""  # the name of the element that is being removed; "!" is a comment
+    for match in _ELEMENT.finditer(text):
+        name = (match[2] or "!").lower()
+        is_closing = match[0] == "-->" or match[1] == "/"
+        if inside:
+            if is_closing and name == inside:
+                inside = ""
+                position = match.end()
+        elif not is_closing:
+            pieces.append(text[position : match.start()])
+            position = match.end()
+            if not match[0].endswith("/>"):
+                pieces.append(GAP if name in _FORMULAS else "")
+                inside = name
+    return "".join(pieces) + ("" if inside else text[position:])
 
 
 def _without_brackets(text: str, hidden: Collection[str]) -> str:
@@ -194,24 +179,24 @@ def _without_brackets(text: str, hidden: Collection[str]) -> str:
     text = f"\n{text}"
     position = 1
     for match in _BRACKET.finditer(text):
-        bracket = match[0].removeprefix("\n")
-        pieces.append(text[position : match.end() - len(bracket)])
+        bracket = match[0].strip("\n :")
+        start = match.end() - len(match[0].removeprefix("\n"))
+        pieces.append(text[position:start])
         position = match.end()
-        opening = _CLOSES.get(bracket.strip(" :"))
+        opening = _CLOSES.get(bracket)
         if opening is None:
-            if len(stack) == MAX_NESTING:
-                del stack[0]  # an opening so far out was never closed
-            stack.append((bracket.strip(" :"), len(pieces)))
+            # An opening so far out was never closed.
+            stack = [*stack[1 - MAX_NESTING :], (bracket, len(pieces))]
             pieces.append(bracket)
             continue
-        depth = _last_depth(stack, opening)
-        if depth is None:
+        depths = [depth for depth, (bracket, _) in enumerate(stack) if bracket == opening]
+        if not depths:
             pieces.append(bracket)
             continue
-        _, start = stack[depth]
+        _, start = stack[depths[-1]]
         content = "".join(pieces[start + 1 :])
         del pieces[start:]
-        del stack[depth:]
+        del stack[depths[-1] :]
         if opening == "[[":
             pieces.append(_link(content, hidden))
         elif opening == "{{":
@@ -221,27 +206,12 @@ def _without_brackets(text: str, hidden: Collection[str]) -> str:
     return "".join(pieces) + text[position:]
 
 
-def _last_depth(stack: list[tuple[str, int]], opening: str) -> int | None:
-    """Find the innermost bracket of a kind that is still open."""
-    for depth in reversed(range(len(stack))):
-        if stack[depth][0] == opening:
-            return depth
-    return None
-
-
 def _link(content: str, hidden: Collection[str]) -> str:
     """Resolve ``[[content]]`` to the text that it shows."""
     target, *labels = content.split("|")
     if target.partition(":")[0].strip().lower() in hidden:
         return ""
-    if "\n\n" in content:  # two brackets that do not belong together
-        return f"[[{content}]]"
-    if labels and labels[0].strip():
-        return labels[0]
-    if not labels and _LANGUAGE.match(target):
-        return ""
-    title = target.strip().lstrip(":#")
-    return title.partition(" (")[0] if labels else title  # the pipe trick: [[a (b)|]]
+    return labels[0] if labels else target.strip().lstrip(":#")
 
 
 def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:
@@ -249,20 +219,20 @@ def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:
     pending: list[str] = []
     skipping = 0  # level of the skipped section's heading, 0 outside one
     for line in map(str.strip, text.split("\n")):
-        heading = line.startswith("==") and line.endswith("==")
-        if pending and (heading or not line or line[0] in "*#:;|!{"):
+        is_heading = line.startswith("==") and line.endswith("==")
+        is_list = line.startswith(tuple("*#:;|!{"))
+        if pending and (is_heading or is_list or not line):
             yield " ".join(pending)
             pending = []
-        if heading:
+        if is_heading:
             level = len(line) - len(line.lstrip("="))
             if not skipping or level <= skipping:
                 skipping = level if line.strip("= ").lower() in SKIPPED_SECTIONS else 0
-        elif not line or skipping:
-            continue
-        elif line[0] in "*#:;|!{":
-            counts["lines dropped: list or table"] += 1
-        else:
-            pending.append(line)
+        elif line and not skipping:
+            if is_list:
+                counts["lines dropped: list or table"] += 1
+            else:
+                pending.append(line)
     if pending:
         yield " ".join(pending)
 
@@ -275,7 +245,7 @@ def template_text(content: str) -> str:
     named: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if equals and key.strip().replace(" ", "").isalnum() and len(key) < 20:
+        if equals:
             named[key.strip()] = value.strip()
         else:
             positional.append(argument.strip())
@@ -287,42 +257,23 @@ def template_text(content: str) -> str:
         return GAP
     if name in ("convert", "cvt"):
         return _convert(positional)
-    if name in ("frac", "fraction"):
-        return _fraction(positional)
+    if name in ("frac", "fraction"):  # 2; 1|2; 3|1|2, with an integer part
+        integer_part = f"{positional[0]} " if len(positional) == 3 else ""
+        numerator = positional[-2] if len(positional) > 1 else "1"
+        return f"{integer_part}{numerator}/{positional[-1]}"
     if name == "as of":
         return f"{'as' if named.get('lc') else 'As'} of {positional[0]}"
     return _TEMPLATE_TEXTS.get(name, "").format(first=positional[0], last=positional[-1])
-
-
-def _fraction(positional: list[str]) -> str:
-    """Show ``{{frac|2}}``, ``{{frac|1|2}}`` or ``{{frac|3|1|2}}``, with an integer part."""
-    if len(positional) == 1:
-        return f"1/{positional[0]}"
-    integer_part = f"{positional[0]} " if len(positional) == 3 else ""
-    return integer_part + "/".join(positional[-2:])
 
 
 def _convert(positional: list[str]) -> str:
     """Show the first quantity of ``{{convert}}``: a number or a range, and its unit."""
     is_range = len(positional) > 3 and positional[1] in TABLES["range_words"]
     n_parts = 3 if is_range else 1
-    parts = positional[:n_parts]
-    first_digit = parts[0].lstrip("-−").replace(",", "")[:1]
-    if len(positional) <= n_parts or not first_digit.isdigit():
+    if len(positional) <= n_parts:
         return GAP
     unit = positional[n_parts]
     multiple = TABLES["multiples"].get(unit[:2], "")
     if multiple:
         unit = unit[2:]
-    return f"{' '.join(parts)} {multiple}{TABLES['units'].get(unit, unit)}"
-
-
-def _text_by_template() -> dict[str, str]:
-    """Collect what each template shows, by its name."""
-    text_by_template = {}
-    for text, template_names in TABLES["templates"].items():
-        text_by_template.update(dict.fromkeys(template_names, text))
-    return text_by_template
-
-
-_TEMPLATE_TEXTS = _text_by_template()
+    return f"{' '.join(positional[:n_parts])} {multiple}{TABLES['units'].get(unit, unit)}"
