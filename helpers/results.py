@@ -63,7 +63,6 @@ LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy"
 FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
 FORMS_ON_REQUEST = {"tables": ("tables/{}.tex",), "figures": ("{}.pdf",)}
 INTERACTIVE = "interactive"  # how entries of run.json begin that no batch run made
-TEXT_AS_READ = "text, as read"
 MAX_LABEL_BYTES = 80  # bytes of a run's name before its digest
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = ("value", "threshold", "control", "entropy_matched_control")
@@ -389,7 +388,7 @@ def contradictions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     for group in ("model", "corpora"):
         old = before.get(group, {})
         new = now.get(group, {})
-        for key in old.keys() & new.keys() - {TEXT_AS_READ}:
+        for key in old.keys() & new.keys():
             if old[key] != new[key]:
                 names.add("model" if group == "model" else key.removesuffix(" fingerprint"))
     return sorted(names)

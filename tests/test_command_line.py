@@ -93,11 +93,7 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     options = ["--text", str(text), "--model", str(tiny_folder("bert")), "--max-tokens", "32"]
     before = set(tmp_path.rglob("*.safetensors"))
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
-    how_read, *stores, disk = capsys.readouterr().out.splitlines()
-    assert how_read == (
-        "my.txt: a line is a paragraph, a blank line starts a new document; one document: "
-        "blocks of 4 of its 40 paragraphs stand for articles"
-    )
+    *stores, disk = capsys.readouterr().out.splitlines()
     assert [re.sub(r"\d+ MB", "MB", line) for line in stores] == [
         "my: 12 examples, MB to extract",
         "my-silver: 40 examples, MB to extract; documents: 10",

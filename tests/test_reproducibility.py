@@ -85,7 +85,7 @@ def write_corpora(folder):
     for line in (*SUBJECTS, *ENDS):
         words.update(line.lower().split())
     rows = [f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(sorted(words))]
-    text = write(folder, "text.txt", "\n\n".join(documents))
+    text = write(folder, "text.txt", "\n".join(documents))
     vectors = write(folder, "vectors.txt", "\n".join(rows))
     return text, vectors
 

@@ -98,13 +98,9 @@ def coreference_corpus(
             name_index = name_indices.setdefault(text.name, len(name_indices))
             yield _with_heads(text, SPLITS[name_index % len(SPLITS)], counts)
 
-    def check() -> None:
-        for _ in _annotated_texts(source, files, Counter()):
-            pass
-
     own_name = source.stem if source.is_file() else source.name
     corpus_name = name or ("coreference-sample" if path is None else own_name)
-    return Corpus(corpus_name, spec, read, check=check)
+    return Corpus(corpus_name, spec, read)
 
 
 def _annotated_texts(

@@ -142,14 +142,11 @@ class Corpus(Generic[Item]):
     read : callable
         Function that yields the records.  It takes a counter, in which it counts what it dropped
         or changed, by reason.
-    check : callable, optional
-        Function that raises CorpusError for faults in the files; by default ``read`` finds them.
     """
 
     name: str
     spec: Mapping[str, Any]
     read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
-    check: Callable[[], None] | None = field(repr=False, default=None)
 
     @property
     def fingerprint(self) -> str:
@@ -159,13 +156,6 @@ class Corpus(Generic[Item]):
     def records(self) -> list[Item]:
         """Read everything into memory."""
         return list(self.read(Counter()))
-
-    def validate(self) -> None:
-        """Read the files in seconds, without a parser or a model; CorpusError for a fault."""
-        if self.check is None:
-            self.records()
-        else:
-            self.check()
 
 
 def document_of(record: Mapping[str, Any]) -> str | None:
@@ -191,18 +181,10 @@ def cluster_of(record: Mapping[str, Any], index: int) -> str:
 
 def describe_documents(records: Iterable[Mapping[str, Any]]) -> str:
     """Describe the number of documents of some sentences; intervals are drawn over documents."""
-    documents = set()
-    unknown = 0
-    for record in records:
-        document = document_of(record)
-        if document is None:
-            unknown += 1
-        else:
-            documents.add(document)
+    documents = Counter(map(document_of, records))
+    unknown = documents.pop(None, 0)
     if not unknown:
         return f"{len(documents):,}"
-    if not documents:
-        return "not marked, so that each sentence counts as one"
     return f"{len(documents):,}, and {unknown:,} sentences without one, each of which counts as one"
 
 
@@ -251,20 +233,14 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     Roles
         Masks over the positions.
     """
-    cls_mask = _token_mask(tokens, special_tokens.get("cls"))
-    sep_mask = _token_mask(tokens, special_tokens.get("sep"))
+    special_masks: dict[str, Bool[np.ndarray, " position"] | None] = {"cls": None, "sep": None}
+    for role in special_masks:
+        special_token = special_tokens.get(role)
+        if special_token is not None:
+            special_masks[role] = np.array([token == special_token for token in tokens])
     punctuation = np.array([token.lstrip(WORD_MARKS) in PUNCTUATION for token in tokens])
-    masks = [mask for mask in (cls_mask, sep_mask, punctuation) if mask is not None]
-    return Roles(cls_mask, sep_mask, punctuation, ~np.any(masks, axis=0))
-
-
-def _token_mask(
-    tokens: Sequence[str], special_token: str | None
-) -> Bool[np.ndarray, " position"] | None:
-    """Mark the positions of a special token; None if the model has no such token."""
-    if special_token is None:
-        return None
-    return np.array([token == special_token for token in tokens])
+    masks = [mask for mask in (*special_masks.values(), punctuation) if mask is not None]
+    return Roles(**special_masks, punctuation=punctuation, other=~np.any(masks, axis=0))
 
 
 def reservoir(items: Iterable[Any], count: int, generator: random.Random) -> tuple[list, int]:

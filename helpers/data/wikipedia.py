@@ -1,7 +1,8 @@
 """Wikipedia segments: two consecutive paragraphs of one article, as in BERT's pre-training.
 
 The text is a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``), of which one page
-is in memory at a time, or plain text (see :mod:`helpers.data.plain_text`).
+is in memory at a time, or plain text (see :mod:`helpers.data.plain_text`).  A dump is known by the
+``.xml`` in its name.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -25,17 +25,10 @@ from helpers.progress import progress
 SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 SAMPLE_NAME = "wikipedia-sample"
 EXPECTED = (
-    "expected a MediaWiki dump, or plain text: one paragraph a line and a blank line between "
-    "documents, or wrapped lines and a blank line between paragraphs"
+    "expected a MediaWiki dump (.xml, .xml.bz2), or plain text with a blank line between paragraphs"
 )
 ARTICLE_NAMESPACE = "0"
-# How many segments are read to find faults; markup is cleaned at about 300 of them a second.
-CHECKED_SEGMENTS = {"dump": 200, "text": 100_000}
-HIDDEN_NAMESPACES = (
-    "6",
-    "14",
-    "-2",
-)  # namespaces whose links show no text: files, categories, media
+HIDDEN_NAMESPACES = ("6", "14", "-2")  # whose links show no text: files, categories, media
 
 
 class Article(NamedTuple):
@@ -61,12 +54,12 @@ def corpus_name(path: Path) -> str:
     return slugify(path.name.partition(".")[0].lower()) or "corpus"
 
 
-def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:
+def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:
     """Yield the articles of a dump, or the documents of a text file or folder, in order.
 
     Parameters
     ----------
-    path : str or Path
+    path : Path
         The file or folder.
     counts : Counter, optional
         Receives the numbers of articles and paragraphs that were read, and of what was dropped,
@@ -78,20 +71,12 @@ def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterato
         For a dump: a page of the main namespace that is not a redirect, with its usable
         paragraphs.  For plain text: a document, with every visible paragraph.
     """
-    path = text_files.existing_file(path, folder=True)
     counts = Counter() if counts is None else counts
-    read = _dump_articles if _is_dump(path) else plain_text.documents
+    read = _dump_articles if ".xml" in path.name else plain_text.documents
     for title, article_paragraphs in read(path, counts):
         counts["articles"] += 1
         counts["paragraphs kept"] += len(article_paragraphs)
         yield Article(title, tuple(article_paragraphs))
-
-
-def how_read(path: str | Path) -> str:
-    """Describe the layout in which a text of the user's is read, in one line."""
-    path = text_files.existing_file(path, folder=True)
-    description = "a MediaWiki dump" if _is_dump(path) else plain_text.how_read(path)
-    return f"{path.name}: {description}"
 
 
 def segments(
@@ -135,12 +120,7 @@ def segments(
         counts["segments not sampled"] += total - len(chosen)
         yield from (segment for _, segment in sorted(chosen, key=itemgetter(0)))
 
-    def check() -> None:
-        beginning = CHECKED_SEGMENTS["dump" if _is_dump(path) else "text"]
-        for _ in islice(_all_segments(path, Counter()), beginning):
-            pass
-
-    return Corpus(corpus_name(path), spec, read, check=check)
+    return Corpus(corpus_name(path), spec, read)
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
@@ -156,15 +136,6 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
             yield Segment(first, second, article.title)
     if is_empty:
         raise CorpusError(path, f"no segment of two consecutive paragraphs; {EXPECTED}")
-
-
-def _is_dump(path: Path) -> bool:
-    """Tell whether a file is a MediaWiki dump, by its first bytes or its suffix."""
-    if path.is_dir():
-        return False
-    with text_files.unpacked(path) as file:
-        start = file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return start.startswith((b"<?xml", b"<mediawiki")) or ".xml" in path.suffixes
 
 
 def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:

@@ -14,10 +14,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from helpers.data.corpora import registry
 from helpers.data.glove import DEFAULT, read_glove
 from helpers.data.records import describe_documents
-from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
 from helpers.files import cache_root, check_free, write_atomic
 from helpers.progress import OUTPUT_LIST_VARIABLE
@@ -25,7 +23,6 @@ from helpers.results import (
     FILES,
     FORMS_ON_REQUEST,
     INTERACTIVE,
-    TEXT_AS_READ,
     Results,
     git,
     in_batch_run,
@@ -66,9 +63,6 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     check_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
-    _check_files_of_the_user(study)
-    if settings.text:
-        yield how_read(settings.text)
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     # Maps of words are stored again for two controls (04), the controls with random weights (05),
     # and the models of later papers, which have settings of their own.
@@ -97,18 +91,6 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     yield f"{cache_root()}: {total / 1e9:.1f} GB in all, {free / 1e9:,.0f} GB are free"
 
 
-def _check_files_of_the_user(study: Study) -> None:
-    """Read the corpora that the user has files of, before a model is loaded."""
-    settings = study.settings
-    if settings.text:
-        study.segment_corpus().validate()
-    # The files of a registered corpus are known by their checksums.
-    if settings.treebank and settings.treebank not in registry().index:
-        study.treebank_corpus().validate()
-    if settings.coref and settings.coref not in registry().index:
-        study.coreference_corpus().validate()
-
-
 def describe(study: Study) -> dict[str, Any]:
     """Collect the facts of a run: settings, model, corpora, and what makes its tables today."""
     settings = study.settings
@@ -118,8 +100,6 @@ def describe(study: Study) -> dict[str, Any]:
         "coreference": study.coreference_corpus().name,
         "word vectors": Path(settings.vectors).stem or DEFAULT,
     }
-    if settings.text:
-        corpora[TEXT_AS_READ] = how_read(settings.text)
     return {
         "settings": serialize_settings(settings, study.results.declared),
         "model": study.encoder.identity,

@@ -19,7 +19,7 @@ from helpers.claims.engine import verdicts
 from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
-from helpers.results import TEXT_AS_READ, recorded_outputs
+from helpers.results import recorded_outputs
 from helpers.run.notebooks import read_times, read_title
 from helpers.run.tolerances import without_prefix
 from helpers.study import Study
@@ -66,8 +66,7 @@ def write_report(
     times = read_times(build)
     if times:
         description["time of the notebooks"] = _duration(sum(times.values()))
-    text_as_read = description.get("corpora", {}).get(TEXT_AS_READ)
-    notes = description.pop("notes", [text_as_read] if text_as_read else [])
+    notes = description.pop("notes", [])
     claims_path = tables / "claims.csv"
     claims = _table(claims_path) if claims_path.is_file() else None
     parts = []

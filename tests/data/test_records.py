@@ -69,7 +69,7 @@ def test_cluster_of_names_the_document_or_the_record_itself(record, article):
         (["A, paragraph 1, sentence 1", "A, paragraph 2, sentence 1", "B, paragraph 1, sentence 1"],
          "2"),
         (["a.conllu, document d, sentence 1", "a.conllu, document d, sentence 2"], "1"),
-        (["a.txt, sentence 1", "a.txt, sentence 2"], "not marked, so that"),
+        (["a.txt, sentence 1", "a.txt, sentence 2"], "0, and 2 sentences without"),
         (["a.conllu, document d, sentence 1", "b.txt, sentence 1"], "1, and 1 sentences without"),
     ],
 )  # fmt: skip

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from helpers import results
-from helpers.data.records import Corpus
 from helpers.errors import InputError
 from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.results import serialize_settings
@@ -368,22 +367,12 @@ BRACKETS = "# a story\n[Ann]1 lost [her]1 ring.\n"
         ("coref", "none.txt", "# a story\nIt rained.\n", "no mention in any document"),
     ],
 )  # fmt: skip
-def test_check_reads_files_of_the_user_before_a_model_is_loaded(
-    setting, name, content, fault, tmp_path, monkeypatch
-):
-    """Loading a model and parsing the sample of Wikipedia take half a minute."""
-    monkeypatch.setattr("helpers.model.encoder.load", lambda *_, **__: pytest.fail("loaded"))
-    monkeypatch.setattr("helpers.data.treebank.pipeline", lambda: pytest.fail("parsed"))
+def test_check_reads_files_of_the_user(setting, name, content, fault, tiny_folder, tmp_path):
     path = tmp_path / name
     path.write_text(content)
+    study = Study(model=str(tiny_folder("bert")), max_tokens=48, **{setting: str(path)})
+    declared = {"text": "segments", "treebank": "sentences", "coref": "coref"}[setting]
     with pytest.raises(InputError) as error:
-        list(check(Study(**{setting: str(path)}), [setting]))
+        list(check(study, [declared]))
     assert str(error.value).startswith(f"{path}:") and fault in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_check_does_not_read_registered_corpora_and_samples_ahead(monkeypatch):
-    monkeypatch.setattr(Corpus, "validate", lambda corpus: pytest.fail(f"read {corpus.name}"))
-    monkeypatch.setattr("helpers.model.encoder.load", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        list(check(Study(), []))

@@ -29,14 +29,13 @@ MAX_TOKENS = 48
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpora")
-    documents = []
+    (folder / "text").mkdir()
     for subject in ("cat", "dog", "rain", "winter", "reader", "coffee"):
         paragraphs = []
         for number in range(6):
             first_sentence = f"The {subject} in paragraph {number} sat on the mat."
             paragraphs.append(f"{first_sentence} It was a lazy {subject}.")
-        documents.append("\n".join(paragraphs))
-    (folder / "text.txt").write_text("\n\n".join(documents))
+        (folder / "text" / f"{subject}.txt").write_text("\n".join(paragraphs))
     sentence = [(1, "The", 2, "det"), (2, "cat", 4, "nsubj"), (3, "always", 4, "advmod"),
                 (4, "likes", 0, "root"), (5, "the", 6, "det"), (6, "coffee", 4, "obj"),
                 (7, "here", 4, "advmod")]  # fmt: skip
@@ -55,7 +54,7 @@ def models(tiny_folder):
 
 @pytest.fixture(scope="module")
 def starts(models, files):
-    tasks = fine_tune.load_tasks("", str(files / "text.txt"), examples=12, seed=0)
+    tasks = fine_tune.load_tasks("", str(files / "text"), examples=12, seed=0)
     encoder, control = models
     runs = fine_tune.fine_tune_tasks(encoder, control, tasks, max_tokens=MAX_TOKENS, seed=0)
     return {PRETRAINED: runs.median, RANDOM: runs.random}
@@ -235,7 +234,7 @@ def test_feature_table_has_a_row_of_uniform_attention(features):
 
 @pytest.fixture(scope="module")
 def text_segments(files):
-    return patterns.spread_segments(segments(files / "text.txt", count=6, seed=0))
+    return patterns.spread_segments(segments(files / "text", count=6, seed=0))
 
 
 def test_pattern_table_has_text_and_tasks_before_and_after(models, starts, text_segments):
