@@ -243,7 +243,7 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     return Roles(**special_masks, punctuation=punctuation, other=~np.any(masks, axis=0))
 
 
-def reservoir(items: Iterable[Any], count: int, generator: random.Random) -> tuple[list, int]:
+def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> tuple[list, int]:
     """Choose ``count`` items uniformly in one pass (reservoir sampling), and count all items."""
     chosen: list[Any] = []
     total = 0

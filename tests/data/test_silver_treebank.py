@@ -44,7 +44,9 @@ def test_silver_treebank_is_seeded_and_in_the_order_of_the_text(sample, tmp_path
 
 def test_silver_treebank_without_a_limit_has_every_usable_sentence(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text("The old man saw a very large dog. No.\n\nWhy?\n\nShe gave the child a red apple.\n")
+    path.write_text(
+        "The old man saw a very large dog. No.\n\nWhy?\n\nShe gave the child a red apple.\n"
+    )
     counts = Counter()
     unlimited = list(silver_treebank(path, count=None).read(counts))
     assert unlimited == silver_treebank(path, count=1000).records()
@@ -53,7 +55,9 @@ def test_silver_treebank_without_a_limit_has_every_usable_sentence(tmp_path):
 
 def test_silver_treebank_parses_plain_text(tmp_path):
     path = tmp_path / "my text.txt"
-    path.write_text("The old man saw a very large dog. No.\n\nWhy?\n\nShe gave the child a red apple.\n")
+    path.write_text(
+        "The old man saw a very large dog. No.\n\nWhy?\n\nShe gave the child a red apple.\n"
+    )
     corpus = silver_treebank(path, count=10)
     assert corpus.name == "my-text-silver"
     counts = Counter()
