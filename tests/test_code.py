@@ -139,7 +139,7 @@ class Runner:
         for number in range(8):
             lines = [f"The dog {number} barks {'and ' * count}" for count in range(6)]
             documents.append("\n".join(lines))
-        text.write_text("\n\n".join(documents))
+        text.write_text("\n".join(documents))
         treebank = self.folder / "train.conllu"
         treebank.write_text(conllu(*SENTENCES, times=8))
         vectors = self.folder / "vectors.txt"

@@ -187,7 +187,7 @@ def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch
         monkeypatch.setitem(tiny_models.SIZES, name, 1)
     model = tiny_models.save(tmp_path / "one", *tiny_models.bert())
     text = tmp_path / "cats.txt"
-    text.write_text("\n\n".join("A cat sat here.\nA dog sat there." for _ in range(12)))
+    text.write_text("\n".join("A cat sat here.\nA dog sat there." for _ in range(12)))
     for number in ("03", "06"):
         executed(number, model=str(model), text=str(text), max_tokens=32, device="cpu", name="one")
     tables = figures / "one" / "tables"

@@ -28,13 +28,12 @@ def paragraph(article, number):
 
 @pytest.fixture
 def text_file(tmp_path):
-    documents = []
+    folder = tmp_path / "text"
+    folder.mkdir()
     for article in range(ARTICLES):
         paragraphs = [paragraph(article, number) for number in range(PARAGRAPHS)]
-        documents.append("\n".join(paragraphs))
-    path = tmp_path / "text.txt"
-    path.write_text("\n\n".join(documents), encoding="utf-8")
-    return path
+        (folder / f"{article}.txt").write_text("\n".join(paragraphs), encoding="utf-8")
+    return folder
 
 
 def locate(text):
@@ -96,7 +95,7 @@ def test_tasks_without_a_limit_have_all_that_the_text_gives(text_file):
 
 def test_tasks_of_a_text_that_is_too_short_are_refused(tmp_path):
     path = tmp_path / "short.txt"
-    path.write_text("\n\n".join(["One line.\nAnother line."] * 3))
+    path.write_text("One line.\nAnother line.\n" * 3)
     with pytest.raises(CorpusError, match=r"short\.txt: 3 articles with two paragraphs"):
         make_tasks(path)
 
