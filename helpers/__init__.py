@@ -26,16 +26,14 @@ __all__ = [
 __version__ = "0.1.0"
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {
-        "Settings": "helpers.settings:Settings",
-        "Study": "helpers.study:Study",
-        "describe_store": "helpers.study:describe_store",
-        "head_grid": "helpers.study:head_grid",
-        "load_encoder": "helpers.model.encoder:load",
-        "metrics": "helpers.metrics",
-        "open_store": "helpers.store.store:Store.open",
-        "plots": "helpers.plots",
-        "probes": "helpers.probes",
-        "show_claims": "helpers.study:show_claims",
-    },
+    Settings="helpers.settings:Settings",
+    Study="helpers.study:Study",
+    describe_store="helpers.study:describe_store",
+    head_grid="helpers.study:head_grid",
+    load_encoder="helpers.model.encoder:load",
+    metrics="helpers.metrics",
+    open_store="helpers.store.store:Store.open",
+    plots="helpers.plots",
+    probes="helpers.probes",
+    show_claims="helpers.study:show_claims",
 )

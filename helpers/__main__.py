@@ -136,13 +136,8 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="remove damaged files, which the next run that needs them makes again",
     )
-    cache = command("cache", _cache, "list the stores, or remove or accept some")
+    cache = command("cache", _cache, "list the stores, or remove some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
-    cache.set_defaults(accept=[])
-    accept = cache.add_subparsers(title="commands").add_parser(
-        "accept", help="keep stores that another version of the code or of a library has made"
-    )
-    accept.add_argument("accept", nargs="+", metavar="STORE", help="folder names")
     command("doctor", _doctor, "list what a run needs, and how to install what is missing")
     refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")
     refresh.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
@@ -273,10 +268,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from helpers.run.housekeeping import accept_stores, cache_table, remove_stores
+    from helpers.run.housekeeping import cache_table, remove_stores
 
-    if options.accept:
-        accept_stores(options.accept)
     remove_stores(options.remove)
     print(cache_table().to_string(index=False, na_rep=""))
     return 0

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
@@ -45,13 +44,13 @@ def cache_root() -> Path:
 
     An installed copy has it among the user's caches, and writes nothing next to its code.
     """
-    from_environment = os.environ.get("ATTENTION_CACHE")
-    if from_environment:
-        return Path(from_environment)
     if in_checkout():
-        return project_root() / ".cache"
-    user_caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(user_caches) / "attention-notebooks"
+        default = project_root() / ".cache"
+    else:
+        import pooch  # late: it takes as long to import as all others together
+
+        default = pooch.os_cache("attention-notebooks")
+    return Path(os.environ.get("ATTENTION_CACHE") or default)
 
 
 def figures_dir(slug: str) -> Path:
@@ -66,41 +65,15 @@ def build_dir(slug: str) -> Path:
 
 def _results_root(name: str) -> Path:
     """Locate the folder of all runs' figures or builds."""
-    from_environment = os.environ.get(f"ATTENTION_{name.upper()}")
-    if from_environment:
-        return Path(from_environment)
     parent = project_root() if in_checkout() else Path.cwd()
-    return parent / name
+    return Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name)
 
 
 def check_writable(slug: str) -> None:
-    """Check that a run could write its results.
-
-    Parameters
-    ----------
-    slug : str
-        Name of the run's folders.
-
-    Raises
-    ------
-    StoreError
-        If the cache, the figures or the build cannot be written to.
-    """
-    folders = {
-        "ATTENTION_CACHE": cache_root() / slug,
-        "ATTENTION_FIGURES": figures_dir(slug),
-        "ATTENTION_BUILD": build_dir(slug),
-    }
-    for variable, folder in folders.items():
-        existing = folder if folder.is_dir() else folder.parent
-        try:
-            existing.mkdir(parents=True, exist_ok=True)
-            TemporaryFile(dir=existing).close()
-        except OSError as error:
-            raise StoreError(
-                f"{existing}: cannot be written to ({error.strerror}); set {variable} to a folder "
-                "that can be written to"
-            ) from error
+    """Make the parents of a run's folders; StoreError if a variable names no place for them."""
+    for folder in (cache_root() / slug, figures_dir(slug), build_dir(slug)):
+        with write_errors(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def slugify(text: str) -> str:
@@ -146,8 +119,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             temporary.replace(path)
     finally:
-        if temporary.exists():
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
 
 
 def remove_temporary(folder: Path) -> None:
@@ -239,17 +211,14 @@ def build_folder(folder: Path, write: Callable[[Path], None]) -> None:
             return
         if folder.is_dir():
             print(f"{problems[0]}; made again", file=sys.stderr)
-        shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
-        shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder)
+        shutil.rmtree(temporary, ignore_errors=True)  # of a process that failed or was killed
         temporary.mkdir()
-        try:
-            write(temporary)
-            write_checksums(temporary)
-            for file in temporary.iterdir():
-                inherit_permissions(file)
-            temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        write(temporary)
+        write_checksums(temporary)
+        for file in temporary.iterdir():
+            inherit_permissions(file)
+        temporary.rename(folder)
 
 
 def sha256(path: Path) -> str:
@@ -260,27 +229,21 @@ def sha256(path: Path) -> str:
 
 def write_checksums(folder: Path) -> None:
     """Write ``checksums.json``: the SHA-256 of each file of a folder."""
-    digests = {name: sha256(file) for name, file in _files_by_name(folder).items()}
-    (folder / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
+    (folder / CHECKSUMS).write_text(json.dumps(_digests(folder), indent=1), encoding="utf-8")
 
 
 def checksum_problems(folder: Path) -> list[str]:
     """Compare the files of a folder with their checksums; list the problems, one line each."""
+    path = folder / CHECKSUMS
     try:
-        digests = dict(json.loads((folder / CHECKSUMS).read_bytes()))
-        files = _files_by_name(folder)
-        names = sorted({*digests, *files})
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        return [f"{folder / CHECKSUMS}: missing or damaged ({type(error).__name__})"]
-    problems = []
-    for name in names:
-        if name not in files:
-            problems.append(f"{folder / name}: missing")
-        elif digests.get(name) != sha256(files[name]):
-            problems.append(f"{folder / name}: changed")
-    return problems
+        expected = dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        return [f"{path}: missing or damaged ({type(error).__name__})"]
+    names = {name for name, _ in expected.items() ^ _digests(folder).items()}
+    return [f"{folder / name}: missing or changed" for name in sorted(names)]
 
 
-def _files_by_name(folder: Path) -> dict[str, Path]:
-    """List the files of a folder, except the checksums."""
-    return {file.name: file for file in sorted(folder.iterdir()) if file.name != CHECKSUMS}
+def _digests(folder: Path) -> dict[str, str]:
+    """Compute the SHA-256 of each file of a folder, except the checksums."""
+    files = [file for file in sorted(folder.iterdir()) if file.name != CHECKSUMS]
+    return {file.name: sha256(file) for file in files}

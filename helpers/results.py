@@ -464,7 +464,7 @@ def in_batch_run() -> bool:
 
 
 def note_output(group: str, name: str, caption: str = "") -> None:
-    """List a table, figure or accepted store for the batch run of this notebook, if any."""
+    """List a table or figure for the batch run of this notebook, if any."""
     if in_batch_run():
         notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
         entry = read_notes(notes)

@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 from helpers import sources
 from helpers.cache import cached
 from helpers.data.records import cluster_of, describe_documents
-from helpers.results import Results, note_output
+from helpers.results import Results
 from helpers.settings import Settings, capped
 
 if TYPE_CHECKING:
@@ -290,10 +290,7 @@ class Study:
         if stream:
             return extract.stream(encoder, corpus, **options)
         fill = self._fill if self._has_cluster else None
-        store = extract.extract(encoder, corpus, fill=fill, **options)
-        if store.manifest.accepted:
-            note_output("accepted", store.folder.name)
-        return store
+        return extract.extract(encoder, corpus, fill=fill, **options)
 
     @property
     def _has_cluster(self) -> bool:

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import ModelError
@@ -99,34 +98,29 @@ def thread_map(
     """
     import torch
 
-    stopping = threading.Event()
-
-    def call(item: Item) -> Result:
-        _worker.stopping = stopping
-        return function(item)
-
     with (
         progress(None, label, unit=unit, total=len(items)) as bar,
         pool(threads or torch.get_num_threads()) as workers,
     ):
-        futures = [workers.submit(call, item) for item in items]
+        futures = [workers.submit(function, item) for item in items]
         try:
             for future in as_completed(futures):
                 future.result()
                 bar.update()
-        finally:
-            stopping.set()
+        except BaseException:
+            _stopping.set()
             workers.shutdown(cancel_futures=True)
+            _stopping.clear()
+            raise
     return [future.result() for future in futures]
 
 
-_worker = threading.local()  # its ``stopping`` is the event that ends the `thread_map` of a thread
+_stopping = threading.Event()  # set while a `thread_map` ends early
 
 
 def raise_if_stopped() -> None:
-    """Raise CancelledError if the `thread_map` that runs the calling thread has ended early."""
-    stopping = getattr(_worker, "stopping", None)
-    if stopping and stopping.is_set():
+    """Raise CancelledError if a `thread_map` is ending early."""
+    if _stopping.is_set():
         raise CancelledError
 
 
@@ -161,8 +155,7 @@ def map_ordered(
             while pending:
                 yield pending.popleft().result()
         finally:
-            for future in pending:
-                future.cancel()
+            workers.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -215,13 +208,11 @@ class CompilationLock:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._running_passes = 0
-        self._compiling = False
 
     @contextmanager
     def forward_pass(self) -> Iterator[None]:
         """Wait until nothing compiles, and keep others from compiling during a forward pass."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._compiling)
             self._running_passes += 1
         try:
             yield
@@ -234,16 +225,8 @@ class CompilationLock:
     def compilation(self) -> Iterator[None]:
         """Wait until no forward pass runs, and keep new ones waiting while torch compiles."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._compiling)
-            self._compiling = True
-        try:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._running_passes)
+            self._changed.wait_for(lambda: not self._running_passes)
             yield
-        finally:
-            with self._changed:
-                self._compiling = False
-                self._changed.notify_all()
 
 
 COMPILATION_LOCK = CompilationLock()  # one in a process, because that global variable is one, too
@@ -257,23 +240,13 @@ def keep_freed_memory(largest: int = REUSABLE_BYTES) -> None:
     largest : int
         Bytes of the largest array that is kept.
     """
-    library = _glibc()
-    if library is not None:
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_THRESHOLD, largest)
         library.mallopt(M_TRIM_THRESHOLD, 2 * largest)
 
 
 def release_freed_memory() -> None:
     """Give freed memory back to the system, because glibc keeps more and more of it in holes."""
-    library = _glibc()
-    if library is not None:
-        library.malloc_trim(0)
-
-
-@cache
-def _glibc() -> ctypes.CDLL | None:
-    """Load the C library, if it is glibc."""
-    if not sys.platform.startswith("linux"):
-        return None
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "malloc_trim") else None
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.cache import read_exact
 from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims
 from helpers.metrics.reference import paper_table2, values_of
@@ -184,7 +183,9 @@ def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
 
 def arct_table(figures: Path) -> pd.DataFrame:
     """Return right warrants as written and on the counterparts, in percent, models down."""
-    table = read_exact(figures / ARCT / "partial_inputs.csv")
+    table = pd.read_csv(
+        figures / ARCT / "partial_inputs.csv", keep_default_na=False, na_values=[""]
+    )
     cells = table.pivot(index=["model", "train", "inputs"], columns="test", values="mean")
     pairs = _pairs(cells, "original", "adversarial").unstack("inputs")
     pairs = pairs[list(dict.fromkeys(table["inputs"]))].fillna("")
@@ -193,7 +194,8 @@ def arct_table(figures: Path) -> pd.DataFrame:
 
 def arct_rules(figures: Path) -> pd.DataFrame:
     """Compute productivity and coverage of `not`, if more words are counted as it."""
-    table = read_exact(figures / ARCT / "cue_rules.csv").set_index(["rule", "split"])
+    table = pd.read_csv(figures / ARCT / "cue_rules.csv", keep_default_na=False, na_values=[""])
+    table = table.set_index(["rule", "split"])
     pairs = _pairs(table, "productivity", "coverage").unstack("split")
     pairs = pairs[["all", "train", "dev", "test"]]
     return pairs.reindex(list(ARCT_RULES)).set_axis(list(ARCT_RULES.values()))

@@ -35,7 +35,6 @@ EDITS = {
         "studies/common/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
     },
 }
-EDITS_OF_STORES = ("segments", "words-and-vectors", "weights")
 # Edits of a docstring, of a comment, and of modules that change no number.
 IGNORED_EDITS = {
     "store/examples.py": ('"""Make records, ', '"""Always make records, '),
@@ -43,7 +42,6 @@ IGNORED_EDITS = {
     "progress.py": ("else 100,", "else 90,"),
     "errors.py": (", or --dtype float32", ", or --dtype float32 (edited)"),
 }
-OUTDATED_STORE_MESSAGE = "made by other code: extracted again; 'python -m helpers cache accept"
 
 WORDS = ["the", "a", "dog", "cat", "barks", "watches", "old", "."]
 SENTENCES = (
@@ -160,7 +158,7 @@ class Runner:
         return folder
 
     def tables(self, package, cache):
-        """Run a copy of the package with a cache; return its tables and its messages."""
+        """Run a copy of the package with a cache; return its tables."""
         self.errors.write_text("")
         figures = cache.with_name(f"{cache.name}-figures")
         arguments = (package, cache, figures, self.model, *self.inputs)
@@ -168,7 +166,7 @@ class Runner:
         assert self.process.stdout.readline() == "0\n", self.errors.read_text()
         tables = {path.name: path.read_bytes() for path in figures.glob("tiny/tables/*.csv")}
         assert len(tables) > 12
-        return tables, self.errors.read_text()
+        return tables
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +182,7 @@ def runner(tmp_path_factory, tiny_folder):
 def unedited_run(runner):
     """The tables of the package without an edit, and the cache that its run has filled."""
     cache = runner.folder / "cache"
-    tables, _ = runner.tables(runner.edit("package", {}), cache)
+    tables = runner.tables(runner.edit("package", {}), cache)
     return tables, cache
 
 
@@ -193,18 +191,16 @@ def test_run_after_an_edit_gives_the_tables_of_the_edited_code(runner, unedited_
     unedited_tables, cache = unedited_run
     package = runner.edit(name, EDITS[name])
     filled_cache = shutil.copytree(cache, runner.folder / f"{name}-filled")
-    tables, messages = runner.tables(package, filled_cache)
-    tables_of_empty_cache, _ = runner.tables(package, runner.folder / f"{name}-empty")
+    tables = runner.tables(package, filled_cache)
+    tables_of_empty_cache = runner.tables(package, runner.folder / f"{name}-empty")
     assert tables == tables_of_empty_cache
     assert tables != unedited_tables
-    assert (OUTDATED_STORE_MESSAGE in messages) == (name in EDITS_OF_STORES)
 
 
 def test_run_after_edits_that_change_no_number_uses_the_cache(runner, unedited_run):
     unedited_tables, cache = unedited_run
     package = runner.edit("ignored", IGNORED_EDITS)
     filled_cache = shutil.copytree(cache, runner.folder / "ignored-filled")
-    tables, messages = runner.tables(package, filled_cache)
+    tables = runner.tables(package, filled_cache)
     assert tables == unedited_tables
-    assert OUTDATED_STORE_MESSAGE not in messages
     assert len(list(filled_cache.rglob("*"))) == len(list(cache.rglob("*")))

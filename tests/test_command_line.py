@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 from papermill.exceptions import PapermillExecutionError
@@ -142,12 +141,10 @@ print({"torch", "anywidget", "spacy"} & set(sys.modules))
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
-def test_run_refuses_an_absent_scheduler_at_once(address, calls, capsys):
-    begun = time.monotonic()
+def test_run_refuses_an_absent_scheduler(address, calls, capsys):
     error = fails(capsys, "run", "--only", "00", "--scheduler", address)
     assert f"--scheduler {address}: does not answer" in error
     assert "tcp://HOST:8786" in error
-    assert time.monotonic() - begun < 3
     assert not calls
 
 
@@ -158,7 +155,8 @@ def test_run_refuses_folders_that_cannot_be_written_to(name, calls, capsys, tmp_
     monkeypatch.setenv(f"ATTENTION_{name}", str(folder))
     monkeypatch.setattr("helpers.run.record.check", lambda *_: pytest.fail("work has begun"))
     error = fails(capsys, "run", "--only", "00")
-    assert f"{folder}: cannot be written to (Not a directory); set ATTENTION_{name} to" in error
+    assert error.startswith(f"error: {folder}/minilm: cannot be written (Not a directory; ")
+    assert f"ATTENTION_{name}" in error
     assert not calls
 
 

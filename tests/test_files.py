@@ -38,11 +38,13 @@ def write_again(temporary):
     pytest.fail("written twice")
 
 
-def test_write_once_leaves_nothing_of_a_failure(tmp_path):
+def test_write_once_writes_again_after_a_failure(tmp_path):
     folder = tmp_path / "runs" / "one"
     with pytest.raises(ValueError, match="interrupted"):
         paths.build_folder(folder, write_half)
-    assert not [path for path in folder.parent.iterdir() if path.is_dir()]
+    assert not folder.exists()
+    paths.build_folder(folder, write_file)
+    assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
 
 
 def test_write_once_writes_once(tmp_path):
@@ -68,15 +70,15 @@ def test_write_once_replaces_a_damaged_folder(tmp_path, capsys):
     (folder / "file").write_text("y")
     paths.build_folder(folder, write_file)
     assert (folder / "file").read_text() == "x"
-    assert f"{folder / 'file'}: changed" in capsys.readouterr().err
+    assert f"{folder / 'file'}: missing or changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda folder: (folder / "file").write_text("y"), "file: changed"),
-        (lambda folder: (folder / "file").unlink(), "file: missing"),
-        (lambda folder: (folder / "more").write_text("y"), "more: changed"),
+        (lambda folder: (folder / "file").write_text("y"), "file: missing or changed"),
+        (lambda folder: (folder / "file").unlink(), "file: missing or changed"),
+        (lambda folder: (folder / "more").write_text("y"), "more: missing or changed"),
         (lambda folder: (folder / "checksums.json").unlink(), "checksums.json: missing"),
         (lambda folder: (folder / "checksums.json").write_text("[1]"), "checksums.json: missing"),
         (lambda folder: (folder / "checksums.json").write_text("{"), "checksums.json: missing"),

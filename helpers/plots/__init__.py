@@ -1,5 +1,5 @@
 """Tables in, matplotlib figures out."""
 
-from helpers.lazy import lazy_submodules
+from helpers.lazy import lazy_names
 
-__getattr__, __dir__ = lazy_submodules(__name__, __path__)
+__getattr__, __dir__ = lazy_names(__name__, __path__)

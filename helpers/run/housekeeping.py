@@ -86,13 +86,6 @@ def remove_stores(names: Sequence[str]) -> None:
         format.remove(folder)
 
 
-def accept_stores(names: Sequence[str]) -> None:
-    """Keep stores that other code has made, under the names that today's code looks for."""
-    for folder in _folders(names, format.stores()):
-        accepted = format.accept(folder)
-        print(f"{folder.name}: accepted, now {accepted.name}")
-
-
 def diagnosis() -> Iterator[tuple[str, str, str]]:
     """Yield each requirement of a run, its state on this machine, and advice if it is missing."""
     yield "Python", platform.python_version(), ""

@@ -53,13 +53,13 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     StoreError
         If the disk has no room.
     """
-    from helpers.store.cluster import check_scheduler
+    from helpers.store.cluster import dask_client
     from helpers.store.extract import needed_bytes, store_key
     from helpers.studies.registry import check_inputs
 
     settings = study.settings
     if settings.scheduler:
-        check_scheduler(settings.scheduler)
+        dask_client(scheduler=settings.scheduler).close()
     check_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
@@ -78,7 +78,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     ):
         if setting in declared_settings:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
-            missing = store.manifest.missing_shards(store.folder)
+            missing = store.missing_shards()
             size = times * needed_bytes(store, missing) if missing else 0
             total += size
             name = store.spec.corpus["name"]

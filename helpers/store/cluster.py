@@ -8,15 +8,13 @@ it.  Only the client writes the manifest.  If a worker is lost, another one comp
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
 from helpers.errors import InputError
 from helpers.model.encoder import Device
@@ -27,28 +25,41 @@ from helpers.store.store import Store
 from helpers.torch_utils import keep_freed_memory, set_torch_threads
 
 if TYPE_CHECKING:
-    from distributed import Client, LocalCluster, Scheduler
+    from distributed import Client
 
-    from helpers.model.encoder import Encoder
-
-PROBE_TIMEOUT = 2  # seconds to wait for a connection to the scheduler's machine
 CONNECT_TIMEOUT = 10  # seconds to wait for the scheduler's answer
-NO_WORKER_TIMEOUT = 300  # seconds without any worker, after which the cluster counts as lost
+NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster counts as lost
 
 _STORE_LOCK = threading.Lock()  # one thread of a worker at a time opens a store
 
 Result = TypeVar("Result")
 
 
-def check_scheduler(address: str) -> None:
-    """Check quickly that a scheduler accepts connections; InputError if it does not."""
+def dask_client(*, scheduler: str = "", workers: int = 0) -> Client:
+    """Connect to a ``scheduler`` (``tcp://...``), or start local ``workers``; use it with ``with``.
+
+    Local workers share the threads that torch would use.  InputError if the scheduler does not
+    answer.
+    """
+    import dask
+    import torch
+    from distributed import Client
+
+    # The errors that a user sees say the same as these logs.
+    for name in ("distributed", "distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if not scheduler:
+        with dask.config.set({"distributed.scheduler.no-workers-timeout": NO_WORKER_TIMEOUT}):
+            return Client(
+                n_workers=workers,
+                threads_per_worker=max(1, torch.get_num_threads() // workers),
+                dashboard_address="127.0.0.1:0",  # any free port, visible on this machine only
+                silence_logs=logging.CRITICAL,  # errors of tasks reach the client
+            )
     try:
-        url = urlsplit(address if "://" in address else f"tcp://{address}")
-        if not url.port:
-            raise ValueError("no port")
-        socket.create_connection((url.hostname, url.port), timeout=PROBE_TIMEOUT).close()
-    except (OSError, ValueError) as error:
-        raise _no_answer(address) from error
+        return Client(scheduler, timeout=CONNECT_TIMEOUT)
+    except (OSError, ValueError, MemoryError) as error:  # MemoryError: a server that speaks HTTP
+        raise _no_answer(scheduler) from error
 
 
 def _no_answer(address: str) -> InputError:
@@ -56,51 +67,6 @@ def _no_answer(address: str) -> InputError:
     return InputError(
         f"--scheduler {address}: does not answer; start it ('dask scheduler') and its workers "
         "and run again with its address, tcp://HOST:8786: finished shards are kept"
-    )
-
-
-@contextmanager
-def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a cluster: of a ``scheduler``'s (``tcp://...``), or of local ``workers``.
-
-    Local workers share the threads that torch would use.  InputError if the scheduler does not
-    answer.
-    """
-    from distributed import Client
-
-    # The errors that a user sees say the same as these logs.
-    for name in ("distributed", "distributed.client", "tornado.application"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    with ExitStack() as stack:
-        if scheduler:
-            client = _connect(scheduler)
-        else:
-            client = Client(stack.enter_context(_local_cluster(workers)))
-        yield stack.enter_context(client)
-
-
-def _connect(scheduler: str) -> Client:
-    """Connect to a scheduler; InputError if it does not answer."""
-    from distributed import Client
-
-    check_scheduler(scheduler)
-    try:
-        return Client(scheduler, timeout=CONNECT_TIMEOUT)
-    except (OSError, ValueError, MemoryError) as error:  # MemoryError: a server that speaks HTTP
-        raise _no_answer(scheduler) from error
-
-
-def _local_cluster(workers: int) -> LocalCluster:
-    """Start worker processes on this machine."""
-    import torch
-    from distributed import LocalCluster
-
-    return LocalCluster(
-        n_workers=workers,
-        threads_per_worker=max(1, torch.get_num_threads() // workers),
-        processes=True,
-        dashboard_address="127.0.0.1:0",  # any free port, visible on this machine only
-        silence_logs=logging.CRITICAL,  # errors of tasks reach the client
     )
 
 
@@ -131,16 +97,19 @@ def map_shards(
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
-    _wait_for_first_worker(client)
-    model = _model_on_worker(store.encoder)
+    model = None
+    if store.encoder is not None:
+        folder = Path(store.encoder.name).expanduser()
+        name = str(folder.resolve()) if folder.is_dir() else store.encoder.name
+        model = (name, store.encoder.device.type)
     task = partial(_on_shard, function, store.folder.resolve(), store.key, model)
     numbers = range(store.n_shards) if numbers is None else numbers
-    pending = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
+    # Dask forgets a result when its future is dropped, and what nobody waits for any more.
+    futures = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
     try:
-        while pending:
-            number, future = pending[0]
+        while futures:
+            number, future = futures.popleft()
             yield future.result()
-            pending.popleft()
     except KilledWorker as error:
         raise InputError(
             f"shard {number}: its workers died again and again; give them more memory, or fewer "
@@ -153,37 +122,6 @@ def map_shards(
         ) from error
     except (CommClosedError, FutureCancelledError) as error:
         raise _no_answer(client.scheduler.address) from error
-    finally:
-        client.cancel([future for _, future in pending])
-
-
-def _wait_for_first_worker(client: Client) -> None:
-    """Wait for a worker, and let the scheduler give up once all workers have ended.
-
-    Dask alone would count the time before the first worker, too, but workers may wait in the queue
-    of a cluster for hours.
-    """
-
-    timeout = NO_WORKER_TIMEOUT  # sent to the scheduler with the function
-
-    def give_up_without_workers(dask_scheduler: Scheduler) -> None:
-        if not dask_scheduler.no_workers_timeout:
-            dask_scheduler.no_workers_timeout = timeout
-
-    try:
-        client.wait_for_workers(1)
-        client.run_on_scheduler(give_up_without_workers)
-    except OSError as error:
-        raise _no_answer(client.scheduler.address) from error
-
-
-def _model_on_worker(encoder: Encoder | None) -> tuple[str, Device] | None:
-    """Return the name or folder under which a worker loads the model, and its type of device."""
-    if encoder is None:
-        return None
-    folder = Path(encoder.name).expanduser()
-    name = str(folder.resolve()) if folder.is_dir() else encoder.name
-    return name, encoder.device.type
 
 
 def _on_shard(
@@ -196,17 +134,12 @@ def _on_shard(
     """Apply a function to one shard in a worker; each thread of a worker computes one shard."""
     set_torch_threads()
     keep_freed_memory()
-    if not folder.is_dir():
-        raise InputError(
-            f"{folder}: does not exist on a worker; set ATTENTION_CACHE to a folder that all "
-            "machines of the cluster share"
-        )
     with _STORE_LOCK:
-        store = _opened(folder, model)
-    if store.key != key:
+        store = _opened(folder, model) if folder.is_dir() else None
+    if store is None or store.key != key:
         raise InputError(
-            f"{folder}: a worker has another store there than this machine; set ATTENTION_CACHE "
-            "to a folder that all machines of the cluster share"
+            f"{folder}: a worker has no such store there, or one of other code; set "
+            "ATTENTION_CACHE to a folder that all machines of the cluster share"
         )
     return function(store, number)
 

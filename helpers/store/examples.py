@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -89,25 +88,12 @@ def cut_pair(first: Encoding, second: Encoding, room: int, rng: random.Random) -
     BERT's pre-training removes token by token, from an end at random. Here the tokens of each end
     are counted first and removed together, which gives the same distribution.
     """
-    first_length = len(first)
-    second_length = len(second)
-    while first_length + second_length > room:
-        if first_length > second_length:
-            first_length -= 1
-        else:
-            second_length -= 1
-    _cut_ends(first, first_length, rng)
-    _cut_ends(second, second_length, rng)
-
-
-def _cut_ends(encoding: Encoding, length: int, rng: random.Random) -> None:
-    """Shorten a token sequence to a length, taking each token from either end at random."""
-    n_removed = len(encoding) - length
-    if n_removed == 0:
-        return
-    from_front = sum(rng.random() < 0.5 for _ in range(n_removed))
-    encoding.truncate(len(encoding) - from_front, direction="left")
-    encoding.truncate(length, direction="right")
+    second_length = min(len(second), max(room - len(first), room // 2))
+    for encoding, length in ((first, room - second_length), (second, second_length)):
+        n_removed = len(encoding) - length
+        from_front = sum(rng.random() < 0.5 for _ in range(n_removed))
+        encoding.truncate(len(encoding) - from_front, direction="left")
+        encoding.truncate(length, direction="right")
 
 
 def sentence_record(
@@ -142,7 +128,10 @@ def document_record(
     if not _every_word_has_tokens(encoding.word_ids, words):
         counts["documents dropped: a word that the tokenizer turns into nothing"] += 1
         return None
-    n_fitting = _count_fitting_words(encoding.word_ids, max_tokens)
+    words_of_tokens = [word for word in encoding.word_ids if word is not None]
+    room = max_tokens - (len(encoding) - len(words_of_tokens))  # without special tokens
+    # The first token without room belongs to word n, so that words 0 to n - 1 fit.
+    n_fitting = words_of_tokens[room] if len(words_of_tokens) > room else len(words)
     if n_fitting < len(words):
         counts["documents cut to the token limit"] += 1
         document, n_dropped = document.cut(n_fitting)
@@ -164,24 +153,6 @@ def document_record(
 def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool:
     words_with_tokens = set(word_ids) - {None}
     return len(words_with_tokens) == len(words) > 0
-
-
-def _count_fitting_words(word_ids: list[int | None], max_tokens: int) -> int:
-    """Count the words whose tokens all fit; ``word_ids`` has the word of each token."""
-    words_of_tokens = [word for word in word_ids if word is not None]
-    n_special = len(word_ids) - len(words_of_tokens)
-    room = max_tokens - n_special
-    if len(words_of_tokens) <= room:
-        return len(set(words_of_tokens))
-    # The first token without room belongs to word n, so that words 0 to n - 1 fit.
-    return words_of_tokens[room]
-
-
-def shard_tensors(encoder: Encoder, records: list[Record], first: int, **options: Any) -> Tensors:
-    """Compute the tensors of one shard: of examples ``first`` to ``first + len(records)``."""
-    indices = range(first, first + len(records))
-    ((_, tensors),) = shards_tensors(encoder, [(indices, records)], **options)
-    return tensors
 
 
 def shards_tensors(
@@ -264,50 +235,39 @@ def _batch(
         layers = [layer[row, :, :length, :length] for layer in attentions]
         if level == "word":
             layers = list(to_words(torch.stack(layers).float(), inputs["groups"]))
-        tensors[tensor_name("attention", index)] = _stored(encoder, layers, index)
+        _check_rows(encoder, layers, index)
+        maps = torch.stack([layer.half() for layer in layers])
+        tensors[tensor_name("attention", index)] = maps.cpu().numpy()
         if hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if level == "word":
                 vectors = vectors_to_words(vectors, inputs["groups"])
             _check_vectors(encoder, vectors, index)
-            tensors[tensor_name("hidden", index)] = vectors.cpu().numpy().astype(STORED)
+            tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()
     return tensors
 
 
-def _stored(
+def _check_rows(
     encoder: Encoder, layers: list[Float[Tensor, "head query key"]], index: int
-) -> Float[np.ndarray, "layer head query key"]:
-    """Return maps as they are stored, after checking that each row is a distribution."""
-    # Each layer is copied to its part of one array: stacking would copy all maps once more.
-    maps = torch.empty((len(layers), *layers[0].shape), dtype=torch.half, device=layers[0].device)
-    sums = torch.empty(maps.shape[:-1], device=maps.device)
-    for number, layer in enumerate(layers):
-        maps[number].copy_(layer)
-        torch.sum(layer, dim=-1, dtype=torch.float32, out=sums[number])
+) -> None:
+    """Raise ModelError for maps with a row that is no distribution."""
+    sums = torch.stack([layer.sum(dim=-1, dtype=torch.float32) for layer in layers])
     error = (sums - 1).abs().max()
     if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
         raise ModelError(
             f"model {encoder.name!r}: an attention row of example {index} is off from summing to "
             f"1 by {error:.3g}; take a whole copy of the model{or_wider(encoder.dtype)}"
         )
-    return maps.cpu().numpy()
 
 
 def _check_vectors(
     encoder: Encoder, vectors: Float[Tensor, "layer position width"], index: int
 ) -> None:
     """Raise ModelError for vectors that half precision cannot hold: large models have some."""
-    largest = vectors.abs().amax(dim=(1, 2))  # of each layer; NaN if one of its values is
-    too_large = (largest <= MAX_STORED).logical_not().nonzero()
-    if not len(too_large):
-        return
-    layer = int(too_large[0])
-    if largest[layer].isfinite():
-        remedy = "it cannot be stored"
-    else:
-        remedy = f"take a whole copy of the model{or_wider(encoder.dtype)}"
-    raise ModelError(
-        f"model {encoder.name!r}: in example {index}, layer {layer} (0: the embeddings), a "
-        f"hidden state reaches {largest[layer]:,.0f}, and {np.dtype(STORED)} holds "
-        f"{MAX_STORED:,.0f}; {remedy}"
-    )
+    largest = vectors.abs().max()
+    if not largest <= MAX_STORED:  # NaN is not smaller either
+        raise ModelError(
+            f"model {encoder.name!r}: in example {index} a hidden state reaches {largest:,.0f}, "
+            f"and {np.dtype(STORED)} holds {MAX_STORED:,.0f}; take a whole copy of the "
+            f"model{or_wider(encoder.dtype)}, or one with smaller states"
+        )

@@ -8,26 +8,24 @@ are missing are computed.  A finished store is opened without importing torch.
 from __future__ import annotations
 
 import json
-import sys
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from helpers.cache import function_name
+from helpers.cache import SOURCES, code_digest
 from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.files import atomic_file, check_free, folder_lock, remove_temporary, sha256
 from helpers.model.encoder import Device, Encoder, Lens, load
 from helpers.progress import progress
 from helpers.store.format import (
-    DIGESTS,
     EXAMPLES,
     STORED,
     Level,
@@ -35,13 +33,7 @@ from helpers.store.format import (
     Shard,
     StoreKey,
     Tensors,
-    check_code,
-    discard_shards,
-    is_finished,
     is_listed,
-    note_digest,
-    noted_digests,
-    older_stores,
     read_manifest,
     shard_entry,
     shard_name,
@@ -49,7 +41,6 @@ from helpers.store.format import (
 from helpers.store.store import Store
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
-PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 
 # A function that computes and writes shards by number, and yields each that is written.
 Fill = Callable[[Store, Sequence[int]], Iterator[Shard]]
@@ -96,6 +87,7 @@ def store_key(
             f"model {encoder.name!r}: --max-tokens {max_tokens} is not between 8 and "
             f"{encoder.max_length}, the longest input it takes"
         )
+    reader = corpus.read.__module__  # a user's corpus is what its fingerprint says
     return StoreKey(
         lens=lens,
         corpus={"name": corpus.name, "fingerprint": corpus.fingerprint},
@@ -104,9 +96,9 @@ def store_key(
         max_tokens=max_tokens,
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
-        reader=function_name(corpus.read),
+        code=code_digest(__name__, *({reader} & SOURCES.keys())),
         **model_key(encoder),
-    ).today()
+    )
 
 
 def model_key(encoder: Encoder) -> dict[str, Any]:
@@ -149,16 +141,12 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     StoreError
         If the disk is full or cannot be written to, or the store is damaged.
     """
-    key = store_key(encoder, corpus, **options)
-    folder = key.folder()
-    if not is_finished(folder):
-        for line in older_stores(key):
-            print(line, file=sys.stderr)
-        store = _listed(encoder, corpus, key)
-        with folder_lock(folder):
-            if not is_finished(folder):
+    store = stream(encoder, corpus, **options)
+    if not _is_finished(store):
+        with folder_lock(store.folder):
+            if not _is_finished(store):
                 complete(store, fill or fill_here)
-    return Store.open(folder)
+    return Store.open(store.folder)
 
 
 def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
@@ -187,68 +175,63 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         As in `extract`.
     """
     key = store_key(encoder, corpus, **options)
-    return _listed(encoder, corpus, key)
-
-
-def _listed(encoder: Encoder, corpus: Corpus, key: StoreKey) -> Store:
-    """Open the records of a store, after writing the list of its examples if there is none."""
     folder = key.folder()
     if not is_listed(folder):
         with folder_lock(folder):
             if not is_listed(folder):
-                remove_temporary(folder)  # what a killed process left of the list
+                # A killed process may have left a part, and shards of an unknown list are useless.
+                shutil.rmtree(folder, ignore_errors=True)
                 write_examples(encoder, corpus, folder, key)
     return Store.open(folder, encoder)
+
+
+def _is_finished(store: Store) -> bool:
+    """Whether the folder has all shards of a store, and a manifest that knows their digests."""
+    return bool(read_manifest(store.folder).shards) and not store.missing_shards()
 
 
 def complete(store: Store, fill: Fill) -> None:
     """Compute the shards that are missing, and write the manifest of the finished store.
 
-    StoreError if the disk is full, or other code has made the shards that exist.
+    StoreError if the disk is full.
     """
     folder = store.folder
     manifest = read_manifest(folder)
-    check_code(folder, manifest)
-    remove_temporary(folder)
-    missing = manifest.missing_shards(folder)
+    missing = store.missing_shards()
     check_free(folder, needed_bytes(store, missing))
-    entries = {shard.file: shard for shard in (*manifest.shards, *noted_digests(folder))}
+    entries = {shard.file: shard for shard in manifest.shards}
     with closing(fill(store, missing)) as written_shards:
         for shard in written_shards:
             entries[shard.file] = shard
-            note_digest(folder, shard)
     shards = []
     for number in range(store.n_shards):
         path = folder / shard_name(number)
-        entry = entries.get(path.name)  # None if a process was killed before it noted the digest
-        shards.append(entry or shard_entry(path, store.indices(number)))
+        # A killed process has written shards that the manifest does not have.
+        shards.append(entries.get(path.name) or shard_entry(path, store.indices(number)))
     replace(manifest, shards=tuple(shards)).write(folder)
-    (folder / DIGESTS).unlink(missing_ok=True)
-    remove_temporary(folder)  # what killed workers left
+    remove_temporary(folder)  # what killed processes left
 
 
 def load_encoder(folder: Path, *, model: str, device: Device = "auto") -> Encoder:
     """Load the encoder that a store was made with.
 
     A store has the name of a local model folder, but not its path: ``model`` is that path.
-    StoreError if ``model`` is another model, or other code has made the store.
+    StoreError if ``model`` is another model.
     """
-    manifest = read_manifest(folder)
-    stored_model = manifest.spec.model
+    spec = read_manifest(folder).spec
     encoder = load(
         model,
-        revision=stored_model.get("revision"),
+        revision=spec.model.get("revision"),
         device=device,
-        dtype=stored_model["compute_dtype"],
-        random_init=stored_model["random_init"],
-        temperatures=stored_model.get("temperatures"),
+        dtype=spec.model["compute_dtype"],
+        random_init=spec.model["random_init"],
+        temperatures=spec.model.get("temperatures"),
     )
-    if replace(manifest.spec, **model_key(encoder)) != manifest.spec:
+    if replace(spec, **model_key(encoder)) != spec:
         raise StoreError(
-            f"{folder}: made with another model than {encoder.name!r} as it is now: "
-            f"{stored_model}; put the same model there on all machines"
+            f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
+            "put the same model there on all machines"
         )
-    check_code(folder, manifest)
     return encoder
 
 
@@ -267,27 +250,19 @@ def fill_here(store: Store, missing: Sequence[int]) -> Iterator[Shard]:
 
 def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
     """Compute the size in bytes of the tensors of some shards, headers of files excluded."""
-    spec = store.spec
-    n_maps = spec.model["layers"] * spec.model["heads"]
-    vector_values = 0  # at each position, over all layers
-    if spec.hidden:
-        width = getattr(store.encoder.model.config, "hidden_size", 0)
-        vector_values = (spec.model["layers"] + 1) * width
+    width = store.encoder.model.config.hidden_size if store.spec.hidden else 0
     n_values = 0
-    for _, records in store.work(numbers):
-        for record in records:
+    for number in numbers:
+        for record in store.records(store.indices(number)):
             is_token_level = "tokens" in record
             length = len(record["tokens"]) if is_token_level else record["inputs"]["groups"][-1] + 1
-            n_values += n_maps * length**2 + vector_values * length
+            n_values += store.layers * store.heads * length**2
+            n_values += (store.layers + 1) * width * length  # vectors of all layers
     return n_values * np.dtype(STORED).itemsize
 
 
 def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
-    """Write one record per line, and the manifest of a store without shards.
-
-    If only the list was missing and the new one has the same bytes, the manifest stays as it is,
-    and with it the shards.
-    """
+    """Write one record per line, and the manifest of a store without shards."""
     from helpers.store.examples import examples
 
     counts: Counter[str] = Counter()
@@ -299,31 +274,18 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
                 n_examples += 1
         if n_examples == 0:
-            raise _no_examples(corpus, counts, key.max_tokens)
-        list_digest = {"bytes": temporary.stat().st_size, "sha256": sha256(temporary)}
-        with suppress(StoreError):
-            if read_manifest(folder).examples == list_digest:
-                return
-        discard_shards(folder)
-    report = dict(sorted(counts.items()))
-    versions = {package: version(package) for package in PACKAGES}
-    Manifest(key, n_examples, list_digest, report, versions).write(folder)
-
-
-def _no_examples(corpus: Corpus, counts: Counter[str], max_tokens: int) -> InputError:
-    """Return the error of a corpus of which no example is left."""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
-    return InputError(
-        f"corpus {corpus.name!r}: no example left to analyse ({reasons or 'it is empty'}); "
-        f"check the path and the format, or raise --max-tokens {max_tokens}"
-    )
+            reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+            raise InputError(
+                f"corpus {corpus.name!r}: no example left to analyse ({reasons or 'it is empty'}); "
+                f"check the path and the format, or raise --max-tokens {key.max_tokens}"
+            )
+    Manifest(key, n_examples, sha256(path), dict(sorted(counts.items()))).write(folder)
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors, examples: range) -> Shard:
     """Write the shard of ``examples``; return its entry in the manifest."""
-    dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     path = folder / shard_name(number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path) as temporary:
-        save_file(dense, temporary)
+        save_file(tensors, temporary)
     return shard_entry(path, examples)

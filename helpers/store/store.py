@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,11 @@ from helpers.store.format import (
     EXAMPLES,
     ROW_SUM_TOLERANCE,
     Manifest,
-    Shard,
     StoreKey,
     check,
+    digest_of,
     read_manifest,
+    shard_name,
     tensor_name,
     unfinished,
 )
@@ -33,7 +34,7 @@ from helpers.torch_utils import map_ordered, release_freed_memory
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
 
-GetTensor = Callable[[str], np.ndarray | None]  # gives None for a name without a tensor
+GetTensor = Callable[[str], np.ndarray]  # of a shard, by name
 
 
 @dataclass(frozen=True)
@@ -139,17 +140,13 @@ class Store:
     def open(cls, folder: Path, encoder: Encoder | None = None) -> Store:
         """Open a finished store or, with an ``encoder``, the records of a store.
 
-        StoreError if it is unfinished or damaged.  A shard's digest is checked when it is read.
+        StoreError if it is unfinished or damaged.  A shard is checked when it is read.
         """
         manifest = read_manifest(folder)
-        if encoder is not None:  # shards in the folder, if any, are not read
-            manifest = replace(manifest, shards=())
-        elif not manifest.shards:
+        if encoder is None and not manifest.shards:
             raise unfinished(folder)
-        for shard in manifest.shards:
-            check(folder / shard.file, shard.bytes)
         path = folder / EXAMPLES
-        check(path, manifest.examples["bytes"], manifest.examples["sha256"])
+        check(path, manifest.examples_sha256)
         with path.open("rb") as file:
             lengths = np.fromiter(map(len, file), dtype=np.int64)
         offsets = np.cumsum(lengths) - lengths  # where each line begins
@@ -163,10 +160,12 @@ class Store:
         """The key of the store: everything that determines its maps."""
         return self.manifest.spec
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The digest of the maps and of the code that reads them, as a key of cached tables."""
-        return f"{self.manifest.digest} {code_digest('helpers.store.store')}"
+        shards = self.manifest.shards if self.encoder is None else ()  # a stream reads none
+        digests = [self.manifest.examples_sha256, *(shard.sha256 for shard in shards)]
+        return digest_of([self.spec.hash, digests, code_digest("helpers.store.extract")])
 
     @property
     def layers(self) -> int:
@@ -186,7 +185,12 @@ class Store:
     @property
     def n_shards(self) -> int:
         """Number of shards."""
-        return self.manifest.n_shards
+        return -(-len(self) // self.spec.examples_per_shard)
+
+    def missing_shards(self) -> list[int]:
+        """List the numbers of the shards that do not exist in the folder."""
+        numbers = range(self.n_shards)
+        return [number for number in numbers if not (self.folder / shard_name(number)).is_file()]
 
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""
@@ -222,41 +226,44 @@ class Store:
         (examples,) = self.by_shard([number])
         return examples
 
-    def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
-        """Yield the examples of each shard (of all: None) together."""
-        numbers = list(range(self.n_shards) if numbers is None else numbers)
-        with closing(self._tensors(numbers)) as shards:
-            for tensor, (indices, records) in zip(shards, self.work(numbers), strict=True):
-                examples = zip(indices, records, strict=True)
-                yield [self._example(index, record, tensor) for index, record in examples]
-
     def __iter__(self) -> Iterator[Example]:
         with closing(self.by_shard()) as shards:
             for examples in shards:
                 yield from examples
 
-    def _example(self, index: int, record: dict[str, Any], tensor: GetTensor) -> Example:
+    def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
+        """Yield the examples of each shard (of all: None) together."""
+        numbers = list(range(self.n_shards) if numbers is None else numbers)
+        with closing(self._tensors(numbers)) as shards:
+            for get_tensor, (indices, records) in zip(shards, self.work(numbers), strict=True):
+                yield [
+                    self._example(index, record, get_tensor)
+                    for index, record in zip(indices, records, strict=True)
+                ]
+
+    def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
         """Make an example of its record and its tensors."""
         return Example(
             index=index,
-            stored_attention=tensor(tensor_name("attention", index)),
+            stored_attention=get_tensor(tensor_name("attention", index)),
             record=record,
             offset=record.get("offset", 0),
             special_tokens=self.special_tokens,
-            hidden=tensor(tensor_name("hidden", index)),
+            hidden=get_tensor(tensor_name("hidden", index)) if self.spec.hidden else None,
         )
 
     def _tensors(self, numbers: Iterable[int]) -> Generator[GetTensor]:
         """Yield for each shard a function that returns its tensors by name."""
         if self.encoder is None:
             for number in numbers:
-                yield _opened(self.folder, self.manifest.shards[number])
+                path = self.folder / shard_name(number)
+                yield _open_shard(path, self.manifest.shards[number].sha256)
             return
         from helpers.store.examples import shards_tensors  # imports torch
 
         with closing(shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)) as shards:
             for _, tensors in shards:
-                yield tensors.get
+                yield tensors.__getitem__
 
 
 def read_ahead(store: Store) -> Iterator[list[Example]]:
@@ -270,28 +277,11 @@ def read_ahead(store: Store) -> Iterator[list[Example]]:
                 release_freed_memory()
 
 
-def _opened(folder: Path, shard: Shard) -> GetTensor:
-    """Return a function that reads a shard's tensors, after checking the shard.
-
-    A process checks the digest once, and again if the file has changed.
-    """
-    path = folder / shard.file
-    check(path, shard.bytes)
-    status = path.stat()
-    state = (status.st_ino, status.st_mtime_ns)
-    _check_once(path, shard, state)
-    return _open(path, state)
-
-
-@cache
-def _check_once(path: Path, shard: Shard, _state: tuple[int, int]) -> None:
-    """Check a shard's digest once for each state of its file."""
-    check(path, shard.bytes, shard.sha256)
+_check_once = cache(check)  # a process checks a shard when it first reads it
 
 
 @lru_cache(maxsize=1)  # examples that are read one after another are often of one shard
-def _open(path: Path, _state: tuple[int, int]) -> GetTensor:
-    """Open a shard, once for each state of its file."""
-    file = safe_open(path, framework="numpy")
-    names = frozenset(file.keys())
-    return lambda name: file.get_tensor(name) if name in names else None
+def _open_shard(path: Path, digest: str) -> GetTensor:
+    """Open a shard for reading its tensors by name."""
+    _check_once(path, digest)
+    return safe_open(path, framework="numpy").get_tensor

@@ -327,7 +327,7 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     A position is a token or, at word level, a whole word.  InputError if the model has no mask
     token.
     """
-    from helpers.store.examples import shard_tensors
+    from helpers.store.examples import shards_tensors
 
     mask_token = encoder.tokenizer.mask_token
     if mask_token is None:
@@ -343,7 +343,8 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     for position in positions:
         texts[position - offset] = mask_token
     record = {**example.record, field_name: texts, "inputs": None}  # to be tokenized again
-    tensors = shard_tensors(encoder, [record], index, **store.spec.maps)
+    work = [(range(index, index + 1), [record])]
+    ((_, tensors),) = shards_tensors(encoder, work, **store.spec.maps)
     return replace(
         example, stored_attention=tensors[tensor_name("attention", index)], record=record
     )

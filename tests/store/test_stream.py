@@ -121,13 +121,13 @@ def test_an_error_in_a_measure_is_the_last_message_of_a_script(tiny_folder, tmp_
 
 def test_read_ahead_reads_one_shard_while_another_is_used(store, monkeypatch):
     reading = threading.Semaphore(0)
-    original = reader._opened
+    original = reader._open_shard
 
     def spy(*shard):
         reading.release()
         return original(*shard)
 
-    monkeypatch.setattr(reader, "_opened", spy)
+    monkeypatch.setattr(reader, "_open_shard", spy)
     shards = read_ahead(store)
     next(shards)
     for _ in range(2):  # the first and the second shard
