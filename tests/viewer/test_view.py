@@ -32,14 +32,13 @@ from helpers.errors import InputError
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import forward, model_inputs
 from helpers.plots.style import DIVERGING as SIGNED
-from helpers.plots.style import SEQUENTIAL
+from helpers.plots.style import SEQUENTIAL_COLORS
 from helpers.store.extract import extract
 from helpers.store.store import Example
 from helpers.viewer import view as view_module
 from helpers.viewer.page import (
     BIDI_CONTROLS,
     DIVERGING,
-    RAMP,
     document,
     embedded_page,
     summaries,
@@ -127,7 +126,7 @@ def test_embedded_page_has_the_answer_of_every_head(record):
 
 
 def test_ramps_have_the_colours_of_the_figures():
-    assert ["#ffffff", *sns.color_palette(SEQUENTIAL, 12).as_hex()] == RAMP
+    assert ["#ffffff", *sns.color_palette("mako_r", 12).as_hex()] == SEQUENTIAL_COLORS
     colormap = colormaps[SIGNED]
     assert [to_hex(colormap(step / 4)) for step in range(5)] == DIVERGING
 
