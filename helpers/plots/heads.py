@@ -28,8 +28,8 @@ from helpers.plots.style import (
 )
 
 GRADIENT_TITLES = {  # by the suffix of the columns
-    "": "|∂L/∂A|, per unit of attention",
-    "_per_value": "|∂L/∂A| / |f(x)|, per unit of value, too",
+    "": "|∂L/∂A|",
+    "_per_value": "|∂L/∂A|, divided by the value norm |f(x)|",
 }
 TO_SPECIAL = {name: style.ATTENDED[name] for name in ("cls", "sep", "punctuation")}
 HEADS_AND_MEANS = "a point is a head, a line the mean of the layer"
@@ -69,7 +69,8 @@ def fig2_token_types(
     title = f"Figure 2 · {style.WEIGHT_NAMES[lens].capitalize()} to special tokens and punctuation"
     figure = _heads_and_means(table, panels, title, model, height=3.1 if len(panels) > 1 else 3.4)
     for axes in figure.axes:
-        axes.set(ylabel=f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)", ylim=(-0.02, 1.02))
+        axes.set_ylabel(f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)")
+        axes.set_ylim(bottom=-0.02)
         _legend_above(axes)
     return figure
 
@@ -137,7 +138,7 @@ def _objective(table: pd.DataFrame) -> str:
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
     draw_curve(axes, table, "layer", column, series_style)
-    axes.set(xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats)")
+    axes.set(xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats per unit)")
     axes.label_outer()
 
 
