@@ -138,7 +138,9 @@ def _objective(table: pd.DataFrame) -> str:
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
     draw_curve(axes, table, "layer", column, series_style)
-    axes.set(xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats per unit)")
+    axes.set(
+        xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats per unit)"
+    )
     axes.label_outer()
 
 

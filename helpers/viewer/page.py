@@ -54,8 +54,6 @@ WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decim
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 # Characters that show nothing and change the direction of the text around them.
 BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Colours of numbers below and above zero, as in the figures (without importing matplotlib).
-DIVERGING = ["#2d004b", "#9990bf", "#f7f7f6", "#ee9b39", "#7f3b08"]
 
 Maps = Float[np.ndarray, "layer head query key"]
 
@@ -210,7 +208,6 @@ def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
         "colors": {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG},
         "labels": _role_labels(special_tokens),
         "ramp": SEQUENTIAL_COLORS,
-        "diverging": DIVERGING,
         "directions": list(DIRECTIONS),
     }
 
