@@ -112,6 +112,26 @@ def head_positions(
     return positions.assign(stress=np.sqrt(raw_stress / squares) if squares else 0.0)
 
 
+def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
+    """Count the heads whose nearest head is their nearest one in the plane, too.
+
+    Parameters
+    ----------
+    distances : DataFrame
+        A `distance_table`.
+    positions : DataFrame
+        The table of `head_positions`.
+    """
+    from scipy.spatial.distance import cdist
+
+    points = positions[["x", "y"]].to_numpy()
+    nearest = []
+    for matrix in (distances.to_numpy(copy=True), cdist(points, points)):
+        np.fill_diagonal(matrix, np.inf)  # a head is not its own neighbour
+        nearest.append(matrix.argmin(axis=1))
+    return int(np.sum(nearest[0] == nearest[1]))
+
+
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Name attention heads after the linguistic relations that they find.
 

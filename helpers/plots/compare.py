@@ -1,4 +1,4 @@
-"""The figure of several runs: attention by relative depth, best heads, claims that hold."""
+"""The figure of several runs: attention by relative depth, and best heads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from helpers.claims.engine import NOT_MEASURED, SUPPORTED
 from helpers.plots import style
 from helpers.plots.style import Style, Styles, canvas, draw_intervals, theme
 
@@ -25,10 +22,6 @@ COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
 PAPER = Style("the paper", style.ACCENT, "D")
 OFFSET = Style("best fixed offset", style.MUTED, "|")
 MARKERS = ("o", "s", "^", "v", "P", "X", "<")
-SECTIONS = {
-    "3.1": "relative position", "3.2": "special tokens", "3.3": "entropy", "4.2": "syntax",
-    "4.3": "coreference", "5": "probes", "6": "clusters",
-}  # fmt: skip
 QUANTITIES = ("accuracy", "accuracy_low", "accuracy_high", "baseline")  # of a run's best heads
 LAYER_PANELS = {
     "entropy": ("Entropy", "Share of uniform attention's"),
@@ -41,18 +34,15 @@ LAYER_PANELS = {
 def comparison(
     runs: Mapping[str, Mapping[str, pd.DataFrame]],
     *,
-    claims: pd.DataFrame,
     best_heads: pd.DataFrame,
     note: str = "",
 ) -> Figure:
-    """Draw several runs in one figure: attention by depth, best heads, claims that hold.
+    """Draw several runs in one figure: attention by depth, and best heads.
 
     Parameters
     ----------
     runs : mapping of str to mapping of str to pandas.DataFrame
         For each run its tables by name, of which token_types and entropy are drawn.
-    claims : pandas.DataFrame
-        The verdicts of each run, from `run.compare.claims_side_by_side`.
     best_heads : pandas.DataFrame
         The best head of each run for each relation, from `run.compare.best_heads`.
     note : str
@@ -70,9 +60,8 @@ def comparison(
     best_heads = in_paper if len(in_paper) else best_heads.head(MAX_RELATIONS)
     handles = _handles(styles)
     columns = max(1, LINE_CHARACTERS // (7 + max(len(handle.get_label()) for handle in handles)))
-    rows_below = max(len(best_heads), claims["section"].nunique() + 2)
-    heights = [0.25 * -(-len(handles) // columns), 2.6, ROW_INCHES * rows_below + 0.8]
-    subtitle = "curves: mean of a layer's heads; bars: 95% intervals; boxes: claims of the paper"
+    heights = [0.25 * -(-len(handles) // columns), 2.6, ROW_INCHES * len(best_heads) + 0.8]
+    subtitle = "curves: mean of a layer's heads; bars: 95% intervals"
     figure = canvas(sum(heights), "Runs compared", subtitle, note)
     figure.get_layout_engine().set(h_pad=0.08)
     rows = figure.add_gridspec(3, 1, height_ratios=heights)
@@ -89,9 +78,7 @@ def comparison(
             axes.plot(curve.index, curve, color=color, marker=marker, **style.WHITE_EDGES)
         axes.set(title=title, ylabel=unit, xlabel="Layer, as a share of the depth")
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
-    lower_row = rows[2].subgridspec(1, 2, width_ratios=[1.75, 1])
-    _accuracies(figure.add_subplot(lower_row[0]), best_heads, styles)
-    _verdicts(figure.add_subplot(lower_row[1]), claims, styles)
+    _accuracies(figure.add_subplot(rows[2]), best_heads, styles)
     return figure
 
 
@@ -143,31 +130,6 @@ def _accuracies(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     axes.set_ylim(len(table) - 0.5, -0.5)
     axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
     axes.set(title="Best head for each relation", xlabel="Accuracy (%)", xlim=(0, 100))
-    axes.tick_params(axis="y", length=0)
-
-
-def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Styles) -> None:
-    """Draw how many claims of each section are supported in each run, of those measured."""
-    rows = claims["section"].map(lambda section: f"{section} {SECTIONS[section]}")
-    claims = pd.concat([claims.assign(section=rows), claims.assign(section="all")])
-    by_run = claims.set_index("section")[[f"{name} verdict" for name in styles]]
-    supported = (by_run == SUPPORTED).groupby(level=0).sum()
-    measured = (by_run != NOT_MEASURED).groupby(level=0).sum()
-    shades = LinearSegmentedColormap.from_list("share", ["white", style.BAR])
-    counts = supported.astype(str) + "/" + measured.astype(str)
-    sns.heatmap(
-        supported / measured.where(measured > 0), annot=counts,
-        fmt="", cmap=shades, vmin=0, vmax=1, cbar=False, linewidths=1.5,
-        annot_kws={"fontsize": 9, "color": style.INK}, ax=axes,
-    )  # fmt: skip
-    for column, run_style in enumerate(styles.values()):
-        axes.plot(
-            column + 0.5, -0.35, run_style.marker, color=run_style.color, markersize=8,
-            clip_on=False,
-        )  # fmt: skip
-    axes.axhline(len(supported) - 1, color=style.INK, linewidth=0.8)
-    axes.set(title="Supported claims, of those measured", xlabel="", ylabel="", xticks=[])
-    axes.set(ylim=(len(supported), -0.8))
     axes.tick_params(axis="y", length=0)
 
 

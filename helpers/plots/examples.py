@@ -20,29 +20,25 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from helpers.data.records import Record
-from helpers.metrics.clustering import head_behaviours
+from helpers.metrics.clustering import POSITION_SHARE, TOKEN_SHARE
 from helpers.metrics.heads import (
     COREFERENCE,
     DIRECTIONS,
+    Question,
     gold_links,
     head_label,
     parse_head,
     predict_link,
 )
+from helpers.metrics.reference import BROAD
 from helpers.metrics.surface import entropy, relative_position, token_types
 from helpers.plots import style
-from helpers.plots.style import (
-    bottom_margin,
-    canvas,
-    empty_figure,
-    join_nonempty,
-    resolve_special_tokens,
-    theme,
-)
+from helpers.plots.style import bottom_margin, canvas, empty_figure, join_nonempty, theme
 from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
 MAX_WORDS = 14
+MAX_CHARACTERS = 15  # of its longest word, which fits into a panel without being cut
 SENTENCE_ENDS = frozenset(".!?")
 MAX_CANDIDATES = 400  # sentences to choose from
 
@@ -52,9 +48,35 @@ FONT_SIZE = 8.5
 PANEL_GAP = 0.25  # inches, between panels of a row
 ROW_GAP = 0.16  # inches, between rows of panels
 LINES_WIDTH = 0.45  # inches between the two columns, at least
-PANELS_PER_ROW = 4
-MIN_DRAWN_WEIGHT = 0.01  # a lighter line cannot be seen on white, even where lines cross
+PANELS_PER_ROW = 3
+MIN_DRAWN_DARKNESS = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
+
+# What the heads of Figure 5 do, by the paper's name of the relation: read from the dependent, and
+# from its head.
+BEHAVIOURS = {
+    "dobj": ("direct objects attend to their verbs", "verbs attend to their direct objects"),
+    "det": ("determiners attend to their nouns", "nouns attend to their determiners"),
+    "pobj": (
+        "objects of prepositions attend to their prepositions",
+        "prepositions attend to their objects",
+    ),
+    "poss": (
+        "possessive pronouns and 's attend to what is possessed",
+        "what is possessed attends to possessive pronouns and 's",
+    ),
+    "auxpass": (
+        "passive auxiliaries attend to their verbs",
+        "verbs attend to their passive auxiliaries",
+    ),
+}
+# Parses that are certainly wrong are not drawn: in these relations English has only these words ...
+CLOSED_CLASSES = {
+    "det": "a all an another any both each either every neither no some that the these this those "
+    "what which whatever whichever half such",
+    "auxpass": "am are be been being 'm 're 's get gets getting got gotten is was were",
+}
+FOLLOWS_HEAD = ("dobj", "pobj")  # ... and a word with one of these follows its verb or preposition.
 
 
 class MapLocation(NamedTuple):
@@ -67,6 +89,22 @@ class MapLocation(NamedTuple):
     direction: str = ""
 
 
+class Link(NamedTuple):
+    """A line between two words of a panel, which the head drew or should have drawn.
+
+    Attributes
+    ----------
+    attending, attended : int
+        Indices of the words.
+    verdict : {"right", "wrong", "missed"}
+        A right choice of the head, a wrong one, or what would have been right instead.
+    """
+
+    attending: int
+    attended: int
+    verdict: str
+
+
 @dataclass(frozen=True)
 class Panel:
     """One map of Figure 1 or 5.
@@ -74,7 +112,7 @@ class Panel:
     Attributes
     ----------
     title : str
-        One or two lines.
+        What the head does.  In Figure 5, panels of one row have the same title.
     words : sequence of str
         The tokens or words.
     word_types : sequence of str
@@ -83,9 +121,12 @@ class Panel:
         The attention weights of one head.
     location : MapLocation
         The map in the store.
-    gold, picked : sequence of (int, int)
-        Pairs of (attending, attended) word, by index: the right ones, and the head's choices.  Both
-        are empty in Figure 1.
+    darkest_weight : float
+        The weight that is drawn without transparency, as are all larger ones.
+    links : sequence of Link
+        All links of the relation between the words; empty in Figure 1.
+    special_share : float
+        The share of the linked words' attention that goes to special tokens, which are not drawn.
     """
 
     title: str
@@ -93,13 +134,14 @@ class Panel:
     word_types: Sequence[str]
     weights: Float[np.ndarray, "query key"]
     location: MapLocation
-    gold: Sequence[tuple[int, int]] = ()
-    picked: Sequence[tuple[int, int]] = ()
+    darkest_weight: float = 1.0
+    links: Sequence[Link] = ()
+    special_share: float = 0.0
 
     @property
     def correct(self) -> bool:
-        """Whether the head is right about every pair."""
-        return set(self.picked) <= set(self.gold)
+        """Whether the head is right about every link."""
+        return all(link.verdict == "right" for link in self.links)
 
 
 def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
@@ -115,31 +157,36 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     Returns
     -------
     list of Panel
-        Broad attention, the next token (the previous one for a model that cannot look ahead), the
-        special token with more attention, and punctuation.  The head with the largest average of a
-        pattern is drawn on the short sentence with the largest value.  The title has its behaviour
-        in Figure 6 and its average.
+        Broad attention, the previous and the next token, the special token with more attention,
+        and punctuation.  The head with the largest average of a pattern is drawn on the short
+        sentence with the largest value.  The title has its average, and says if it is below the
+        threshold of the pattern in Figure 6.
     """
     special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
-    neighbour = "next" if heads["next"].max() > 0 else "previous"
+    uniform = heads["uniform"].mean()
     patterns = {
-        "entropy": "{:.1f} nats",
-        neighbour: f"{neighbour} token {{:.0%}}",
-        special: f"{store.special_tokens.get(special)} {{:.0%}}",
-        "punctuation": "punctuation {:.0%}",
+        "entropy": (f"broad, {{:.1f}} of at most {uniform:.1f} nats", BROAD * uniform),
+        "previous": ("{:.0%} to the previous token", POSITION_SHARE),
+        "next": ("{:.0%} to the next token", POSITION_SHARE),
+        special: (f"{{:.0%}} to {store.special_tokens.get(special)}", TOKEN_SHARE),
+        "punctuation": ("{:.0%} to periods and commas", TOKEN_SHARE),
     }
     examples = list(_short_examples(store))
-    heads = heads.merge(head_behaviours(heads))
     panels = []
-    for column, amount in patterns.items():
+    for column, (amount, threshold) in patterns.items():
         if heads[column].max() > 0:
             strongest = heads.loc[heads[column].idxmax()]
-            panels.append(_pattern_panel(store, examples, strongest, column, amount))
+            name = f"{strongest['layer']:.0f}-{strongest['head']:.0f}"
+            title = f"Head {name}: {amount.format(strongest[column])}"
+            if strongest[column] < threshold:
+                least = f"{threshold:.1f} nats" if column == "entropy" else f"{threshold:.0%}"
+                title += f"\n(the closest; the paper counts from {least})"
+            panels.append(_pattern_panel(examples, strongest, column, title))
     return panels
 
 
 def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, str]) -> list[Panel]:
-    """Choose the panels of Figure 5 for relations: one success and one failure of each head.
+    """Choose the panels of Figure 5 for relations: successes and a failure of each head.
 
     Parameters
     ----------
@@ -148,20 +195,33 @@ def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, s
     table : DataFrame
         The table dependency_heads.csv.
     relations : mapping of str to str
-        The relations to draw, with the paper's name of each.
+        The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`.
+
+    Returns
+    -------
+    list of Panel
+        See `_clearest_panels`.  Sentences in which the annotation of the relation is certainly
+        wrong, which `CLOSED_CLASSES` and `FOLLOWS_HEAD` tell, are left out.
     """
     examples = list(_short_examples(store))
     panels = []
     for row in table[table["relation"].isin(list(relations))].itertuples():
-        title = f"{relations[row.relation]} {row.head} · {row.accuracy:.0f}%"
+        paper_name = relations[row.relation]
+        behaviour = BEHAVIOURS[paper_name][DIRECTIONS.index(row.direction)]
+        baseline = f"best fixed offset {row.baseline:.0f}%"
+        title = f"Head {row.head}: {behaviour}, {row.accuracy:.0f}% ({baseline})"
         layer, head = parse_head(row.head)
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
-        panels += _clearest_panels(examples, location, title)
+        plausible = []
+        for example in examples:
+            if _is_plausible(example.record, row.relation, paper_name):
+                plausible.append(example)
+        panels += _clearest_panels(plausible, location, title)
     return panels
 
 
 def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[Panel]:
-    """Choose the panels of Figure 5 for coreference: one success and one failure of a head.
+    """Choose the panels of Figure 5 for coreference: successes and a failure of a head.
 
     Parameters
     ----------
@@ -171,8 +231,13 @@ def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> 
         Layer and head, from 0.
     accuracy : float
         The head's accuracy in percent, for the title.
+
+    Returns
+    -------
+    list of Panel
+        See `_clearest_panels`.
     """
-    title = f"coreference {head_label(*head)} · {accuracy:.0f}%"
+    title = f"Head {head_label(*head)}: mentions attend to their antecedents, {accuracy:.0f}%"
     location = MapLocation(0, head[0] + 1, head[1] + 1, COREFERENCE)
     return _clearest_panels(store, location, title)
 
@@ -185,7 +250,7 @@ def panel_table(panels: Sequence[Panel]) -> pd.DataFrame:
     DataFrame
         Columns: title, example, layer and head (from 1), relation and direction.
     """
-    rows = [(panel.title.replace("\n", " · "), *panel.location) for panel in panels]
+    rows = [(panel.title.replace("\n", " "), *panel.location) for panel in panels]
     return pd.DataFrame(rows, columns=["title", *MapLocation._fields])
 
 
@@ -203,17 +268,23 @@ def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "atte
         The lens of the maps, for the subtitle.
     """
     subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
+    starts = range(0, len(panels), PANELS_PER_ROW)
+    rows = [panels[start : start + PANELS_PER_ROW] for start in starts]
     title = "Figure 1 · Heads with the most of each pattern"
-    return _draw_figure(panels, title, join_nonempty(model, subtitle))
+    figure, grid = _panel_rows(rows, 0.5, title, join_nonempty(model, subtitle))
+    for axes, panel in zip(grid, panels, strict=True):
+        _draw_panel(axes, panel)
+        _set_title(axes, panel.title, style.INK)
+    return figure
 
 
 @theme()
 def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
-    """Draw Figure 5 (section 4): successes and failures of single heads.
+    """Draw Figure 5 (section 4): successes and failures of single heads, a head in each row.
 
-    The title, the words of the pair and its line are coloured.  If the head is wrong, its own
-    choice has a line and the right one a dashed line.  As for the paper's head 9-6, attention to
-    special tokens is not drawn.
+    Every link of the relation has a coloured line.  Where the head is wrong, its own choice has a
+    line and the right one a dashed line.  As for the paper's head 9-6, attention to special tokens
+    is not drawn; the title of a panel has its share.
 
     Parameters
     ----------
@@ -230,44 +301,61 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
         return empty_figure(title, model, needs)
     weights = style.WEIGHT_NAMES[lens]
     subtitle = f"{weights} of words (left) to words (right), but not to special tokens"
+    rows_by_title: dict[str, list[Panel]] = {}
+    for panel in panels:
+        rows_by_title.setdefault(panel.title, []).append(panel)
+    rows = list(rows_by_title.values())
     footnote = " "  # the legend takes its place
-    figure = _draw_figure(
-        panels, title, join_nonempty(model, f"{subtitle}; darker is more"), footnote
-    )
-    handles = [
-        Line2D([], [], color=style.RIGHT, linewidth=2.4, label="the head is right"),
-        Line2D([], [], color=style.WRONG, linewidth=2.4, label="the head is wrong"),
-        Line2D(
-            [], [], color=style.WRONG, linewidth=1.6, dashes=(3, 2), label="what would be right"
-        ),
-    ]
+    subtitle = join_nonempty(model, f"{subtitle}; darker is more")
+    figure, grid = _panel_rows(rows, 0.62, title, subtitle, footnote)
+    for axes, panel in zip(grid, panels, strict=True):
+        _draw_panel(axes, panel)
+        mark, color = ("✓", style.RIGHT) if panel.correct else ("✗", style.WRONG)
+        special = f"{panel.special_share:.0%} of their attention to special tokens"
+        _set_title(axes, f"{mark} {special}", color, fontweight="normal")
+        if panel is rows_by_title[panel.title][0]:
+            position = axes.get_position()
+            y = position.y1 + 0.36 / figure.get_figheight()
+            figure.text(
+                position.x0, y, panel.title, fontweight="bold", fontsize=9.5, parse_math=False
+            )
+    handles = []
+    for verdict, label in LINK_LABELS.items():
+        handles.append(Line2D([], [], label=label, **_link_style(verdict)))
     figure.legend(handles=handles, loc="lower left", ncols=3, handlelength=2.6, borderaxespad=0)
     return figure
 
 
-def _draw_figure(panels: Sequence[Panel], title: str, subtitle: str, footnote: str = "") -> Figure:
-    """Draw panels in rows, all with the same distance between words."""
-    starts = range(0, len(panels), PANELS_PER_ROW)
-    rows = [panels[start : start + PANELS_PER_ROW] for start in starts]
+LINK_LABELS = {
+    "right": "the head is right",
+    "wrong": "the head is wrong",
+    "missed": "what would be right",
+}
+
+
+def _panel_rows(
+    rows: Sequence[Sequence[Panel]], title_height: float, title: str, subtitle: str, note: str = ""
+) -> tuple[Figure, list[Axes]]:
+    """Make axes for rows of panels, all with the same distance between words."""
     n_words = [_longest_panel(row) for row in rows]
-    title_height = 0.34 + 0.16 * panels[0].title.count("\n")
     heights = [ROW_HEIGHT * words + title_height + ROW_GAP for words in n_words]
-    figure = canvas(sum(heights), title, subtitle, footnote, constrained=False)
+    figure = canvas(sum(heights), title, subtitle, note, constrained=False)
     figure_height = figure.get_figheight()
     figure_size = [style.WIDTH, figure_height, style.WIDTH, figure_height]
     column_width = (style.WIDTH - 0.2 + PANEL_GAP) / max(map(len, rows))
-    top = sum(heights) + bottom_margin(footnote)
+    top = sum(heights) + bottom_margin(note)
+    grid = []
     for row, words, height in zip(rows, n_words, heights, strict=True):
         bottom = top - height + ROW_GAP
-        for column, panel in enumerate(row):
+        for column in range(len(row)):
             x = 0.1 + column * column_width
             inches = np.array([x, bottom, column_width - PANEL_GAP, ROW_HEIGHT * words])
             axes = figure.add_axes(inches / figure_size)
             axes.set_axis_off()
             axes.set_ylim(words - 0.5, -0.5)
-            _draw_panel(axes, panel)
+            grid.append(axes)
         top -= height
-    return figure
+    return figure, grid
 
 
 def _longest_panel(panels: Sequence[Panel]) -> int:
@@ -275,52 +363,47 @@ def _longest_panel(panels: Sequence[Panel]) -> int:
     return max(len(panel.words) for panel in panels)
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
-    """Draw the two columns of words, a line for each visible weight, and the pairs."""
-    colors = [style.TOKEN_COLORS[word_type] for word_type in panel.word_types]
-    verdict_color = style.RIGHT if panel.correct else style.WRONG
-    left_colors = list(colors)
-    right_colors = list(colors)
-    for query, key in panel.gold:
-        left_colors[query] = verdict_color
-        right_colors[key] = verdict_color
-    for _, key in panel.picked:
-        right_colors[key] = verdict_color
-    _draw_words(axes, panel.words, left_colors, right_colors)
-    _draw_weights(axes, panel.weights, colors)
-    _draw_pairs(axes, panel, verdict_color)
-    title = panel.title
-    title_color = style.INK
-    if panel.gold:
-        title = f"{'✓' if panel.correct else '✗'} {title}"
-        title_color = verdict_color
+def _set_title(axes: Axes, title: str, color: str, fontweight: str = "bold") -> None:
+    """Write the title of a panel."""
     axes.set_title(
-        title, fontweight="bold", fontsize=FONT_SIZE, pad=6, parse_math=False, color=title_color
+        title, fontweight=fontweight, fontsize=FONT_SIZE, pad=6, parse_math=False, color=color
     )
 
 
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    """Draw the two columns of words, a line for each visible weight, and the links."""
+    colors = [style.TOKEN_COLORS[word_type] for word_type in panel.word_types]
+    left_colors = list(colors)
+    right_colors = list(colors)
+    for link in panel.links:
+        color = _link_style(link.verdict)["color"]
+        left_colors[link.attending] = color
+        right_colors[link.attended] = color
+    _draw_words(axes, panel.words, left_colors, right_colors)
+    _draw_weights(axes, panel.weights / panel.darkest_weight, colors)
+    for link in panel.links:
+        ends = [link.attending, link.attended]
+        axes.plot([0, 1], ends, zorder=3, **_link_style(link.verdict))
+
+
+def _link_style(verdict: str) -> dict[str, object]:
+    """Choose the colour and line of a link."""
+    if verdict == "missed":
+        return {"color": style.WRONG, "linewidth": 1.6, "dashes": (3, 2)}
+    return {"color": style.RIGHT if verdict == "right" else style.WRONG, "linewidth": 2.4}
+
+
 def _draw_weights(
-    axes: Axes, weights: Float[np.ndarray, "query key"], key_colors: Sequence[str]
+    axes: Axes, darkness: Float[np.ndarray, "query key"], key_colors: Sequence[str]
 ) -> None:
-    """Draw a line for each visible weight in the colour of its key, darker if it is larger."""
-    queries, keys = np.nonzero(weights >= MIN_DRAWN_WEIGHT)
+    """Draw a line for each visible weight in the colour of its key."""
+    queries, keys = np.nonzero(darkness >= MIN_DRAWN_DARKNESS)
     segments = [((0, query), (1, key)) for query, key in zip(queries, keys, strict=True)]
-    alphas = weights[queries, keys].clip(0, 1)
+    alphas = darkness[queries, keys].clip(0, 1)
     colors = to_rgba_array([key_colors[key] for key in keys], alphas)
     is_image = len(queries) > MAX_VECTOR_LINES
     lines = LineCollection(segments, colors=colors, linewidths=1.4, rasterized=is_image)
     axes.add_collection(lines, autolim=False)
-
-
-def _draw_pairs(axes: Axes, panel: Panel, color: str) -> None:
-    """Draw the pairs that the head is right about, or its choices and the missed pairs."""
-    for query, key in panel.gold if panel.correct else panel.picked:
-        # A head may be right with a small weight: its line is light, but never invisible.
-        alpha = 0.35 + 0.65 * float(panel.weights[query, key])
-        axes.plot([0, 1], [query, key], color=color, linewidth=2.4, alpha=alpha, zorder=3)
-    if not panel.correct:
-        for query, key in panel.gold:
-            axes.plot([0, 1], [query, key], color=color, linewidth=1.6, dashes=(3, 2), zorder=3)
 
 
 def _draw_words(
@@ -353,10 +436,11 @@ def _draw_column(
 
 def _short_examples(store: Store) -> Iterator[Example]:
     """Yield sentences that are easy to read, or else those closest to them in length."""
-    excess = []  # words that a sentence has too few or too many
+    excess = []  # words that a sentence has too few or too many, and words that are too long
     for record in store.records():
-        length = len(record["words"])
-        excess.append(max(MIN_WORDS - length, length - MAX_WORDS, 0))
+        lengths = [len(word) for word in record["words"]]
+        too_long = sum(length > MAX_CHARACTERS for length in lengths)
+        excess.append(max(MIN_WORDS - len(lengths), len(lengths) - MAX_WORDS, 0) + too_long)
     least = min(excess)
     indices = [index for index, words in enumerate(excess) if words == least]
     for index in indices[:MAX_CANDIDATES]:
@@ -364,7 +448,7 @@ def _short_examples(store: Store) -> Iterator[Example]:
 
 
 def _pattern_panel(
-    store: Store, examples: Sequence[Example], head_row: pd.Series, column: str, amount: str
+    examples: Sequence[Example], head_row: pd.Series, column: str, title: str
 ) -> Panel:
     """Make the panel of a head on the example with the largest value of a pattern."""
     layer = int(head_row["layer"]) - 1
@@ -379,49 +463,78 @@ def _pattern_panel(
         return float(measures[column][0, 0])
 
     best = max(examples, key=strength)
-    words = best.tokens
     weights = best.attention[layer, head]
-    word_types = best.roles.kinds()
-    behaviour_style = style.BEHAVIOUR_STYLES[head_row["behaviour"]]
-    behaviour = resolve_special_tokens(behaviour_style, store.special_tokens).label
-    average = amount.format(head_row[column])
-    title = f"{head_label(layer, head)} {behaviour}\n{average} on average"
-    return Panel(title, words, word_types, weights, MapLocation(best.index, layer + 1, head + 1))
+    location = MapLocation(best.index, layer + 1, head + 1)
+    # The largest weight of a row is dark, so that broad attention shows, small as its weights are.
+    darkest_weight = float(weights.max(axis=1).mean())
+    return Panel(title, best.tokens, best.roles.kinds(), weights, location, darkest_weight)
+
+
+def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
+    """Check that the annotation of a relation in a sentence is not certainly wrong."""
+    words = [word.lower() for word in record["words"]]
+    for question in gold_links(record):
+        if question.relation != relation:
+            continue
+        if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
+            return False
+        closed_class = CLOSED_CLASSES.get(paper_name)
+        if closed_class is not None and words[question.word] not in closed_class.split():
+            return False
+    return True
 
 
 def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:
-    """Yield a panel for each gold link of a relation in an example; ``location`` names the head."""
+    """Yield panels with the links of a relation in an example; ``location`` names the head.
+
+    A sentence has one panel.  A document has one for each mention with an antecedent nearby.
+    """
     record = example.record
-    positions = example.word_positions
     maps = example.attention[location.layer - 1, location.head - 1]
-    weights = maps[positions, positions]
+    weights = maps[example.word_positions, example.word_positions]
+    questions = []
     for question in gold_links(record):
-        if question.relation != location.relation:
+        if question.relation == location.relation:
+            questions.append(question)
+    visible = [_visible_words(record, question) for question in questions]
+    for words in dict.fromkeys(visible):  # in order, each once
+        links: list[Link] = []
+        for question in questions:
+            links += _links(question, weights, words, location.direction)
+        if not links:
             continue
-        dependent = question.word if question.mark is None else question.mark
-        words = _visible_words(record, dependent)
-        gold = [word for word in question.gold if word in words]
-        picked, _ = predict_link(question, weights, location.direction or DIRECTIONS[0])
-        if not gold or picked not in words:
-            continue
-        pairs = []
-        for word in (*gold, picked):
-            pair = (words.index(dependent), words.index(int(word)))
-            is_reversed = location.direction == DIRECTIONS[1]  # heads attend to dependents
-            pairs.append(pair[::-1] if is_reversed else pair)
+        attending = [words[link.attending] for link in links]
         yield Panel(
             title,
             [record["words"][word] for word in words],
             ["other"] * len(words),
             weights[np.ix_(words, words)],
             location._replace(example=example.index),
-            gold=pairs[:-1],
-            picked=pairs[-1:],
+            links=links,
+            special_share=1 - float(weights[attending].sum(axis=1).mean()),
         )
 
 
-def _visible_words(record: Record, dependent: int) -> range:
-    """Choose the words to draw: a sentence, or a document's sentences up to the dependent's.
+def _links(
+    question: Question, weights: Float[np.ndarray, "word word"], words: range, direction: str
+) -> Iterator[Link]:
+    """Yield the links of a question, if its words and the head's choice are visible."""
+    dependent = question.word if question.mark is None else question.mark
+    picked, is_right = predict_link(question, weights, direction or DIRECTIONS[0])
+    gold = [word for word in question.gold if word in words]
+    if dependent not in words or picked not in words or not gold:
+        return
+    choices = [(int(picked), "right" if is_right else "wrong")]
+    if not is_right:
+        choices.append((gold[-1], "missed"))
+    for word, verdict in choices:
+        pair = (words.index(dependent), words.index(word))
+        is_reversed = direction == DIRECTIONS[1]  # heads attend to dependents
+        yield Link(*(pair[::-1] if is_reversed else pair), verdict)
+
+
+def _visible_words(record: Record, question: Question) -> range:
+    """Choose the words to draw: a sentence, or a document's sentences up to the question's.
 
     As many sentences of a document are drawn as have `MAX_WORDS` words together, at least one.
     """
@@ -430,26 +543,32 @@ def _visible_words(record: Record, dependent: int) -> range:
         return range(len(words))
     boundaries = [0]
     boundaries += [index for index, word in enumerate(words, 1) if word in SENTENCE_ENDS]
-    stop = next((boundary for boundary in boundaries if boundary > dependent), len(words))
+    stop = next((boundary for boundary in boundaries if boundary > question.word), len(words))
     start = next((boundary for boundary in boundaries if stop - MAX_WORDS <= boundary), stop)
     return range(start, stop)
 
 
 def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: str) -> list[Panel]:
-    """Choose the clearest panel where the head is right, and the clearest where it is wrong.
+    """Choose the two clearest panels where a head is right, and the clearest where it is wrong.
 
-    The clearest has the largest weight.  Pairs of neighbouring words come last, because a fixed
-    offset gets them right, too.
+    Panels with two or more links come first, then those with the largest weights.  Panels whose
+    right links are all between neighbours come last, because a fixed offset finds them, too.
     """
 
-    def rank(panel: Panel) -> tuple[bool, float]:
-        attending, attended = panel.gold[-1]
-        is_neighbour = abs(attending - attended) == 1
-        return is_neighbour, -panel.weights[panel.picked[0]]
+    def rank(panel: Panel) -> tuple[bool, bool, float]:
+        distances = []
+        weights = []
+        for link in panel.links:
+            if link.verdict != "wrong":
+                distances.append(abs(link.attending - link.attended))
+            if link.verdict != "missed":
+                weights.append(panel.weights[link.attending, link.attended])
+        return max(distances) == 1, len(weights) < 2, -float(np.mean(weights))
 
     panels: list[Panel] = []
     for example in examples:
         panels += _panels_of_example(example, location, title)
+    panels.sort(key=rank)
     right = [panel for panel in panels if panel.correct]
     wrong = [panel for panel in panels if not panel.correct]
-    return [min(panels, key=rank) for panels in (right, wrong) if panels]
+    return right[:2] + wrong[:1]

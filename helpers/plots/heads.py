@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import by_head
 from helpers.plots import style
 from helpers.plots.labels import label_points
@@ -28,10 +28,10 @@ from helpers.plots.style import (
 )
 
 GRADIENT_TITLES = {  # by the suffix of the columns
-    "": "|∂L/∂A|, per unit of attention",
-    "_per_value": "|∂L/∂A| / |f(x)|, per unit of value, too",
+    "": "|∂L/∂A|",
+    "_per_value": "|∂L/∂A|, divided by the value norm |f(x)|",
 }
-LINGUISTIC = Style("syntax or coreference", "#000000", "*")
+TO_SPECIAL = {name: style.ATTENDED[name] for name in ("cls", "sep", "punctuation")}
 HEADS_AND_MEANS = "a point is a head, a line the mean of the layer"
 
 
@@ -60,19 +60,17 @@ def fig2_token_types(
     -------
     matplotlib.figure.Figure
     """
-    all_queries = {}
-    for token_type in ("cls", "sep", "punctuation"):
-        all_queries[token_type] = style.ATTENDED[token_type]
     from_sep = style.TOKEN_STYLES["sep"]._replace(label="from {sep} to {sep}")
     from_other_tokens = style.TOKEN_STYLES["other"]._replace(label="from other tokens to {sep}")
     to_sep = {"sep_to_sep": from_sep, "other_to_sep": from_other_tokens}
-    panels = [_present(table, all_queries, special_tokens)]
+    panels = [_present(table, TO_SPECIAL, special_tokens)]
     if table["sep"].notna().any():
         panels.append(_present(table, to_sep, special_tokens))
     title = f"Figure 2 · {style.WEIGHT_NAMES[lens].capitalize()} to special tokens and punctuation"
     figure = _heads_and_means(table, panels, title, model, height=3.1 if len(panels) > 1 else 3.4)
     for axes in figure.axes:
-        axes.set(ylabel=f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)", ylim=(-0.02, 1.02))
+        axes.set_ylabel(f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)")
+        axes.set_ylim(bottom=-0.02)
         _legend_above(axes)
     return figure
 
@@ -140,7 +138,9 @@ def _objective(table: pd.DataFrame) -> str:
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
     draw_curve(axes, table, "layer", column, series_style)
-    axes.set(xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats)")
+    axes.set(
+        xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats per unit)"
+    )
     axes.label_outer()
 
 
@@ -254,18 +254,31 @@ def _missing_tokens_note(table: pd.DataFrame) -> str:
 
 
 @theme()
-def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
-    """Draw Figure 6 (section 6): attention heads in the plane, by behaviour and by layer.
+def fig6_clusters(
+    positions: pd.DataFrame,
+    averages: pd.DataFrame,
+    special_tokens: SpecialTokens,
+    *,
+    tokens: float = 1.0,
+    model: str = "",
+) -> Figure:
+    """Draw Figure 6 (section 6): attention heads in the plane, coloured by what they attend to.
 
-    A head with a linguistic behaviour (a relation, or coreference) has a star with a label.
+    Each panel has all heads at the same positions.  The panels of section 3 have one colour scale,
+    and name the head with the most of the pattern.  The last two name the heads with a linguistic
+    behaviour (a relation, or coreference), and show the layers.
 
     Parameters
     ----------
-    table : pandas.DataFrame
-        The table head_positions.csv.  Its behaviours are the keys of
-        `helpers.plots.style.BEHAVIOUR_STYLES`, or linguistic.
+    positions : pandas.DataFrame
+        The table head_positions.csv after `helpers.metrics.clustering.mark_findings`.
+    averages : pandas.DataFrame
+        One row per head in the same order: the columns of section 3.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
+    tokens : float, optional
+        The mean number of tokens of an example.  The positions are divided by it, because a
+        distance is a sum over the tokens.
     model : str, optional
         Name of the run, for the subtitle.
 
@@ -273,57 +286,46 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     -------
     matplotlib.figure.Figure
     """
-    stress = f"Jensen-Shannon distances, kept with a stress of {table['stress'].iloc[0]:.2f}"
-    title = "Figure 6 · Attention heads in two dimensions"
-    figure = canvas(4.8, title, join_nonempty(model, stress))
-    behaviour_axes, layer_axes = figure.subplots(1, 2)
-    for behaviour, behaviour_style in style.BEHAVIOUR_STYLES.items():
-        rows = table[table["behaviour"] == behaviour]
-        _behaviour_points(
-            behaviour_axes, rows, resolve_special_tokens(behaviour_style, special_tokens), 34, 2
-        )
-    is_linguistic = ~table["behaviour"].isin(style.BEHAVIOUR_STYLES)
-    linguistic = table[is_linguistic]
-    _behaviour_points(behaviour_axes, linguistic, LINGUISTIC, 90, 3)
-    figure.legend(loc="outside lower left", ncols=4, handletextpad=0.2, columnspacing=1.2)
-    layers = int(table["layer"].max())
-    points = layer_axes.scatter(
-        table["x"], table["y"], s=34, c=table["layer"],
-        cmap=colormaps["viridis"].resampled(layers), vmin=0.5, vmax=layers + 0.5,
-        edgecolors="white", linewidths=0.5,
-    )  # fmt: skip
-    figure.colorbar(
-        points,
-        ax=layer_axes,
-        label="Layer",
-        ticks=style.counting_ticks(layers),
-        shrink=0.8,
-        aspect=28,
-    )
-    for axes in (behaviour_axes, layer_axes):
-        axes.set(xlabel="First MDS dimension (nats)", ylabel="Second MDS dimension (nats)")
-        axes.set_box_aspect(1)
-        # Both directions have one scale, because only distances mean something.
-        axes.set_aspect("equal", adjustable="datalim")
-    behaviour_axes.set_title("by behaviour")
-    layer_axes.set_title("by layer")
-    labels = [f"{head.behaviour} {head.layer}-{head.head}" for head in linguistic.itertuples()]
-    positions = table[["x", "y"]].to_numpy(float)
-    label_points(behaviour_axes, positions, np.flatnonzero(is_linguistic), labels)
+    shares = {"entropy": averages["entropy"] / averages["uniform"]}
+    titles = {"entropy": "entropy, of the largest"}
+    for column in ("previous", "next"):
+        shares[column] = averages[column]
+        titles[column] = f"to the {column} token"
+    for column, series_style in _present(averages, TO_SPECIAL, special_tokens).items():
+        shares[column] = averages[column]
+        titles[column] = series_style.label
+    points = positions[["x", "y"]].to_numpy(float) / tokens
+    title = "Figure 6 · Attention heads in the plane, by what they do"
+    subtitle = "a point is a head; the closer, the more alike are its distributions"
+    figure = canvas(4.6, title, join_nonempty(model, subtitle))
+    panels = panel_grid(figure, len(shares) + 2, 4, sharex=True, sharey=True)
+    marker = {"s": 22, "edgecolors": style.MUTED, "linewidths": 0.4}
+    for axes, (column, values) in zip(panels, shares.items(), strict=False):
+        scale = {"cmap": style.SEQUENTIAL, "vmin": 0, "vmax": 1}
+        scatter = axes.scatter(*points.T, c=values, **scale, **marker)
+        axes.set_title(titles[column], fontsize=9, parse_math=False)
+    figure.colorbar(scatter, ax=panels, label="Share (fraction)", aspect=40, pad=0.01)
+    findings, by_layer = panels[-2:]
+    is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
+    colors = np.where(is_linguistic, style.ACCENT, "white")
+    findings.scatter(*points.T, c=colors, **marker)
+    findings.set_title("syntax or coreference", fontsize=9)
+    by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
+    by_layer.set_title(f"Layer, from 1 (dark) to {positions['layer'].max()}", fontsize=9)
+    for axes in panels:
+        axes.set_aspect("equal")  # because distances are read off
+    figure.supxlabel("First MDS dimension (nats per token)", fontsize=9.5)
+    figure.supylabel("Second MDS dimension (nats per token)", fontsize=9.5)
+    # The labels come last, because they are placed on the finished page.
+    for axes, (_, values) in zip(panels, shares.items(), strict=False):
+        strongest = int(values.argmax())
+        head = positions.iloc[strongest]
+        label = f"{head['layer']}-{head['head']}: {values.iloc[strongest]:.0%}"
+        label_points(axes, points, [strongest], [label])
+    linguistic = positions[is_linguistic]
+    names = [f"{head.behaviour} {head.layer}-{head.head}" for head in linguistic.itertuples()]
+    label_points(findings, points, np.flatnonzero(is_linguistic), names)
     return figure
-
-
-def _behaviour_points(
-    axes: Axes, rows: pd.DataFrame, behaviour_style: Style, size: int, zorder: int
-) -> None:
-    """Draw the heads of one behaviour, if there are any, and count them in the legend."""
-    if rows.empty:
-        return
-    axes.scatter(
-        rows["x"], rows["y"], s=size, color=behaviour_style.color, marker=behaviour_style.marker,
-        label=f"{behaviour_style.label} ({len(rows)})", edgecolors="white", linewidths=0.5,
-        zorder=zorder,
-    )  # fmt: skip
 
 
 @theme()

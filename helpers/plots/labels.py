@@ -12,16 +12,15 @@ from matplotlib.text import Text
 
 from helpers.plots.style import MUTED
 
-RADII = (9, 12, 16, 22, 30, 40, 52, 66, 82, 100)  # points, from the marker to the label's edge
+RADII = (9, 14, 20, 28, 40, 56, 76, 100)  # points, from the marker to the label's edge
 ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 MARGIN = 1.5  # points kept free around a label
-POINT_RADIUS = 4.0
+MARKER_SIZE = 8.0  # points
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
-# The cost of a position: the area of markers that it covers (square points), plus these factors ...
-OVERLAP_COST = 50  # ... per square point of another label, its line or its marker,
-OUTSIDE_COST = 50  # ... per square point outside the axes,
-DISTANCE_COST = 2  # ... and per point of distance
+# The cost of a position: the area of markers that it covers (square points), plus ...
+FORBIDDEN_COST = 50  # ... this per square point of another label or outside the axes,
+DISTANCE_COST = 2  # ... and this per point of distance
 
 Boxes = Float[np.ndarray, "box 4"]  # left, bottom, right, top
 
@@ -31,8 +30,7 @@ def label_points(
 ) -> None:
     """Write labels next to some points, each with a thin line to its point.
 
-    A label is put inside the axes, near its point, not over earlier labels and their lines, and
-    over few other points.
+    A label is put inside the axes, near its point, not over earlier labels, and over few points.
 
     Parameters
     ----------
@@ -50,7 +48,7 @@ def label_points(
     to_points = 72 / figure.dpi
     positions = axes.transData.transform(points) * to_points
     frame = np.array(axes.get_window_extent().extents) * to_points
-    markers = _boxes(positions, 2 * POINT_RADIUS)
+    markers = _boxes(positions, MARKER_SIZE)
     occupied = markers[list(labelled)]
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
@@ -61,21 +59,16 @@ def label_points(
         note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         extent = Text.get_window_extent(note)  # without the line
         size = np.array([extent.width, extent.height]) * to_points + 2 * MARGIN
-        offsets = [DIRECTIONS * (size / 2 + radius - POINT_RADIUS) for radius in RADII]
+        offsets = [DIRECTIONS * (size / 2 + radius - MARKER_SIZE / 2) for radius in RADII]
         centres = positions[index] + np.concatenate(offsets)  # [candidate, 2], nearest first
         boxes = _boxes(centres, size)
-        cost = (
-            _overlaps(boxes, markers).sum(axis=1)
-            + OVERLAP_COST * _overlaps(boxes, occupied).sum(axis=1)
-            + OUTSIDE_COST * (size.prod() - _overlaps(boxes, frame[None])[:, 0])
-            + DISTANCE_COST * np.linalg.norm(centres - positions[index], axis=1)
-        )
+        outside = size.prod() - _overlaps(boxes, frame[None])[:, 0]
+        forbidden = _overlaps(boxes, occupied).sum(axis=1) + outside
+        cost = _overlaps(boxes, markers).sum(axis=1) + FORBIDDEN_COST * forbidden
+        cost += DISTANCE_COST * np.linalg.norm(centres - positions[index], axis=1)
         best = int(np.argmin(cost.round(6)))
-        offset = centres[best] - positions[index]
-        note.set_position(offset)
-        line = np.linspace(0.2, 1, 16)[:, None] * offset
-        line_boxes = _boxes(positions[index] + line, 2.0)
-        occupied = np.vstack([occupied, boxes[best], line_boxes])
+        note.set_position(centres[best] - positions[index])
+        occupied = np.vstack([occupied, boxes[best]])
 
 
 def _boxes(centres: Float[np.ndarray, "box 2"], size: float | np.ndarray) -> Boxes:

@@ -58,7 +58,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
     names = table["name"].unique()
     rows_by_type = dict(iter(table.groupby("type", sort=False)))
-    title = "Table 2 · Finding the antecedents of mentions"
+    title = "Section 4.3 · Antecedents of mentions (Table 2)"
     held_out = "held out: chosen on train, scored on dev (the smaller n)"
     figure = canvas(BAR_INCHES * len(names) + 1.2, title, join_nonempty(model, INTERVALS, held_out))
     panels = panel_grid(figure, len(rows_by_type), len(rows_by_type), sharey=True)
@@ -99,7 +99,7 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     names = table["probe"]
     if len(metrics) > 1:
         names = names + " (" + table["metric"] + ")"
-    title = f"Table 3 · Dependency parsing from {style.WEIGHT_NAMES[lens]}"
+    title = f"Section 5 · Probes of {style.WEIGHT_NAMES[lens]} (Table 3)"
     height = BAR_INCHES * len(table) + 0.9
     figure = canvas(height, title, join_nonempty(model, INTERVALS, PAPER_PROBES))
     axes = figure.subplots()

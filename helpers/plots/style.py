@@ -59,16 +59,6 @@ ATTENDED = {
     for token_type, style in TOKEN_STYLES.items()
 }
 
-BEHAVIOUR_STYLES = {
-    "broad": Style("attends broadly", "#F0C808", "P"),
-    "previous": Style("to the previous token", "#8E3B8A", "<"),
-    "current": Style("to the current token", "#6B3F1A", "v"),
-    "next": Style("to the next token", "#F29CCB", ">"),
-    "cls": ATTENDED["cls"],
-    "sep": ATTENDED["sep"],
-    "punctuation": ATTENDED["punctuation"],
-    "other": Style("no single pattern", "#BDBDBD", "o"),
-}  # fmt: skip
 CONTROL_STYLES = {  # by the prefix of the names of their tables
     "random": Style("random weights", "#8A8A8A", "v"),
     "entropy_matched": Style("random weights, entropy-matched", "#7A5BA8", "P"),
@@ -80,7 +70,11 @@ BAR = "#8FA8C2"
 ACCENT = "#C2185B"  # the paper's numbers, the best head
 RIGHT = "#5E35B1"  # a head's choice in an example
 WRONG = "#C2185B"
-SEQUENTIAL = "mako_r"
+SEQUENTIAL = "from_white"  # registered by `theme`: zero is white, then seaborn's mako_r
+SEQUENTIAL_COLORS = [
+    *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
+    *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
+]
 DIVERGING = "PuOr_r"
 # Colours and markers of lines that are not about token types, such as tasks and probes.
 LINES = (
@@ -108,9 +102,13 @@ WHITE_EDGES = {"markeredgecolor": "white", "markeredgewidth": 0.75}  # of marker
 @contextmanager
 def theme() -> Iterator[None]:
     """Apply the theme of all figures inside the context, or inside the decorated function."""
+    import matplotlib as mpl
     import matplotlib.pyplot as plt
     import seaborn as sns
+    from matplotlib.colors import LinearSegmentedColormap
 
+    if SEQUENTIAL not in mpl.colormaps:
+        mpl.colormaps.register(LinearSegmentedColormap.from_list(SEQUENTIAL, SEQUENTIAL_COLORS))
     rc_params = sns.plotting_context("paper")
     rc_params.update(sns.axes_style("ticks"))
     rc_params.update(RC_PARAMS)

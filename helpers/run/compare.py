@@ -126,7 +126,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     notes += [f"{setting} differs: {values}" for setting, values in different_settings.items()]
     settings = ", ".join(different_settings)
     note = f"These runs also differ in {settings}." if settings else ""
-    figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
+    figure = comparison(tables_of, best_heads=best, note=note)
     save_figure(figure, folder, "compare")
     description = {
         "model": {"name": " and ".join(tables_of)},

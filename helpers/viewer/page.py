@@ -31,7 +31,15 @@ from helpers.metrics.heads import (
     head_labels,
     predict_link,
 )
-from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
+from helpers.plots.style import (
+    INK,
+    MUTED,
+    RIGHT,
+    SEQUENTIAL_COLORS,
+    TOKEN_COLORS,
+    TOKEN_STYLES,
+    WRONG,
+)
 from helpers.store.store import Example, Store
 
 HERE = Path(__file__).parent
@@ -46,13 +54,6 @@ WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decim
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 # Characters that show nothing and change the direction of the text around them.
 BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Colours of a small map: white, then those of the figures' heat maps (without importing seaborn).
-RAMP = [
-    *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
-    *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
-]
-# Colours of numbers below and above zero, as in the figures (without importing matplotlib).
-DIVERGING = ["#2d004b", "#9990bf", "#f7f7f6", "#ee9b39", "#7f3b08"]
 
 Maps = Float[np.ndarray, "layer head query key"]
 
@@ -206,8 +207,7 @@ def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
     return {
         "colors": {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG},
         "labels": _role_labels(special_tokens),
-        "ramp": RAMP,
-        "diverging": DIVERGING,
+        "ramp": SEQUENTIAL_COLORS,
         "directions": list(DIRECTIONS),
     }
 

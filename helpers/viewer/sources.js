@@ -96,10 +96,6 @@ function kernel(invoke, settings, pane) {
         kind: "map", example: page.example, masked: page.masked, head });
       return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / FULL);
     },
-    async neurons(page, head, position, piece) {
-      return (await ask({ kind: "neurons", example: page.example, masked: page.masked, head,
-        position, piece }))[0];
-    },
     async search(query) {
       const direction = settings.look.directions[Number(query.reverse)];
       return (await ask({ kind: "search", ...query, direction }))[0];

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 ALL_RELATIONS = "(all)"
 SEARCH_FIELDS = ("word", "relation", "right", "direction")  # of a browser's request
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
-MAX_KEYS = 10  # shown beside a query
 FRAME_PIXELS = 620  # height of the controls and small maps
 TOKEN_PIXELS = 17  # height of a token
 
@@ -61,7 +60,7 @@ class Viewer:
     title
         Text before the name of the head.
     encoder
-        Model of the store, to mask words and to show queries and keys.
+        Model of the store, to mask words.
     second
         View shown beside this one.
     """
@@ -249,7 +248,7 @@ def view(
     title
         Text before the name of the head.
     encoder
-        Model of the store. With it, a notebook can mask words and show queries and keys.
+        Model of the store. With it, a notebook can mask words.
 
     Returns
     -------
@@ -350,39 +349,6 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     )
 
 
-def neurons(
-    encoder: Encoder, example: Example, head: tuple[int, int], position: int, piece: int = 0
-) -> dict[str, Any]:
-    """Return the neuron view of a token of the word at ``position`` of a map, ready for JSON.
-
-    It has the token's query and, next to it, the keys of the tokens with most of its attention,
-    with the parts of their scores from `head_scores` (*A Multiscale Visualization of Attention*,
-    Vig 2019).
-    """
-    from helpers.model.forward import model_inputs
-    from helpers.model.queries import head_scores
-
-    inputs = model_inputs(encoder, example.record)
-    parts = head_scores(encoder, example.record, *head)
-    tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
-    word_of_token = inputs.get("groups", range(len(tokens)))
-    pieces = [token for token, word in enumerate(word_of_token) if word == position]
-    query = parts.queries[pieces[piece]]
-    bias = parts.bias[pieces[piece]]  # of scores that do not come from this query and a key
-    weights = (parts.scale * parts.keys @ query + bias).softmax(dim=0)
-    n_keys = min(MAX_KEYS, int((weights > 0).sum()))
-    keys = weights.argsort(descending=True)[:n_keys]
-    return {
-        "pieces": [tokens[token] for token in pieces],
-        "tokens": [tokens[key] for key in keys],
-        "query": query.tolist(),
-        "keys": parts.keys[keys].tolist(),
-        "scale": parts.scale,
-        "other": bias[keys].tolist(),
-        "weights": weights[keys].tolist(),
-    }
-
-
 def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
     """Return an example as bertviz takes it: ``bertviz.head_view(*to_bertviz(store, 17))``.
 
@@ -439,9 +405,6 @@ class ViewerWidget(anywidget.AnyWidget):
         if request["kind"] == "search":
             return _search_response(pane.store, head, request), []
         example = self._example(pane, request)
-        if request["kind"] == "neurons":
-            position = request["position"]
-            return neurons(pane.encoder, example, head, position, request["piece"]), []
         if request["kind"] == "map":
             return {}, [page.quantize(example.stored_attention[head]).tobytes()]
         content = page.page_facts(pane.store, example)

@@ -43,7 +43,6 @@ function picture(colors, width, attributes = {}) {
   return canvas;
 }
 
-const signed = (number) => number.toFixed(2).replace("-", "−");
 const percent = (weight) => (weight >= 0.0995 ? `${Math.round(100 * weight)}%`
   : `${(100 * weight).toFixed(1)}%`);
 
@@ -56,7 +55,7 @@ class View {
     this.relation = settings.relation;
     this.reverse = settings.direction === this.look.directions[1];
     this.showSpecial = true;
-    this.byWord = this.showNeurons = false;
+    this.byWord = false;
     this.showLabels = true;
     this.page = this.map = this.pinned = this.hovered = null;
     this.masked = new Set(); // positions of the example that the model is given masked
@@ -83,8 +82,6 @@ class View {
     this.drawing = element("div", { class: "av-drawing" });
     this.status = element("p", { class: "av-status", role: "status", "aria-live": "polite" });
     this.verdicts = element("ul", { class: "av-verdicts" });
-    this.neurons = element("section", { class: "av-neurons", tabindex: 0,
-      "aria-label": "Neuron view" });
     this.table = element("details", { class: "av-table", ontoggle: () => this.drawTable() },
       element("summary", {}, "The weights as a table"), element("div"));
     root.append(
@@ -97,13 +94,11 @@ class View {
             "Arrow keys go from head to head."),
           this.finder),
         element("section", { class: "av-main", "aria-label": "One head" },
-          this.legend, this.status, this.drawing, this.verdicts, this.neurons)),
+          this.legend, this.status, this.drawing, this.verdicts)),
       this.table);
     root.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
-      const left = this.neurons.contains(document.activeElement) && this.texts.left.get(this.pinned);
       this.pin(null);
-      left?.group?.focus(); // or it would be lost with what was inside
     });
   }
 
@@ -165,7 +160,7 @@ class View {
     this.drawing.replaceChildren(element("p", { class: "av-error", role: "alert" }, message));
     this.status.replaceChildren();
     this.verdicts.replaceChildren();
-    this.neurons.hidden = this.table.hidden = true;
+    this.table.hidden = true;
   }
 
   weight(query, key) {
@@ -215,7 +210,6 @@ class View {
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
       this.settings.encoder ? this.maskButton() : null,
-      this.settings.encoder ? this.checkbox("queries and keys", "showNeurons") : null,
       ...this.labelControls(),
     ].filter(Boolean));
     if (focused) {
@@ -400,7 +394,6 @@ class View {
     this.drawing.replaceChildren(this.drawMap());
     this.drawFocus();
     this.drawVerdicts();
-    this.drawNeurons();
     this.drawTable();
   }
 
@@ -532,7 +525,6 @@ class View {
     this.pinned = this.pinned === position ? null : position;
     this.drawControls();
     this.drawFocus();
-    this.drawNeurons();
     this.drawTable();
   }
 
@@ -672,77 +664,6 @@ class View {
       { class: q.right ? "av-right" : "av-wrong", "data-asked": q.asked, "data-picked": q.picked },
       `${q.relation}: ${this.page.tokens[q.asked]} → ${this.page.tokens[q.picked]} `,
       q.right ? "✓ right" : `✗ wrong, ${words(q.gold)} would be right`)));
-  }
-
-  // -- The neuron view (Vig 2019): the query of the chosen token beside the keys that it attends to
-
-  async drawNeurons(piece = null) {
-    const { neurons, page, head, pinned } = this;
-    const own = this.asked = {};
-    neurons.hidden = !this.showNeurons;
-    if (neurons.hidden) return;
-    const say = (text, role) => neurons.replaceChildren(element("p", { class: "av-hint", role }, text));
-    if (page !== this.raw.page) say("Queries and keys are of tokens: leave whole words out.", "status");
-    else if (pinned === null) say("Choose a word to see its query and the keys.", "status");
-    else {
-      try {
-        const found = await this.source.neurons(page, head, pinned, piece ?? 0);
-        if (own !== this.asked) return;
-        neurons.replaceChildren(...this.neuronTable(found, piece ?? 0));
-        if (piece !== null) neurons.querySelector("select").focus();
-      } catch (error) {
-        if (own === this.asked) say(error.message, "alert");
-      }
-    }
-  }
-
-  neuronTable({ pieces, tokens, query, keys, scale, other, weights }, piece) {
-    const products = keys.map((key) => key.map((value, i) => scale * value * query[i]));
-    const sums = products.map((values) => values.reduce((sum, value) => sum + value, 0));
-    const most = (vectors) => Math.max(...vectors.flat().map(Math.abs)) || 1;
-    const [ofVectors, ofProducts] = [most([query, ...keys]), most(products)];
-    const rest = other.some((value) => Math.abs(value) >= 0.005); // less is rounding
-    const select = element("select", { "aria-label": "Token of the word",
-      onchange: () => this.drawNeurons(select.selectedIndex) },
-    ...pieces.map((token) => element("option", {}, token)));
-    select.selectedIndex = piece;
-    const line = (tag, name, strips, numbers) => element("tr", {},
-      element("th", { scope: tag === "th" ? "col" : "row" }, name),
-      element(tag, {}, element("div", { class: "av-strips" }, ...strips)),
-      ...numbers.map((number) => element(tag, {}, number)));
-    const scaled = (name, end) => element("span", {}, `${name}: ${signed(-end)}`,
-      this.strip(Array.from({ length: 33 }, (_, i) => (i / 16 - 1) * end), end, "colours"), signed(end));
-    return [
-      element("h3", {}, "The query of ", pieces.length > 1 ? select : pieces[0],
-        ` in head ${this.page.labels[this.head]}`),
-      element("p", {}, `Beside it the keys of the ${tokens.length} tokens with most of its attention. `
-        + `Query × key (times ${scale.toFixed(3)}) sums to the `
-        + `score${rest ? ", but for the rest: positions, or half precision" : ""}.`),
-      element("p", { class: "av-legend" }, scaled("query, key", ofVectors),
-        scaled("query × key", ofProducts)),
-      element("table", {},
-        element("thead", {}, line("th", "", ["key", "query × key"].map((name) => element("span", {},
-          name)), [...(rest ? ["sum", "rest"] : []), "score", "attention"])),
-        element("tbody", {},
-          line("td", "query", [this.strip(query, ofVectors, "query"), element("span")], []),
-          ...tokens.map((token, row) => line("td", token, [
-            this.strip(keys[row], ofVectors, `key of ${token}`),
-            this.strip(products[row], ofProducts, `query × key of ${token}`)],
-          [...(rest ? [signed(sums[row]), signed(other[row])] : []), signed(sums[row] + other[row]),
-            percent(weights[row])])))),
-    ];
-  }
-
-  /* A vector as a strip of colours; in words, its three largest numbers and where they are. */
-  strip(values, most, name) {
-    this.signs ??= colorRamp(this.look.diverging);
-    const largest = values.map((value, i) => [value, i + 1])
-      .sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 3)
-      .map(([value, place]) => `${signed(value)} at ${place}`).join(", ");
-    const text = `${name}: largest ${largest}`;
-    const colors = values.map((value) => this.signs[Math.round(127.5 * (1 + value / most))]);
-    return picture(Uint32Array.from(colors), values.length,
-      { class: "av-strip", role: "img", "aria-label": text, title: text });
   }
 
   // -- The same without a picture

@@ -24,19 +24,14 @@ def run_tables(layers=3, heads=2, seed=0):
 
 
 def comparison_of(runs, paper=(34.5, 86.8, 50.0, np.nan)):
-    """Draw runs that differ in one claim and by five percentage points in accuracy."""
-    claims = pd.DataFrame({"section": ["3.1", "3.1", "3.2", "6"]})
+    """Draw runs that differ by five percentage points in accuracy."""
     heads = pd.DataFrame({"relation": RELATIONS, "paper accuracy": paper})
     for index, name in enumerate(runs):
-        is_odd = index % 2 == 1
-        position_verdict = "supported" if is_odd else "not supported"
-        cluster_verdict = "not supported" if is_odd else "supported"
-        claims[f"{name} verdict"] = ["supported", position_verdict, "not measured", cluster_verdict]
         heads[f"{name} accuracy"] = np.array([30.0, 80.0, 45.0, 20.0]) - 5 * index
         heads[f"{name} accuracy_low"] = heads[f"{name} accuracy"] - 2
         heads[f"{name} accuracy_high"] = heads[f"{name} accuracy"] + 3
         heads[f"{name} baseline"] = [26.0, 40.0, 30.0, 20.0]
-    return comparison(runs, claims=claims, best_heads=heads)
+    return comparison(runs, best_heads=heads)
 
 
 def panel(figure, title):
@@ -91,11 +86,6 @@ def test_comparison_draws_best_heads_of_the_papers_relations(two_runs):
     (paper,) = points_in_color(axes, ACCENT)
     assert paper == [[34.5, 0], [86.8, 1], [50.0, 2]]
     assert [label.get_text() for label in axes.get_yticklabels()] == RELATIONS[:3]
-
-
-def test_comparison_counts_claims_that_hold_by_section(two_runs):
-    axes = panel(comparison_of(two_runs), "Supported claims")
-    assert [text.get_text() for text in axes.texts] == ["1/2", "2/2", "1/1", "0/1", "2/3", "2/3"]
 
 
 def test_comparison_names_every_series_in_the_legend(two_runs):

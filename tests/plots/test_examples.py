@@ -10,7 +10,7 @@ from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.surface import RELATIVE_POSITION
 from helpers.plots import examples
-from helpers.plots.examples import Panel, coreference_panels, pattern_panels, relation_panels
+from helpers.plots.examples import Link, Panel, coreference_panels, pattern_panels, relation_panels
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG
 
 POSSESSIVE = {
@@ -30,19 +30,29 @@ WEIGHTS = np.array([
 ])  # fmt: skip
 
 
-def panel(title, gold=(), picked=()):
+def best_head(relation, direction):
+    """Make a row like those of dependency_heads.csv."""
+    return {
+        "relation": relation, "head": "1-1", "direction": direction, "accuracy": 90.0,
+        "baseline": 50.0,
+    }  # fmt: skip
+
+
+def panel(title, links=(), **options):
     location = examples.MapLocation(0, 1, 2)
-    return Panel(title, WORDS, WORD_TYPES, WEIGHTS, location, gold, picked)
+    return Panel(title, WORDS, WORD_TYPES, WEIGHTS, location, links=links, **options)
 
 
-def test_fig1_draws_one_axes_per_panel_without_pairs():
-    figure = examples.fig1_examples([panel("1-2 · [SEP]")] * 5)
-    assert [axes.get_title("left") for axes in figure.axes] == ["1-2 · [SEP]"] * 5
+def test_fig1_examples_has_a_titled_axes_per_panel():
+    figure = examples.fig1_examples([panel("Head 1-2: 70% to [SEP]")] * 5)
+    assert [axes.get_title("left") for axes in figure.axes] == ["Head 1-2: 70% to [SEP]"] * 5
     assert not any(axes.lines for axes in figure.axes)
 
 
-def test_fig1_lines_are_as_dark_as_the_weights():
-    axes, *_ = examples.fig1_examples([panel("1-2 · [SEP]")]).axes
+@pytest.mark.parametrize("darkest_weight", [1.0, 0.4])
+def test_fig1_examples_draws_lines_as_dark_as_the_weights(darkest_weight):
+    drawn = panel("Head 1-2: 70% to [SEP]", darkest_weight=darkest_weight)
+    axes, *_ = examples.fig1_examples([drawn]).axes
     (lines,) = axes.collections
     colors = {}
     for segment, color in zip(lines.get_segments(), lines.get_colors(), strict=True):
@@ -50,37 +60,38 @@ def test_fig1_lines_are_as_dark_as_the_weights():
         colors[int(query), int(key)] = color
     assert colors.keys() == {tuple(pair) for pair in np.argwhere(WEIGHTS > 0).tolist()}
     for (query, key), color in colors.items():
-        assert color[3] == pytest.approx(WEIGHTS[query, key])
+        assert color[3] == pytest.approx(min(1, WEIGHTS[query, key] / darkest_weight))
         assert to_hex(color).upper() == TOKEN_COLORS[WORD_TYPES[key]].upper()
 
 
-def drawn_pairs(axes):
-    """List the drawn pairs as (query, key, is dashed, colour)."""
+def drawn_links(axes):
+    """List the drawn links as (attending, attended, is dashed, colour)."""
     return [(*line.get_ydata(), line.is_dashed(), line.get_color()) for line in axes.lines]
 
 
-def test_fig5_draws_the_pair_of_a_success():
-    right = panel("dobj · head 2-3", gold=[(1, 3)], picked=[(1, 3)])
-    (axes,) = examples.fig5_heads([right]).axes
-    assert axes.get_title("left") == "✓ dobj · head 2-3"
-    assert drawn_pairs(axes) == [(1, 3, False, RIGHT)]
+def test_fig5_heads_draws_all_links_of_a_success():
+    right = panel("Head 2-3: ...", [Link(1, 3, "right"), Link(2, 3, "right")], special_share=0.25)
+    figure = examples.fig5_heads([right])
+    (axes,) = figure.axes
+    assert axes.get_title("left").startswith("✓ 25%")
+    assert drawn_links(axes) == [(1, 3, False, RIGHT), (2, 3, False, RIGHT)]
+    assert "Head 2-3: ..." in [text.get_text() for text in figure.texts]
 
 
-def test_fig5_draws_the_choice_and_the_missed_pair_of_a_failure():
-    wrong = panel("dobj · head 2-3", gold=[(2, 1)], picked=[(2, 3)])
+def test_fig5_heads_draws_the_choice_and_the_missed_link_of_a_failure():
+    wrong = panel("Head 2-3: ...", [Link(2, 3, "wrong"), Link(2, 1, "missed")])
     (axes,) = examples.fig5_heads([wrong]).axes
-    assert axes.get_title("left") == "✗ dobj · head 2-3"
-    assert drawn_pairs(axes) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
+    assert axes.get_title("left").startswith("✗")
+    assert drawn_links(axes) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
     colored = [text.get_text() for text in axes.texts if text.get_color() == WRONG]
     # The query on the left; the right answer and the choice on the right.
     assert colored == [WORDS[2], WORDS[1], WORDS[3]]
 
 
 def test_panel_table_has_the_location_of_each_panel():
-    right = panel("dobj\nhead 2-3", gold=[(1, 3)], picked=[(1, 3)])
-    assert examples.panel_table([right]).to_dict("records") == [
+    assert examples.panel_table([panel("Head 1-2: 70%\n(the closest)")]).to_dict("records") == [
         {
-            "title": "dobj · head 2-3",
+            "title": "Head 1-2: 70% (the closest)",
             "example": 0,
             "layer": 1,
             "head": 2,
@@ -103,16 +114,43 @@ def test_a_possessor_found_from_its_mark_is_right_as_in_the_table(direction):
         example.stored_attention[0, 0, query, key] = 1
     counts = count_heads(store.examples)
     assert counts.right[counts.rows("poss"), DIRECTIONS.index(direction)].item() == 1
-    row = {"relation": "poss", "head": "1-1", "direction": direction, "accuracy": 100.0}
-    (drawn,) = relation_panels(store, pd.DataFrame([row]), {"poss": "poss"})
+    (drawn,) = relation_panels(
+        store, pd.DataFrame([best_head("poss", direction)]), {"poss": "poss"}
+    )
     assert drawn.correct
-    assert drawn.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
+    assert drawn.links == [Link(*((2, 4) if direction == DIRECTIONS[0] else (4, 2)), "right")]
+    assert drawn.special_share == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
-    ("causal", "neighbour"), [(False, "next token 40%"), (True, "previous token 60%")]
+    ("relation", "word", "n_panels"),
+    [("det", "a", 1), ("det", "hole", 0), ("dobj", "hole", 1), ("dobj", "hat", 0)],
 )
-def test_pattern_panels_of_a_causal_model_have_the_previous_token(causal, neighbour):
+def test_relation_panels_leave_out_annotation_that_is_certainly_wrong(relation, word, n_panels):
+    """A noun is no determiner, and English objects follow their verbs."""
+    words = POSSESSIVE["words"]
+    relations = ["dep"] * len(words)
+    relations[words.index(word)] = relation
+    store = word_store({**POSSESSIVE, "relations": relations}, layers=1, heads=1)
+    table = pd.DataFrame([best_head(relation, DIRECTIONS[0])])
+    assert len(relation_panels(store, table, {relation: relation})) == n_panels
+
+
+def test_relation_panels_have_all_links_of_a_sentence_and_the_attention_to_special_tokens():
+    store = word_store(POSSESSIVE, layers=1, heads=1)
+    example = store.examples[0]
+    example.stored_attention[:] = 0
+    example.stored_attention[..., 0] = 1  # to [CLS], except ...
+    for query, key, weight in ((1, 2, 0.5), (4, 5, 0.75)):  # ... old -> Ann and red -> hat
+        example.stored_attention[0, 0, query, [0, key]] = (1 - weight, weight)
+    table = pd.DataFrame([best_head("amod", DIRECTIONS[0])])
+    (drawn,) = relation_panels(store, table, {"amod": "poss"})
+    assert drawn.links == [Link(0, 1, "right"), Link(3, 4, "right")]
+    assert drawn.special_share == pytest.approx(0.375)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_pattern_panels_name_the_closest_head_and_skip_what_a_causal_model_cannot_do(causal):
     store = word_store(POSSESSIVE, layers=1, heads=2)
     if causal:
         maps = np.tril(store.examples[0].attention)
@@ -122,11 +160,12 @@ def test_pattern_panels_of_a_causal_model_have_the_previous_token(causal, neighb
         "next": [0.0, 0.0] if causal else [0.1, 0.4], "cls": [0.5, 0.1], "sep": np.nan,
         "punctuation": [0.0, 0.0], "current": 0.0, "uniform": 2.2,
     })  # fmt: skip
-    assert [panel.title for panel in pattern_panels(store, heads)] == [
-        "1-1 attends broadly\n2.0 nats on average",
-        f"1-2 to the previous token\n{neighbour} on average",
-        "1-1 attends broadly\n[CLS] 50% on average",  # too little to count as a pattern
+    found = [
+        (panel.location.head, "closest" in panel.title) for panel in pattern_panels(store, heads)
     ]
+    closest_next = [] if causal else [(2, True)]
+    # Broad, previous, next, [CLS]; of punctuation there is nothing to show.
+    assert found == [(1, False), (2, False), *closest_next, (1, True)]
 
 
 @pytest.fixture
@@ -139,10 +178,9 @@ def store_of_ann():
 
 
 def test_coreference_panels_draw_all_sentences_that_fit(store_of_ann):
-    right, wrong = coreference_panels(store_of_ann, (0, 0), 50.0)
-    assert right.words == wrong.words == DOCUMENT["words"]
-    assert (right.gold, right.picked) == ([(4, 0)], [(4, 0)])
-    assert (wrong.gold, wrong.picked) == ([(8, 2)], [(8, 0)])
+    (drawn,) = coreference_panels(store_of_ann, (0, 0), 50.0)
+    assert drawn.words == DOCUMENT["words"]
+    assert drawn.links[:3] == [Link(4, 0, "right"), Link(8, 0, "wrong"), Link(8, 2, "missed")]
 
 
 def test_coreference_panels_need_the_antecedent_in_the_sentences_that_fit(

@@ -9,10 +9,11 @@ import pytest
 from matplotlib.colors import to_hex
 from plot_checks import BERT, head_table, shown_texts
 
+from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import DIRECTIONS
 from helpers.plots import heads as plots
 from helpers.plots import scores
-from helpers.plots.style import BEHAVIOUR_STYLES, TOKEN_COLORS, TOKEN_STYLES
+from helpers.plots.style import TOKEN_COLORS, TOKEN_STYLES
 
 SHAPES = [(2, 2), (6, 12), (24, 16)]
 UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
@@ -37,7 +38,7 @@ def positions(layers=3, heads=4, linguistic=("dobj", "coreference"), seed=0):
     table = head_table(layers, heads)[["layer", "head"]]
     rng = np.random.default_rng(seed)
     table[["x", "y"]] = rng.normal(size=(len(table), 2)) * 10
-    behaviours = itertools.chain(linguistic, itertools.cycle(BEHAVIOUR_STYLES))
+    behaviours = itertools.chain(linguistic, itertools.cycle(BEHAVIOURS))
     table["behaviour"] = list(itertools.islice(behaviours, len(table)))
     return table.assign(stress=0.3)
 
@@ -50,7 +51,7 @@ def every_figure(layers, heads):
     yield plots.fig2_token_types(table, BERT, model="minilm")
     yield plots.fig3_gradients({"model": gradients(layers)}, BERT)
     yield plots.fig4_entropy(table, BERT, model="minilm")
-    yield plots.fig6_clusters(positions(layers, heads), BERT, model="minilm")
+    yield plots.fig6_clusters(positions(layers, heads), table, BERT, model="minilm")
     yield plots.relative_position(table, model="minilm")
     accuracies = {(name, DIRECTIONS[0]): values for name, values in maps.items()}
     yield scores.relation_heatmaps(accuracies, model="minilm")
@@ -148,36 +149,43 @@ def test_fig4_draws_layer_means_and_uniform_attention():
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])
-def test_fig6_draws_every_head_in_both_panels_on_one_scale(shape):
+def test_fig6_clusters_draws_every_head_in_every_panel_on_one_scale(shape):
     table = positions(*shape)
-    figure = plots.fig6_clusters(table, BERT)
+    averages = head_table(*shape)
+    figure = plots.fig6_clusters(table, averages, BERT, tokens=4.0)
     figure.draw_without_rendering()
-    by_behaviour, by_layer = figure.axes[:2]
-    expected = sorted(map(tuple, table[["x", "y"]].to_numpy()))
-    for axes in (by_behaviour, by_layer):
-        groups = [np.asarray(group.get_offsets()) for group in axes.collections]
-        assert sorted(map(tuple, np.concatenate(groups))) == expected
-        assert np.ptp(axes.get_xlim()) == pytest.approx(np.ptp(axes.get_ylim()), rel=0.01)
-    (layer_points,) = by_layer.collections
-    np.testing.assert_array_equal(layer_points.get_array(), table["layer"])
+    panels = figure.axes[:8]
+    for axes in panels:
+        (points,) = axes.collections
+        np.testing.assert_allclose(points.get_offsets(), table[["x", "y"]] / 4)
+        units = axes.transData.transform([(0, 0), (1, 1)])
+        assert units[1, 0] - units[0, 0] == pytest.approx(units[1, 1] - units[0, 1])
+    shares = averages.assign(entropy=averages["entropy"] / averages["uniform"])
+    columns = ("entropy", "previous", "next", "cls", "sep", "punctuation")
+    for axes, column in zip(panels, columns, strict=False):
+        np.testing.assert_allclose(axes.collections[0].get_array(), shares[column])
+        (label,) = axes.texts
+        best = averages.loc[shares[column].idxmax()]
+        assert label.get_text().startswith(f"{best['layer']:.0f}-{best['head']:.0f}: ")
+    np.testing.assert_array_equal(panels[-1].collections[0].get_array(), table["layer"])
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])
-def test_fig6_labels_linguistic_heads_without_overlaps(shape):
+def test_fig6_clusters_labels_linguistic_heads_without_overlaps(shape):
     linguistic = ("dobj", "coreference", "det", "pobj")
     table = positions(*shape, linguistic=linguistic)
-    figure = plots.fig6_clusters(table, BERT)
+    figure = plots.fig6_clusters(table, head_table(*shape), BERT)
     figure.draw_without_rendering()
-    by_behaviour = figure.axes[0]
+    findings = figure.axes[6]
     stars = table[table["behaviour"].isin(linguistic)]
     expected = [f"{head.behaviour} {head.layer}-{head.head}" for head in stars.itertuples()]
-    assert [text.get_text() for text in by_behaviour.texts] == expected
-    boxes = [mpl.text.Text.get_window_extent(text) for text in by_behaviour.texts]
+    assert [text.get_text() for text in findings.texts] == expected
+    boxes = [mpl.text.Text.get_window_extent(text) for text in findings.texts]
     for first, second in itertools.combinations(boxes, 2):
         assert not first.overlaps(second)
     for box in boxes:
-        assert by_behaviour.bbox.x0 <= box.x0 and box.x1 <= by_behaviour.bbox.x1
-        assert by_behaviour.bbox.y0 <= box.y0 and box.y1 <= by_behaviour.bbox.y1
+        assert findings.bbox.x0 <= box.x0 and box.x1 <= findings.bbox.x1
+        assert findings.bbox.y0 <= box.y0 and box.y1 <= findings.bbox.y1
 
 
 def test_relative_position_draws_values_by_layer_and_head():

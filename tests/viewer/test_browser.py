@@ -344,35 +344,6 @@ def test_masking_a_word_changes_the_maps_of_its_view(live, encoder, kernel_store
     expect(second.get_by_role("button", name="Mask the chosen word")).to_have_count(0)
 
 
-def test_the_neuron_view_shows_the_scores_of_the_chosen_word(live, encoder, kernel_store):
-    first = live.locator(".av").nth(0)
-    first.get_by_role("radio", name="Head 2-1:").click()
-    expect(first.locator(".av-name")).to_contain_text("Head 2-1")
-    first.locator("[data-left='2']").click()
-    first.get_by_label("queries and keys").press("Space")
-    expect(first.locator(".av-neurons h3")).to_contain_text("in head 2-1")
-    rows = first.locator(".av-neurons tbody tr")
-    expect(rows.locator("canvas")).to_have_count(21)  # the query; ten keys and products
-    cells = rows.nth(1).locator("td").all_text_contents()
-    request = {"kind": "neurons", "pane": 0, "example": 0, "head": 4, "position": 2, "piece": 0}
-    sent, _ = ViewerWidget(view(kernel_store, encoder=encoder)).answer(request, [])
-    score = sent["scale"] * np.dot(sent["query"], sent["keys"][0])
-    assert float(cells[1].replace("−", "-")) == pytest.approx(score, abs=0.006)
-
-
-def test_the_keyboard_reaches_the_neuron_view_and_leaves_it(live):
-    first = live.locator(".av").nth(0)
-    first.locator("[data-left='2']").click()
-    first.get_by_label("queries and keys").press("Space")
-    first.locator("[data-left='1']").press("Enter")
-    expect(first.locator(".av-neurons h3")).to_contain_text("The query of the")
-    live.keyboard.press("Tab")
-    expect(first.get_by_label("Neuron view")).to_be_focused()
-    live.keyboard.press("Escape")  # back to the word, which is no longer chosen
-    expect(first.locator(".av-neurons")).to_contain_text("Choose a word")
-    expect(first.locator("[data-left='1']")).to_be_focused()
-
-
 def test_two_views_stand_side_by_side(live):
     first_box = live.locator(".av").nth(0).bounding_box()
     second_box = live.locator(".av").nth(1).bounding_box()

@@ -12,8 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import seaborn as sns
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 from toy_corpora import corpus_of, sentence_of
 from viewer_stores import (
     BIDI_SENTENCE,
@@ -30,16 +28,12 @@ from viewer_stores import (
 
 from helpers.errors import InputError
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, gold_links, predict_link
-from helpers.model.forward import forward, model_inputs
-from helpers.plots.style import DIVERGING as SIGNED
-from helpers.plots.style import SEQUENTIAL
+from helpers.plots.style import SEQUENTIAL_COLORS
 from helpers.store.extract import extract
 from helpers.store.store import Example
 from helpers.viewer import view as view_module
 from helpers.viewer.page import (
     BIDI_CONTROLS,
-    DIVERGING,
-    RAMP,
     document,
     embedded_page,
     summaries,
@@ -127,9 +121,7 @@ def test_embedded_page_has_the_answer_of_every_head(record):
 
 
 def test_ramps_have_the_colours_of_the_figures():
-    assert ["#ffffff", *sns.color_palette(SEQUENTIAL, 12).as_hex()] == RAMP
-    colormap = colormaps[SIGNED]
-    assert [to_hex(colormap(step / 4)) for step in range(5)] == DIVERGING
+    assert ["#ffffff", *sns.color_palette("mako_r", 12).as_hex()] == SEQUENTIAL_COLORS
 
 
 def store_with_known_answers():
@@ -333,21 +325,6 @@ def test_widget_computes_a_masked_example_once(encoder, store, masked):
     with patch.object(view_module, "masked_example", return_value=masked) as computed:
         assert widget.answer(request, []) == widget.answer(request, [])
     computed.assert_called_once()
-
-
-def test_neurons_are_those_of_the_tokens_with_most_attention(encoder, store):
-    request = {"kind": "neurons", "pane": 0, "example": 0, "head": 6, "position": 3, "piece": 1}
-    sent, _ = ViewerWidget(view(store, encoder=encoder)).answer(request, [])
-    inputs = model_inputs(encoder, store[0].record)
-    maps, _ = forward(encoder, [inputs])
-    query = inputs["groups"].index(3) + 1  # the second token of the word
-    weights, keys = maps[1][0, 2, query].topk(10)
-    tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
-    assert sent["tokens"] == [tokens[key] for key in keys]
-    assert sent["pieces"][1] == tokens[query]
-    np.testing.assert_allclose(sent["weights"], weights, atol=1e-6)
-    scores = sent["scale"] * np.array(sent["keys"]) @ sent["query"] + sent["other"]
-    np.testing.assert_allclose(np.diff(scores), np.diff(weights.log()), atol=1e-4)
 
 
 def test_view_refuses_the_encoder_of_another_model(tiny_encoder, encoder, store):
