@@ -274,12 +274,3 @@ def test_treebank_links_are_the_largest_weights_by_hand(store):
         weights = [words[..., 3, 1], words[..., 1, 3], words[..., 3, 5], words[..., 5, 3]]
         largest.append(np.max(weights, axis=0))
     assert np.allclose(table["linked"], np.mean(largest, axis=0).ravel())
-
-
-def test_framenet_links_of_the_same_sentence_agree_with_treebank_links(models, store):
-    encoder, _ = models
-    words = tuple(store[0].record["words"])
-    sentence = links.FrameSentence(words, ((3, 1), (3, 5)), "doc")
-    table = links.framenet_links(encoder, [sentence], seed=0)
-    expected = links.treebank_links(store, seed=0)
-    assert np.allclose(table["linked"], expected["linked"], atol=1e-3)

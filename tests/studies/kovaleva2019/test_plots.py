@@ -110,7 +110,7 @@ def test_fig9_disabling_marks_significant_changes():
 def test_semantic_links_shows_weights_and_marks_linked_heads():
     table = head_table(tasks=["task 0"])
     table[["linked", "difference", "p_holm"]] = RNG.uniform(0, 0.1, (len(table), 3))
-    figure = plots.semantic_links(table, links="FrameNet")
+    figure = plots.semantic_links(table, links="subjects and objects")
     for image, column in zip(images(figure), ("linked", "difference"), strict=False):
         assert np.array_equal(image.ravel(), table[column])
     linked = table.loc[table["p_holm"] < 0.05, ["head", "layer"]].to_numpy()
