@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from helpers.claims.tables import (
     Tables,
@@ -28,7 +29,7 @@ from helpers.claims.tables import (
 )
 from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
-from helpers.metrics.statistics import Estimate, wilson_proportion
+from helpers.metrics.statistics import Estimate
 from helpers.settings import capped
 
 # Values of the columns ``start`` and ``weights`` in tables.
@@ -100,34 +101,39 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     return select_or_raise(rows, rows["task"].isin(learned_tasks), problem)
 
 
-def minimum_over_tasks(
-    tables: Tables,
-    table: str,
-    column: str,
-    *,
-    select: RowSelector = learned_rows,
-    **where: Any,
-) -> Estimate:
-    """Find the smallest value of a column over tasks, with its interval.
+def estimates_by_task(
+    tables: Tables, table: str, column: str, *, select: RowSelector = learned_rows, **where: Any
+) -> dict[str, Estimate]:
+    """Read a number and its interval for each task, except where it is NaN.
 
     ``select`` selects the tasks; ``where`` are the values that other columns must have.
     """
-    rows = rows_where(select(tables, table, *with_bounds(column), *where), **where)
-    return estimate_in(rows.sort_values(column).iloc[0], column)
+    rows = select(tables, table, *with_bounds(column), *where).dropna(subset=column)
+    first_rows = rows_where(rows, **where).drop_duplicates("task")
+    return {row["task"]: estimate_in(row, column) for _, row in first_rows.iterrows()}
 
 
-def smallest_share(tables: Tables, table: str, column: str, *, select: RowSelector) -> Estimate:
-    """Find the smallest share of true values in a column over tasks, with Wilson's interval."""
-    by_task = select(tables, table, column).groupby("task")[column]
-    shares = [wilson_proportion(values.sum(), len(values)) for _, values in by_task]
-    return min(shares)
+def smallest_over_tasks(estimates: Collection[Estimate]) -> Estimate:
+    """Find the smallest of the estimates of some tasks.
+
+    Its upper bound is wider, because it was chosen (Bonferroni over the tasks).
+    """
+    smallest = min(estimates)
+    margin = bonferroni_factor(len(estimates)) * (smallest.high - smallest.value)
+    return replace(smallest, high=smallest.value + margin)
+
+
+def bonferroni_factor(count: int) -> float:
+    """Compute how many times as wide a 95% interval is if it is one of ``count``."""
+    return float(norm.isf(0.025 / count) / norm.isf(0.025))
 
 
 def read_task(train: Path, test: Path) -> Task:
     """Read a task from two tab-separated files, which may be packed with gzip or bzip2.
 
-    The labels are those of ``train``, in alphabetical order.  The task is named after the file ``train``, or after its folder if the file is called "train", as in
-    GLUE.  Damaged lines are skipped, and a message counts them.
+    The labels are those of ``train``, in alphabetical order.  The task is named after the file
+    ``train``, or after its folder if the file is called "train", as in GLUE.  Damaged lines are
+    skipped, and a message counts them.
 
     Raises
     ------
