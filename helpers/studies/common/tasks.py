@@ -102,15 +102,26 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
 
 
 def estimates_by_task(
-    tables: Tables, table: str, column: str, *, select: RowSelector = learned_rows, **where: Any
+    tables: Tables,
+    table: str,
+    column: str,
+    *,
+    select: RowSelector = learned_rows,
+    clusters: str = "",
+    **where: Any,
 ) -> dict[str, Estimate]:
     """Read a number and its interval for each task, except where it is NaN.
 
     ``select`` selects the tasks; ``where`` are the values that other columns must have.
+    ``clusters`` is the column with the number of clusters of the interval, for example of seeds;
+    without it, they are the heads of the model, which are many.
     """
     rows = select(tables, table, *with_bounds(column), *where).dropna(subset=column)
-    first_rows = rows_where(rows, **where).drop_duplicates("task")
-    return {row["task"]: estimate_in(row, column) for _, row in first_rows.iterrows()}
+    estimates = {}
+    for _, row in rows_where(rows, **where).drop_duplicates("task").iterrows():
+        df = row[clusters] - 1 if clusters else np.inf
+        estimates[row["task"]] = estimate_in(row, column, df=df)
+    return estimates
 
 
 def smallest_over_tasks(estimates: Collection[Estimate]) -> Estimate:

@@ -6,6 +6,8 @@ head its accuracy falls significantly.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -32,6 +34,7 @@ COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the 
         "ours: the paper counts 88 of 96 heads of a translation model without a change of p < 0.01"
     ),
     above=0.5,
+    unit="heads",
 )
 def share_of_removable_heads(tables: Tables) -> Estimate:
     """Compute the share of heads that are removable one at a time, over all tasks."""
@@ -49,13 +52,14 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
         "to lose two points; threshold: half"
     ),
     above=0.5,
+    unit="layers",
 )
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     """Compute the share of layers whose heads are removable, except one."""
     rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
     shown = wilson_proportion(rows["removable"].sum(), len(rows))
     may_be = wilson_proportion((rows["change_high"] >= -MARGIN).sum(), len(rows))
-    return Estimate(shown.value, shown.low, may_be.high)
+    return replace(shown, high=may_be.high)
 
 
 @claim(
@@ -97,6 +101,7 @@ PRUNING_MEASURE = (
     ),
     how_measured=PRUNING_MEASURE,
     above=-MARGIN,
+    unit="points",
 )
 def change_without_a_fifth(tables: Tables) -> Estimate:
     """Find the lowest change of accuracy, over tasks, without a fifth of the heads."""
@@ -111,6 +116,7 @@ def change_without_a_fifth(tables: Tables) -> Estimate:
     ),
     how_measured=PRUNING_MEASURE,
     above=-MARGIN,
+    unit="points",
 )
 def change_without_two_fifths(tables: Tables) -> Estimate:
     """Find the lowest change of accuracy, over tasks, without two fifths of the heads."""
@@ -132,6 +138,7 @@ LEAD_MEASURE = (
     ),
     how_measured=LEAD_MEASURE + "bootstrap interval over examples",
     above=0,
+    unit="points",
 )
 def lead_over_single_ablation(tables: Tables) -> Estimate:
     """Find the smallest lead, over tasks, of importance over the ablation of single heads."""
@@ -146,15 +153,13 @@ def lead_over_single_ablation(tables: Tables) -> Estimate:
     ),
     how_measured=LEAD_MEASURE + "interval of the mean over ten random orders (Student's t)",
     above=0,
+    unit="points",
 )
 def lead_over_mean_random_order(tables: Tables) -> Estimate:
     """Find the smallest lead, over tasks, of importance over the mean of the random orders."""
-    leads = []
-    for lead in _leads(tables, "random"):
-        # The table has the interval of one more order, which is wider by this factor.
-        margin = (lead.high - lead.value) / np.sqrt(RANDOM_ORDERS + 1)
-        leads.append(Estimate(lead.value, lead.value - margin, lead.value + margin))
-    return smallest_over_tasks(leads)
+    # The interval of one more order is as many times as wide as that of the mean.
+    factor = 1 / np.sqrt(RANDOM_ORDERS + 1)
+    return smallest_over_tasks(_random_leads(tables, factor=factor))
 
 
 @claim(
@@ -165,16 +170,28 @@ def lead_over_mean_random_order(tables: Tables) -> Estimate:
     ),
     how_measured=LEAD_MEASURE + "interval of one more random order (Student's t)",
     above=0,
+    unit="points",
 )
 def lead_over_random_order(tables: Tables) -> Estimate:
     """Find the smallest lead, over tasks, of importance over one more random order."""
-    return smallest_over_tasks(_leads(tables, "random"))
+    return smallest_over_tasks(_random_leads(tables))
 
 
 def _leads(tables: Tables, order: str) -> list[Estimate]:
     """Read the lead of pruning by importance over another order in each task."""
-    leads = estimates_by_task(tables, "pruning", "lead", select=_rows_that_need_heads, order=order)
+    leads = estimates_by_task(
+        tables, "pruning", "lead", select=_rows_that_need_heads, clusters="examples", order=order
+    )
     return list(leads.values())
+
+
+def _random_leads(tables: Tables, *, factor: float = 1.0) -> list[Estimate]:
+    """Read the lead over one more random order, with ``factor`` times its interval."""
+    leads = []
+    for value, low, high in _leads(tables, "random"):
+        half_width = factor * (high - low) / 2
+        leads.append(Estimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1))
+    return leads
 
 
 def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
@@ -183,10 +200,16 @@ def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     A task with one seed has no row in the table of seeds.
     """
     by_examples = estimates_by_task(
-        tables, "pruning", "change", select=_rows_that_need_heads, order="importance", pruned=pruned
+        tables,
+        "pruning",
+        "change",
+        select=_rows_that_need_heads,
+        clusters="examples",
+        order="importance",
+        pruned=pruned,
     )
     by_seeds = estimates_by_task(
-        tables, "seed_intervals", "change", select=_learned_rows, pruned=pruned
+        tables, "seed_intervals", "change", select=_learned_rows, clusters="seeds", pruned=pruned
     )
     changes = []
     for task, change in by_examples.items():
