@@ -28,6 +28,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from helpers.cache import cached, code_digest
+from helpers.data.wikipedia import sample_path
 from helpers.errors import InputError, ModelError
 from helpers.files import build_folder, cache_root, checksum_problems, resolve_user_path, slugify
 from helpers.model.encoder import Encoder
@@ -230,7 +231,7 @@ def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list
         If a file cannot be read as a task, or the text is too short.
     """
     if not task:
-        path = resolve_user_path(text) if text else None
+        path = resolve_user_path(text) if text else sample_path()
         tasks = wikipedia_tasks(path, count=examples, seed=seed)
         if small_profile():
             tasks = [task for task in tasks if task.name in SMALL_TASKS]

@@ -46,10 +46,10 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
     "Michel et al. 3.3",
     "In fine-tuning tasks (made up by default), most layers can do with one head",
     how_measured=(
-        "share of the layers of all tasks that the model learns and needs its heads for whose other "
-        "heads are shown to be removable (accuracy within two percentage points, equivalence test "
-        "at 5%); the lower bound is Wilson's, the upper bound counts all layers that are not shown "
-        "to lose two points; threshold: half"
+        "share of the layers of all tasks that the model learns and needs its heads for whose "
+        "other heads are shown to be removable (accuracy within two percentage points, equivalence "
+        "test at 5%); the lower bound is Wilson's, the upper bound counts all layers that are not "
+        "shown to lose two points; threshold: half"
     ),
     above=0.5,
     unit="layers",
@@ -65,14 +65,14 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 3.4",
     (
-        "Heads that matter more on one half of the test articles matter more on the other, in every "
-        "fine-tuning task (made up by default)"
+        "Heads that matter more on one half of the test articles matter more on the other, in "
+        "every fine-tuning task (made up by default)"
     ),
     how_measured=(
-        "Spearman's correlation, over heads, of what zeroing each costs on the two halves, smallest "
-        "over the tasks where a head changes anything; bootstrap interval over heads, its upper "
-        "bound widened for the choice of the task; in the paper Pearson's correlation between two "
-        "data sets is 0.68 (MNLI matched and mismatched)"
+        "Spearman's correlation, over heads, of what zeroing each costs on the two halves, "
+        "smallest over the tasks where a head changes anything; bootstrap interval over heads, its "
+        "upper bound widened for the choice of the task; in the paper Pearson's correlation "
+        "between two data sets is 0.68 (MNLI matched and mismatched)"
     ),
     above=0,
 )
@@ -148,8 +148,8 @@ def lead_over_single_ablation(tables: Tables) -> Estimate:
 @claim(
     "Michel et al. 4.2",
     (
-        "Importance is a better order to prune heads in than random orders are on average, in every "
-        "fine-tuning task (made up by default)"
+        "Importance is a better order to prune heads in than random orders are on average, in "
+        "every fine-tuning task (made up by default)"
     ),
     how_measured=LEAD_MEASURE + "interval of the mean over ten random orders (Student's t)",
     above=0,
