@@ -388,10 +388,9 @@ def _first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"
 
     An example without a known article counts as an article.
     """
-    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
-    article = np.unique(sources, return_inverse=True)[1]
-    sizes = np.bincount(article)
-    order = np.random.default_rng(seed).permutation(len(sizes))
-    limit = max(len(pairs) / 2, sizes[order[0]])
-    chosen = order[np.cumsum(sizes[order]) <= limit]
-    return np.isin(article, chosen)
+    sources = pd.Series([pair.source or str(number) for number, pair in enumerate(pairs)])
+    sizes = sources.value_counts().sort_index()
+    shuffled_sizes = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))]
+    limit = max(len(pairs) / 2, shuffled_sizes.iloc[0])
+    chosen = shuffled_sizes.index[shuffled_sizes.cumsum() <= limit]
+    return sources.isin(chosen).to_numpy()

@@ -78,13 +78,11 @@ class Task:
     def sample(self, count: int | None, *, seed: int) -> Task:
         """Sample at most ``count`` training examples (None: all), and as many test examples."""
         generator = random.Random(seed)
-
-        def sample_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+        samples = []
+        for pairs in (self.train, self.test):
             chosen = generator.sample(range(len(pairs)), capped(count, len(pairs)))
-            return tuple(pairs[index] for index in sorted(chosen))
-
-        train = sample_pairs(self.train)
-        test = sample_pairs(self.test)
+            samples.append(tuple(pairs[index] for index in sorted(chosen)))
+        train, test = samples
         return replace(self, train=train, test=test)
 
 

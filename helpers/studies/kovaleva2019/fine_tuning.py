@@ -99,19 +99,14 @@ def _accuracy_row(
     run: FineTuningRun, predictions: Predictions, bag_predictions: Predictions, seed: int
 ) -> dict[str, Any]:
     """Compute the columns of `accuracy_table` for the predictions of one model."""
-    accuracy = ratio(predictions == run.labels, np.ones(len(run.labels)), seed=seed)
-    row = {
-        "accuracy": accuracy.value,
-        "accuracy_low": accuracy.low,
-        "accuracy_high": accuracy.high,
-        "majority": run.task.majority,
-        "bag_of_words": (bag_predictions == run.labels).mean(),
-    }
-    percentages = {name: 100 * share for name, share in row.items()}
-    best_baseline = max(percentages["majority"], percentages["bag_of_words"])
+    accuracy = ratio(predictions == run.labels, np.ones(len(run.labels)), seed=seed).scaled(100)
+    majority = 100 * run.task.majority
+    bag_of_words = 100 * (bag_predictions == run.labels).mean()
     return {
-        **percentages,
-        "learned": percentages["accuracy_low"] > best_baseline,
+        **accuracy.columns("accuracy"),
+        "majority": majority,
+        "bag_of_words": bag_of_words,
+        "learned": accuracy.low > max(majority, bag_of_words),
         "labels": len(run.task.labels),
         "train": len(run.task.train),
         "test": len(run.task.test),

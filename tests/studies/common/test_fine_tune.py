@@ -1,6 +1,5 @@
 """Training: the schedule, batches, a step by hand, repeatability, and the cache of runs."""
 
-import json
 import math
 from dataclasses import replace
 from itertools import chain
@@ -208,17 +207,6 @@ def test_fine_tune_trains_a_run_with_cut_weights_again(encoder):
     path = run.folder / "final.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     assert are_equal(read_weights(train_run(encoder, epochs=2)), expected)
-
-
-def test_fine_tune_trains_a_run_with_changed_predictions_again_and_warns(encoder, capsys):
-    run = train_run(encoder, epochs=2)
-    accuracy = run.accuracy
-    path = run.folder / "predictions.json"
-    path.write_text(json.dumps((1 - run.predictions).tolist()))
-    capsys.readouterr()
-    assert train_run(encoder, epochs=2).accuracy == accuracy
-    messages = capsys.readouterr().err.splitlines()
-    assert len([line for line in messages if str(path) in line and "changed" in line]) == 1
 
 
 # The runs of the notebooks
