@@ -112,7 +112,7 @@ INVALID = [
     ("--model", " , ", "expected a model, or several different"),
     ("--model", "a,a", "expected a model, or several different"),
 ]
-CORPORA = ("--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct")
+CORPORA = ("--text", "--treebank", "--coref", "--vectors", "--task", "--arct")
 
 
 @pytest.mark.parametrize(("option", "value", "message"), INVALID)

@@ -25,7 +25,6 @@ from helpers.data.treebank import treebank
 from helpers.data.wikipedia import segments
 from helpers.errors import CorpusError
 from helpers.studies.common.tasks import Pair, read_task
-from helpers.studies.kovaleva2019.links import FrameSentence, framenet_sentences
 from helpers.studies.niven2019.arguments import Argument, read_arguments
 
 SECONDS = 10  # a case; the slowest takes a fraction of one
@@ -39,7 +38,7 @@ PROFILE = settings(
 # Facts of a file as a whole; every other error has a line.
 WHOLE_FILE = re.compile(
     r"holds no |holds one sentence|no mention in any|no segment of|is the file whole|save it as "
-    r"plain text|document type|the XML is|not inside its text|no examples|no sentence with a link|"
+    r"plain text|document type|the XML is|no examples|"
     r"\d+ labels in|no argument after|not tab-separated"
 )
 
@@ -92,14 +91,6 @@ DUMP = (
     f"<namespace key='6'>Datei</namespace></namespaces></siteinfo>\n{PAGE}{PAGE}</mediawiki>\n"
 )
 TEXT = "One paragraph.\nAnother one.\n\n東京\n🙂\r\n\r\ny\n"
-FRAMES = (
-    "<fullTextAnnotation><sentence ID='1'><text>Ann sold a boat .</text>"
-    "<annotationSet><layer name='PENN'><label start='0' end='2'/><label start='4' end='7'/>"
-    "<label start='9' end='9'/></layer></annotationSet>\n<annotationSet frameName='Sell'>"
-    "<layer name='Target'><label start='4' end='7'/></layer><layer name='FE'>"
-    "<label name='Seller' start='0' end='2'/></layer></annotationSet></sentence>\n"
-    "</fullTextAnnotation>\n"
-)
 ARGUMENTS = (
     "#id\twarrant0\twarrant1\tcorrectLabelW0orW1\treason\tclaim\tadversarial\n"
     "1\tIt is.\tIt is not.\t0\tSo.\tTrue.\tFalse\n\n2\tYes.\tNo.\t1\t東京\tIt's.\tFalse\n"
@@ -204,9 +195,6 @@ def check(record):
             assert n_words == len(record.tags) and all(map(visible, record.words))
             for mention in record.mentions:
                 assert 0 <= mention.start <= mention.head < mention.end <= n_words
-        case FrameSentence():
-            assert 0 < len(record.words) <= 12 and record.links
-            assert all(set(link) <= set(range(len(record.words))) for link in record.links)
         case Argument():
             assert record.label in (0, 1) and record.warrant0 != record.warrant1
             assert record.id and record.claim and record.reason and record.warrant0
@@ -252,7 +240,6 @@ READERS = {
     "OntoGUM": ("a.conllu", TREE, corpus_of(coreference_corpus)),
     "brackets": ("a.txt", BRACKETS, corpus_of(coreference_corpus)),
     "GloVe": ("a.txt", GLOVE, glove_entries),
-    "FrameNet": ("a.xml", FRAMES, framenet_sentences),
     "arguments": ("a.tsv", ARGUMENTS, read_arguments),
     "pairs of sentences": ("a.tsv", TASK, lambda path: read_task(path, path).train),
 }

@@ -36,7 +36,7 @@ def test_every_study_is_registered_in_the_order_of_its_notebook():
 
 def test_settings_of_later_papers_are_flags_and_parameters():
     settings = {setting.name: setting for setting in fields(Settings)}
-    assert set(LATER_SETTINGS) == {"task", "task_examples", "framenet", "arct"}
+    assert set(LATER_SETTINGS) == {"task", "task_examples", "arct"}
     assert set(LATER_SETTINGS) <= set(RESULT_SETTINGS)
     assert set(LATER_SETTINGS) - set(PATH_SETTINGS) == {"task_examples"}
     assert settings["task_examples"].type == "int | None"
@@ -57,7 +57,6 @@ def test_layers_below_name_no_later_paper_and_none_of_its_settings(path):
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("framenet", "--framenet nowhere: no such folder"),
         ("arct", "no arguments at nowhere"),
         ("task", "--task nowhere: expected two files"),
     ],

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerFast
 
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
@@ -88,21 +85,13 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
     if not 8 <= max_tokens <= longest:
         problem = f"tasks of {max_tokens} tokens do not fit, because it takes 8 to {longest}"
         raise ModelError(f"model {encoder.name!r}: {problem}; change --max-tokens")
-    texts = []
-    for pair in pairs:
-        texts.append(pair.first if pair.second is None else (pair.first, pair.second))
-    encodings = _truncating_tokenizer(encoder.tokenizer, max_tokens).encode_batch(texts)
+    tokenizer = copy.deepcopy(encoder.tokenizer.backend_tokenizer)  # other threads use the original
+    tokenizer.enable_truncation(max_tokens, strategy="longest_first")
+    texts = [pair.first if pair.second is None else (pair.first, pair.second) for pair in pairs]
+    encodings = tokenizer.encode_batch(texts)
     return [
         {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
     ]
-
-
-@lru_cache(maxsize=4)
-def _truncating_tokenizer(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Tokenizer:
-    """Make a tokenizer that truncates; a copy, because other threads use the original."""
-    truncating = copy.deepcopy(tokenizer.backend_tokenizer)
-    truncating.enable_truncation(max_tokens, strategy="longest_first")
-    return truncating
 
 
 def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,6 +29,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from helpers.cache import cached, code_digest
+from helpers.data.wikipedia import sample_path
 from helpers.errors import InputError, ModelError
 from helpers.files import build_folder, cache_root, checksum_problems, resolve_user_path, slugify
 from helpers.model.encoder import Encoder
@@ -39,8 +41,8 @@ from helpers.studies.common.tasks import Task, read_task
 from helpers.studies.common.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
 from helpers.torch_utils import batch_threads, raise_if_stopped, thread_map
 
-WEIGHTS_FILE = "final.safetensors"  # the trained parameters, those of the linear head included
-PREDICTIONS_FILE = "predictions.json"
+# The trained parameters, those of the linear head included, and the predicted test labels.
+RESULTS_FILE = "final.safetensors"
 WARMUP = 0.1  # share of all steps
 WEIGHT_DECAY = 0.01  # for matrices, in fine-tuning
 BUCKET_BATCHES = 16  # so many batches are sorted by length together
@@ -100,14 +102,15 @@ class FineTuningRun:
     def classifier(self) -> Classifier:
         """The trained classifier."""
         classifier = self.start()
-        trained_weights = load_file(self.folder / WEIGHTS_FILE)
-        classifier.load_state_dict(trained_weights, strict=False)  # the rest is frozen
+        results = load_file(self.folder / RESULTS_FILE)
+        classifier.load_state_dict(results, strict=False)  # the other parameters are frozen
         return classifier.requires_grad_(False)
 
     @cached_property
     def predictions(self) -> Int[np.ndarray, " example"]:
         """The predicted labels of the test examples."""
-        return np.array(json.loads((self.folder / PREDICTIONS_FILE).read_bytes()))
+        with safe_open(self.folder / RESULTS_FILE, "numpy") as results:
+            return results.get_tensor("predictions")
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " example"]:
@@ -123,11 +126,6 @@ class FineTuningRun:
         """Make an encoder with the fine-tuned weights, for example to compute its maps."""
         identity = {**self.encoder.identity, "fine_tuned": self.folder.name}
         return replace(self.encoder.with_model(self.classifier.encoder), identity=identity)
-
-    @property
-    def steps(self) -> int:
-        """The number of steps of the training."""
-        return self.recipe.steps(len(self.task.train))
 
     def start(self) -> Classifier:
         """Make the classifier as it is before training."""
@@ -166,16 +164,13 @@ def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
     StoreError
         If the disk is full.
     """
-    missing = [run for run in runs if checksum_problems(run.folder)]
-    if not missing:
-        return runs
 
     def train(run: FineTuningRun) -> None:
         build_folder(run.folder, partial(_train, run))
 
-    longest_first = sorted(missing, key=lambda run: -run.steps)
+    missing = [run for run in runs if checksum_problems(run.folder)]
     threads = batch_threads(runs[0].encoder.device)
-    thread_map(train, longest_first, label="fine-tuning", unit="run", threads=threads)
+    thread_map(train, missing, label="fine-tuning", unit="run", threads=threads)
     return runs
 
 
@@ -230,7 +225,7 @@ def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list
         If a file cannot be read as a task, or the text is too short.
     """
     if not task:
-        path = resolve_user_path(text) if text else None
+        path = resolve_user_path(text) if text else sample_path()
         tasks = wikipedia_tasks(path, count=examples, seed=seed)
         if small_profile():
             tasks = [task for task in tasks if task.name in SMALL_TASKS]
@@ -300,7 +295,6 @@ def gradient_steps(
     ModelError
         If a loss is not finite.
     """
-    parameters = list(trainable_parameters(model).values())
     for step, batch in enumerate(batches, 1):
         raise_if_stopped()
         value = loss(batch)
@@ -309,7 +303,7 @@ def gradient_steps(
             raise ModelError(f"{description}: {problem}; train with a smaller learning rate")
         optimizer.zero_grad()
         value.backward()
-        nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
+        nn.utils.clip_grad_norm_(model.parameters(), LARGEST_NORM)
         optimizer.step()
         rates.step()
 
@@ -324,12 +318,8 @@ def shuffled_epochs(recipe: Recipe, lengths: Sequence[int]) -> Iterator[list[int
     for epoch in range(recipe.epochs):
         generator = np.random.default_rng([recipe.seed, epoch])
         order = generator.permutation(len(lengths))
-        buckets = np.split(order, range(bucket_size, len(order), bucket_size))
-        sorted_buckets = []
-        for bucket in buckets:
-            by_length = np.argsort(lengths[bucket], kind="stable")
-            sorted_buckets.append(bucket[by_length])
-        ordered = np.concatenate(sorted_buckets)
+        bucket = np.arange(len(order)) // bucket_size
+        ordered = order[np.lexsort([lengths[order], bucket])]
         starts = generator.permutation(range(0, len(ordered), recipe.batch_size))
         for start in starts:
             yield ordered[start : start + recipe.batch_size].tolist()
@@ -375,11 +365,10 @@ def _train(run: FineTuningRun, folder: Path) -> None:
         {"params": vectors, "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
-    rates = warmup_and_decay(optimizer, run.steps)
+    rates = warmup_and_decay(optimizer, recipe.steps(len(inputs)))
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
     gradient_steps(classifier, batches, loss, optimizer, rates, description=label)
-    saved = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
-    save_file(saved, folder / WEIGHTS_FILE)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
-    predictions = json.dumps(logits.argmax(axis=1).tolist())
-    (folder / PREDICTIONS_FILE).write_text(predictions, encoding="utf-8")
+    results = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+    results["predictions"] = torch.from_numpy(logits).argmax(dim=1)
+    save_file(results, folder / RESULTS_FILE)

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -44,7 +43,7 @@ from helpers.torch_utils import batch_threads, thread_map
 
 MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
 LEVEL = 0.05  # the probability of calling a head removable that is not
-# Numbers of examples after which the equivalence test is made.  Most heads hardly change the
+# Numbers of examples of the first and of the second equivalence test.  Most heads hardly change the
 # accuracy, so 300 examples settle most of them.
 INTERIM_SIZES = (300, 800)
 SELECTION_EXAMPLES = 80  # test examples for choices that are scored on the rest; a third at most
@@ -215,29 +214,22 @@ def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
 
 
 def sequential_equivalence_test(
-    run: FineTuningRun,
-    pairs: Sequence[Pair],
-    interventions: Sequence[Intervention],
-    label: str,
-    interim_sizes: Sequence[int] = INTERIM_SIZES,
+    run: FineTuningRun, pairs: Sequence[Pair], interventions: Sequence[Intervention], label: str
 ) -> tuple[pd.DataFrame, Scores]:
-    """Test interventions for equivalence on more and more examples.
+    """Test interventions for equivalence on the first examples, and the undecided ones on more.
 
-    An intervention that is shown to be equivalent at an interim size is settled; only the rest are
-    scored on more examples.  The 5% is split evenly over the sizes (Bonferroni).
+    The 5% is split evenly over the two tests (Bonferroni).
 
     Parameters
     ----------
     run
         The fine-tuned classifier.
     pairs
-        Test examples, used in their order; those after the last size are not used.
+        Test examples, used in their order: as many as the two `INTERIM_SIZES`.
     interventions
         What to test.
     label
         The name of the progress bar.
-    interim_sizes
-        Numbers of examples after which to test.
 
     Returns
     -------
@@ -246,37 +238,22 @@ def sequential_equivalence_test(
     first_scores : Scores
         The scores at the first size: the same examples for every intervention.
     """
-    sizes = sorted({min(size, len(pairs)) for size in interim_sizes})
-    undecided = np.arange(len(interventions))
-    settled = []
-    scores = None
-    first_scores = None
-    for start, end in pairwise([0, *sizes]):
-        tested = [interventions[index] for index in undecided]
-        added = evaluate_interventions(run, pairs[start:end], tested, f"{label}, {end} examples")
-        if scores is None:
-            scores = added
-            first_scores = added
-        else:
-            scores = scores.append_examples(added)
-        table = accuracy_changes(scores, test_count=len(sizes)).set_index(undecided)
-        is_settled = table["removable"].to_numpy() | (end == sizes[-1])
-        settled.append(table[is_settled])
-        if is_settled.all():
-            break
-        remaining = np.flatnonzero(~is_settled)
-        undecided = undecided[remaining]
-        scores = scores.select_interventions(remaining)
-    return pd.concat(settled).sort_index(), first_scores
+    first_size, last_size = INTERIM_SIZES
+    first_pairs = pairs[:first_size]
+    added_pairs = pairs[first_size:last_size]
+    first_scores = evaluate_interventions(run, first_pairs, interventions, label)
+    table = accuracy_changes(first_scores, test_count=len(INTERIM_SIZES))
+    undecided = np.flatnonzero(~table["removable"])
+    if not len(undecided) or not added_pairs:
+        return table, first_scores
+    undecided_interventions = [interventions[index] for index in undecided]
+    added = evaluate_interventions(run, added_pairs, undecided_interventions, f"{label}, undecided")
+    scores = first_scores.select_interventions(undecided).append_examples(added)
+    retested = accuracy_changes(scores, test_count=len(INTERIM_SIZES)).set_index(undecided)
+    return pd.concat([table[table["removable"]], retested]).sort_index(), first_scores
 
 
-def single_ablation(
-    runs: Sequence[FineTuningRun],
-    *,
-    seed: int,
-    test_pairs: Mapping[str, Sequence[Pair]] | None = None,
-    interim_sizes: Sequence[int] = INTERIM_SIZES,
-) -> pd.DataFrame:
+def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the change of accuracy when the output of each head is zeroed, one at a time.
 
     Michel et al. (2019), section 3.2.
@@ -286,11 +263,7 @@ def single_ablation(
     runs
         Fine-tuned classifiers, one per task.
     seed
-        Shuffles the test examples and their articles.
-    test_pairs
-        Examples to score on, by the name of the task; by default those of `split_test`.
-    interim_sizes
-        Numbers of examples for `sequential_equivalence_test`.
+        Seed of `split_test`, and of the halves of the articles.
 
     Returns
     -------
@@ -305,17 +278,11 @@ def single_ablation(
     def ablate_heads(run: FineTuningRun) -> pd.DataFrame:
         layers = run.encoder.layers
         heads = run.encoder.heads
-        if test_pairs:
-            pairs = test_pairs[run.task.name]
-        else:
-            _, pairs = split_test(run, seed)
+        _, pairs = split_test(run, seed)
         without_one_head = (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
         interventions = mask_interventions(without_one_head)
-        table, scores = sequential_equivalence_test(
-            run, pairs, interventions, "single heads", interim_sizes
-        )
-        shared_pairs = pairs[: scores.right.shape[1]]
-        is_first_half = _first_half(shared_pairs, seed)
+        table, scores = sequential_equivalence_test(run, pairs, interventions, "single heads")
+        is_first_half = _first_half(pairs[: scores.right.shape[1]], seed)
         changes = 100 * (scores.right[1:].astype(float) - scores.right[0])  # [head, example]
         return head_rows(layers, heads).join(table).assign(
             loss_change=scores.loss[1:].mean(axis=1) - scores.loss[0].mean(),
@@ -325,14 +292,7 @@ def single_ablation(
             q_value=false_discovery_control(table["p_value"]),
         )  # fmt: skip
 
-    return table_by_task(
-        runs,
-        "heads-ablation",
-        ablate_heads,
-        seed=seed,
-        test_pairs=test_pairs,
-        interim_sizes=interim_sizes,
-    )
+    return table_by_task(runs, "heads-ablation", ablate_heads, seed=seed)
 
 
 def split_test(run: FineTuningRun, seed: int) -> tuple[list[Pair], list[Pair]]:
@@ -428,10 +388,9 @@ def _first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"
 
     An example without a known article counts as an article.
     """
-    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
-    article = np.unique(sources, return_inverse=True)[1]
-    sizes = np.bincount(article)
-    order = np.random.default_rng(seed).permutation(len(sizes))
-    limit = max(len(pairs) / 2, sizes[order[0]])
-    chosen = order[np.cumsum(sizes[order]) <= limit]
-    return np.isin(article, chosen)
+    sources = pd.Series([pair.source or str(number) for number, pair in enumerate(pairs)])
+    sizes = sources.value_counts().sort_index()
+    shuffled_sizes = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))]
+    limit = max(len(pairs) / 2, shuffled_sizes.iloc[0])
+    chosen = shuffled_sizes.index[shuffled_sizes.cumsum() <= limit]
+    return sources.isin(chosen).to_numpy()

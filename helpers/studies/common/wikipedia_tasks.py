@@ -25,8 +25,8 @@ import numpy as np
 
 from helpers.cache import cached
 from helpers.data.text_files import file_fingerprint
-from helpers.data.treebank import BATCH, parsed_words, pipeline, why_unusable
-from helpers.data.wikipedia import Article, articles, sample_path
+from helpers.data.treebank import BATCH, pipeline, why_unusable
+from helpers.data.wikipedia import Article, articles
 from helpers.errors import CorpusError
 from helpers.progress import progress
 from helpers.settings import capped
@@ -61,24 +61,21 @@ class ParagraphPair(NamedTuple):
 
 
 class ParsedSentence(NamedTuple):
-    """A sentence with the Penn tag and the dependency relation of each word.
+    """A sentence of an article, and the number of its main clause's subject.
 
-    ``number`` is that of the main clause's subject: 0 (singular), 1 (plural), or None if it is not
-    clear.
+    The number is 0 (singular), 1 (plural), or None if it is not clear.
     """
 
     article: int
     title: str
     words: Sequence[str]
     number: int | None
-    tags: Sequence[str]
-    relations: Sequence[str]
 
 
 Source = TypeVar("Source", ParagraphPair, ParsedSentence)
 
 
-def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[Task]:
+def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
     """Make the tasks from a dump or text file.
 
     A task is left out if the text does not have both of its labels.
@@ -86,7 +83,7 @@ def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[
     Parameters
     ----------
     path
-        The file; None for gensim's sample.
+        The file.
     count
         The number of training examples of a task, and of test examples (fewer if the text has
         fewer; None: as many as it has).
@@ -98,7 +95,6 @@ def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[
     CorpusError
         If the file cannot be read or has too few articles.
     """
-    path = sample_path() if path is None else path
     documents = progress(articles(path), f"Reading {path.name}", unit=" articles")
     usable = [article for article in documents if len(article.paragraphs) > 1]
     if len(usable) < MIN_ARTICLES:
@@ -110,24 +106,16 @@ def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[
         inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
     )
     sentences = [ParsedSentence(*row) for row in rows]
+    sources = {NEXT: _paragraph_pairs(usable), SHIFT: sentences, NUMBER: sentences}
     tasks = []
-    for name, sources, make_pairs in (
-        (NEXT, _paragraph_pairs(usable), next_paragraphs),
-        (SHIFT, sentences, partial(labelled_pairs, SHIFT)),
-        (NUMBER, sentences, partial(labelled_pairs, NUMBER)),
-    ):
-        train_sources, test_sources = split_by_article(sources, seed)
-        train = make_pairs(train_sources, count, seed)
-        test = make_pairs(test_sources, count, seed)
+    for name, labels in LABELS.items():
+        make_pairs = next_paragraphs if name == NEXT else partial(labelled_pairs, name)
+        train, test = (
+            make_pairs(part, count, seed) for part in split_by_article(sources[name], seed)
+        )
         if train and test:
-            tasks.append(Task(name, LABELS[name], train, test))
+            tasks.append(Task(name, labels, train, test))
     return tasks
-
-
-def parse_words(sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
-    """Tag and parse sentences that are split into words; each counts as an article."""
-    docs = parsed_words(sentences)
-    return [_parsed_sentence(number, "", doc[:]) for number, doc in enumerate(docs)]
 
 
 def labelled_pairs(
@@ -205,9 +193,9 @@ def _swap_neighbours(words: Sequence[str], generator: random.Random) -> list[str
     if not positions:
         return None
     position = generator.choice(positions)
-    before = words[:position]
-    after = words[position + 2 :]
-    return [*before, words[position + 1], words[position], *after]
+    swapped = list(words)
+    swapped[position : position + 2] = reversed(words[position : position + 2])
+    return swapped
 
 
 def _parse_articles(
@@ -230,28 +218,24 @@ def _parse_articles(
         for span in doc.sents:
             if why_unusable(span):
                 continue
-            sentence = _parsed_sentence(article_number, title, span)
-            sentences.append(sentence)
-            numbers[sentence.number] += 1
-            rarer = min(numbers[number] for number in NOUN_NUMBERS.values())
+            number = subject_number(span)
+            words = [word.text for word in span]
+            sentences.append(ParsedSentence(article_number, title, words, number))
+            numbers[number] += 1
+            rarer = min(numbers[label] for label in NOUN_NUMBERS.values())
             if count is not None and rarer >= OVERSAMPLING * count:
                 return sentences
     return sentences
 
 
-def _parsed_sentence(article: int, title: str, sentence: Span) -> ParsedSentence:
-    """Convert a parsed sentence; its number is that of the main clause's only common noun subject.
+def subject_number(sentence: Span) -> int | None:
+    """Find the number of the main clause's only subject, if that is a common noun.
 
     A subject with a conjunct ("the cat and the dog") has no clear number.
     """
     subjects = [word for word in sentence.root.children if word.dep_.lower() in SUBJECTS]
-    number = None
-    if len(subjects) == 1:
-        (subject,) = subjects
-        has_conjunct = any(word.dep_.lower() == "conj" for word in subject.children)
-        if not has_conjunct:
-            number = NOUN_NUMBERS.get(subject.tag_)
-    words = tuple(word.text for word in sentence)
-    tags = tuple(word.tag_ for word in sentence)
-    relations = tuple(word.dep_.lower() for word in sentence)
-    return ParsedSentence(article, title, words, number, tags, relations)
+    if len(subjects) != 1:
+        return None
+    (subject,) = subjects
+    has_conjunct = any(word.dep_.lower() == "conj" for word in subject.children)
+    return None if has_conjunct else NOUN_NUMBERS.get(subject.tag_)

@@ -1,14 +1,10 @@
-"""The effect of fine-tuning, and of disabling heads (Kovaleva et al. 2019, sections 4.3 to 4.6).
-
-Attention to token types is measured over all rows of a map.  In the last layer it is also measured
-in the row of [CLS], from which a masked language model classifies.
-"""
+"""The effect of fine-tuning, and of disabling heads (Kovaleva et al. 2019, 4.3, 4.4 and 4.6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +13,7 @@ from jaxtyping import Int
 from torch.nn import functional as F
 
 from helpers.cache import cached
+from helpers.data.treebank import parsed_words
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import ratio
 from helpers.metrics.surface import Sums
@@ -26,7 +23,6 @@ from helpers.studies.common import head_removal
 from helpers.studies.common.classifier import BAG_OF_WORDS, FROZEN_ENCODER, baselines
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.common.tasks import FINE_TUNED, PRETRAINED, RANDOM, Pair
-from helpers.studies.common.wikipedia_tasks import ParsedSentence, parse_words
 from helpers.studies.kovaleva2019.maps import (
     Maps,
     PerHead,
@@ -36,6 +32,9 @@ from helpers.studies.kovaleva2019.maps import (
     text_maps,
 )
 
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
+
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
 WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
 MAX_SENTENCES = 300  # of the treebank
@@ -44,7 +43,6 @@ WORDS = ("noun", "verb", "pronoun", "subject", "object", "negation")
 TOKEN_TYPES = (*SPECIAL, *WORDS)
 UNIFORM = "uniform"  # the value of the column ``weights`` in the row of uniform attention
 NO_TASK = "none"  # the value of the column ``task`` before fine-tuning
-FROM_CLS = "from_cls_"  # prefix of the columns for the row of [CLS]
 PRONOUN_TAGS = {"PRP", "PRP$", "WP", "WP$"}
 OBJECT_RELATIONS = {"dobj", "obj", "iobj", "dative"}
 NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
@@ -101,19 +99,14 @@ def _accuracy_row(
     run: FineTuningRun, predictions: Predictions, bag_predictions: Predictions, seed: int
 ) -> dict[str, Any]:
     """Compute the columns of `accuracy_table` for the predictions of one model."""
-    accuracy = ratio(predictions == run.labels, np.ones(len(run.labels)), seed=seed)
-    row = {
-        "accuracy": accuracy.value,
-        "accuracy_low": accuracy.low,
-        "accuracy_high": accuracy.high,
-        "majority": run.task.majority,
-        "bag_of_words": (bag_predictions == run.labels).mean(),
-    }
-    percentages = {name: 100 * share for name, share in row.items()}
-    best_baseline = max(percentages["majority"], percentages["bag_of_words"])
+    accuracy = ratio(predictions == run.labels, np.ones(len(run.labels)), seed=seed).scaled(100)
+    majority = 100 * run.task.majority
+    bag_of_words = 100 * (bag_predictions == run.labels).mean()
     return {
-        **percentages,
-        "learned": percentages["accuracy_low"] > best_baseline,
+        **accuracy.columns("accuracy"),
+        "majority": majority,
+        "bag_of_words": bag_of_words,
+        "learned": accuracy.low > max(majority, bag_of_words),
         "labels": len(run.task.labels),
         "train": len(run.task.train),
         "test": len(run.task.test),
@@ -206,8 +199,8 @@ def feature_table(runs: Sequence[FineTuningRun], store: Store, *, seed: int) -> 
     chosen = sorted(order[:MAX_SENTENCES].tolist())
 
     def compute() -> pd.DataFrame:
-        sentences = parse_words([store[index].record["words"] for index in chosen])
-        words = [sentence.words for sentence in sentences]
+        sentences = list(parsed_words([store[index].record["words"] for index in chosen]))
+        words = [[word.text for word in sentence] for sentence in sentences]
         maps = {(NO_TASK, PRETRAINED): sentence_maps(encoder, words)}
         for run in runs:
             maps[run.task.name, FINE_TUNED] = sentence_maps(run.fine_tuned_encoder(), words)
@@ -227,7 +220,7 @@ def _uniform_maps(words: Sequence[str]) -> WordMaps:
     return attention, slice(1, length - 1)
 
 
-def token_types(sentence: ParsedSentence, words: slice, length: int) -> dict[str, list[int]]:
+def token_types(sentence: Doc, words: slice, length: int) -> dict[str, list[int]]:
     """List the positions of each of `TOKEN_TYPES` in an input of ``length`` tokens.
 
     ``words`` is where the words are; [CLS] comes before them and [SEP] after them.
@@ -235,15 +228,15 @@ def token_types(sentence: ParsedSentence, words: slice, length: int) -> dict[str
     positions = {name: [] for name in TOKEN_TYPES}
     positions["cls"] += range(words.start)
     positions["sep"] += range(words.stop, length)
-    tagged_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
-    for position, (word, tag, relation) in enumerate(tagged_words, words.start):
+    for position, word in enumerate(sentence, words.start):
+        relation = word.dep_.lower()
         is_type = {
-            "noun": tag.startswith("NN"),
-            "verb": tag.startswith(("VB", "MD")),
-            "pronoun": tag in PRONOUN_TAGS,
+            "noun": word.tag_.startswith("NN"),
+            "verb": word.tag_.startswith(("VB", "MD")),
+            "pronoun": word.tag_ in PRONOUN_TAGS,
             "subject": relation.startswith(("nsubj", "csubj")),
             "object": relation in OBJECT_RELATIONS,
-            "negation": relation == "neg" or word.lower() in NEGATIONS,
+            "negation": relation == "neg" or word.lower_ in NEGATIONS,
         }
         for name in WORDS:
             if is_type[name]:
@@ -251,28 +244,21 @@ def token_types(sentence: ParsedSentence, words: slice, length: int) -> dict[str
     return positions
 
 
-def mean_shares(sentences: Sequence[ParsedSentence], maps: Iterable[WordMaps]) -> pd.DataFrame:
+def mean_shares(sentences: Sequence[Doc], maps: Iterable[WordMaps]) -> pd.DataFrame:
     """Compute the mean share (0-1) of a row's attention that each type of token gets, per head.
 
-    For each type, the mean is over the sentences that have a token of it.  There is one column for
-    each of `TOKEN_TYPES`, averaged over all rows, and one with the prefix `FROM_CLS`, for the row
-    of the first token in the last layer (NaN in other layers).
+    There is one column for each of `TOKEN_TYPES`; its mean is over the rows of the maps of the
+    sentences that have such a token.
     """
-    columns = []
-    for name in TOKEN_TYPES:
-        columns += [name, FROM_CLS + name]
-    sums = Sums(columns)
+    sums = Sums(TOKEN_TYPES)
     for sentence, (attention, words) in zip(sentences, maps, strict=True):
-        values = {}
+        shares = {}
         for name, positions in token_types(sentence, words, attention.shape[-1]).items():
             if positions:
-                shares = attention[..., positions].sum(axis=-1)  # [layer, head, query]
-                values[name] = shares.mean(axis=-1)
-                values[FROM_CLS + name] = np.full_like(shares[..., 0], np.nan)
-                values[FROM_CLS + name][-1] = shares[-1, :, 0]
-        sums.add(values)
+                shares[name] = attention[..., positions].sum(axis=-1).mean(axis=-1)
+        sums.add(shares)
     layers, heads = attention.shape[:2]
-    return head_rows(layers, heads, **{name: sums.mean(name) for name in columns})
+    return head_rows(layers, heads, **{name: sums.mean(name) for name in TOKEN_TYPES})
 
 
 def disabling_table(

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward, to_words, word_groups
+from helpers.model.forward import Inputs, forward, to_words, word_inputs
 from helpers.studies.common.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.common.tasks import Pair
@@ -50,16 +50,12 @@ def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> It
 def sentence_maps(encoder: Encoder, sentences: Sequence[Sequence[str]]) -> Iterator[WordMaps]:
     """Compute the maps of sentences over words and special tokens, and the slice of the words."""
     encodings = [encoder.encode_words(words) for words in sentences]
-    inputs = [
-        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
-    ]
-    maps = _maps(encoder, inputs)
-    for encoding, (_, attention) in zip(encodings, maps, strict=True):
-        groups = word_groups(encoding.word_ids)
-        word_of_token = zip(groups, encoding.word_ids, strict=True)
-        positions = [group for group, word in word_of_token if word is not None]
+    maps = _maps(encoder, [word_inputs(encoding) for encoding in encodings])
+    for encoding, (inputs, attention) in zip(encodings, maps, strict=True):
+        group_of_token = zip(inputs["groups"], encoding.word_ids, strict=True)
+        positions = [group for group, word in group_of_token if word is not None]
         words = slice(positions[0], positions[-1] + 1)
-        yield to_words(attention, groups).numpy(), words
+        yield to_words(attention, inputs["groups"]).numpy(), words
 
 
 def concat_model_tables(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from textwrap import fill
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, SymLogNorm
@@ -14,8 +13,9 @@ from matplotlib.ticker import MaxNLocator
 
 from helpers.metrics.heads import by_head
 from helpers.plots.style import DIVERGING, INK, SEQUENTIAL, canvas, heat_maps, join_nonempty, theme
+from helpers.studies.common.head_removal import MARGIN
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
-from helpers.studies.kovaleva2019.links import ALPHA, linked_heads
+from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
 from helpers.studies.kovaleva2019.maps import TextMaps, shaded
 from helpers.studies.kovaleva2019.patterns import CLASSES
 
@@ -64,7 +64,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: 
 
 @theme()
 def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw Figure 8: the similarity of maps before and after fine-tuning.
+    """Draw Figure 8: how far fine-tuning changes the maps of each head.
 
     Parameters
     ----------
@@ -77,15 +77,17 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    titles = {"similarity": "", "similarity_random": "from random weights"}
-    lowest = min(0.9, np.floor(10 * table["similarity"].min()) / 10)
+    changes = {}
+    for task, rows in table.groupby("task", sort=False):
+        changes[task] = 1 - by_head(rows, "similarity")
+    largest = max(0.1, table["similarity"].rsub(1).max())
     return heat_maps(
-        _panels_by_task(table, titles),
+        changes,
         "Figure 8 · What fine-tuning changes",
-        join_nonempty(model, "cosine similarity of each head's maps before and after fine-tuning"),
-        "Cosine (1: unchanged)",
-        Normalize(lowest, 1),
-        columns=table["task"].nunique(),
+        join_nonempty(model, "1 minus the cosine of each head's maps before and after"),
+        "Change (0: none)",
+        Normalize(0, largest),
+        columns=len(changes),
     )
 
 
@@ -93,9 +95,9 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
 def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Figure 9: the change of accuracy without each head, and without each layer.
 
-    The upper row shows uniform attention, the lower row zeroed outputs, on the same examples.  A
-    dot marks a change that is significant by itself (McNemar's test).  Beyond one percentage point
-    the scale is logarithmic, because layers change the accuracy much more than heads.
+    The upper row shows uniform attention, the lower row zeroed outputs, on the same examples.
+    Beyond `MARGIN` the scale is logarithmic, because layers change the accuracy much more than
+    heads; below it colours are pale, because changes are of a few examples.
 
     Parameters
     ----------
@@ -110,28 +112,28 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """
     layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
-    titles = {"change": "uniform attention", "zeroed": "zeroed"}
-    largest = max(1.0, table[["change", "zeroed"]].abs().max(axis=None))
-    subtitle = f"last column: the whole layer; a dot: p < {ALPHA}, each test for itself"
+    panels = {}
+    for column, title in {"change": "uniform attention", "zeroed": "zeroed"}.items():
+        for task, rows in positioned.groupby("task", sort=False):
+            panels[f"{task}\n{title}"] = by_head(rows, column)
+    largest = max(MARGIN, table[["change", "zeroed"]].abs().max(axis=None))
     figure = heat_maps(
-        _panels_by_task(positioned, titles),
+        panels,
         "Figure 9 · Accuracy without a head, and without a layer",
-        join_nonempty(model, subtitle),
+        join_nonempty(model, "last column: the whole layer"),
         "Change (percentage points)",
-        SymLogNorm(1, vmin=-largest, vmax=largest),
-        columns=table["task"].nunique(),
+        SymLogNorm(MARGIN, linscale=0.2, vmin=-largest, vmax=largest),
+        columns=len(panels) // 2,
         cmap=DIVERGING,
     )
-    by_task = positioned.groupby("task", sort=False)
-    for axes, (_, rows) in zip(figure.axes, by_task, strict=False):
+    for axes in figure.axes[: len(panels)]:
         axes.axvline(layer_column - 0.5, color="white", linewidth=3)
-        _mark(axes, rows[rows["p_value"] < ALPHA])
     return figure
 
 
 @theme()
-def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figure:
-    """Draw section 4.2: each head's attention along semantic links, and minus random pairs.
+def semantic_links(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw section 4.2: each head's attention along links, and minus that on random pairs.
 
     A dot marks the `linked_heads`.
 
@@ -139,8 +141,6 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     ----------
     table
         semantic_links.csv.
-    links
-        A description of the links, for the subtitle.
     model
         The name of the model, for the subtitle.
 
@@ -155,24 +155,18 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     }
     figure = heat_maps(
         panels,
-        "Kovaleva et al., section 4.2 · Attention along semantic links",
-        join_nonempty(model, links, "a dot: above chance, p < 0.05 over all heads"),
+        "Kovaleva et al., section 4.2 · Verbs, and their subjects and objects",
+        join_nonempty(model, f"a dot: {EXCESS} more than on random pairs"),
         "Attention (fraction)",
         Normalize(-largest, largest),
         columns=2,
         cmap=DIVERGING,
     )
-    _mark(figure.axes[1], linked_heads(table))
+    linked = linked_heads(table)
+    figure.axes[1].scatter(
+        linked["head"], linked["layer"], s=12, color="white", edgecolors=INK, linewidths=0.8
+    )
     return figure
-
-
-def _panels_by_task(table: pd.DataFrame, titles: dict[str, str]) -> dict[str, np.ndarray]:
-    """Arrange columns as maps of heads, one per column (down) and task (across), by title."""
-    panels = {}
-    for column, title in titles.items():
-        for task, rows in table.groupby("task", sort=False):
-            panels[f"{task}\n{title}".rstrip()] = by_head(rows, column)
-    return panels
 
 
 def _draw_examples(figure: SubFigure, examples: dict[str, TextMaps]) -> None:
@@ -190,8 +184,3 @@ def _stack_bars(axes: Axes, shares: pd.DataFrame) -> None:
     for name, color in zip(CLASSES, COLORS, strict=True):
         axes.bar(shares.index, shares[name], 0.82, bottom, color=color, label=name)
         bottom += shares[name]
-
-
-def _mark(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw a dot on the cell of each row's head."""
-    axes.scatter(rows["head"], rows["layer"], s=12, color="white", edgecolors=INK, linewidths=0.8)

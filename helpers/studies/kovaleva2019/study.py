@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from helpers.claims.engine import Claim
-from helpers.errors import InputError
-from helpers.files import resolve_user_path
 from helpers.settings import Settings
 
 
 def check(settings: Settings) -> None:
-    """Raise InputError unless the user's task and FrameNet's folder can be read."""
+    """Raise InputError or CorpusError unless the user's task can be read."""
     if settings.task:
         from helpers.studies.common.fine_tune import load_tasks  # torch
 
         load_tasks(settings.task, "", examples=2, seed=0)
-    if settings.framenet and not resolve_user_path(settings.framenet).is_dir():
-        raise InputError(f"--framenet {settings.framenet}: no such folder")
 
 
 def claims() -> list[Claim]:

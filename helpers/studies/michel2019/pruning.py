@@ -282,20 +282,18 @@ def _lead_table(
     importance, ablation = right[:, pruned].mean(axis=1)  # [example]
     random_accuracies = random_right[:, pruned].mean(axis=1)  # [order, example]
     same_examples = importance[: random_accuracies.shape[1]]
-    random_leads = 100 * (same_examples - random_accuracies)
-    ones = np.ones(len(importance))
+    random_leads = 100 * (same_examples - random_accuracies).mean(axis=1)
+    mean_lead = mean_interval(random_leads)
+    # The prediction interval of one more order is wider than that of the mean by this factor.
+    half_width = (mean_lead.high - mean_lead.value) * np.sqrt(RANDOM_ORDERS + 1)
     leads = {
         "importance": Estimate(0.0, 0.0, 0.0),
-        "single ablation": ratio(100 * (importance - ablation), ones, seed=seed),
-        "random": _next_random_lead(random_leads.mean(axis=1)),
+        "single ablation": ratio(
+            100 * (importance - ablation), np.ones(len(importance)), seed=seed
+        ),
+        "random": Estimate(
+            mean_lead.value, mean_lead.value - half_width, mean_lead.value + half_width
+        ),
     }
     rows = [{"order": order, **lead.columns("lead")} for order, lead in leads.items()]
     return pd.DataFrame(rows)
-
-
-def _next_random_lead(leads: Sequence[float]) -> Estimate:
-    """Compute the mean lead over random orders, with the prediction interval of one more order."""
-    mean, _, high = mean_interval(leads)
-    # The prediction interval is wider than that of the mean by the root of n + 1.
-    half_width = (high - mean) * np.sqrt(RANDOM_ORDERS + 1)
-    return Estimate(mean, mean - half_width, mean + half_width)

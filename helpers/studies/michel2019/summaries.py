@@ -1,133 +1,58 @@
-"""Summaries of the tables of pruning, over heads, test sets and seeds."""
+"""Summaries of the tables of pruning, over heads, halves of the test articles, and seeds."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import pandas as pd
 from scipy.stats import rankdata
 
 from helpers.metrics.statistics import correlation, mean_interval
-from helpers.store.store import Store
-from helpers.studies.common.fine_tune import FineTuningRun, concat_with_keys
-from helpers.studies.common.head_removal import INTERIM_SIZES, single_ablation, split_test
-from helpers.studies.common.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, parse_words
 
 SIGNIFICANT = 0.01  # the level of the paper
-# Values of the column ``set``: the two test sets of `paired_changes`.
-HALVES = "halves of the articles"
-OTHER_CORPUS = "another corpus"
-# Columns of `paired_changes`: the change on the first test set and on the second.
-FIRST_CHANGE = "one_change"
-SECOND_CHANGE = "other_change"
+# The columns of the table of ablation with the change on either half of the articles.
+HALVES = ["change_one", "change_other"]
 OUTLIERS = 2  # heads with the largest effects; correlations are computed with and without them
 # Values of the column ``heads``.
 ALL_HEADS = "all"
 WITHOUT_OUTLIERS = f"without the {OUTLIERS} largest effects"
-HEAD_COLUMNS = ["task", "layer", "head"]
 
 
-def paired_changes(single: pd.DataFrame, elsewhere: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Pair the change of accuracy without each head on one test set and on another (section 3.4).
+def cross_data(single: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+    """Correlate, over heads, the changes of accuracy on two halves of the articles (section 3.4).
 
     Parameters
     ----------
     single
-        From `single_ablation`.  Its two halves of the articles are a pair of test sets.
-    elsewhere
-        The same for another corpus, which makes a second pair.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per pair of test sets, task and head.  Columns: set (`HALVES` or `OTHER_CORPUS`),
-        task, layer, head, and the changes on the two test sets, one_change and other_change
-        (percentage points).
-    """
-    columns = [*HEAD_COLUMNS, FIRST_CHANGE, SECOND_CHANGE]
-    halves = single.rename(columns={"change_one": FIRST_CHANGE, "change_other": SECOND_CHANGE})
-    tables = {HALVES: halves[columns]}
-    if elsewhere is not None:
-        second = elsewhere.rename(columns={"first_change": SECOND_CHANGE})
-        first = single.rename(columns={"first_change": FIRST_CHANGE})
-        corpora = first.merge(second[[*HEAD_COLUMNS, SECOND_CHANGE]], on=HEAD_COLUMNS)
-        tables[OTHER_CORPUS] = corpora[columns]
-    return concat_with_keys(tables, "set")
-
-
-def cross_data(changes: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Correlate, over heads, the changes of accuracy on two test sets (section 3.4).
-
-    Parameters
-    ----------
-    changes
-        From `paired_changes`.
+        From `single_ablation`.
     seed
         Seed of the bootstrap.
 
     Returns
     -------
     pandas.DataFrame
-        One row per task, pair of test sets and selection of heads.  Columns: task; set; heads
-        (`ALL_HEADS`, or `WITHOUT_OUTLIERS`: without the two of the largest mean effect); the mean
-        one_change and other_change (percentage points); correlation (Pearson's) and
+        One row per task and selection of heads.  Columns: task; set (what the two test sets are);
+        heads (`ALL_HEADS`, or `WITHOUT_OUTLIERS`: without the two of the largest mean effect); the
+        mean one_change and other_change (percentage points); correlation (Pearson's) and
         rank_correlation (Spearman's) with 95% bootstrap intervals over heads.  Correlations are NaN
         if no head changes the accuracy.
     """
     rows = []
-    for (task, test_sets), heads in changes.groupby(["task", "set"], sort=False):
-        effects = (heads[FIRST_CHANGE] + heads[SECOND_CHANGE]).abs()
-        outliers = effects.nlargest(OUTLIERS).index
+    for task, heads in single.groupby("task", sort=False):
+        outliers = heads[HALVES].sum(axis=1).abs().nlargest(OUTLIERS).index
         selections = {ALL_HEADS: heads, WITHOUT_OUTLIERS: heads.drop(outliers)}
         for name, selected in selections.items():
-            changes_of_heads = selected[[FIRST_CHANGE, SECOND_CHANGE]]
-            values = changes_of_heads.to_numpy()
+            changes = selected[HALVES].to_numpy()
+            one_change, other_change = changes.mean(axis=0)
             row = {
                 "task": task,
-                "set": test_sets,
+                "set": "halves of the articles",
                 "heads": name,
-                **changes_of_heads.mean(),
-                **correlation(values, seed=seed).columns("correlation"),
-                **correlation(rankdata(values, axis=0), seed=seed).columns("rank_correlation"),
+                "one_change": one_change,
+                "other_change": other_change,
+                **correlation(changes, seed=seed).columns("correlation"),
+                **correlation(rankdata(changes, axis=0), seed=seed).columns("rank_correlation"),
             }
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def on_treebank(runs: Sequence[FineTuningRun], store: Store, *, seed: int) -> pd.DataFrame | None:
-    """Measure `single_ablation` of the tasks of grammar on the sentences of a treebank.
-
-    Parameters
-    ----------
-    runs
-        Fine-tuned classifiers, one per task.
-    store
-        Maps of the treebank, whose sentences are tagged and labelled like those of the tasks.
-    seed
-        Seed of the labels and of `single_ablation`.
-
-    Returns
-    -------
-    pandas.DataFrame or None
-        The columns of `single_ablation`; None if the treebank has no examples for any task.
-    """
-    sentences = parse_words([example.record["words"] for example in store])
-    test_pairs = {}
-    selected = []
-    for run in runs:
-        name = run.task.name
-        if name not in (SHIFT, NUMBER):
-            continue
-        _, scored = split_test(run, seed)
-        pairs = labelled_pairs(name, sentences, len(scored), seed)
-        if pairs:
-            test_pairs[name] = pairs
-            selected.append(run)
-    if not selected:
-        return None
-    return single_ablation(
-        selected, seed=seed, test_pairs=test_pairs, interim_sizes=INTERIM_SIZES[:1]
-    )
 
 
 def seed_intervals(pruned: pd.DataFrame) -> pd.DataFrame:

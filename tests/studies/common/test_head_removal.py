@@ -274,14 +274,14 @@ def evaluated(monkeypatch):
 def test_sequential_equivalence_test_scores_only_undecided_on_more_examples(evaluated):
     rows, calls = evaluated
     table, first_scores = sequential_equivalence_test(
-        None, list(range(1200)), [0, 1, 2, 3], "heads", interim_sizes=(300, 800, 1200)
+        None, list(range(1200)), [0, 1, 2, 3], "heads"
     )
-    assert calls == [(300, [0, 1, 2, 3]), (500, [1, 2, 3]), (400, [2, 3])]
-    assert table["examples"].tolist() == [300, 800, 1200, 1200]
-    assert table["removable"].tolist() == [True, True, True, False]
-    assert table["change"].tolist() == pytest.approx([0, -0.75, -1, -10])
-    assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.01, 0.1])
-    assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**120])
+    assert calls == [(300, [0, 1, 2, 3]), (500, [1, 2, 3])]
+    assert table["examples"].tolist() == [300, 800, 800, 800]
+    assert table["removable"].tolist() == [True, True, False, False]
+    assert table["change"].tolist() == pytest.approx([0, -0.75, -1.5, -10])
+    assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.015, 0.1])
+    assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**80])
     np.testing.assert_array_equal(first_scores.right, rows[:, :300])
 
 

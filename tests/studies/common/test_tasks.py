@@ -62,11 +62,13 @@ def test_read_task_of_glue_files(tmp_path, content, expected):
 @pytest.mark.parametrize(
     ("content", "line", "message"),
     [
-        ("good\tyes\nbad\n", 2, "1 columns, expected 2"),
-        ("good\tyes\nbad\tno\tmaybe\n", 2, "3 columns, expected 2"),
+        ("good\tyes\nbad\n", 2, "not 2 columns as in the first line"),
+        ("good\tyes\nbad\tno\tmaybe\n", 2, "not 2 columns as in the first line"),
         ("good\tyes\n\n\tno\n", 3, "a text or the label is empty"),
         ("1\t2\t3\t4\t5\n", 1, "5 columns; expected sentence<TAB>label"),
         ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
+        ("index\tsentence\n0\tA\n", 1, "names no label .*use dev.tsv"),  # test.tsv
+        ("sentence1\tsentence2\tscore\nA\tB\t3.8\n", 1, "scores, as in STS-B, are no labels"),
         ("", None, "no examples"),
         ("good\tyes\nbad\tyes\n", None, "1 labels in 2 examples"),
         ("".join(f"t\t{n / 7}\n" for n in range(20)), None, "two classes or more, not scores"),
@@ -74,18 +76,32 @@ def test_read_task_of_glue_files(tmp_path, content, expected):
     ],
 )
 def test_read_task_of_a_wrong_file_names_the_line(tmp_path, content, line, message):
-    with pytest.raises(CorpusError) as raised:
+    with pytest.raises(CorpusError, match=message) as raised:
         read(tmp_path, content)
     position = "t.tsv" if line is None else f"t.tsv:{line}"
     assert f"{position}: " in str(raised.value)
-    assert message in str(raised.value)
+
+
+def test_read_task_skips_and_counts_a_few_damaged_lines(tmp_path, capsys):
+    intact = "A\tB\t1\nC\tD\t0\n" * 100
+    task = read(tmp_path, intact + "E\tF\n", intact)
+    assert task.train == read(tmp_path, intact).train
+    message = "t.tsv: 1 damaged lines are skipped, the first is line 201"
+    assert message in capsys.readouterr().err
+
+
+def test_read_task_names_the_task_after_the_folder_of_a_file_called_train(tmp_path):
+    folder = tmp_path / "RTE"
+    folder.mkdir()
+    train = write(folder, "train.tsv", GOOD)
+    assert read_task(train, train).name == "RTE"
 
 
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ("fine\tyes\nhm\tmaybe\n", r"d\.tsv:2: the label 'maybe' is not in t\.tsv"),
-        ("a\tb\tyes\n", r"d\.tsv:1: 2 texts, t\.tsv has 1"),
+        ("fine\tyes\nhm\tmaybe\n", r"d\.tsv: the label 'maybe' is not in t\.tsv"),
+        ("a\tb\tyes\n", r"d\.tsv: 2 texts, t\.tsv has 1"),
     ],
 )
 def test_read_task_of_test_file_unlike_train_file_is_refused(tmp_path, test, message):

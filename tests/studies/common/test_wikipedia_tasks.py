@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from helpers.data.treebank import parsed_words
 from helpers.errors import CorpusError
 from helpers.studies.common.wikipedia_tasks import (
     NEXT,
@@ -11,7 +12,7 @@ from helpers.studies.common.wikipedia_tasks import (
     SHIFT,
     ParsedSentence,
     labelled_pairs,
-    parse_words,
+    subject_number,
     wikipedia_tasks,
 )
 
@@ -127,7 +128,7 @@ def toy_sentences(articles=6, per_article=20):
             words = ("The", names[number], "of", names[article].upper(), "sat", "here", ".")
             is_plural = int(number % 4 == 0)
             title = f"Article {article}"
-            sentences.append(ParsedSentence(article, title, words, is_plural, (), ()))
+            sentences.append(ParsedSentence(article, title, words, is_plural))
     return sentences
 
 
@@ -141,10 +142,9 @@ def toy_sentences(articles=6, per_article=20):
         ("Sit here .", None),
     ],
 )
-def test_parse_words_finds_the_number_of_the_subject(text, number):
-    (sentence,) = parse_words([text.split()])
-    assert list(sentence.words) == text.split()
-    assert sentence.number == number
+def test_subject_number_of_a_sentence(text, number):
+    (doc,) = parsed_words([text.split()])
+    assert subject_number(doc[:]) == number
 
 
 def test_labelled_pairs_of_numbers_have_the_labels_of_their_sentences():

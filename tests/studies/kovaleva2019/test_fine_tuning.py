@@ -5,6 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from spacy.tokens import Doc
+from spacy.vocab import Vocab
 from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
@@ -15,7 +17,6 @@ from helpers.studies.common import fine_tune
 from helpers.studies.common.classifier import batches
 from helpers.studies.common.head_removal import single_ablation, split_test, uniform_attention
 from helpers.studies.common.tasks import PRETRAINED, RANDOM
-from helpers.studies.common.wikipedia_tasks import ParsedSentence
 from helpers.studies.kovaleva2019 import fine_tuning, links, patterns
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.maps import text_maps
@@ -162,10 +163,16 @@ def test_disabling_table_scores_layers_on_all_test_examples(starts, disabling):
 
 # What heads attend to
 
-SENTENCE = ParsedSentence(
-    0, "", ("She", "does", "n't", "like", "cats"), None,
-    ("PRP", "VBZ", "RB", "VB", "NNS"), ("nsubj", "aux", "neg", "root", "dobj"),
-)  # fmt: skip
+
+def sentence_of(words, tags, relations):
+    return Doc(Vocab(), words=words, tags=tags, deps=relations, heads=[0] * len(words))
+
+
+SENTENCE = sentence_of(
+    ["She", "does", "n't", "like", "cats"],
+    ["PRP", "VBZ", "RB", "VB", "NNS"],
+    ["nsubj", "aux", "neg", "ROOT", "dobj"],
+)
 
 
 def test_token_types_of_a_sentence():
@@ -187,15 +194,13 @@ def test_mean_shares_are_over_sentences_that_have_the_type():
     attention[..., 0] = 0.5
     attention[..., 2] = 0.25
     attention[..., 4] = 0.25
-    attention[0, 0, 0] = np.eye(7)[6]  # [CLS] attends to [SEP] only
-    without_types = SENTENCE._replace(words=("A",), tags=("DT",), relations=("det",))
+    without_types = sentence_of(["A"], ["DT"], ["det"])
     even = np.full((1, 1, 3, 3), 1 / 3)
     maps = [(attention, slice(1, 6)), (even, slice(1, 2))]
     (shares,) = fine_tuning.mean_shares([SENTENCE, without_types], maps).to_dict("records")
-    assert shares["cls"] == pytest.approx((6 / 7 * 0.5 + 1 / 3) / 2)
-    assert shares["verb"] == pytest.approx(6 / 7 * 0.5)
+    assert shares["cls"] == pytest.approx((0.5 + 1 / 3) / 2)
+    assert shares["verb"] == pytest.approx(0.5)
     assert shares["negation"] == 0
-    assert shares["from_cls_sep"] == pytest.approx((1 + 1 / 3) / 2)
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +215,6 @@ def test_feature_table_before_fine_tuning_agrees_with_the_store(features, store)
     assert np.allclose(rows["cls"], mean_map[..., 0].mean(axis=-1).ravel(), atol=1e-3)
     assert np.allclose(rows["object"], mean_map[..., 6].mean(axis=-1).ravel(), atol=1e-3)
     assert rows["negation"].isna().all()  # no sentence has one
-    last_layer = rows[rows["layer"] == LAYERS]
-    assert np.allclose(last_layer["from_cls_sep"], mean_map[-1, :, 0, -1], atol=1e-3)
-    assert rows.loc[rows["layer"] < LAYERS, "from_cls_sep"].isna().all()
 
 
 def test_feature_table_after_fine_tuning_has_each_task(features):
@@ -273,12 +275,3 @@ def test_treebank_links_are_the_largest_weights_by_hand(store):
         weights = [words[..., 3, 1], words[..., 1, 3], words[..., 3, 5], words[..., 5, 3]]
         largest.append(np.max(weights, axis=0))
     assert np.allclose(table["linked"], np.mean(largest, axis=0).ravel())
-
-
-def test_framenet_links_of_the_same_sentence_agree_with_treebank_links(models, store):
-    encoder, _ = models
-    words = tuple(store[0].record["words"])
-    sentence = links.FrameSentence(words, ((3, 1), (3, 5)), "doc")
-    table = links.framenet_links(encoder, [sentence], seed=0)
-    expected = links.treebank_links(store, seed=0)
-    assert np.allclose(table["linked"], expected["linked"], atol=1e-3)

@@ -1,13 +1,11 @@
-"""Links of trees and of FrameNet, their weights, and random pairs to compare with."""
+"""Links of trees, their weights, and random pairs to compare with."""
 
 import numpy as np
 import pytest
 
-from helpers.errors import CorpusError, InputError
+from helpers.errors import InputError
 from helpers.studies.kovaleva2019.links import (
-    FrameSentence,
     dependency_links,
-    framenet_sentences,
     free_pairs,
     link_table,
     link_weights,
@@ -66,79 +64,3 @@ def test_link_table_leaves_out_sentences_without_usable_links():
     assert (table["sentences"] == 1).all()
     with pytest.raises(InputError, match="no sentence has a predicate"):
         link_table([only_neighbours, no_free_pair], seed=0)
-
-
-# FrameNet
-
-FULL_TEXT = """<?xml version="1.0"?>
-<fullTextAnnotation xmlns="http://framenet.icsi.berkeley.edu"><header/>
-<sentence ID="7"><text>The sailor didn't sell Mary a boat today.</text>
- <annotationSet status="UNANN"><layer name="PENN">WORDS</layer></annotationSet>
- <annotationSet frameName="Commerce_sell">
-  <layer name="Target"><label name="Target" start="18" end="21"/></layer>
-  <layer name="FE"><label name="Seller" start="0" end="9"/><label name="Goods" start="28" end="33"/>
-   <label name="Time" start="35" end="39"/><label name="Money" itype="INI"/></layer>
-  <layer name="GF"><label name="Dep" start="23" end="26"/></layer>
- </annotationSet></sentence>
-<sentence ID="8"><text>LONG</text></sentence>
-</fullTextAnnotation>"""
-FRAME = """<frame xmlns="http://framenet.icsi.berkeley.edu" name="Commerce_sell">
-<FE name="Seller" coreType="Core"/><FE name="Goods" coreType="Core-Unexpressed"/>
-<FE name="Time" coreType="Peripheral"/></frame>"""
-WORDS = ("The", "sailor", "did", "n't", "sell", "Mary", "a", "boat", "today", ".")
-ENDS = ((0, 2), (4, 9), (11, 13), (14, 16), (18, 21), (23, 26), (28, 28), (30, 33), (35, 39),
-        (40, 40))  # fmt: skip
-
-
-def labels(ends):
-    return "".join(f'<label start="{start}" end="{end}"/>' for start, end in ends)
-
-
-LONG_SENTENCE = f"""{"x " * 13}</text><annotationSet frameName="Commerce_sell"><layer name="PENN">
-{labels((n, n) for n in range(0, 26, 2))}</layer><layer name="Target">{labels([(0, 0)])}</layer>
-<layer name="FE"><label name="Seller" start="4" end="4"/></layer></annotationSet><text>"""
-FULL_TEXT = FULL_TEXT.replace("WORDS", labels(ENDS)).replace("LONG", LONG_SENTENCE)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    """Make a function that writes a corpus in FrameNet's format and returns its folder."""
-
-    def write(text):
-        full_text = tmp_path / "fulltext" / "doc.xml"
-        frame = tmp_path / "frame" / "Commerce_sell.xml"
-        for path, content in ((full_text, text), (frame, FRAME)):
-            path.parent.mkdir()
-            path.write_text(content)
-        return tmp_path
-
-    return write
-
-
-CORE_LINKS = ((4, 0), (4, 1), (4, 6), (4, 7))
-
-
-def test_framenet_sentences_link_predicates_to_words_of_core_arguments(corpus):
-    folder = corpus(FULL_TEXT)  # the second sentence is too long
-    assert framenet_sentences(folder) == [FrameSentence(WORDS, CORE_LINKS, "doc")]
-
-
-def test_framenet_sentences_of_one_file_link_all_arguments(corpus):
-    (sentence,) = framenet_sentences(corpus(FULL_TEXT) / "fulltext" / "doc.xml")
-    assert sentence.links == (*CORE_LINKS, (4, 8))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("fullTextAnnotation", "corpus", "doc.xml: the XML is <corpus>"),
-        ("</sentence>", "", "malformed XML"),
-        ('end="39"', 'end="99"', "doc.xml: a label is not inside its text"),
-        ('start="0"', 'start="x"', "doc.xml: a label is not inside its text"),
-        ('name="Target"', 'name="X"', "no sentence with a link and at most 12 words"),
-    ],
-)
-def test_framenet_sentences_of_a_wrong_file_name_the_problem(corpus, old, new, message):
-    with pytest.raises(CorpusError) as raised:
-        framenet_sentences(corpus(FULL_TEXT.replace(old, new)))
-    assert message in str(raised.value)

@@ -195,10 +195,13 @@ def test_single_ablation_adjusts_p_values_upwards(single):
 
 
 @pytest.fixture
-def two_sizes(runs):
+def two_sizes(runs, tmp_path):
     """Ablate heads on 12 examples, and on all where these do not settle the question."""
-    _, pairs = split_test(runs[0], 0)
-    return single_ablation(runs[:1], seed=1, test_pairs={"pets": pairs}, interim_sizes=(12, 99))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTENTION_CACHE", str(tmp_path))
+        patch.setattr(head_removal, "INTERIM_SIZES", (12, 99))
+        fine_tune(runs[:1])
+        return single_ablation(runs[:1], seed=0)
 
 
 @pytest.mark.parametrize("position", [0, -1])
@@ -211,7 +214,7 @@ def test_single_ablation_compares_heads_on_the_first_examples(runs, two_sizes, p
     change, loss_change = change_by_hand(runs[0], first_pairs, (layer, head))
     assert row["loss_change"] == pytest.approx(loss_change, abs=1e-5)
     assert row["first_change"] == pytest.approx(change)
-    share = head_removal._first_half(first_pairs, 1).mean()
+    share = head_removal._first_half(first_pairs, 0).mean()
     mean_of_halves = share * row["change_one"] + (1 - share) * row["change_other"]
     assert mean_of_halves == pytest.approx(change)
 
