@@ -19,13 +19,15 @@ from torch import Tensor
 from helpers.cache import cached
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
-from helpers.metrics.statistics import bootstrap_intervals
+from helpers.metrics.statistics import Clusters, bootstrap_intervals
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
 from helpers.model.gradients import evenly_spaced
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
+from helpers.studies.common.edge_cuts import SPECIAL_KEYS
+from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.torch_utils import batch_threads, thread_map
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -33,6 +35,7 @@ Norms = Float[np.ndarray, "layer head key"]
 States = Float[np.ndarray, "layer position width"]
 TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
 SPECIAL_TYPES = ("cls", "sep")
+SPECIAL_SETS = {SPECIAL_KEYS: SPECIAL_TYPES, "cls": ("cls",), "sep": ("sep",)}
 LENSES = ("attention", "norm")
 RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
@@ -213,7 +216,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
     dict of str to DataFrame
         ``lens_shares`` and ``value_norms``: `lens_values`, one row per head.
         ``sinks``: `sink_values`, one row per layer.
-        ``special_tokens``: `special_table`, one row per layer and one of all layers.
+        ``special_tokens``: `special_table`, one row per set of tokens and layer.
         Intervals are bootstrap intervals over articles.
 
     Raises
@@ -275,31 +278,48 @@ def stack_layers(layers: Sequence[Tensor], part: Any) -> Float[np.ndarray, "laye
 
 
 def special_table(sums: Sums) -> pd.DataFrame:
-    """Compute the share of [CLS] and [SEP] together through both lenses, for each layer and in all.
+    """Compute the share of special tokens through both lenses, for each layer and in all.
 
     Returns
     -------
     DataFrame
-        Columns: layer ("1", ..., and "all"); attention and norm, the mean shares; ``ratio``, norm
-        over attention; ``value_ratio``, the mean norm of the value vectors of special tokens over
-        that of words without punctuation.  Bounds of both ratios end in _low and _high.
+        Columns: token ("special" for [CLS] and [SEP] together, "cls", "sep"); layer ("1", ..., and
+        "all"); attention and norm, the mean shares; ``ratio``, norm over attention;
+        ``value_ratio``, the mean norm of the value vectors of the token over that of words without
+        punctuation, where [CLS] and [SEP] together count equally.  Bounds of both ratios end in
+        _low and _high.
     """
-    attention = _article_sums(sums, "attention", SPECIAL_TYPES)
-    norm = _article_sums(sums, "norm", SPECIAL_TYPES)
-    special_values = _article_sums(sums, "value", SPECIAL_TYPES)
-    n_present = sum(bool(sums.by_group(f"value_{role}")[1].any()) for role in SPECIAL_TYPES)
-    word_values = n_present * _article_sums(sums, "value", ["other"])
     n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
-    table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
-    table["attention"] = attention.sum(axis=0) / n_examples
-    table["norm"] = norm.sum(axis=0) / n_examples
-    sides = {"ratio": (norm, attention), "value_ratio": (special_values, word_values)}
-    for name, (numerator, denominator) in sides.items():
-        with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
-            table[name] = numerator.sum(axis=0) / denominator.sum(axis=0)
-        low, high = bootstrap_intervals(numerator, denominator)
-        table[f"{name}_low"] = low
-        table[f"{name}_high"] = high
+    tables = {}
+    for token, token_types in SPECIAL_SETS.items():
+        attention = _article_sums(sums, "attention", token_types)
+        norm = _article_sums(sums, "norm", token_types)
+        values = _article_sums(sums, "value", token_types)
+        n_present = sum(sums.by_group(f"value_{role}")[1].any() for role in token_types)
+        word_values = n_present * _article_sums(sums, "value", ["other"])
+        table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
+        table["attention"] = attention.sum(axis=0) / n_examples
+        table["norm"] = norm.sum(axis=0) / n_examples
+        tables[token] = with_ratio(table, "ratio", norm, attention)
+        with_ratio(table, "value_ratio", values, word_values)
+    return concat_with_keys(tables, "token")
+
+
+def with_ratio(
+    table: pd.DataFrame, name: str, numerators: Clusters, denominators: Clusters
+) -> pd.DataFrame:
+    """Add to each row of a table the ratio of two sums over articles, with its interval.
+
+    The columns of the sums, in any shape after the articles, belong to the rows of the table.
+    """
+    numerators = numerators.reshape(len(numerators), -1)
+    denominators = denominators.reshape(len(denominators), -1)
+    low, high = bootstrap_intervals(numerators, denominators)
+    with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
+        ratio = numerators.sum(axis=0) / denominators.sum(axis=0)
+    table[name] = ratio
+    table[f"{name}_low"] = low
+    table[f"{name}_high"] = high
     return table
 
 

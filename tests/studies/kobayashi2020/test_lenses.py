@@ -120,8 +120,12 @@ def means_over_heads(sums, names):
 def test_special_table_adds_up_special_tokens(tiny_encoder):
     special = ("cls", "sep")
     sums = sums_of(tiny_encoder("bert"))
-    table = lenses.special_table(sums).set_index("layer")
+    tables = dict(list(lenses.special_table(sums).set_index("layer").groupby("token", sort=False)))
+    assert list(tables) == ["special", "cls", "sep"]
+    table = tables["special"]
     assert list(table.index) == ["1", "2", "3", "all"]
+    both = tables["cls"]["norm"] + tables["sep"]["norm"]
+    np.testing.assert_allclose(table["norm"], both)
     attention = means_over_heads(sums, [f"attention_{role}" for role in special])
     norm = means_over_heads(sums, [f"norm_{role}" for role in special])
     np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
@@ -130,12 +134,14 @@ def test_special_table_adds_up_special_tokens(tiny_encoder):
     values = np.mean([sums.mean(f"value_{role}") for role in special], axis=0)
     value_ratio = values[0].mean() / sums.mean("value_other")[0].mean()
     assert table.loc["1", "value_ratio"] == pytest.approx(value_ratio)
+    cls_ratio = sums.mean("value_cls")[0].mean() / sums.mean("value_other")[0].mean()
+    assert tables["cls"].loc["1", "value_ratio"] == pytest.approx(cls_ratio)
 
 
 @pytest.mark.parametrize("family", ["t5", "gpt2"])
 def test_special_table_without_special_tokens_is_empty(tiny_encoder, family):
     table = lenses.special_table(sums_of(tiny_encoder(family)))
-    assert list(table["layer"]) == ["1", "2", "3", "all"]
+    assert list(table["layer"]) == ["1", "2", "3", "all"] * 3
     assert table["ratio"].isna().all()
     assert table["value_ratio"].isna().all()
 
