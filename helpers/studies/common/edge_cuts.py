@@ -96,14 +96,19 @@ def plan_cuts(
     """List the cuts for every model, and the additional cuts for the main model only.
 
     Every model: the edges to each special token of ``roles`` ("cls", "sep"), in each layer and in
-    the whole ``group``, and those to all special tokens in the group.  Main model only, in the
-    group: the edges to punctuation, and the edges from the first token to special tokens.
+    the whole ``group``, and those to all special tokens in the group.  If ``roles`` is empty, all
+    special tokens are cut together in each layer.  Main model only, in the group: the edges to
+    punctuation, and the edges from the first token to special tokens.
     """
+    roles = roles or (SPECIAL_KEYS,)
     cuts = [Cut((layer,), role) for role in roles for layer in range(layers)]
     if not group:
         return cuts, []
     cuts += [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)]
-    return cuts, [Cut(group, PUNCTUATION_KEYS), Cut(group, queries=FIRST_QUERY)]
+    return list(dict.fromkeys(cuts)), [
+        Cut(group, PUNCTUATION_KEYS),
+        Cut(group, queries=FIRST_QUERY),
+    ]
 
 
 def ablate_edges(

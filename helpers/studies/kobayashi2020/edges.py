@@ -43,7 +43,7 @@ from helpers.model.forward import (
     to_words,
     vectors_to_words,
 )
-from helpers.model.gradients import BATCH, training_losses
+from helpers.model.gradients import training_losses
 from helpers.model.sites import Weights
 from helpers.probes.data import Counts, ProbeData, attention_block, prepare
 from helpers.probes.structural import (
@@ -93,13 +93,14 @@ COMPARED_MODES = (  # of a ratio
     (DROPPED, MASS_MATCHED), (DROPPED, MOST_ATTENDED), (REDISTRIBUTED, DROPPED),
 )  # fmt: skip
 
+Batch = Mapping[str, Tensor]
 # ``values`` [example, cut, mode, measure], ``totals`` [example, measure], ``articles`` [example],
 # and of `representation_shifts` ``shares`` [cut, two, example].
 Measurements = dict[str, np.ndarray]
 
 
 def ablated_states(
-    model: nn.Module, batch: Mapping[str, Tensor], ablations: Sequence[Intervention]
+    model: nn.Module, batch: Batch, ablations: Sequence[Intervention]
 ) -> Iterator[tuple[list[Weights], States]]:
     """Yield each layer's attention and vectors, of the intact model and under each ablation.
 
@@ -128,8 +129,7 @@ def representation_shifts(
     token_ids = key_token_ids(encoder)
     ablations = list_ablations(encoder, cuts)
 
-    def measure(model: nn.Module, indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        batch = padded(encoder, [inputs[index] for index in indices])
+    def measure(model: nn.Module, batch: Batch, _: list[int]) -> tuple[np.ndarray, np.ndarray]:
         real = batch["attention_mask"].bool()
         states = ablated_states(model, batch, ablations)
         maps, intact = next(states)
@@ -142,7 +142,7 @@ def representation_shifts(
             shifts.append(representation_shift(intact, ablated, real, layer_from_last))
         return _examples_first(shifts), _examples_first(shares)
 
-    values, shares = _measure_batches(encoder.model.base_model, inputs, measure, "edges cut")
+    values, shares = _measure_batches(encoder, inputs, measure, "edges cut")
     measurements = _measurements(values, np.ones((len(records), len(SHIFTS))), records)
     measurements["shares"] = np.ascontiguousarray(np.moveaxis(shares, 0, -1))
     return measurements
@@ -173,7 +173,10 @@ def loss_increases(
     encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], seed: int
 ) -> Measurements:
     """Measure how much each ablation increases each segment's training loss, in nats."""
-    batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
+    batches = [
+        records[start : start + gradients.BATCH]
+        for start in range(0, len(records), gradients.BATCH)
+    ]
     ablations = list_ablations(encoder, cuts)
 
     def measure(model: nn.Module, batch: list[Record]) -> np.ndarray:
@@ -215,8 +218,7 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
 
     totals = [counts.total for counts in score(data, word_states, dev)]
 
-    def measure(model: nn.Module, indices: list[int]) -> list[np.ndarray]:
-        batch = padded(encoder, [inputs[index] for index in indices])
+    def measure(model: nn.Module, batch: Batch, indices: list[int]) -> list[np.ndarray]:
         sentences = [dev[index] for index in indices]
         right = []
         for maps, vectors in ablated_states(model, batch, ablations):
@@ -242,23 +244,26 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
         right = np.array(right)  # [pass, probe, sentence]
         return [np.moveaxis(100 * (right[0] - right[1:]), -1, 0)]
 
-    model = encoder.model.base_model
-    (values,) = _measure_batches(model, inputs, measure, "probes, edges cut")
+    (values,) = _measure_batches(encoder, inputs, measure, "probes, edges cut")
     return _measurements(values, np.stack(totals, axis=1), [store.record(index) for index in dev])
 
 
 def _measure_batches(
-    model: nn.Module,
+    encoder: Encoder,
     inputs: Sequence[Inputs],
-    measure: Callable[[nn.Module, list[int]], Sequence[np.ndarray]],
+    measure: Callable[[nn.Module, Batch, list[int]], Sequence[np.ndarray]],
     label: str,
 ) -> list[np.ndarray]:
     """Measure batches of similar length, and concatenate each array in the order of the inputs."""
     lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
     batches = length_batches(lengths, budget=BATCH_TOKENS)
+
+    def measure_batch(model: nn.Module, indices: list[int]) -> Sequence[np.ndarray]:
+        return measure(model, padded(encoder, [inputs[index] for index in indices]), indices)
+
     order = np.argsort(np.concatenate(batches))
-    arrays_of_batches = map_over_model_copies(model, batches, measure, label)
-    return [np.concatenate(arrays)[order] for arrays in zip(*arrays_of_batches, strict=True)]
+    measured = map_over_model_copies(encoder.model.base_model, batches, measure_batch, label)
+    return [np.concatenate(arrays)[order] for arrays in zip(*measured, strict=True)]
 
 
 def _examples_first(tensors: Sequence[Tensor]) -> np.ndarray:

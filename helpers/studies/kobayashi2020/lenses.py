@@ -40,10 +40,7 @@ LENSES = ("attention", "norm")
 RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
-SINK_COLUMNS = (
-    "attention_first", "norm_first", "uniform", "value_first", "state_first", "peak_first",
-    "peak_others",
-)  # fmt: skip
+SINK_COLUMNS = ("state_first", "peak_first", "peak_others")
 ALL_LAYERS = "all"  # a value of the column layer
 BATCH_TOKENS = 512
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
@@ -160,43 +157,32 @@ def lens_values(
     return values
 
 
-def sink_values(
-    lenses: Mapping[str, Maps], norms: Norms, states: States
-) -> dict[str, Float[np.ndarray, "layer one"]]:
+def sink_values(states: States) -> dict[str, Float[np.ndarray, "layer one"]]:
     """Compute one example's marks of an attention sink at the first position, for each layer.
 
     Parameters
     ----------
-    lenses, norms
-        As for `lens_values`.
     states : array, shape (layer, position, width)
         Hidden states; ``states[l]`` goes into layer l.
 
     Returns
     -------
     dict of str to array, shape (layer, 1)
-        ``attention_first``, ``norm_first``: the shares of the first position through each lens.
-        ``uniform``: the share of any position under uniform attention.
-        ``value_first``, ``state_first``: the norms of its value vector and of its hidden state, as
-        multiples of the mean over the other positions.
-        ``peak_first``: the largest absolute component of its state, as a multiple of the median of
-        all components of the example.  ``peak_others``: the mean over the other positions.
+        ``state_first``: the norm of the hidden state of the first position, as a multiple of the
+        mean over the other positions.  ``peak_first``: the largest absolute component of its
+        state, as a multiple of the median of all components of the example.  ``peak_others``: the
+        mean over the other positions.
     """
     state_norms = np.linalg.norm(states, axis=-1)
     magnitudes = np.abs(states)
     medians = np.median(magnitudes, axis=(1, 2))
     peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
-    value_ratios = norms[..., 0] / norms[..., 1:].mean(axis=-1)  # [layer, head]
-    values = {
-        "attention_first": lenses["attention"][..., 0].mean(axis=(1, 2)),
-        "norm_first": lenses["norm"][..., 0].mean(axis=(1, 2)),
-        "uniform": np.full(len(norms), 1 / norms.shape[-1]),
-        "value_first": value_ratios.mean(axis=-1),
-        "state_first": state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1),
-        "peak_first": peaks[:, 0],
-        "peak_others": peaks[:, 1:].mean(axis=-1),
-    }
-    return {name: by_layer[:, None] for name, by_layer in values.items()}
+    values = (
+        state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1),
+        peaks[:, 0],
+        peaks[:, 1:].mean(axis=-1),
+    )
+    return {name: by_layer[:, None] for name, by_layer in zip(SINK_COLUMNS, values, strict=True)}
 
 
 def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
@@ -262,7 +248,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
                 lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
                 token_roles = roles(record["tokens"], encoder.special_tokens)
                 values = lens_values(lenses, value_norms, token_roles)
-                values.update(sink_values(lenses, value_norms, vectors))
+                values.update(sink_values(vectors))
                 sums.add(values, cluster_of(record, index))
             return sums
 

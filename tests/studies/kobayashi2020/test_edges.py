@@ -190,7 +190,7 @@ def test_fig15_draws_each_model_and_each_outcome_by_layer_and_in_the_group(edge_
 def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
     encoder = tiny_encoder(family)
     records = records_of(encoder, 19)
-    cuts = [Cut((1,), "sep")]
+    cuts = [Cut((1,))]
     increases = edges.loss_increases(encoder, cuts, records, 3)["values"]
     ablation = list_ablations(encoder, cuts)[MODES.index(MASS_MATCHED)]
     expected = []
