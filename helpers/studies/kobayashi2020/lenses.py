@@ -273,7 +273,7 @@ def special_table(sums: Sums) -> pd.DataFrame:
         "all"); attention and norm, the mean shares; ``ratio``, norm over attention;
         ``value_ratio``, the mean norm of the value vectors of the token over that of words without
         punctuation, where [CLS] and [SEP] together count equally.  Bounds of both ratios end in
-        _low and _high.
+        _low and _high, the degrees of freedom in _df.
     """
     n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
     tables = {}
@@ -294,7 +294,7 @@ def special_table(sums: Sums) -> pd.DataFrame:
 def with_ratio(
     table: pd.DataFrame, name: str, numerators: Clusters, denominators: Clusters
 ) -> pd.DataFrame:
-    """Add to each row of a table the ratio of two sums over articles, with its interval.
+    """Add to each row of a table the ratio of two sums over articles, with its interval and df.
 
     The columns of the sums, in any shape after the articles, belong to the rows of the table.
     """
@@ -306,6 +306,7 @@ def with_ratio(
     table[name] = ratio
     table[f"{name}_low"] = low
     table[f"{name}_high"] = high
+    table[f"{name}_df"] = (denominators > 0).sum(axis=0) - 1
     return table
 
 

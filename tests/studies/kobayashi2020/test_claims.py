@@ -22,6 +22,7 @@ def special_tokens(ratios):
             frame[name] = by_layer
             frame[f"{name}_low"] = frame[name] - 0.05
             frame[f"{name}_high"] = frame[name] + 0.05
+            frame[f"{name}_df"] = 90
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
@@ -36,7 +37,7 @@ def edge_ratios(ratios):
                 key = (layers, keys, "all", ways, "sentence angle")
                 rows.append((*key, ratio, 0.9 * ratio, 1.1 * ratio))
     columns = ["layers", "keys", "queries", "ways", "measure", "ratio", "ratio_low", "ratio_high"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).assign(ratio_df=90)
 
 
 def edges(losses):
@@ -48,13 +49,14 @@ def edges(losses):
                 key = ("trained", GROUP, keys, "all", mode, measure)
                 rows.append((*key, loss, loss - 1, loss + 1))
     columns = ["model", "layers", "keys", "queries", "change", "measure"]
-    return pd.DataFrame(rows, columns=[*columns, "value", "value_low", "value_high"])
+    table = pd.DataFrame(rows, columns=[*columns, "value", "value_low", "value_high"])
+    return table.assign(value_df=90)
 
 
 def attributions():
     """Make the row of rollout in attributions.csv."""
-    columns = ["method", "effect", "lead", "lead_low", "lead_high"]
-    return pd.DataFrame([("rollout", "vector", -2, -3, -1)], columns=columns)
+    columns = ["method", "effect", "lead", "lead_low", "lead_high", "lead_df"]
+    return pd.DataFrame([("rollout", "vector", -2, -3, -1, 20)], columns=columns)
 
 
 TABLES = {
@@ -106,6 +108,7 @@ def test_claims_are_decided_for_each_token():
         redistributed & set(of_cls)
     )
     assert {claim for claim, verdict in of_sep.items() if verdict == "supported"} == {
+        "Value vectors of [SEP] are shorter than those of words",
         *(redistributed & set(of_sep)),
     }
     assert [verdict for claim, verdict in verdicts.items() if "Rollout" in claim] == [
