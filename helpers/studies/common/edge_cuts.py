@@ -19,11 +19,14 @@ from helpers.model.encoder import Encoder
 from helpers.model.sites import Weights, base_transformer, patch_attention_weights
 from helpers.studies.common.head_removal import Intervention
 
-AblationMode = Literal["dropped", "redistributed", "mass-matched"]
+AblationMode = Literal[
+    "dropped", "redistributed", "mass-matched", "mass-matched on the most attended"
+]
 Edges = Bool[Tensor, "batch 1 query key"]
+TokenIds = Mapping[str, Collection[int]]  # of each set of keys
 
-MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED = get_args(AblationMode)
-SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are, in addition, ablated together
+MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED, MOST_ATTENDED = get_args(AblationMode)
+SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are ablated together
 SPECIAL_KEYS = "special"
 PUNCTUATION_KEYS = "punctuation"
 ALL_QUERIES = "all"
@@ -31,7 +34,10 @@ FIRST_QUERY = "first token"
 
 
 class Cut(NamedTuple):
-    """A set of edges: in which layers (from 0), to which keys, and from which queries."""
+    """A set of edges: in which layers (from 0), to which keys, and from which queries.
+
+    The keys are "special", "punctuation", "cls" or "sep".
+    """
 
     layers: tuple[int, ...]
     keys: str = SPECIAL_KEYS
@@ -40,26 +46,30 @@ class Cut(NamedTuple):
     @property
     def name(self) -> str:
         """The layers, from 1: "3", "2-5", or "2-5, 10-11"."""
+        gaps = np.flatnonzero(np.diff(self.layers) > 1) + 1
         ranges = []
-        for run in consecutive_runs(self.layers):
-            first = run[0] + 1
-            last = run[-1] + 1
-            ranges.append(f"{first}-{last}" if first < last else f"{first}")
+        for run in np.split(np.array(self.layers) + 1, gaps):
+            ranges.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
         return ", ".join(ranges)
 
-    def edges(self, tokens: Int[Tensor, "batch token"], keys: Collection[int]) -> Edges:
-        """Mark the edges of a batch that are cut, given the ids of its tokens and of the keys."""
+    def is_query(self, tokens: Int[Tensor, "batch token"]) -> Bool[Tensor, " query"]:
+        """Mark the queries of a batch whose edges are cut."""
         length = tokens.shape[1]
-        is_key = torch.isin(tokens, torch.tensor(sorted(keys), device=tokens.device))
-        query = torch.arange(length, device=tokens.device)[:, None]
-        is_query = query < (1 if self.queries == FIRST_QUERY else length)
-        return is_key[:, None, None] & is_query
+        is_query = torch.ones(length, dtype=torch.bool, device=tokens.device)
+        if self.queries == FIRST_QUERY:
+            is_query[1:] = False
+        return is_query
+
+    def edges(self, tokens: Int[Tensor, "batch token"], token_ids: TokenIds) -> Edges:
+        """Mark the edges of a batch that are cut."""
+        return mark_keys(tokens, token_ids[self.keys]) & self.is_query(tokens)[:, None]
 
 
-def consecutive_runs(layers: Sequence[int]) -> list[tuple[int, ...]]:
-    """Split ascending layers into runs of neighbouring ones."""
-    gaps = np.flatnonzero(np.diff(layers) > 1) + 1
-    return [tuple(run.tolist()) for run in np.split(np.array(layers, int), gaps)]
+def mark_keys(
+    tokens: Int[Tensor, "batch token"], ids: Collection[int]
+) -> Bool[Tensor, "batch 1 1 key"]:
+    """Mark the keys of a batch that have one of some ids."""
+    return torch.isin(tokens, torch.tensor(sorted(ids), device=tokens.device))[:, None, None]
 
 
 def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
@@ -75,26 +85,38 @@ def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
     tuple of int
         Layers, from 0, whose share is above `SPECIAL_SHARE_THRESHOLD`.
     """
-    shares = special_tokens.query("layer != 'all'")["attention"]
+    by_layer = special_tokens.query(f"token == '{SPECIAL_KEYS}' and layer != 'all'")
+    shares = by_layer["attention"]
     return tuple(np.flatnonzero(shares > SPECIAL_SHARE_THRESHOLD).tolist())
 
 
-def plan_cuts(layers: int, group: tuple[int, ...]) -> tuple[list[Cut], list[Cut]]:
+def plan_cuts(
+    layers: int, group: tuple[int, ...], roles: Sequence[str]
+) -> tuple[list[Cut], list[Cut]]:
     """List the cuts for every model, and the additional cuts for the main model only.
 
-    Every model: the edges to special tokens, in each layer, in each run of neighbouring layers of
-    ``group``, and in the whole group.  Main model only, in the whole group: the edges to
+    Every model: the edges to each special token of ``roles`` ("cls", "sep"), in each layer and in
+    the whole ``group``, and those to all special tokens in the group.  If ``roles`` is empty, all
+    special tokens are cut together in each layer.  Main model only, in the group: the edges to
     punctuation, and the edges from the first token to special tokens.
     """
-    cuts = [Cut((layer,)) for layer in range(layers)]
-    layer_groups = dict.fromkeys([*consecutive_runs(group), group])  # without duplicates
-    cuts += [Cut(several) for several in layer_groups if len(several) > 1]
+    roles = roles or (SPECIAL_KEYS,)
+    cuts = [Cut((layer,), role) for role in roles for layer in range(layers)]
     if not group:
         return cuts, []
-    return cuts, [Cut(group, keys=PUNCTUATION_KEYS), Cut(group, queries=FIRST_QUERY)]
+    cuts += [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)]
+    return list(dict.fromkeys(cuts)), [
+        Cut(group, PUNCTUATION_KEYS),
+        Cut(group, queries=FIRST_QUERY),
+    ]
 
 
-def ablate_edges(weights: Weights, chosen: Edges, mode: AblationMode) -> Weights:
+def ablate_edges(
+    weights: Weights,
+    chosen: Edges,
+    mode: AblationMode,
+    is_word: Bool[Tensor, ...] | None = None,
+) -> Weights:
     """Compute the attention weights after an ablation of the chosen edges.
 
     Parameters
@@ -103,50 +125,69 @@ def ablate_edges(weights: Weights, chosen: Edges, mode: AblationMode) -> Weights
         Attention weights; each row sums to 1.
     chosen : Tensor of bool, broadcastable to ``weights``
         The edges to ablate.
-    mode : {"dropped", "redistributed", "mass-matched"}
+    mode : str
         `DROPPED`: the chosen weights become zero, the rest of the row stays as it was.
         `REDISTRIBUTED`: the chosen weights become zero, the rest is scaled to the sum of the row.
-        `MASS_MATCHED`, the control: the chosen weights stay, and the same total mass is removed
-        from the rest; all of the rest if the chosen edges hold more than half of the row.
+        `MASS_MATCHED`, a control: the chosen weights stay, and the same total mass is removed from
+        words, in proportion to their weights.
+        `MOST_ATTENDED`, a second control: the same mass is removed from the most attended words,
+        whole edges first.
+        Both controls remove all weights of words if these are less than the chosen edges.
+    is_word : Tensor of bool, broadcastable to ``weights``, optional
+        The keys that the controls may take mass from; by default all that are not chosen.
 
     Returns
     -------
     Tensor, shape (..., query, key)
         The new weights.  A row without a chosen edge is unchanged to the last bit.
     """
-    chosen_mass = (weights * chosen).sum(dim=-1, keepdim=True)
-    rest_mass = (weights * ~chosen).sum(dim=-1, keepdim=True)
-    if mode == DROPPED:
-        new_rest_mass = rest_mass
-    elif mode == REDISTRIBUTED:
-        new_rest_mass = rest_mass + chosen_mass
-    else:
-        new_rest_mass = (rest_mass - chosen_mass).clamp(min=0)
     smallest = torch.finfo(weights.dtype).tiny
-    rest = weights * (new_rest_mass / rest_mass.clamp(min=smallest))
-    return torch.where(chosen, weights if mode == MASS_MATCHED else 0, rest)
+    chosen_mass = (weights * chosen).sum(dim=-1, keepdim=True)
+    rest = weights * ~chosen
+    if mode == DROPPED:
+        return rest
+    if mode == REDISTRIBUTED:
+        rest_mass = rest.sum(dim=-1, keepdim=True)
+        return rest * ((rest_mass + chosen_mass) / rest_mass.clamp(min=smallest))
+    words = rest if is_word is None else rest * is_word
+    if mode == MASS_MATCHED:
+        word_mass = words.sum(dim=-1, keepdim=True)
+        remaining_mass = (word_mass - chosen_mass).clamp(min=0)
+        remaining = words * (remaining_mass / word_mass.clamp(min=smallest))
+        return torch.where(words > 0, remaining, weights)
+    by_weight, order = words.sort(dim=-1, descending=True, stable=True)
+    removed_before = by_weight.cumsum(dim=-1) - by_weight
+    removed = (chosen_mass - removed_before).clamp(min=0).minimum(by_weight)
+    return weights - torch.zeros_like(weights).scatter(-1, order, removed)
 
 
 def cut_shares(
-    maps: Sequence[Weights], cut: Cut, chosen: Edges, real: Bool[Tensor, "batch query"]
+    maps: Sequence[Weights],
+    cut: Cut,
+    tokens: Int[Tensor, "batch token"],
+    token_ids: TokenIds,
+    real: Bool[Tensor, "batch query"],
 ) -> Float[Tensor, "two batch"]:
-    """Compute the share of attention on cut edges, and the share of rows with over half on them.
+    """Compute the share of attention on cut edges, and the share of unmatched rows.
 
-    Both are means over the layers, heads and real queries of the cut.
+    The words of an unmatched row get less attention than the cut edges, so that the controls of
+    `ablate_edges` remove less.  Both shares are means over the layers, heads and real queries.
     """
-    queries = real[:, :1] if cut.queries == FIRST_QUERY else real
-    mass = torch.stack([(maps[layer] * chosen).sum(dim=-1) for layer in cut.layers])
-    mass = mass[..., : queries.shape[1]]  # [layer, batch, head, query]
-    over_half = (mass > 0.5).to(mass)
-    means = torch.stack([mass, over_half]).mean(dim=(1, 3))  # [two, batch, query]
+    chosen = cut.edges(tokens, token_ids)
+    is_word = ~chosen & ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
+    weights = torch.stack([maps[layer] for layer in cut.layers])  # [layer, batch, head, query, key]
+    mass = (weights * chosen).sum(dim=-1)
+    unmatched = (mass > (weights * is_word).sum(dim=-1)).to(mass)
+    means = torch.stack([mass, unmatched]).mean(dim=(1, 3))  # [two, batch, query]
+    queries = real & cut.is_query(tokens)
     return (means * queries).sum(dim=-1) / queries.sum(dim=-1)
 
 
 @contextmanager
 def cut_edges(
-    model: nn.Module, cut: Cut, keys: Collection[int], mode: AblationMode
+    model: nn.Module, cut: Cut, token_ids: TokenIds, mode: AblationMode
 ) -> Iterator[Mapping[int, Weights]]:
-    """Ablate edges to tokens with the ids ``keys`` inside the context, for one forward pass.
+    """Ablate the edges of a cut inside the context, for one forward pass.
 
     Yields a dictionary that the pass fills with the attention weights of the cut's layers before
     the ablation.  Raises ModelError if no softmax computes the attention of these layers.
@@ -162,7 +203,9 @@ def cut_edges(
         if layer not in cut.layers:
             return weights
         intact_weights[layer] = weights
-        return ablate_edges(weights, cut.edges(token_batches[0], keys), mode)
+        tokens = token_batches[0]
+        is_word = ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
+        return ablate_edges(weights, cut.edges(tokens, token_ids), mode, is_word)
 
     embeddings = base_transformer(model).get_input_embeddings()
     hook = embeddings.register_forward_pre_hook(remember_tokens)
@@ -179,21 +222,26 @@ def cut_edges(
         )
 
 
-def key_token_ids(encoder: Encoder) -> dict[str, Collection[int]]:
-    """List the token ids of special and of punctuation keys.
+def key_token_ids(encoder: Encoder) -> TokenIds:
+    """List the token ids of all special tokens, of punctuation, and of [CLS] and [SEP].
 
-    Raises InputError if the model's input has no special tokens.
+    The names "cls" and "sep" are missing if the model has no such token.  Raises InputError if its
+    input has no special tokens.
     """
     if not encoder.special_ids:
         raise InputError(
             "this model's input has no special tokens, so there are no edges to cut; "
             "choose a model whose input has [CLS] or [SEP]"
         )
-    punctuation_ids = []
-    for word, token_id in encoder.tokenizer.get_vocab().items():
+    vocabulary = encoder.tokenizer.get_vocab()
+    ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: []}
+    for word, token_id in vocabulary.items():
         if word.lstrip(WORD_MARKS) in PUNCTUATION:
-            punctuation_ids.append(token_id)
-    return {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation_ids}
+            ids[PUNCTUATION_KEYS].append(token_id)
+    for role, token in encoder.special_tokens.items():
+        if token is not None:
+            ids[role] = [vocabulary[token]]
+    return ids
 
 
 def list_ablations(encoder: Encoder, cuts: Sequence[Cut]) -> list[Intervention]:
@@ -202,6 +250,6 @@ def list_ablations(encoder: Encoder, cuts: Sequence[Cut]) -> list[Intervention]:
     ablations = []
     for cut in cuts:
         for mode in MODES:
-            context = partial(cut_edges, cut=cut, keys=token_ids[cut.keys], mode=mode)
+            context = partial(cut_edges, cut=cut, token_ids=token_ids, mode=mode)
             ablations.append(Intervention(cut.layers[0], context))
     return ablations

@@ -19,16 +19,18 @@ from torch.nn import functional as F
 
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of
-from helpers.metrics.statistics import bootstrap_intervals
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, norm_maps, padded, value_pass
-from helpers.model.gradients import paragraphs, run_with_graph
+from helpers.model.gradients import paragraphs
 from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import REDISTRIBUTED, ablate_edges
-from helpers.studies.kobayashi2020.lenses import evenly_spaced_records, stack_layers
+from helpers.studies.kobayashi2020.lenses import (
+    evenly_spaced_records,
+    stack_layers,
+    with_ratio,
+)
 
-EFFECTS = ("vector", "similarity")
 BASELINE = "attention, all layers"  # the method that the others are compared with
 MIN_TOKENS = 5  # shorter texts have too few tokens to rank
 COPIES_PER_BATCH = 32  # of a text, each without another token
@@ -40,8 +42,7 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     """Correlate attribution methods with the effects of leaving out each token.
 
     A token is left out by masking it (no position attends to it) and by averaging without it.  The
-    effect "vector" is 1 minus the cosine of the text's vector with the vector of the full text;
-    "similarity" is the absolute change of its cosine with the second paragraph's vector.
+    effect ("vector") is 1 minus the cosine of the text's vector with the vector of the full text.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     Returns
     -------
     DataFrame
-        One row per effect and method.  ``correlation`` is Spearman's, mean over ``texts``;
+        One row per method.  ``correlation`` is Spearman's, mean over ``texts``;
         ``lead`` is that minus the correlation of `BASELINE`.  Bounds end in _low and _high and are
         of bootstrap intervals over articles.
 
@@ -80,31 +81,22 @@ def correlate_with_effects(encoder: Encoder, records: Sequence[Record]) -> pd.Da
     """Compute the `attribution_table` of some segments."""
     rows = []
     for index, record in enumerate(progress(records, "leaving tokens out", unit="text")):
-        first, second = paragraphs(encoder, [record])
-        is_word = np.array([token not in encoder.special_ids for token in first["input_ids"]])
+        text, _ = paragraphs(encoder, [record])
+        is_word = np.array([token not in encoder.special_ids for token in text["input_ids"]])
         if is_word.sum() < MIN_TOKENS:
             continue
-        article = cluster_of(record, index)
-        effects = leave_one_out_effects(encoder, first, second)
-        for method, scores in attribution_scores(encoder, first, second).items():
-            for effect in EFFECTS:
-                rho = spearmanr(scores[is_word], effects[effect][is_word]).statistic
-                rows.append((method, effect, article, index, rho))
-    table = pd.DataFrame(rows, columns=["method", "effect", "article", "text", "rho"])
-    by_text = table.pivot_table("rho", ["article", "text"], ["effect", "method"], sort=False)
-    baseline = by_text.xs(BASELINE, axis=1, level="method")
-    leads = by_text.sub(baseline, level="effect")
-    summary = pd.DataFrame({"texts": by_text.count()})
+        effects = leave_one_out_effects(encoder, text)[is_word]
+        correlations = {"article": cluster_of(record, index)}
+        for method, scores in attribution_scores(encoder, text).items():
+            correlations[method] = spearmanr(scores[is_word], effects).statistic
+        rows.append(correlations)
+    by_text = pd.DataFrame(rows).set_index("article").sort_index(kind="stable")
+    leads = by_text.sub(by_text[BASELINE], axis=0)
+    table = pd.DataFrame({"method": by_text.columns, "effect": "vector", "texts": len(by_text)})
     for name, values in (("correlation", by_text), ("lead", leads)):
         by_article = values.groupby("article")
-        sums = by_article.sum().to_numpy()
-        counts = by_article.count().to_numpy()
-        low, high = bootstrap_intervals(sums, counts)
-        summary[name] = values.mean()
-        summary[f"{name}_low"] = low
-        summary[f"{name}_high"] = high
-    summary = summary.reset_index()
-    return summary[["method", *summary.columns.drop("method")]]
+        with_ratio(table, name, by_article.sum().to_numpy(), by_article.count().to_numpy())
+    return table
 
 
 def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:
@@ -114,14 +106,12 @@ def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "qu
     return np.linalg.multi_dot([*from_last_layer, identity])
 
 
-def attribution_scores(
-    encoder: Encoder, text: Inputs, second_text: Inputs
-) -> dict[str, TokenScores]:
+def attribution_scores(encoder: Encoder, text: Inputs) -> dict[str, TokenScores]:
     """Score each token of a text by each attribution method.
 
     Attention received (mean over queries and heads): in the last layer, in all layers, in all
     layers with the attention to special tokens redistributed, through the norm lens, and as
-    rollout of both lenses.  "gradient x attention" is `gradient_times_attention`.
+    rollout of both lenses.
     """
     with value_pass(encoder) as run:
         layer_maps, layer_norms, _ = run([text])
@@ -138,41 +128,17 @@ def attribution_scores(
         "norm lens, all layers": mean_moved.mean(axis=(0, 1)),
         "rollout": rollout(mean_attention.astype(float)).mean(axis=0),
         "rollout of the norm lens": rollout(mean_moved.astype(float)).mean(axis=0),
-        "gradient x attention": gradient_times_attention(encoder, text, second_text),
     }
 
 
-def gradient_times_attention(encoder: Encoder, text: Inputs, second_text: Inputs) -> TokenScores:
-    """Compute ``|sum A dS/dA|`` of each token as a key; S is the similarity of the two texts.
-
-    The sum is over layers, heads and queries.  To first order it is the change of the similarity
-    without the attention to the token.
-    """
-    target = _mean_vectors(encoder, [second_text])[0].clone()
-    output = run_with_graph(encoder, encoder.model.base_model, [text])
-    mean = output.last_hidden_state[0].double().mean(dim=0)
-    similarity = F.cosine_similarity(mean, target, dim=0)
-    slopes = torch.autograd.grad(similarity, output.attentions)
-    total = 0
-    for weights, slope in zip(output.attentions, slopes, strict=True):
-        total = total + (weights * slope)[0].sum(dim=(0, 1))
-    return total.detach().abs().float().cpu().numpy()
-
-
-def leave_one_out_effects(
-    encoder: Encoder, text: Inputs, second_text: Inputs
-) -> dict[str, TokenScores]:
-    """Compute both `EFFECTS` of leaving out each token of a text."""
-    full = _mean_vectors(encoder, [text])[0]
-    target = _mean_vectors(encoder, [second_text])[0]
+def leave_one_out_effects(encoder: Encoder, text: Inputs) -> TokenScores:
+    """Compute the effect of leaving out each token of a text, see `attribution_table`."""
+    full = _mean_vectors(encoder, [text])
     vectors = []
     for indices in torch.arange(len(text["input_ids"])).split(COPIES_PER_BATCH):
         vectors.append(_mean_vectors(encoder, [text] * len(indices), indices))
     reduced = torch.cat(vectors)  # [left-out token, width]
-    similarity = F.cosine_similarity(reduced, target[None])
-    change = similarity - F.cosine_similarity(full, target, dim=0)
-    moved = 1 - F.cosine_similarity(reduced, full[None])
-    return {"vector": moved.cpu().numpy(), "similarity": change.abs().cpu().numpy()}
+    return (1 - F.cosine_similarity(reduced, full)).cpu().numpy()
 
 
 @torch.inference_mode()

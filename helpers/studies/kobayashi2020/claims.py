@@ -1,106 +1,165 @@
-"""Claims about what attention moves: Kobayashi et al. 2020, Abnar and Zuidema 2020, and our own."""
+"""Claims about what attention moves: Kobayashi et al. 2020, Abnar and Zuidema 2020, and our own.
+
+Each special token has claims of its own.  "The layers that attend to special tokens most" are those
+in which [CLS] and [SEP] together get over a quarter of the attention.
+"""
 
 from __future__ import annotations
 
-from helpers.claims.engine import Family, Measure
-from helpers.claims.tables import Tables, cell, estimate_in, rows_of, with_bounds
-from helpers.metrics.statistics import Estimate
+from functools import partial
+
+from helpers.claims.engine import Family
+from helpers.claims.tables import (
+    NotMeasurable,
+    Tables,
+    cell,
+    estimate_from_table,
+    estimate_in,
+    rows_of,
+    rows_where,
+    with_bounds,
+)
+from helpers.metrics.statistics import Estimate, difference
+from helpers.studies.common.edge_cuts import (
+    ALL_QUERIES,
+    DROPPED,
+    MASS_MATCHED,
+    MOST_ATTENDED,
+    REDISTRIBUTED,
+    SPECIAL_KEYS,
+)
+from helpers.studies.kobayashi2020.edges import MAIN
+from helpers.studies.kobayashi2020.lenses import ALL_LAYERS
 
 KOBAYASHI = Family("Kobayashi et al.")
 MOVES = Family("What attention moves")
 ABNAR = Family("Abnar and Zuidema")
+TOKENS = {"cls": "[CLS]", "sep": "[SEP]"}  # or what the model has in their place
+GROUP = "in the layers that attend to special tokens most"
+SOURCES = {MASS_MATCHED: "words", MOST_ATTENDED: "the most attended words"}
+# An outcome in words, by its measure in edges.csv.
+OUTCOMES = {
+    "objective": "raises the training loss",
+    "structural probe": "costs the structural probe",
+    "Attn probe": "costs the probe of attention weights",
+}
 
 
-KOBAYASHI.claim(
-    "Kobayashi et al.",
-    "Special tokens bring back much less than they are looked at",
-    how_measured=(
-        "share of [CLS] and [SEP] through the norm lens over that of attention, all layers and "
-        "heads; holds below 0.5, our reading of 'much less'"
-    ),
-    below=0.5,
-    about_training=True,
-)(cell("special_tokens", "ratio", layer="all"))
-
-
-@KOBAYASHI.claim(
-    "Kobayashi et al.",
-    "They do so in every layer",
-    how_measured="the largest of the layers' ratios; holds below 1",
-    below=1,
-    about_training=True,
-)
-def largest_ratio(tables: Tables) -> Estimate:
-    """Find the largest ratio of norm lens to attention lens among the layers."""
-    rows = rows_of(tables, "special_tokens", "layer", *with_bounds("ratio"))
-    layers = rows[rows["layer"] != "all"]
+def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> Estimate:
+    """Find the largest ratio among the single layers of a column, in the rows with some values."""
+    rows = rows_where(rows_of(tables, table, column, *where, *with_bounds("ratio")), **where)
+    layers = rows[rows[column].astype(str).str.isdigit()]
     return estimate_in(layers.sort_values("ratio", na_position="first").iloc[-1], "ratio")
 
 
-KOBAYASHI.claim(
-    "Kobayashi et al.",
-    "Value vectors of special tokens are smaller than those of words",
-    how_measured="mean |f(x)| of [CLS] and [SEP] over that of other tokens; holds below 1",
-    below=1,
-    about_training=True,
-)(cell("special_tokens", "value_ratio", layer="all"))
+def group_of(tables: Tables, table: str) -> str:
+    """Read the name of the layers that attend to special tokens most."""
+    rows = rows_of(tables, table, "layers", "keys", "queries")
+    of_all = rows_where(rows, keys=SPECIAL_KEYS, queries=ALL_QUERIES)
+    if not set(TOKENS) & set(rows["keys"]):
+        raise NotMeasurable("edges to each special token")
+    return of_all["layers"].iloc[0]
 
 
-def sentence_vector(column: str, *, model: str, ways: str) -> Measure:
-    """Make a measure that reads how far the sentence vector moves in one of two ways."""
-    return cell("edge_ratios", column, measure="sentence vector", model=model, ways=ways)
+def ratio_in_group(tables: Tables, **where: str) -> Estimate:
+    """Read a ratio of two ablations in the layers that attend to special tokens most."""
+    layers = group_of(tables, "edge_ratios")
+    return estimate_from_table(tables, "edge_ratios", "ratio", layers=layers, **where)
 
 
-MOVES.claim(
-    "What attention moves",
-    "Dropping attention to special tokens changes less than taking as much from others",
-    how_measured=(
-        "how far the sentence vector moves without the attention that special tokens get, over how "
-        "far it moves where other tokens lose as much, in all layers where special tokens get over "
-        "a quarter; holds below 1"
-    ),
-    below=1,
-)(sentence_vector("ratio", model="trained", ways="dropped / mass-matched"))
+def outcome_in_group(tables: Tables, **where: str) -> Estimate:
+    """Estimate what an outcome loses by mass-matched ablation minus what it loses by dropping.
 
-MOVES.claim(
-    "What attention moves",
-    "Giving that attention to other tokens changes more than dropping it",
-    how_measured=(
-        "how far the sentence vector moves with it given to the others over how far without it, in "
-        "the same layers; holds above 1"
-    ),
-    above=1,
-)(sentence_vector("ratio", model="trained", ways="redistributed / dropped"))
+    The intervals of both are combined as if they were independent, which is too wide: they are
+    measured on the same texts.
+    """
+    where = {**where, "layers": group_of(tables, "edges"), "model": MAIN}
+    matched = estimate_from_table(tables, "edges", "value", change=MASS_MATCHED, **where)
+    dropped = estimate_from_table(tables, "edges", "value", change=DROPPED, **where)
+    return difference(matched, dropped)
 
-MOVES.claim(
-    "What attention moves",
-    (
-        "What special tokens get can be dropped more easily than with random weights, next to "
-        "other tokens' attention"
-    ),
-    how_measured=(
-        "the ratio of dropped to mass-matched minus that of the model with random weights, in the "
-        "same layers and on the same segments; holds below 0"
-    ),
-    below=0,
-)(sentence_vector("lead", model="random", ways="dropped / mass-matched"))
 
-MOVES.claim(
-    "What attention moves",
-    (
-        "What special tokens get can be dropped more easily than with random weights that are "
-        "entropy-matched, next to other tokens' attention"
-    ),
-    how_measured=(
-        "the ratio of dropped to mass-matched minus that of the entropy-matched control, in the "
-        "same layers and on the same segments; holds below 0"
-    ),
-    below=0,
-)(sentence_vector("lead", model="entropy-matched", ways="dropped / mass-matched"))
+LENS_RATIOS = {
+    "over all layers": cell("special_tokens", "ratio", layer=ALL_LAYERS),
+    "in every layer": partial(largest_ratio, table="special_tokens", column="layer"),
+}
+YARDSTICKS = (
+    (MASS_MATCHED, GROUP, ratio_in_group),
+    (MOST_ATTENDED, GROUP, ratio_in_group),
+    (MASS_MATCHED, "in every layer", partial(largest_ratio, table="edge_ratios", column="layers")),
+)
+for token, name in TOKENS.items():
+    for layers, measure in LENS_RATIOS.items():
+        KOBAYASHI.claim(
+            "Kobayashi et al.",
+            f"The norm lens gives {name} less than half of its attention, {layers}",
+            how_measured=(
+                f"share of {name} through the norm lens over its share of attention; in every "
+                "layer: the largest of the layers; holds below 0.5, our reading of 'much less'"
+            ),
+            below=0.5,
+            about_training=True,
+        )(partial(measure, token=token))
+
+    KOBAYASHI.claim(
+        "Kobayashi et al.",
+        f"Value vectors of {name} are shorter than those of words",
+        how_measured=f"mean |f(x)| of {name} over that of words, all layers; holds below 1",
+        below=1,
+        about_training=True,
+    )(cell("special_tokens", "value_ratio", token=token, layer=ALL_LAYERS))
+
+    edges = {"keys": token, "queries": ALL_QUERIES, "measure": "sentence angle"}
+    for yardstick, layers, measure in YARDSTICKS:
+        MOVES.claim(
+            "What attention moves",
+            (
+                f"Dropping attention to {name} turns the sentence vector less than removing as "
+                f"much from {SOURCES[yardstick]}, {layers}"
+            ),
+            how_measured=(
+                "mean angle by which the sentence vector turns without the attention to "
+                f"{name}, over the angle if {SOURCES[yardstick]} lose as much; in every layer: the "
+                "largest ratio of a single layer; holds below 1"
+            ),
+            below=1,
+            about_training=True,
+        )(partial(measure, ways=f"{DROPPED} / {yardstick}", **edges))
+
+    MOVES.claim(
+        "What attention moves",
+        (
+            f"Redistributing attention to {name} over the other tokens turns the sentence vector "
+            f"further than dropping it, {GROUP}"
+        ),
+        how_measured=(
+            f"mean angle by which the sentence vector turns if the attention to {name} goes to the "
+            "other tokens, over the angle if it is dropped; holds above 1"
+        ),
+        above=1,
+        about_training=True,
+    )(partial(ratio_in_group, ways=f"{REDISTRIBUTED} / {DROPPED}", **edges))
+
+    for measure, loses in OUTCOMES.items():
+        MOVES.claim(
+            "What attention moves",
+            (
+                f"Removing attention from words {loses} more than dropping as much to {name}, "
+                f"{GROUP}"
+            ),
+            how_measured=(
+                f"{measure}: the loss (nats or percentage points) if words lose as much attention "
+                f"as {name} gets, minus the loss if that to {name} is dropped; holds above 0"
+            ),
+            above=0,
+        )(partial(outcome_in_group, keys=token, queries=ALL_QUERIES, measure=measure))
 
 ABNAR.claim(
     "Abnar and Zuidema",
-    "Rollout explains what leaving a token out does better than attention itself does",
+    (
+        "Rollout with a residual of one half predicts what leaving a token out does better than "
+        "attention does"
+    ),
     how_measured=(
         "rank correlation with the change of a text's vector, rollout minus the mean attention of "
         "all layers; holds above 0"

@@ -4,6 +4,8 @@ Each measure compares the ablated with the intact model on the same texts:
 
 - *layer output*: ``|h' - h| / |h|`` after the last ablated layer, mean over tokens;
 - *sentence vector*: 1 minus the cosine of the mean vector of the last layer with the intact one;
+- *sentence angle*: the angle between these two vectors, in degrees.  For small angles it is a
+  length, and 1 minus the cosine half of its square;
 - *token vectors*: 1 minus the cosine of each vector of the last layer, mean over tokens;
 - *objective*: the increase of the training loss, in nats (`helpers.model.gradients`);
 - *structural probe*, *Attn probe*: the decrease of UUAS, and of UAS without punctuation, on dev, in
@@ -41,7 +43,7 @@ from helpers.model.forward import (
     to_words,
     vectors_to_words,
 )
-from helpers.model.gradients import BATCH, contrastive_losses, paragraphs, training_losses
+from helpers.model.gradients import training_losses
 from helpers.model.sites import Weights
 from helpers.probes.data import Counts, ProbeData, attention_block, prepare
 from helpers.probes.structural import (
@@ -57,8 +59,8 @@ from helpers.studies.common.edge_cuts import (
     DROPPED,
     MASS_MATCHED,
     MODES,
+    MOST_ATTENDED,
     REDISTRIBUTED,
-    SPECIAL_SHARE_THRESHOLD,
     Cut,
     cut_shares,
     key_token_ids,
@@ -70,24 +72,35 @@ from helpers.studies.common.head_removal import (
     map_over_model_copies,
     run_interventions,
 )
-from helpers.studies.kobayashi2020.lenses import BATCH_TOKENS, evenly_spaced_records
+from helpers.studies.kobayashi2020.lenses import (
+    BATCH_TOKENS,
+    SPECIAL_TYPES,
+    evenly_spaced_records,
+    with_ratio,
+)
 
-SHIFTS = ("layer output", "sentence vector", "token vectors")
+LENGTHS = ("layer output", "sentence angle")  # of these, ratios are said
+SHIFTS = (*LENGTHS, "sentence vector", "token vectors")
 LOSSES = ("objective",)
 PROBES = ("structural probe", "Attn probe")
 MAIN = "trained"  # in the column model: the model that the run is about
+# The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
+PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
-KEY_COLUMNS = ["model", "layers", "keys", "queries", "share", "over_half", "change", "measure"]
-ROW_COLUMNS = ["model", "layers", "keys", "queries", "over_half"]
-COMPARED_MODES = ((DROPPED, MASS_MATCHED), (REDISTRIBUTED, DROPPED))  # of a ratio
+KEY_COLUMNS = ["model", "layers", "keys", "queries", "share", "unmatched", "change", "measure"]
+RATIO_COLUMNS = ["layers", "keys", "queries", "ways", "measure"]
+COMPARED_MODES = (  # of a ratio
+    (DROPPED, MASS_MATCHED), (DROPPED, MOST_ATTENDED), (REDISTRIBUTED, DROPPED),
+)  # fmt: skip
 
+Batch = Mapping[str, Tensor]
 # ``values`` [example, cut, mode, measure], ``totals`` [example, measure], ``articles`` [example],
 # and of `representation_shifts` ``shares`` [cut, two, example].
 Measurements = dict[str, np.ndarray]
 
 
 def ablated_states(
-    model: nn.Module, batch: Mapping[str, Tensor], ablations: Sequence[Intervention]
+    model: nn.Module, batch: Batch, ablations: Sequence[Intervention]
 ) -> Iterator[tuple[list[Weights], States]]:
     """Yield each layer's attention and vectors, of the intact model and under each ablation.
 
@@ -116,22 +129,20 @@ def representation_shifts(
     token_ids = key_token_ids(encoder)
     ablations = list_ablations(encoder, cuts)
 
-    def measure(model: nn.Module, indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        batch = padded(encoder, [inputs[index] for index in indices])
+    def measure(model: nn.Module, batch: Batch, _: list[int]) -> tuple[np.ndarray, np.ndarray]:
         real = batch["attention_mask"].bool()
         states = ablated_states(model, batch, ablations)
         maps, intact = next(states)
         shares = []
         for cut in cuts:
-            edges = cut.edges(batch["input_ids"], token_ids[cut.keys])
-            shares.append(cut_shares(maps, cut, edges, real))
+            shares.append(cut_shares(maps, cut, batch["input_ids"], token_ids, real))
         shifts = []
         for (cut, _), (_, ablated) in zip(product(cuts, MODES), states, strict=True):
             layer_from_last = cut.layers[-1] - encoder.layers
             shifts.append(representation_shift(intact, ablated, real, layer_from_last))
         return _examples_first(shifts), _examples_first(shares)
 
-    values, shares = _measure_batches(encoder.model.base_model, inputs, measure, "edges cut")
+    values, shares = _measure_batches(encoder, inputs, measure, "edges cut")
     measurements = _measurements(values, np.ones((len(records), len(SHIFTS))), records)
     measurements["shares"] = np.ascontiguousarray(np.moveaxis(shares, 0, -1))
     return measurements
@@ -140,8 +151,9 @@ def representation_shifts(
 def representation_shift(
     intact: States, ablated: States, real: Bool[Tensor, "batch token"], layer: int
 ) -> Float[Tensor, "measure batch"]:
-    """Compute the three `SHIFTS` of a batch; ``layer`` counts from the last, which is -1."""
-    weights = token_weights(real)
+    """Compute the `SHIFTS` of a batch; ``layer`` counts from the last, which is -1."""
+    weights = real.double()
+    weights /= weights.sum(dim=1, keepdim=True)  # of each token in the mean of its text
     before = intact[layer].double()
     after = ablated[layer].double()
     output_change = (after - before).norm(dim=-1) / before.norm(dim=-1)
@@ -150,17 +162,21 @@ def representation_shift(
     token_change = 1 - F.cosine_similarity(before, after, dim=-1)
     mean_before = torch.einsum("btw,bt->bw", before, weights)
     mean_after = torch.einsum("btw,bt->bw", after, weights)
-    sentence_change = 1 - F.cosine_similarity(mean_before, mean_after, dim=-1)
+    cosine = F.cosine_similarity(mean_before, mean_after, dim=-1)
+    angle = torch.rad2deg(torch.acos(cosine.clamp(max=1)))
     output_mean = (output_change * weights).sum(1)
     token_mean = (token_change * weights).sum(1)
-    return torch.stack([output_mean, sentence_change, token_mean])
+    return torch.stack([output_mean, angle, 1 - cosine, token_mean])
 
 
 def loss_increases(
     encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], seed: int
 ) -> Measurements:
     """Measure how much each ablation increases each segment's training loss, in nats."""
-    batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
+    batches = [
+        records[start : start + gradients.BATCH]
+        for start in range(0, len(records), gradients.BATCH)
+    ]
     ablations = list_ablations(encoder, cuts)
 
     def measure(model: nn.Module, batch: list[Record]) -> np.ndarray:
@@ -172,39 +188,9 @@ def loss_increases(
 
         return _examples_first([loss for loss, _ in run_interventions(model, run, ablations)])
 
-    if encoder.objective == "contrastive":
-        losses = _contrastive_losses(encoder, ablations, batches)
-    else:
-        label = "objective, edges cut"
-        losses = np.concatenate(map_over_model_copies(encoder.model, batches, measure, label))
+    label = "objective, edges cut"
+    losses = np.concatenate(map_over_model_copies(encoder.model, batches, measure, label))
     return _measurements(losses[:, 1:] - losses[:, :1], np.ones((len(records), 1)), records)
-
-
-def _contrastive_losses(
-    encoder: Encoder, ablations: Sequence[Intervention], batches: Sequence[Sequence[Record]]
-) -> Float[np.ndarray, "example pass"]:
-    """Compute each pair's loss in its batch; vectors are computed in batches of similar length."""
-    inputs = [text for batch in batches for text in paragraphs(encoder, batch)]
-
-    def mean_vectors(model: nn.Module, indices: list[int]) -> list[np.ndarray]:
-        batch = padded(encoder, [inputs[index] for index in indices])
-        weights = token_weights(batch["attention_mask"])
-        passes = run_interventions(model, partial(model, **batch), ablations)
-        states = torch.stack([output.last_hidden_state.double() for output, _ in passes])
-        return [torch.einsum("pbtw,bt->bpw", states, weights).cpu().numpy()]
-
-    model = encoder.model.base_model
-    (vectors,) = _measure_batches(model, inputs, mean_vectors, "objective, edges cut")
-    sizes = [2 * len(batch) for batch in batches]  # both paragraphs of each pair
-    losses = []
-    for batch_vectors in torch.from_numpy(vectors).split(sizes):
-        losses.append(_examples_first([contrastive_losses(run) for run in batch_vectors.unbind(1)]))
-    return np.concatenate(losses)
-
-
-def token_weights(mask: Tensor) -> Float[Tensor, "batch token"]:
-    """Compute the weight of each token in the mean over the tokens that are not padding."""
-    return (mask / mask.sum(dim=1, keepdim=True)).double()
 
 
 def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measurements:
@@ -232,8 +218,7 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
 
     totals = [counts.total for counts in score(data, word_states, dev)]
 
-    def measure(model: nn.Module, indices: list[int]) -> list[np.ndarray]:
-        batch = padded(encoder, [inputs[index] for index in indices])
+    def measure(model: nn.Module, batch: Batch, indices: list[int]) -> list[np.ndarray]:
         sentences = [dev[index] for index in indices]
         right = []
         for maps, vectors in ablated_states(model, batch, ablations):
@@ -259,23 +244,26 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
         right = np.array(right)  # [pass, probe, sentence]
         return [np.moveaxis(100 * (right[0] - right[1:]), -1, 0)]
 
-    model = encoder.model.base_model
-    (values,) = _measure_batches(model, inputs, measure, "probes, edges cut")
+    (values,) = _measure_batches(encoder, inputs, measure, "probes, edges cut")
     return _measurements(values, np.stack(totals, axis=1), [store.record(index) for index in dev])
 
 
 def _measure_batches(
-    model: nn.Module,
+    encoder: Encoder,
     inputs: Sequence[Inputs],
-    measure: Callable[[nn.Module, list[int]], Sequence[np.ndarray]],
+    measure: Callable[[nn.Module, Batch, list[int]], Sequence[np.ndarray]],
     label: str,
 ) -> list[np.ndarray]:
     """Measure batches of similar length, and concatenate each array in the order of the inputs."""
     lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
     batches = length_batches(lengths, budget=BATCH_TOKENS)
+
+    def measure_batch(model: nn.Module, indices: list[int]) -> Sequence[np.ndarray]:
+        return measure(model, padded(encoder, [inputs[index] for index in indices]), indices)
+
     order = np.argsort(np.concatenate(batches))
-    arrays_of_batches = map_over_model_copies(model, batches, measure, label)
-    return [np.concatenate(arrays)[order] for arrays in zip(*arrays_of_batches, strict=True)]
+    measured = map_over_model_copies(encoder.model.base_model, batches, measure_batch, label)
+    return [np.concatenate(arrays)[order] for arrays in zip(*measured, strict=True)]
 
 
 def _examples_first(tensors: Sequence[Tensor]) -> np.ndarray:
@@ -306,8 +294,8 @@ def edge_tables(
     Parameters
     ----------
     encoders : mapping of str to Encoder
-        The main model under the name `MAIN`, and its controls.  A control is measured on every
-        fourth segment.
+        The main model under the name `MAIN`, and its controls "random" and "entropy-matched".  A
+        control is measured on every fourth segment.
     source : Store
         Segments; its records are read, not its maps.
     treebank : Store
@@ -322,11 +310,11 @@ def edge_tables(
     Returns
     -------
     dict of str to DataFrame
-        ``edges``: the mean of each measure for each cut and mode, with its bootstrap interval over
-        articles, and ``share``, the share of attention on the cut edges.
-        ``edge_rows``: the share of rows with over half of their attention on the cut edges.
-        ``edge_ratios`` (if there is a group): the shift under one mode over that under another;
-        ``lead`` is the main model's ratio minus the control's, on the same segments.
+        ``edges``: the mean of each measure for each model, cut and mode, with its bootstrap
+        interval over articles; ``share``, the share of attention on the cut edges; ``unmatched``,
+        the share of rows in which words get less attention than the cut edges.
+        ``edge_ratios``: each of the `LENGTHS` under one mode over that under another; those of a
+        control in a table with its prefix.
 
     Raises
     ------
@@ -335,44 +323,40 @@ def edge_tables(
     ModelError
         If the attention is not computed by a softmax that can be replaced.
     """
-    records = evenly_spaced_records(source, count)
     main = encoders[MAIN]
-    cuts, main_cuts = plan_cuts(main.layers, group)
+    records = evenly_spaced_records(source, count)
+    roles = [role for role in SPECIAL_TYPES if role in key_token_ids(main)]
+    cuts, main_cuts = plan_cuts(main.layers, group, roles)
     articles = [cluster_of(record, index) for index, record in enumerate(source.records())]
     pair_indices = gradients.choose_segments(
         articles, len(records), contrastive=main.objective == "contrastive"
     )
     pairs = [source.record(index) for index in pair_indices]
+    sample = {"store": source.key, "segments": len(records), "group": group, "seed": seed}
 
-    def measure(function: Callable, encoder: Encoder, *arguments: Any, **key: Any) -> Measurements:
-        """Measure an encoder, or read the measurements from the cache."""
+    def measure(function: Callable, encoder: Encoder, *arguments: Any) -> Measurements:
+        """Call a function, or read its measurements from the cache."""
+        inputs = {**sample, "model": encoder.identity, "treebank": treebank.key}
         compute = partial(function, encoder, *arguments)
-        sample = {"store": source.key, "segments": len(records), "group": group}
-        inputs = {**sample, "model": encoder.identity, **key}
         return cached(f"edges-{function.__name__}", compute, inputs=inputs)
 
-    all_cuts = cuts + main_cuts
-    shifts = {MAIN: measure(representation_shifts, main, all_cuts, records, control=False)}
+    shifts = {MAIN: measure(representation_shifts, main, cuts + main_cuts, records)}
     for name, encoder in encoders.items():
         if name != MAIN:
-            shifts[name] = measure(
-                representation_shifts, encoder, cuts, records[::CONTROL_STRIDE], control=True
-            )
-    losses = measure(loss_increases, main, cuts, pairs, seed, seed=seed)
-    probe_losses = measure(probe_accuracy_losses, main, cuts, treebank, treebank=treebank.key)
+            shifts[name] = measure(representation_shifts, encoder, cuts, records[::CONTROL_STRIDE])
+    losses = measure(loss_increases, main, cuts, pairs, seed)
+    probe_losses = measure(probe_accuracy_losses, main, cuts, treebank)
 
-    main_shares = shifts[MAIN]["shares"]
+    all_cuts = cuts + main_cuts
     frames = []
+    tables = {}
     for name, measurements in shifts.items():
         frames.append(_edge_rows(name, all_cuts, measurements["shares"], measurements, SHIFTS))
-    frames.append(_edge_rows(MAIN, cuts, main_shares, losses, LOSSES))
-    frames.append(_edge_rows(MAIN, cuts, main_shares, probe_losses, PROBES))
-    edges = pd.concat(frames, ignore_index=True)
-    tables = {"edges": edges.drop(columns="over_half")}
-    tables["edge_rows"] = edges[ROW_COLUMNS].drop_duplicates(ignore_index=True)
-    if group:
-        tables["edge_ratios"] = _ratio_table(shifts, cuts.index(Cut(group)))
-    return tables
+        tables[PREFIXES[name] + "edge_ratios"] = _ratio_table(all_cuts, measurements)
+    shares = shifts[MAIN]["shares"]
+    frames.append(_edge_rows(MAIN, all_cuts, shares, losses, LOSSES))
+    frames.append(_edge_rows(MAIN, all_cuts, shares, probe_losses, PROBES))
+    return {"edges": pd.concat(frames, ignore_index=True), **tables}
 
 
 def _edge_rows(
@@ -388,17 +372,27 @@ def _edge_rows(
     """
     values, totals = _article_sums(measurements)  # [article, cut, mode, measure]
     n_cuts = values.shape[1]
-    mean_shares = shares[:n_cuts].mean(axis=-1)
     rows = []
-    for cut, (share, over_half) in zip(cuts[:n_cuts], mean_shares, strict=True):
+    for cut, mean_shares in zip(cuts[:n_cuts], shares.mean(axis=-1)[:n_cuts], strict=True):
         for mode, measure in product(MODES, measures):
-            rows.append((model, cut.name, cut.keys, cut.queries, share, over_half, mode, measure))
-    numerators = values.reshape(len(values), -1)
-    denominators = totals.reshape(len(totals), -1)
-    low, high = statistics.bootstrap_intervals(numerators, denominators)
-    table = pd.DataFrame(rows, columns=KEY_COLUMNS)
-    mean = numerators.sum(axis=0) / denominators.sum(axis=0)
-    return table.assign(value=mean, value_low=low, value_high=high)
+            rows.append((model, cut.name, cut.keys, cut.queries, *mean_shares, mode, measure))
+    return with_ratio(pd.DataFrame(rows, columns=KEY_COLUMNS), "value", values, totals)
+
+
+def _ratio_table(cuts: Sequence[Cut], measurements: Measurements) -> pd.DataFrame:
+    """Compare the ablation modes of each cut: the table ``edge_ratios``.
+
+    The measurements may be of the first of the cuts only.
+    """
+    values, _ = _article_sums(measurements)
+    lengths = values[..., : len(LENGTHS)]
+    rows = []
+    for cut, modes, measure in product(cuts[: values.shape[1]], COMPARED_MODES, LENGTHS):
+        rows.append((cut.name, cut.keys, cut.queries, " / ".join(modes), measure))
+    upper = [MODES.index(mode) for mode, _ in COMPARED_MODES]
+    lower = [MODES.index(mode) for _, mode in COMPARED_MODES]
+    table = pd.DataFrame(rows, columns=RATIO_COLUMNS)
+    return with_ratio(table, "ratio", lengths[:, :, upper], lengths[:, :, lower])
 
 
 def _article_sums(measurements: Measurements) -> tuple[statistics.Clusters, statistics.Clusters]:
@@ -408,67 +402,3 @@ def _article_sums(measurements: Measurements) -> tuple[statistics.Clusters, stat
     values = statistics.cluster_sums(measurements["values"], articles, clusters)
     totals = statistics.cluster_sums(measurements["totals"], articles, clusters)
     return values, np.broadcast_to(totals[:, None, None], values.shape)
-
-
-def _ratio_table(shifts: Mapping[str, Measurements], cut_index: int) -> pd.DataFrame:
-    """Compare the ablation modes of one cut: the table ``edge_ratios``."""
-    on_control_sample = {}
-    for name, array in shifts[MAIN].items():
-        if name != "shares":
-            on_control_sample[name] = array[::CONTROL_STRIDE]
-    paired_sums = _article_sums(on_control_sample)[0][:, cut_index]  # [article, mode, measure]
-    sums = {name: _article_sums(of_model)[0][:, cut_index] for name, of_model in shifts.items()}
-    rows = []
-    for (number, measure), (upper, lower) in product(enumerate(SHIFTS), COMPARED_MODES):
-        modes = [MODES.index(upper), MODES.index(lower)]
-        main_sides = paired_sums[:, modes, number].T
-        for name, model_sums in sums.items():
-            sides = model_sums[:, modes, number].T
-            ratio = statistics.ratio(*sides)
-            row = {"model": name, "ways": f"{upper} / {lower}", "measure": measure}
-            row.update(ratio.columns("ratio"))
-            if name != MAIN:
-                lead = statistics.paired_difference(main_sides, sides)
-                row.update(lead.columns("lead"))
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def summarise_edge_ablation(tables: Mapping[str, pd.DataFrame], group: tuple[int, ...]) -> str:
-    """Describe in sentences how far the ablation of a group of layers moves the sentence vector.
-
-    Parameters
-    ----------
-    tables : mapping of str to DataFrame
-        ``edges`` and ``edge_rows`` of `edge_tables`.
-    group : tuple of int
-        The layers, from 0, that were ablated together.
-
-    Returns
-    -------
-    str
-        One line for each model, or one line if the group is empty.
-    """
-    if not group:
-        share = f"{SPECIAL_SHARE_THRESHOLD:.0%}"
-        return f"There is no layer in which special tokens get over {share} of the attention."
-    layers = Cut(group).name
-    is_group = f"layers == '{layers}' and keys == 'special' and queries == 'all'"
-    over_half = tables["edge_rows"].query(is_group).set_index("model")["over_half"]
-    rows = tables["edges"].query(f"{is_group} and measure == 'sentence vector'")
-    lines = []
-    for model, model_rows in rows.groupby("model", sort=False):
-        by_mode = model_rows.set_index("change")
-        shift = by_mode["value"]
-        low, high = by_mode.loc[DROPPED, ["value_low", "value_high"]]
-        dropped = shift[DROPPED]
-        subject = "Dropping" if model == MAIN else f"With {model} weights, dropping"
-        lines.append(
-            f"{subject} the {by_mode['share'].iloc[0]:.0%} of attention that special tokens get in "
-            f"layers {layers} moves the sentence vector by {dropped:.2g} ({low:.2g} to "
-            f"{high:.2g}). Removing the same mass from the other tokens moves it "
-            f"{shift[MASS_MATCHED] / dropped:.2g} times as far, and redistributing the mass to "
-            f"them {shift[REDISTRIBUTED] / dropped:.2g} times as far. Over half of the attention "
-            f"is on special tokens in {over_half[model]:.0%} of all rows."
-        )
-    return "\n".join(lines)

@@ -19,13 +19,15 @@ from torch import Tensor
 from helpers.cache import cached
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
-from helpers.metrics.statistics import bootstrap_intervals
+from helpers.metrics.statistics import Clusters, bootstrap_intervals
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
 from helpers.model.gradients import evenly_spaced
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
+from helpers.studies.common.edge_cuts import SPECIAL_KEYS
+from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.torch_utils import batch_threads, thread_map
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -33,14 +35,12 @@ Norms = Float[np.ndarray, "layer head key"]
 States = Float[np.ndarray, "layer position width"]
 TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
 SPECIAL_TYPES = ("cls", "sep")
+SPECIAL_SETS = {SPECIAL_KEYS: SPECIAL_TYPES, "cls": ("cls",), "sep": ("sep",)}
 LENSES = ("attention", "norm")
 RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
-SINK_COLUMNS = (
-    "attention_first", "norm_first", "uniform", "value_first", "state_first", "peak_first",
-    "peak_others",
-)  # fmt: skip
+SINK_COLUMNS = ("state_first", "peak_first", "peak_others")
 ALL_LAYERS = "all"  # a value of the column layer
 BATCH_TOKENS = 512
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
@@ -84,7 +84,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     if settings.preset == "small":
         sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
     else:
-        sizes = SampleSizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
+        sizes = SampleSizes(300, 100, cut_segments=96, attributed=12 if heads > MANY_HEADS else 24)
     return sizes._replace(segments=capped(settings.segments, sizes.segments))
 
 
@@ -157,43 +157,32 @@ def lens_values(
     return values
 
 
-def sink_values(
-    lenses: Mapping[str, Maps], norms: Norms, states: States
-) -> dict[str, Float[np.ndarray, "layer one"]]:
+def sink_values(states: States) -> dict[str, Float[np.ndarray, "layer one"]]:
     """Compute one example's marks of an attention sink at the first position, for each layer.
 
     Parameters
     ----------
-    lenses, norms
-        As for `lens_values`.
     states : array, shape (layer, position, width)
         Hidden states; ``states[l]`` goes into layer l.
 
     Returns
     -------
     dict of str to array, shape (layer, 1)
-        ``attention_first``, ``norm_first``: the shares of the first position through each lens.
-        ``uniform``: the share of any position under uniform attention.
-        ``value_first``, ``state_first``: the norms of its value vector and of its hidden state, as
-        multiples of the mean over the other positions.
-        ``peak_first``: the largest absolute component of its state, as a multiple of the median of
-        all components of the example.  ``peak_others``: the mean over the other positions.
+        ``state_first``: the norm of the hidden state of the first position, as a multiple of the
+        mean over the other positions.  ``peak_first``: the largest absolute component of its
+        state, as a multiple of the median of all components of the example.  ``peak_others``: the
+        mean over the other positions.
     """
     state_norms = np.linalg.norm(states, axis=-1)
     magnitudes = np.abs(states)
     medians = np.median(magnitudes, axis=(1, 2))
     peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
-    value_ratios = norms[..., 0] / norms[..., 1:].mean(axis=-1)  # [layer, head]
-    values = {
-        "attention_first": lenses["attention"][..., 0].mean(axis=(1, 2)),
-        "norm_first": lenses["norm"][..., 0].mean(axis=(1, 2)),
-        "uniform": np.full(len(norms), 1 / norms.shape[-1]),
-        "value_first": value_ratios.mean(axis=-1),
-        "state_first": state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1),
-        "peak_first": peaks[:, 0],
-        "peak_others": peaks[:, 1:].mean(axis=-1),
-    }
-    return {name: by_layer[:, None] for name, by_layer in values.items()}
+    values = (
+        state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1),
+        peaks[:, 0],
+        peaks[:, 1:].mean(axis=-1),
+    )
+    return {name: by_layer[:, None] for name, by_layer in zip(SINK_COLUMNS, values, strict=True)}
 
 
 def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
@@ -213,7 +202,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
     dict of str to DataFrame
         ``lens_shares`` and ``value_norms``: `lens_values`, one row per head.
         ``sinks``: `sink_values`, one row per layer.
-        ``special_tokens``: `special_table`, one row per layer and one of all layers.
+        ``special_tokens``: `special_table`, one row per set of tokens and layer.
         Intervals are bootstrap intervals over articles.
 
     Raises
@@ -259,7 +248,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
                 lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
                 token_roles = roles(record["tokens"], encoder.special_tokens)
                 values = lens_values(lenses, value_norms, token_roles)
-                values.update(sink_values(lenses, value_norms, vectors))
+                values.update(sink_values(vectors))
                 sums.add(values, cluster_of(record, index))
             return sums
 
@@ -275,31 +264,49 @@ def stack_layers(layers: Sequence[Tensor], part: Any) -> Float[np.ndarray, "laye
 
 
 def special_table(sums: Sums) -> pd.DataFrame:
-    """Compute the share of [CLS] and [SEP] together through both lenses, for each layer and in all.
+    """Compute the share of special tokens through both lenses, for each layer and in all.
 
     Returns
     -------
     DataFrame
-        Columns: layer ("1", ..., and "all"); attention and norm, the mean shares; ``ratio``, norm
-        over attention; ``value_ratio``, the mean norm of the value vectors of special tokens over
-        that of words without punctuation.  Bounds of both ratios end in _low and _high.
+        Columns: token ("special" for [CLS] and [SEP] together, "cls", "sep"); layer ("1", ..., and
+        "all"); attention and norm, the mean shares; ``ratio``, norm over attention;
+        ``value_ratio``, the mean norm of the value vectors of the token over that of words without
+        punctuation, where [CLS] and [SEP] together count equally.  Bounds of both ratios end in
+        _low and _high, the degrees of freedom in _df.
     """
-    attention = _article_sums(sums, "attention", SPECIAL_TYPES)
-    norm = _article_sums(sums, "norm", SPECIAL_TYPES)
-    special_values = _article_sums(sums, "value", SPECIAL_TYPES)
-    n_present = sum(bool(sums.by_group(f"value_{role}")[1].any()) for role in SPECIAL_TYPES)
-    word_values = n_present * _article_sums(sums, "value", ["other"])
     n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
-    table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
-    table["attention"] = attention.sum(axis=0) / n_examples
-    table["norm"] = norm.sum(axis=0) / n_examples
-    sides = {"ratio": (norm, attention), "value_ratio": (special_values, word_values)}
-    for name, (numerator, denominator) in sides.items():
-        with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
-            table[name] = numerator.sum(axis=0) / denominator.sum(axis=0)
-        low, high = bootstrap_intervals(numerator, denominator)
-        table[f"{name}_low"] = low
-        table[f"{name}_high"] = high
+    tables = {}
+    for token, token_types in SPECIAL_SETS.items():
+        attention = _article_sums(sums, "attention", token_types)
+        norm = _article_sums(sums, "norm", token_types)
+        values = _article_sums(sums, "value", token_types)
+        n_present = sum(sums.by_group(f"value_{role}")[1].any() for role in token_types)
+        word_values = n_present * _article_sums(sums, "value", ["other"])
+        table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
+        table["attention"] = attention.sum(axis=0) / n_examples
+        table["norm"] = norm.sum(axis=0) / n_examples
+        tables[token] = with_ratio(table, "ratio", norm, attention)
+        with_ratio(table, "value_ratio", values, word_values)
+    return concat_with_keys(tables, "token")
+
+
+def with_ratio(
+    table: pd.DataFrame, name: str, numerators: Clusters, denominators: Clusters
+) -> pd.DataFrame:
+    """Add to each row of a table the ratio of two sums over articles, with its interval and df.
+
+    The columns of the sums, in any shape after the articles, belong to the rows of the table.
+    """
+    numerators = numerators.reshape(len(numerators), -1)
+    denominators = denominators.reshape(len(denominators), -1)
+    low, high = bootstrap_intervals(numerators, denominators)
+    with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
+        ratio = numerators.sum(axis=0) / denominators.sum(axis=0)
+    table[name] = ratio
+    table[f"{name}_low"] = low
+    table[f"{name}_high"] = high
+    table[f"{name}_df"] = (denominators > 0).sum(axis=0) - 1
     return table
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,20 +17,18 @@ from helpers.plots.style import (
     resolve_special_tokens,
     theme,
 )
+from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED, REDISTRIBUTED
+from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.kobayashi2020.edges import MAIN
-from helpers.studies.kobayashi2020.lenses import LENSES, TOKEN_TYPES
+from helpers.studies.kobayashi2020.lenses import LENSES, SPECIAL_TYPES, TOKEN_TYPES
 
 UNITS = {
-    "layer output": "|h' - h| / |h|",
-    "sentence vector": "1 - cosine",
-    "token vectors": "1 - cosine",
     "objective": "Loss (nats more)",
-    "structural probe": "UUAS (points less)",
-    "Attn probe": "UAS (points less)",
+    "structural probe": "UUAS (percentage points less)",
+    "Attn probe": "UAS (percentage points less)",
 }
-ON_LOG_SCALE = ("layer output", "sentence vector", "token vectors")
+SHOWN_MODES = (DROPPED, MASS_MATCHED)
 TITLES = {"attention": "attention: where heads look", "norm": "norm: what they bring back"}
-PANELS_PER_ROW = 3
 
 
 @theme()
@@ -81,18 +81,16 @@ def fig14_sinks(
     Returns
     -------
     Figure
-        Figure 14, with three panels.
+        Figure 14, with two panels.
     """
     figure = canvas(3.6, "Figure 14 · Value vectors, and the first position", model)
-    value_axes, share_axes, state_axes = figure.subplots(1, 3)
+    value_axes, state_axes = figure.subplots(1, 2)
     _draw_token_types(value_axes, norms, "value", special_tokens)
     value_axes.set(title="size of value vectors", ylabel="|f(x)| over the example's mean")
-    share_labels = {"attention_first": "attention", "norm_first": "norm lens", "uniform": "uniform"}
-    _draw_columns(share_axes, sinks, share_labels)
-    share_axes.set(title="share of the first position", ylabel="Share (fraction)")
     state_labels = {"peak_first": "first position", "peak_others": "other positions"}
-    _draw_columns(state_axes, sinks, state_labels)
-    state_axes.set(title="largest state component", ylabel="Multiple of the median")
+    for (column, label), (color, marker) in zip(state_labels.items(), style.LINES, strict=False):
+        state_axes.plot("layer", column, data=sinks, color=color, marker=marker, label=label)
+    state_axes.set(title="largest component of hidden states", ylabel="Multiple of the median")
     for axes in figure.axes:
         axes.set(xlabel="Layer", xticks=counting_ticks(int(sinks["layer"].max()), 12))
         axes.set_ylim(bottom=0)
@@ -101,45 +99,71 @@ def fig14_sinks(
 
 
 @theme()
-def fig15_edges(edges: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw the effect of ablating the edges to special tokens, one layer at a time.
+def fig15_edges(
+    edges: pd.DataFrame,
+    ratios: Mapping[str, pd.DataFrame],
+    special_tokens: SpecialTokens,
+    *,
+    model: str = "",
+) -> Figure:
+    """Draw what changes without the edges to each special token, by layer and in the group.
 
     Parameters
     ----------
     edges : DataFrame
-        The table edges.csv.  A panel is a measure of the model or of a control; a line is a mode
-        of ablation; a band is a 95% interval over articles.
+        The table edges.csv.
+    ratios : mapping of str to DataFrame
+        The tables edge_ratios.csv of the model and its controls, by the name of the model.
+    special_tokens : mapping of str to str or None
+        The model's tokens for "cls" and "sep".
     model : str, optional
         Name of the model, for the subtitle.
 
     Returns
     -------
     Figure
-        Figure 15.
+        Figure 15.  Above: how far the sentence vector turns, as a ratio of two ablations.  Below:
+        the loss, and what the probes lose.  Intervals are 95%, over articles.
     """
-    to_special = edges.query("keys == 'special' and queries == 'all'")
-    single_layer = to_special[to_special["layers"].astype(str).str.isdigit()]
-    panels = list(single_layer.groupby(["model", "measure"], sort=False))
-    n_rows = -(-len(panels) // PANELS_PER_ROW)
-    note = "one layer at a time; bands: 95%, over articles"
-    title = "Figure 15 · Attention to special tokens cut, and as much cut elsewhere"
-    figure = canvas(1.9 * n_rows + 0.4, title, join_nonempty(model, note))
-    grid = figure.subplots(n_rows, PANELS_PER_ROW, squeeze=False).ravel()
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
-    shared_axes = {}  # of each measure on a log scale: the first panel's
-    for axes, ((model_name, measure), rows) in zip(grid, panels, strict=False):
-        _draw_modes(axes, rows)
-        if measure in ON_LOG_SCALE:
-            axes.sharey(shared_axes.setdefault(measure, axes))
-            axes.set_yscale("log")
-        last_layer = int(rows["layers"].astype(int).max())
-        axes.set(xticks=counting_ticks(last_layer, 12), ylabel=UNITS[measure])
-        axes.set_title(measure if model_name == MAIN else f"{measure}, {model_name} weights")
-    figure.supxlabel("Layer", fontsize=9.5)
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=3)
+    note = "by layer, and in several layers together (last); bars: 95%, over articles"
+    title = "Figure 15 · Attention to special tokens cut, and as much cut from words"
+    figure = canvas(6.4, title, join_nonempty(model, note))
+    (*role_axes, given_axes), outcome_axes = figure.subplots(2, 3)
+    angles = concat_with_keys(ratios, "model").query("measure == 'sentence angle'")
+    for axes, role in zip(role_axes, SPECIAL_TYPES, strict=True):
+        matched = angles.query(f"keys == '{role}' and ways == '{DROPPED} / {MASS_MATCHED}'")
+        _draw_layers(axes, matched, "model", "ratio")
+        axes.set_title(f"{special_tokens.get(role)} dropped / mass-matched")
+    given = angles.query(f"ways == '{REDISTRIBUTED} / {DROPPED}' and keys in {SPECIAL_TYPES}")
+    _draw_layers(given_axes, given.query(f"model == '{MAIN}'"), "keys", "ratio")
+    given_axes.set_title("redistributed / dropped")
+    for axes in (*role_axes, given_axes):
+        axes.set(yscale="log", ylabel="Ratio of angles")
+        axes.axhline(1, color=style.INK, dashes=(4, 3), linewidth=1)
+    shown = edges.query(f"keys in {SPECIAL_TYPES} and change in {SHOWN_MODES}")
+    shown = shown.assign(line=shown["keys"].map(special_tokens) + ", " + shown["change"])
+    for axes, (measure, unit) in zip(outcome_axes, UNITS.items(), strict=True):
+        _draw_layers(axes, shown[shown["measure"] == measure], "line", "value")
+        axes.set(title=measure, ylabel=unit)
     return figure
+
+
+def _draw_layers(axes: Axes, rows: pd.DataFrame, by: str, value: str) -> None:
+    """Draw a column of a table over its layers, with a line and intervals for each value of ``by``.
+
+    Without rows the panel stays empty.
+    """
+    for (label, line), (color, marker) in zip(
+        rows.groupby(by, sort=False), style.LINES, strict=False
+    ):
+        below = line[value] - line[f"{value}_low"]
+        above = line[f"{value}_high"] - line[value]
+        axes.errorbar(
+            line["layers"].astype(str), line[value], [below, above], color=color, marker=marker,
+            markersize=4, linewidth=1, label=label,
+        )  # fmt: skip
+    axes.set_xlabel("Layer")
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
 def _draw_token_types(
@@ -164,19 +188,3 @@ def _draw_token_types(
             axes.scatter(table["layer"], values, s=9, color=color, alpha=0.3, linewidths=0)
         means = values.groupby(table["layer"]).mean()
         axes.plot(means, color=color, marker=marker, markeredgecolor="white", label=label)
-
-
-def _draw_columns(axes: Axes, table: pd.DataFrame, labels: dict[str, str]) -> None:
-    """Draw columns of a table over its layers, each with its label."""
-    for (column, label), (color, marker) in zip(labels.items(), style.LINES, strict=False):
-        axes.plot(table["layer"], table[column], color=color, marker=marker, label=label)
-
-
-def _draw_modes(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw one measure over layers, with a line and a band for each mode of ablation."""
-    for (mode, line), (color, marker) in zip(rows.groupby("change"), style.LINES, strict=False):
-        layers = line["layers"].astype(int)
-        axes.plot(layers, line["value"], color=color, marker=marker, markersize=4, label=mode)
-        axes.fill_between(
-            layers, line["value_low"], line["value_high"], color=color, alpha=0.2, lw=0
-        )

@@ -32,7 +32,7 @@ SAMPLE_PATH = Path(__file__).with_name("arguments_sample.tsv")
 SAMPLE_NAME = "arguments-sample"
 CORPUS_KIND = "argument pairs"  # in the registry of corpora
 ADVERSARIAL_CORPORA = {"arct": "arct-adversarial"}  # registered corpora: original, adversarial
-ADVERSARIAL_FILES = {"dev": "dev-adv-negated", "test": "test-adv-negated"}
+ADVERSARIAL_FILE = "{split}-adv-negated"
 ADVERSARIAL_SUFFIX = "-adversarial"  # of the id of an adversarial argument
 # The parts of an argument that a model is shown, by the name of the input; the warrant is last.
 INPUTS = {
@@ -150,16 +150,14 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     ----------
     source : str or Path, optional
         Empty for the bundled sample; a name of the registry ("arct", which brings
-        "arct-adversarial"); a folder with train, dev and test as ``.tsv``; or
-        "CORPUS,ADVERSARIAL", each a name or a folder.
+        "arct-adversarial"); or a folder with train, dev and test as ``.tsv``.
 
     Returns
     -------
     Arguments
-        The counterparts are read from ``dev-adv-negated.csv`` and ``test-adv-negated.csv`` of the
-        adversarial corpus, or of the folder itself or its ``adversarial/``; without such files
-        they are made from a column negatedClaim.  The small profile keeps only the first
-        arguments of each split.
+        The counterparts are read from ``train-adv-negated.csv`` and so on, of the registry or of
+        the folder or its ``adversarial/``; without such files they are made from a column
+        negatedClaim.  The small profile keeps only the first arguments of each split.
 
     Raises
     ------
@@ -168,82 +166,44 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     CorpusError
         If a file is missing or damaged; the message has the file and the line.
     """
+    published = []
     if not source:
         name = SAMPLE_NAME
         original = read_arguments(SAMPLE_PATH)
-        published = []
     else:
-        first, _, second = str(source).partition(",")
-        name = first.strip()
-        adversarial_name = second.strip() or ADVERSARIAL_CORPORA.get(name, "")
+        name = str(source)
         files = _table_files(name)
-        original = _read_splits(name, files)
-        published = _read_counterparts(adversarial_name, files)
+        original = []
+        for split in SPLITS:
+            if split not in files:
+                raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
+            original += read_arguments(files[split], split=split)
+            counterparts = ADVERSARIAL_FILE.format(split=split)
+            if counterparts in files:
+                published += read_arguments(files[counterparts], split=split)
     if not published and all(argument.negated_claim for argument in original):
         published = [argument.counterpart() for argument in original]
-    adversarial, left_out = _with_negated_claim(published, original)
+    claims = {argument.id + ADVERSARIAL_SUFFIX: argument.claim for argument in original}
+    published = [argument for argument in published if argument.adversarial]
+    adversarial = [argument for argument in published if argument.claim != claims.get(argument.id)]
+    left_out = len(published) - len(adversarial)
     if small_profile():
-        original = _first_of_each_split(original)
+        table = pd.DataFrame(
+            {"argument": original, "split": [argument.split for argument in original]}
+        )
+        original = table.groupby("split", sort=False).head(SMALL_SPLIT_SIZE)["argument"].tolist()
         ids = {argument.id + ADVERSARIAL_SUFFIX for argument in original}
         adversarial = [argument for argument in adversarial if argument.id in ids]
     return Arguments(Path(name).name, original, adversarial, left_out)
 
 
-def _read_splits(name: str, files: dict[str, Path]) -> list[Argument]:
-    """Read all splits of a corpus; each must have a file."""
-    arguments = []
-    for split in SPLITS:
-        if split not in files:
-            raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
-        arguments += read_arguments(files[split], split=split)
-    return arguments
-
-
-def _read_counterparts(adversarial_name: str, files: dict[str, Path]) -> list[Argument]:
-    """Read the published counterparts of a corpus, from another corpus if it has a name."""
-    if adversarial_name:
-        files = _table_files(adversarial_name)
-    arguments = []
-    for split, stem in ADVERSARIAL_FILES.items():
-        if stem in files:
-            arguments += read_arguments(files[stem], split=split)
-    if adversarial_name and not arguments:
-        expected = " and ".join(f"{stem}.csv" for stem in ADVERSARIAL_FILES.values())
-        raise InputError(f"{adversarial_name}: no adversarial arguments; expected {expected}")
-    return arguments
-
-
-def _with_negated_claim(
-    published: list[Argument], original: list[Argument]
-) -> tuple[list[Argument], int]:
-    """Keep the counterparts whose claim differs from the original's, and count those left out."""
-    claims = {argument.id: argument.claim for argument in original}
-    adversarial = [argument for argument in published if argument.adversarial]
-    negated = []
-    for argument in adversarial:
-        if argument.claim != claims.get(argument.id.removesuffix(ADVERSARIAL_SUFFIX)):
-            negated.append(argument)
-    return negated, len(adversarial) - len(negated)
-
-
-def _first_of_each_split(arguments: list[Argument]) -> list[Argument]:
-    """Keep the first `SMALL_SPLIT_SIZE` arguments of each split."""
-    first = []
-    for split in SPLITS:
-        of_split = [argument for argument in arguments if argument.split == split]
-        first += of_split[:SMALL_SPLIT_SIZE]
-    return first
-
-
 def _table_files(source: str) -> dict[str, Path]:
     """Find the tables of a corpus, compressed or not, by file name without suffixes."""
     folder = Path(source).expanduser()
-    fetched = fetch(source, CORPUS_KIND)
-    if fetched:
-        paths = list(fetched.values())
-    elif folder.is_dir():
-        paths = [*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))]
-    else:
+    paths = [*folder.glob("*"), *folder.glob("adversarial/*")]
+    for name in (source, ADVERSARIAL_CORPORA.get(source, "")):
+        paths += (fetch(name, CORPUS_KIND) or {}).values()
+    if not paths:
         expected = f"expected a name ({names(CORPUS_KIND)}) or a folder"
         raise InputError(f"no arguments at {source}; {expected}")
     return {
@@ -271,8 +231,8 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
     Raises
     ------
     CorpusError
-        With the line, if a column or a value is missing, a label is not 0 or 1, an id occurs
-        twice, or the two warrants of an argument are equal.
+        With the line, if a column or a value is missing, a label is not 0 or 1, or an id
+        occurs twice.
     """
     arguments = []
     for row in _read_table(existing_file(path)).to_dict("records"):
@@ -325,7 +285,6 @@ def _check_rows(path: Path, table: pd.DataFrame) -> None:
         "a label that is not 0 or 1, the right warrant": (
             ~table["correctLabelW0orW1"].isin(("0", "1"))
         ),
-        "both warrants are the same; one must be wrong": table["warrant0"] == table["warrant1"],
         "an id that comes twice; give each its own": table["#id"].duplicated(),
     }
     for message, is_wrong in problems.items():

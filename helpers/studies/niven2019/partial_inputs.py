@@ -43,7 +43,7 @@ EVERYTHING = "all"
 STATISTICS = ("mean", "median", "max")
 # The sets that a model is trained and validated on: originals; these and the same with their
 # warrants swapped, validated on both halves as in the paper; originals and counterparts.
-TRAINING_SETS = ORIGINAL, SWAPPED, MIRRORED = ("original", "swapped", "mirrored")
+TRAINING_SETS = ORIGINAL, SWAPPED, NEGATED = ("original", "swapped", "negated")
 RECIPES = {
     BAG: Recipe(epochs=20, learning_rate=3e-3, batch_size=16),
     BILSTM: Recipe(epochs=10, learning_rate=1e-2, batch_size=16),
@@ -51,7 +51,6 @@ RECIPES = {
 }
 RECIPES |= dict.fromkeys(CONTROL_ENCODERS.values(), RECIPES[ENCODER])
 MIN_SMALL_MODEL_SEEDS = 10
-VALIDATION_FRACTION = 5  # if counterparts of dev are trained on, one in so many is validated on
 
 Splits = dict[str, list[Argument]]
 
@@ -68,7 +67,7 @@ def planned_runs(sets: Mapping[str, Splits], *, planted: bool) -> list[Run]:
     """List the runs of ``runs.csv`` on the sets that there are, in the order of the tables.
 
     As in the paper's Table 4, the encoder is trained on swapped warrants with any input, the small
-    models only with all parts.  `MIRRORED` is only trained on with all parts, because a model that
+    models only with all parts.  `NEGATED` is only trained on with all parts, because a model that
     is not shown the claim is right on half of it by construction.  For a ``planted`` cue, fewer
     runs are enough: those whose column ``planted`` is true.
     """
@@ -202,34 +201,21 @@ def training_sets(corpus: Arguments, examples: int | None = None) -> dict[str, S
         `ORIGINAL`: arguments as written.
         `SWAPPED`: each original a second time with its warrants swapped, which to a model that
         scores each warrant separately is the first again; validated on dev and its counterparts.
-        `MIRRORED`: the originals that have a counterpart, and these.  If train has none (ARCT),
-        those of dev: all but the last fifth to train on, the last fifth to validate on.
+        `NEGATED`: the originals that have a counterpart, and these; validated as `SWAPPED`.
     """
     train = corpus.part("train")[:examples]
     dev = corpus.part("dev")
-    negated_dev = corpus.part("dev", adversarial=True)
+    both_of_dev = dev + corpus.part("dev", adversarial=True)
     test = corpus.part("test") + corpus.part("test", adversarial=True)
     sets = {ORIGINAL: {"train": train, "dev": dev, "test": test}}
-    if negated_dev:
+    if len(both_of_dev) > len(dev):
         swapped = [argument.swapped() for argument in train]
-        sets[SWAPPED] = {"train": train + swapped, "dev": dev + negated_dev, "test": test}
-    train_pairs = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
-    dev_pairs = argument_sets(dev + negated_dev)[BOTH]
-    if not train_pairs:
-        n_train = len(dev_pairs) - len(dev_pairs) // VALIDATION_FRACTION
-        train_pairs = dev_pairs[:n_train]
-        dev_pairs = dev_pairs[n_train:]
-    if train_pairs and dev_pairs:
-        mirrored_train = _originals_then_counterparts(train_pairs)
-        mirrored_dev = _originals_then_counterparts(dev_pairs)
-        sets[MIRRORED] = {"train": mirrored_train, "dev": mirrored_dev, "test": test}
+        sets[SWAPPED] = {"train": train + swapped, "dev": both_of_dev, "test": test}
+    pairs = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
+    if pairs and SWAPPED in sets:
+        originals, counterparts = zip(*pairs, strict=True)
+        sets[NEGATED] = {"train": [*originals, *counterparts], "dev": both_of_dev, "test": test}
     return sets
-
-
-def _originals_then_counterparts(pairs: Sequence[Sequence[Argument]]) -> list[Argument]:
-    """List the originals of some pairs, and after them the counterparts."""
-    originals, counterparts = zip(*pairs, strict=True)
-    return [*originals, *counterparts]
 
 
 def choices_in_test(
@@ -315,7 +301,7 @@ def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     The paper's encoder is BERT Large.  Its figures on both halves (Table 4) are those of `SWAPPED`.
     The small models' figures there are from a rerun in the authors' repository (IKMLab/arct2).  The
     erratum of the paper concerns the training data of these experiments: originals, without
-    negated claims.  It adds that models trained with negated claims (`MIRRORED`) do better than
+    negated claims.  It adds that models trained with negated claims (`NEGATED`) do better than
     chance, because cues over claim and warrant together remain; the conclusions are not withdrawn.
     """
     published = published_values()

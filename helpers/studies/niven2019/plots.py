@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from helpers.plots.labels import label_points
-from helpers.plots.style import ACCENT, INK, Style, canvas, join_nonempty, theme
+from helpers.plots.style import ACCENT, INK, LINES, canvas, join_nonempty, theme
 from helpers.studies.niven2019.cues import (
     ADVERSARIAL,
     ALL_SPLITS,
@@ -20,14 +20,15 @@ from helpers.studies.niven2019.cues import (
     NOT,
 )
 from helpers.studies.niven2019.partial_inputs import (
-    MIRRORED,
+    EVERYTHING,
+    NEGATED,
     ORIGINAL,
     SWAPPED,
     TRAINING_SETS,
 )
 
 CUES_HEIGHT = 2.6  # inches
-ROW_HEIGHT = 0.4  # inches, of a row of the lower panels
+ROW_HEIGHT = 0.5  # inches, of a row of the lower panels
 N_LABELLED = 7  # cues that are named, those of the largest gain
 CUE_COLORS = {"unigram": "#2F4B7C", "bigram": "#B08900"}
 CUE_MARKERS = {"unigram": "o", "bigram": "s"}
@@ -35,14 +36,13 @@ COVERAGE_TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
 TRAINING_LABELS = {
     ORIGINAL: "",
     SWAPPED: ", trained with\nwarrants swapped too",
-    MIRRORED: ", trained with\nclaims negated too",
+    NEGATED: ", trained with\nclaims negated too",
 }
-TEST_STYLES = {
-    AS_WRITTEN: Style("as written", "#2F4B7C", "o"),
-    ADVERSARIAL: Style("claim negated, other warrant right", "#D55E00", "s"),
-    BOTH: Style("both together", INK, "."),
+TEST_TITLES = {
+    AS_WRITTEN: "as written",
+    ADVERSARIAL: "claim negated,\nother warrant right",
+    BOTH: "both together",
 }
-TEST_OFFSETS = {AS_WRITTEN: -0.2, ADVERSARIAL: 0.2, BOTH: 0.0}  # rows
 
 
 @theme()
@@ -54,7 +54,9 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     cues : DataFrame
         The table cues.csv.
     choices : DataFrame
-        The table partial_inputs.csv.  A panel is a model, a row is an input and a training set.
+        The table partial_inputs.csv.  A panel is a set of test arguments, a row is an input and a
+        training set, a colour is a model.  "Both together" has the rows with everything shown: a
+        model that is not shown the claim is right on half of them by construction.
     model : str, optional
         Name of the model, for the subtitle.
 
@@ -63,47 +65,52 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     Figure
         Figure 12.  The paper's values are diamonds, unless the cue is planted.
     """
-    by_model = choices.groupby("model", sort=False)
-    row_keys = dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True))
-    rows = sorted(row_keys, key=lambda row: TRAINING_SETS.index(row[1]))
+    is_shown = (choices["test"] != BOTH) | (choices["inputs"] == EVERYTHING)
+    shown = choices[is_shown]
+    shown = shown.assign(label=shown["inputs"] + shown["train"].map(TRAINING_LABELS))
+    training_number = shown["train"].map(TRAINING_SETS.index)
+    labels = shown["label"].loc[training_number.sort_values(kind="stable").index].unique()
     note = "a planted cue: nothing of the paper's to compare with"
     if "paper_mean" in choices:
         note = "crimson diamonds: the paper's means, on ARCT"
+    note = join_nonempty(model, "dashed: chance; means, with 95% intervals over arguments", note)
+    rows_height = ROW_HEIGHT * len(labels)
     title = "Figure 12 · Cues in warrants, and models that follow them"
-    subtitle = join_nonempty(
-        model, "dashed: chance; means, with 95% intervals over arguments", note
-    )
-    rows_height = ROW_HEIGHT * len(rows)
-    figure = canvas(CUES_HEIGHT + rows_height + 1.5, title, subtitle)
-    grid = figure.add_gridspec(2, len(by_model), height_ratios=[CUES_HEIGHT, rows_height])
-    row_labels = [inputs + TRAINING_LABELS[train] for inputs, train in rows]
-    for column, (name, table) in enumerate(by_model):
+    figure = canvas(CUES_HEIGHT + rows_height + 1.8, title, note)
+    grid = figure.add_gridspec(2, len(TEST_TITLES), height_ratios=[CUES_HEIGHT, rows_height])
+    shown = shown.assign(row=pd.Index(labels).get_indexer(shown["label"]))
+    for column, (test, title) in enumerate(TEST_TITLES.items()):
         axes = figure.add_subplot(grid[1, column])
-        _draw_accuracies(axes, table, rows)
-        axes.set_title(name.replace(" encoder", "\nencoder"))
-        axes.set_yticks(range(len(rows)), [] if column else row_labels)
-        axes.set_xlabel("Right warrant (%)")
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=len(TEST_STYLES))
+        _draw_accuracies(axes, shown[shown["test"] == test])
+        axes.set(title=title, xlabel="Right warrant (%)", ylim=(len(labels) - 0.5, -0.5))
+        axes.set_yticks(range(len(labels)), [] if column else labels)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
     _draw_cues(figure.add_subplot(grid[0, :]), cues)
     return figure
 
 
 def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
-    """Draw each cue of the originals by coverage and productivity, and name some of them."""
-    is_original = (cues["split"] == ALL_SPLITS) & (cues["half"] == AS_WRITTEN)
-    originals = cues[is_original].reset_index(drop=True)
+    """Draw each cue of the originals by coverage and productivity, and name some of them.
+
+    ``not`` is drawn again as it is in the test split, on which models are tested.
+    """
+    as_written = cues[cues["half"] == AS_WRITTEN]
+    originals = as_written[as_written["split"] == ALL_SPLITS].reset_index(drop=True)
     sns.scatterplot(
         originals, x="coverage", y="productivity", hue="kind", style="kind", s=36, alpha=0.75,
         palette=CUE_COLORS, markers=CUE_MARKERS, ax=axes,
     )  # fmt: skip
+    of_not = as_written[as_written["cue"] == NOT]
+    in_test = of_not[of_not["split"] == "test"]
+    axes.plot(
+        "coverage", "productivity", "P", data=in_test, color=INK, label=f"“{NOT}” in the test split"
+    )
     if "paper_coverage" in originals:  # absent if the cue is planted
         axes.plot(
-            "paper_coverage", "paper_productivity", "D", data=originals[originals["cue"] == NOT],
-            color=ACCENT, markersize=7, markeredgecolor="white", zorder=4,
-            label=f"“{NOT}” in the paper",
+            "paper_coverage", "paper_productivity", "D",
+            data=of_not[of_not["split"] == ALL_SPLITS], color=ACCENT, markersize=7,
+            markeredgecolor="white", zorder=4, label=f"“{NOT}” in the paper",
         )  # fmt: skip
-    _draw_shift_of_not(axes, cues)
     axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
     lowest_coverage = 0.8 * min(originals["coverage"], default=1.0)
     axes.set(
@@ -120,37 +127,23 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
     label_points(axes, points, labelled, originals.loc[labelled, "cue"].tolist())
 
 
-def _draw_shift_of_not(axes: Axes, cues: pd.DataFrame) -> None:
-    """Draw an arrow from ``not`` in the originals to ``not`` with the counterparts, if any."""
-    rows = cues[(cues["split"] == ALL_SPLITS) & (cues["cue"] == NOT)].set_index("half")
-    points = rows.reindex([AS_WRITTEN, BOTH])[["coverage", "productivity"]].to_numpy()
-    if np.isnan(points).any():
-        return
-    start, end = points
-    color = TEST_STYLES[ADVERSARIAL].color
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color})
-    axes.annotate(
-        "with the\ncounterparts", end, xytext=(0, -4), textcoords="offset points", ha="center",
-        va="top", fontsize=8, color=color,
-    )  # fmt: skip
-
-
-def _draw_accuracies(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> None:
-    """Draw a model's mean accuracy with its interval, one row per input and training set."""
-    for test, style in TEST_STYLES.items():
-        of_test = table[table["test"] == test].set_index(["inputs", "train"]).reindex(rows)
-        mean = of_test["mean"]
-        y = np.arange(len(rows)) + TEST_OFFSETS[test]
-        errors = np.clip([mean - of_test["mean_low"], of_test["mean_high"] - mean], 0, None)
+def _draw_accuracies(axes: Axes, table: pd.DataFrame) -> None:
+    """Draw mean accuracies with their intervals, in the rows that the column ``row`` numbers."""
+    by_model = table.groupby("model", sort=False)
+    offsets = np.linspace(-0.3, 0.3, len(by_model))
+    for (name, rows), offset, (color, marker) in zip(by_model, offsets, LINES, strict=False):
+        mean = rows["mean"]
+        y = rows["row"] + offset
+        errors = np.clip([mean - rows["mean_low"], rows["mean_high"] - mean], 0, None)
         axes.errorbar(
-            mean, y, xerr=errors, fmt=style.marker, color=style.color, markersize=5,
-            markeredgewidth=0, elinewidth=1.1, label=style.label,
+            mean, y, xerr=errors, fmt=marker, color=color, markersize=4.5, markeredgewidth=0,
+            elinewidth=1.1, label=name,
         )  # fmt: skip
-        if "paper_mean" in of_test and test != ADVERSARIAL:
+        if "paper_mean" in rows:
             axes.plot(
-                of_test["paper_mean"], y - 0.18, "D", color=ACCENT, markersize=4.5,
-                markeredgecolor="white", zorder=4,
+                rows["paper_mean"], y, "D", color=ACCENT, markersize=4, markeredgecolor="white",
+                zorder=4,
             )  # fmt: skip
     axes.axvline(CHANCE, color=INK, dashes=(4, 3), linewidth=1, zorder=0)
-    axes.set(xlim=(15, 90), xticks=[25, 50, 75], ylim=(len(rows) - 0.5, -0.5))
+    axes.set(xlim=(15, 90), xticks=[25, 50, 75])
     axes.tick_params(axis="y", length=0)

@@ -16,34 +16,79 @@ from helpers.studies.common.edge_cuts import (
     FIRST_QUERY,
     MASS_MATCHED,
     MODES,
+    MOST_ATTENDED,
     REDISTRIBUTED,
     Cut,
+    ablate_edges,
     cut_edges,
+    cut_shares,
+    key_token_ids,
     list_ablations,
     plan_cuts,
     special_token_layers,
 )
 
-CUTS = [Cut((1,)), Cut((0, 2)), Cut((1, 2), queries=FIRST_QUERY)]
+CUTS = [Cut((1,), "cls"), Cut((0, 2)), Cut((1, 2), queries=FIRST_QUERY)]
+
+# One row of attention: to [CLS], "the" and "cat".
+ROW = torch.tensor([0.25, 0.5, 0.25])
+IS_CLS = torch.tensor([True, False, False])
 
 
-def ablate_by_hand(weights, chosen, mode):
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (DROPPED, [0, 0.5, 0.25]),  # the rest is not normalised again: it sums to 0.75
+        (REDISTRIBUTED, [0, 2 / 3, 1 / 3]),
+        (MASS_MATCHED, [0.25, 1 / 3, 1 / 6]),  # 0.25 less, in proportion
+        (MOST_ATTENDED, [0.25, 0.25, 0.25]),  # 0.25 less of the largest
+    ],
+)
+def test_ablate_edges_of_three_tokens(mode, expected):
+    torch.testing.assert_close(ablate_edges(ROW, IS_CLS, mode), torch.tensor(expected))
+
+
+@pytest.mark.parametrize("mode", [MASS_MATCHED, MOST_ATTENDED])
+def test_mass_matched_ablations_remove_the_mass_of_the_chosen_edges_from_words(mode):
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(50, 9, 9, generator=generator, dtype=torch.float64).softmax(dim=-1)
+    weights[:, 0] = torch.tensor([0.9, 0.06, 0.04, *[0.0] * 6])  # words have less than the cut edge
+    is_chosen = torch.arange(9) == 0
+    is_word = torch.arange(9) > 1  # 1 is another special token
+    ablated = ablate_edges(weights, is_chosen, mode, is_word)
+    assert torch.equal(ablated[..., :2], weights[..., :2])
+    removed = (weights - ablated).sum(dim=-1)
+    torch.testing.assert_close(removed[:, 1:], weights[:, 1:, 0])
+    torch.testing.assert_close(removed[:, 0], weights[:, 0, 2:].sum(dim=-1))
+    assert (ablated >= 0).all()
+
+
+def test_the_most_attended_edges_are_removed_whole_and_first():
+    row = torch.tensor([0.45, 0.1, 0.3, 0.15])
+    ablated = ablate_edges(row, torch.arange(4) == 0, MOST_ATTENDED)
+    torch.testing.assert_close(ablated, torch.tensor([0.45, 0.1, 0, 0]))
+
+
+def ablate_by_hand(weights, chosen, is_word, mode):
     """Ablate the chosen edges of one map [query, key], row by row and key by key."""
-    ablated = np.zeros_like(weights)
+    ablated = weights.copy()
     for query, row in enumerate(weights):
         keys = range(len(row))
-        cut_mass = sum(row[key] for key in keys if chosen[query, key])
-        rest_mass = max(sum(row[key] for key in keys if not chosen[query, key]), 1e-30)
-        rest_factor = {
-            DROPPED: 1,
-            REDISTRIBUTED: (cut_mass + rest_mass) / rest_mass,
-            MASS_MATCHED: max(0, 1 - cut_mass / rest_mass),
-        }[mode]
-        for key in keys:
-            if not chosen[query, key]:
-                ablated[query, key] = row[key] * rest_factor
-            elif mode == MASS_MATCHED:
-                ablated[query, key] = row[key]
+        cut = [key for key in keys if chosen[query, key]]
+        rest = [key for key in keys if not chosen[query, key]]
+        words = [key for key in rest if is_word[key]]
+        mass = sum(row[key] for key in cut)
+        if mode in (DROPPED, REDISTRIBUTED):
+            ablated[query, cut] = 0
+        if mode == REDISTRIBUTED:
+            ablated[query, rest] *= 1 / max(sum(row[key] for key in rest), 1e-30)
+        if mode == MASS_MATCHED and mass:
+            ablated[query, words] *= max(0, 1 - mass / max(row[words].sum(), 1e-30))
+        if mode == MOST_ATTENDED:
+            for key in sorted(words, key=lambda key: -row[key]):
+                removed = min(mass, row[key])
+                ablated[query, key] -= removed
+                mass -= removed
     return ablated
 
 
@@ -54,7 +99,8 @@ class HandWrittenPasses:
         texts = ("the cat sat on the mat , .", "rainy .")
         ids = [encoder.encode_words(text.split()).ids for text in texts]
         inputs = [{"input_ids": text, "token_type_ids": [0] * len(text)} for text in ids]
-        self.keys = {ids[0][0], ids[0][-1]}
+        special = {ids[0][0], ids[0][-1]}
+        self.token_ids = {"special": special, "cls": {ids[0][0]}}
         self.batch = padded(encoder, inputs)
         self.real = self.batch["attention_mask"].bool()
         self.model = encoder.model.base_model
@@ -88,12 +134,13 @@ class HandWrittenPasses:
         for layer in cut.layers:
             maps = self.run_replaced().attentions[layer].double().numpy()
             for tokens, heads in zip(self.batch["input_ids"].tolist(), maps, strict=True):
-                is_key = [token in self.keys for token in tokens]
+                is_key = [token in self.token_ids[cut.keys] for token in tokens]
+                is_word = [token not in self.token_ids["special"] for token in tokens]
                 chosen = np.array([is_key] * len(tokens))
                 if cut.queries == FIRST_QUERY:
                     chosen[1:] = False
                 for head in heads:
-                    head[:] = ablate_by_hand(head, chosen, mode)
+                    head[:] = ablate_by_hand(head, chosen, is_word, mode)
             self.maps[layer] = torch.from_numpy(maps)
         return self.run_replaced().last_hidden_state[self.real]
 
@@ -104,7 +151,7 @@ def test_cut_edges_matches_maps_ablated_by_hand(family, tiny_encoder, request):
     intact = by_hand.run()
     for cut, mode in product(CUTS, MODES):
         expected = by_hand.ablate(cut, mode)
-        with cut_edges(by_hand.model, cut, by_hand.keys, mode) as intact_weights:
+        with cut_edges(by_hand.model, cut, by_hand.token_ids, mode) as intact_weights:
             states = by_hand.run().last_hidden_state[by_hand.real]
         torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
         first_layer = cut.layers[0]
@@ -115,19 +162,20 @@ def test_cut_edges_matches_maps_ablated_by_hand(family, tiny_encoder, request):
             assert not torch.allclose(expected, intact_states, atol=1e-4)
 
 
+@pytest.mark.parametrize("mode", [MASS_MATCHED, MOST_ATTENDED])
 @pytest.mark.parametrize("family", [*FAMILIES, "llama"])
-def test_cut_edges_without_a_key_changes_no_bit(family, tiny_encoder, request):
+def test_cut_edges_without_a_key_changes_no_bit(family, mode, tiny_encoder, request):
     passes = HandWrittenPasses(tiny_encoder(family), request)
     intact = passes.run().last_hidden_state
-    with cut_edges(passes.model, Cut((0, 1, 2)), {10**6}, MASS_MATCHED):
+    with cut_edges(passes.model, Cut((0, 1, 2)), {"special": {10**6}}, mode):
         assert torch.equal(passes.run().last_hidden_state, intact)
 
 
-def test_plan_cuts_names_layers_and_their_runs():
-    cuts, main_cuts = plan_cuts(12, (1, 2, 3, 4, 9, 10))
-    names = [cut.name for cut in cuts]
+def test_plan_cuts_has_each_special_token_by_layer_and_in_the_group():
+    cuts, main_cuts = plan_cuts(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
     single_layers = [str(layer) for layer in range(1, 13)]
-    assert names == [*single_layers, "2-5", "10-11", "2-5, 10-11"]
+    assert [cut.name for cut in cuts] == [*single_layers, *single_layers, *["2-5, 10-11"] * 3]
+    assert [cut.keys for cut in cuts] == [*["cls"] * 12, *["sep"] * 12, "special", "cls", "sep"]
     assert {cut.name for cut in main_cuts} == {"2-5, 10-11"}
     assert {(cut.keys, cut.queries) for cut in main_cuts} == {
         ("punctuation", "all"),
@@ -136,11 +184,37 @@ def test_plan_cuts_names_layers_and_their_runs():
 
 
 def test_plan_cuts_of_no_group_has_single_layers_only():
-    assert plan_cuts(2, ()) == ([Cut((0,)), Cut((1,))], [])
+    assert plan_cuts(2, (), ("sep",)) == ([Cut((0,), "sep"), Cut((1,), "sep")], [])
+
+
+def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():
+    rows = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.4, 0.35, 0.25]]  # to [CLS], cat and [SEP]
+    maps = [torch.tensor(rows)[None, None]]
+    tokens = torch.tensor([[1, 5, 2]])
+    token_ids = {"special": {1, 2}, "cls": {1}}
+    real = torch.tensor([[True, True, True]])
+    share, unmatched = cut_shares(maps, Cut((0,), "cls"), tokens, token_ids, real)
+    assert share.item() == pytest.approx(1.4 / 3)
+    assert unmatched.item() == pytest.approx(2 / 3)  # the first row and the last
+    first_row = Cut((0,), "cls", FIRST_QUERY)
+    assert cut_shares(maps, first_row, tokens, token_ids, real)[0].item() == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [("bert", ["special", "punctuation", "cls", "sep"]), ("t5", ["special", "punctuation", "sep"])],
+)
+def test_key_token_ids_has_the_special_tokens_of_the_model(family, names, tiny_encoder):
+    encoder = tiny_encoder(family)
+    ids = key_token_ids(encoder)
+    assert set(ids) <= set(names)
+    for role in set(ids) & {"cls", "sep"}:
+        assert set(ids[role]) <= set(ids["special"])
 
 
 def test_special_token_layers_are_above_a_quarter():
     table = pd.DataFrame({"layer": ["1", "2", "3", "all"], "attention": [0.2, 0.3, 0.25, 0.5]})
+    table = pd.concat([table.assign(token="special"), table.assign(token="cls", attention=1)])
     assert special_token_layers(table) == (1,)
 
 
@@ -151,6 +225,6 @@ def test_list_ablations_refuses_an_input_without_special_tokens(tiny_encoder):
 
 def test_cut_edges_refuses_a_pass_without_a_softmax(tiny_encoder):
     model = tiny_encoder("bert").model
-    ablation = cut_edges(model, Cut((1,)), {2}, DROPPED)
+    ablation = cut_edges(model, Cut((1,)), {"special": {2}}, DROPPED)
     with pytest.raises(ModelError, match="in layers 2"), ablation:
         pass  # nothing is computed

@@ -5,87 +5,128 @@ import pandas as pd
 import pytest
 
 from helpers.claims.engine import check_claims
-from helpers.studies.kobayashi2020.claims import CLAIMS, largest_ratio
+from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED, MODES
+from helpers.studies.kobayashi2020.claims import CLAIMS, largest_ratio, outcome_in_group
+from helpers.studies.kobayashi2020.edges import COMPARED_MODES, PROBES
+
+GROUP = "2-3"
 
 
 def special_tokens(ratios):
-    """Make special_tokens.csv of the layers and of all layers, with intervals 0.1 wide."""
-    layers = [str(layer) for layer in range(1, len(ratios))]
-    table = pd.DataFrame({"layer": [*layers, "all"]})
-    for name in ("ratio", "value_ratio"):
-        table[name] = ratios
-        table[f"{name}_low"] = table[name] - 0.05
-        table[f"{name}_high"] = table[name] + 0.05
-    return table
+    """Make special_tokens.csv from the ratios of each set of tokens; intervals are 0.1 wide."""
+    frames = []
+    for token, by_layer in ratios.items():
+        layers = [str(layer) for layer in range(1, len(by_layer))]
+        frame = pd.DataFrame({"token": token, "layer": [*layers, "all"]})
+        for name in ("ratio", "value_ratio"):
+            frame[name] = by_layer
+            frame[f"{name}_low"] = frame[name] - 0.05
+            frame[f"{name}_high"] = frame[name] + 0.05
+            frame[f"{name}_df"] = 90
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
-def edge_ratios():
-    """Make edge_ratios.csv of the model and one control: ratios 8, leads -3."""
+def edge_ratios(ratios):
+    """Make edge_ratios.csv from the ratio of each token by layers, the same for all modes."""
     rows = []
-    for modes in ("dropped / mass-matched", "redistributed / dropped"):
-        for model in ("trained", "random"):
-            rows.append((model, modes, "sentence vector", 8, 7, 9, -3, -4, -2))
-    estimates = ["ratio", "ratio_low", "ratio_high", "lead", "lead_low", "lead_high"]
-    return pd.DataFrame(rows, columns=["model", "ways", "measure", *estimates])
+    for keys, by_layers in ratios.items():
+        for layers, ratio in by_layers.items():
+            for modes in COMPARED_MODES:
+                ways = " / ".join(modes)
+                key = (layers, keys, "all", ways, "sentence angle")
+                rows.append((*key, ratio, 0.9 * ratio, 1.1 * ratio))
+    columns = ["layers", "keys", "queries", "ways", "measure", "ratio", "ratio_low", "ratio_high"]
+    return pd.DataFrame(rows, columns=columns).assign(ratio_df=90)
+
+
+def edges(losses):
+    """Make edges.csv from the loss of each token, by mode; the same for every measure."""
+    rows = []
+    for keys, by_mode in losses.items():
+        for mode, loss in zip(MODES, by_mode, strict=True):
+            for measure in ("objective", *PROBES):
+                key = ("trained", GROUP, keys, "all", mode, measure)
+                rows.append((*key, loss, loss - 1, loss + 1))
+    columns = ["model", "layers", "keys", "queries", "change", "measure"]
+    table = pd.DataFrame(rows, columns=[*columns, "value", "value_low", "value_high"])
+    return table.assign(value_df=90)
 
 
 def attributions():
-    """Make the rows of rollout in attributions.csv."""
-    rows = [("rollout", "vector", -2, -3, -1), ("rollout", "similarity", 50, 49, 51)]
-    return pd.DataFrame(rows, columns=["method", "effect", "lead", "lead_low", "lead_high"])
+    """Make the row of rollout in attributions.csv."""
+    columns = ["method", "effect", "lead", "lead_low", "lead_high", "lead_df"]
+    return pd.DataFrame([("rollout", "vector", -2, -3, -1, 20)], columns=columns)
 
 
 TABLES = {
-    "special_tokens": special_tokens([0.9, 0.2, 0.3]),
-    "edge_ratios": edge_ratios(),
+    "special_tokens": special_tokens({"cls": [0.2, 0.3, 0.1], "sep": [0.3, 1.5, 0.6]}),
+    "edge_ratios": edge_ratios(
+        {
+            "special": {GROUP: 0.5},
+            "cls": {"1": 0.5, "2": 0.2, "3": 0.3, GROUP: 0.2},
+            "sep": {"1": 0.5, "2": 8.0, "3": 9.0, GROUP: 7.0},
+        }
+    ),
+    "edges": edges({"special": [0] * 4, "cls": [0, 0, 50, 0], "sep": [50, 0, 0, 0]}),
     "attributions": attributions(),
 }
 
 
-def verdicts_by_id(tables):
-    """Check the claims; the key is a word or two that only one statement has."""
-    claims = check_claims(tables, CLAIMS).set_index("claim")
-    keys = {
-        "special tokens": "much less than",
-        "every layer": "every layer",
-        "value vectors": "Value vectors",
-        "dropped": "Dropping attention",
-        "given": "Giving that attention",
-        "random": "random weights, next to",
-        "entropy-matched": "entropy-matched",
-        "rollout": "Rollout explains",
+def verdicts_by_claim(tables):
+    """Check the claims; the statements of "cls" and of "sep" differ in the token only."""
+    table = check_claims(tables, CLAIMS)
+    return dict(zip(table["claim"], table["verdict"], strict=True))
+
+
+def test_every_statement_names_its_token_and_no_two_are_the_same():
+    statements = [claim.statement for claim in CLAIMS]
+    assert len(set(statements)) == len(statements) == 21
+    of_tokens = [text for text in statements if "Rollout" not in text]
+    assert all(("[CLS]" in text) != ("[SEP]" in text) for text in of_tokens)
+
+
+def test_largest_ratio_is_that_of_a_single_layer_with_its_interval():
+    ratio = largest_ratio(TABLES, "special_tokens", "layer", token="cls")
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.3, 0.25, 0.35))
+    ways = f"{DROPPED} / {MASS_MATCHED}"
+    assert largest_ratio(TABLES, "edge_ratios", "layers", keys="sep", ways=ways).value == 9
+
+
+def test_outcome_in_group_is_the_mass_matched_loss_minus_the_dropped_one():
+    where = {"queries": "all", "measure": "objective"}
+    assert outcome_in_group(TABLES, keys="cls", **where).value == 50
+    assert outcome_in_group(TABLES, keys="sep", **where).value == -50
+
+
+def test_claims_are_decided_for_each_token():
+    verdicts = verdicts_by_claim(TABLES)
+    of_cls = {claim: verdict for claim, verdict in verdicts.items() if "[CLS]" in claim}
+    of_sep = {claim: verdict for claim, verdict in verdicts.items() if "[SEP]" in claim}
+    redistributed = {claim for claim in verdicts if claim.startswith("Redistributing")}
+    assert {claim for claim, verdict in of_cls.items() if verdict != "supported"} == (
+        redistributed & set(of_cls)
+    )
+    assert {claim for claim, verdict in of_sep.items() if verdict == "supported"} == {
+        "Value vectors of [SEP] are shorter than those of words",
+        *(redistributed & set(of_sep)),
     }
-    verdicts = {}
-    for key, phrase in keys.items():
-        (statement,) = [claim for claim in claims.index if phrase in claim]
-        verdicts[key] = claims.loc[statement, "verdict"]
-    assert len(verdicts) == len(claims)
-    return verdicts
+    assert [verdict for claim, verdict in verdicts.items() if "Rollout" in claim] == [
+        "not supported"
+    ]
 
 
-def test_largest_ratio_is_that_of_a_layer_with_its_interval():
-    assert tuple(largest_ratio(TABLES)) == pytest.approx((0.9, 0.85, 0.95))
-
-
-def test_claims_read_the_rows_that_they_name():
-    claims = check_claims(TABLES, CLAIMS).set_index("claim")
-    statement = "Value vectors of special tokens are smaller than those of words"
-    columns = ["value", "value_low", "value_high"]
-    assert claims.loc[statement, columns].tolist() == pytest.approx([0.3, 0.25, 0.35])
-    assert verdicts_by_id(TABLES) == {
-        "special tokens": "supported",
-        "every layer": "supported",
-        "value vectors": "supported",
-        "dropped": "not supported",
-        "given": "supported",
-        "random": "supported",
-        "entropy-matched": "not measured",  # the tables have no such control
-        "rollout": "not supported",
+def test_claims_on_tables_of_all_special_tokens_together_are_not_measured():
+    tables = dict(TABLES)
+    tables["special_tokens"] = TABLES["special_tokens"].drop(columns="token")
+    tables["edge_ratios"] = TABLES["edge_ratios"].query("keys == 'special'")
+    tables["edges"] = TABLES["edges"].query("keys == 'special'")
+    verdicts = verdicts_by_claim(tables)
+    assert {claim for claim, verdict in verdicts.items() if verdict != "not measured"} == {
+        claim for claim in verdicts if "Rollout" in claim
     }
 
 
 def test_claims_about_special_tokens_are_not_measured_without_them():
-    special_table = TABLES["special_tokens"].assign(ratio=np.nan)
-    verdicts = verdicts_by_id(dict(TABLES, special_tokens=special_table))
-    not_measured = {key for key, verdict in verdicts.items() if verdict == "not measured"}
-    assert not_measured == {"special tokens", "every layer", "entropy-matched"}
+    tables = {"special_tokens": TABLES["special_tokens"].assign(ratio=np.nan, value_ratio=np.nan)}
+    assert set(verdicts_by_claim(tables).values()) == {"not measured"}

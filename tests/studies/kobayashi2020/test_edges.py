@@ -16,9 +16,11 @@ from helpers.studies.common.edge_cuts import (
     DROPPED,
     MASS_MATCHED,
     MODES,
+    MOST_ATTENDED,
     REDISTRIBUTED,
     Cut,
     cut_edges,
+    key_token_ids,
     list_ablations,
     plan_cuts,
 )
@@ -27,6 +29,7 @@ from helpers.studies.kobayashi2020.lenses import evenly_spaced_records
 
 LAYERS = 3
 GROUP = (1, 2)
+ROLES = ("cls", "sep")
 DROPPED_OVER_MATCHED = "dropped / mass-matched"
 
 
@@ -49,21 +52,28 @@ def expected_shifts(before, after, last_cut_layer):
     relative = change / np.linalg.norm(layer_before, axis=1)
     tokens = [cosine(*pair) for pair in zip(before[-1], after[-1], strict=True)]
     sentence = cosine(before[-1].mean(0), after[-1].mean(0))
-    return relative.mean(), sentence, np.mean(tokens)
+    angle = np.degrees(np.arccos(1 - sentence))
+    return relative.mean(), angle, sentence, np.mean(tokens)
 
 
 @pytest.mark.parametrize(
-    ("layers", "mode"), [((1,), DROPPED), ((1, 2), MASS_MATCHED), ((1, 2), REDISTRIBUTED)]
+    ("layers", "keys", "mode"),
+    [
+        ((1,), "cls", DROPPED),
+        ((1, 2), "special", MASS_MATCHED),
+        ((1, 2), "special", REDISTRIBUTED),
+        ((2,), "sep", MOST_ATTENDED),
+    ],
 )
-def test_representation_shifts_are_those_between_two_passes(tiny_encoder, layers, mode):
+def test_representation_shifts_are_those_between_two_passes(tiny_encoder, layers, keys, mode):
     encoder = tiny_encoder("bert")
     records = records_of(encoder, 7)
-    cuts, main_cuts = plan_cuts(LAYERS, GROUP)
+    cuts, main_cuts = plan_cuts(LAYERS, GROUP, ROLES)
     values = edges.representation_shifts(encoder, cuts + main_cuts, records)["values"]
-    assert values.shape == (7, 6, len(MODES), len(edges.SHIFTS))
-    cut = Cut(layers)
+    assert values.shape == (7, 11, len(MODES), len(edges.SHIFTS))
+    cut = Cut(layers, keys)
     before = hidden_states(encoder, records[3])
-    with cut_edges(encoder.model.base_model, cut, encoder.special_ids, mode):
+    with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), mode):
         after = hidden_states(encoder, records[3])
     shifts = values[3, cuts.index(cut), MODES.index(mode)]
     expected = expected_shifts(before, after, layers[-1])
@@ -76,7 +86,7 @@ def test_representation_shifts_of_the_first_query_are_those_between_two_passes(t
     cut = Cut(GROUP, queries="first token")
     values = edges.representation_shifts(encoder, [cut], records)["values"]
     before = hidden_states(encoder, records[3])
-    with cut_edges(encoder.model.base_model, cut, encoder.special_ids, REDISTRIBUTED):
+    with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), REDISTRIBUTED):
         after = hidden_states(encoder, records[3])
     shifts = values[3, 0, MODES.index(REDISTRIBUTED)]
     np.testing.assert_allclose(shifts, expected_shifts(before, after, 2), rtol=1e-3, atol=1e-7)
@@ -96,22 +106,24 @@ class EdgeRun:
         control = load(encoder.name, random_init=0, device="cpu")
         encoders = {edges.MAIN: encoder, "random": control}
         self.tables = edges.edge_tables(encoders, source, self.treebank, GROUP, count=9, seed=0)
-        cuts, main_cuts = plan_cuts(LAYERS, GROUP)
-        records = evenly_spaced_records(source, 9)
-        values = edges.representation_shifts(encoder, cuts + main_cuts, records)["values"]
+        cuts, main_cuts = plan_cuts(LAYERS, GROUP, ROLES)
         self.group_index = cuts.index(Cut(GROUP))
-        # The measure "token vectors": [cut, mode, segment].
-        token_shifts = values[..., edges.SHIFTS.index("token vectors")]
-        self.token_shifts = np.moveaxis(token_shifts, 0, -1)
+        records = evenly_spaced_records(source, 9)
+        shifts = edges.representation_shifts(encoder, cuts + main_cuts, records)
+        self.angles = self.angles_in(shifts)
+        control_shifts = edges.representation_shifts(
+            control, cuts, records[:: edges.CONTROL_STRIDE]
+        )
+        self.control_angles = self.angles_in(control_shifts)
 
-    def group_ratio(self, stride=1):
-        """Divide the mean shift of the group, dropped, by the mass-matched one."""
-        means = self.token_shifts[self.group_index, :, ::stride].mean(axis=-1)
-        return means[MODES.index(DROPPED)] / means[MODES.index(MASS_MATCHED)]
+    def angles_in(self, shifts):
+        """Select the measure "sentence angle" of the group: [mode, segment]."""
+        return shifts["values"][:, self.group_index, :, edges.SHIFTS.index("sentence angle")].T
 
-    def ratio_row(self, model):
-        table = self.tables["edge_ratios"].set_index(["model", "ways", "measure"])
-        return table.loc[(model, DROPPED_OVER_MATCHED, "token vectors")]
+    def ratio_row(self, prefix):
+        key = ["layers", "keys", "queries", "ways", "measure"]
+        table = self.tables[f"{prefix}edge_ratios"].set_index(key)
+        return table.loc[("2-3", "special", "all", DROPPED_OVER_MATCHED, "sentence angle")]
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +134,9 @@ def edge_run(tiny_encoder):
 def test_edge_tables_have_means_with_intervals(edge_run):
     key = ["model", "layers", "keys", "queries", "change", "measure"]
     table = edge_run.tables["edges"].set_index(key)
-    row = table.loc[("trained", "2-3", "special", "all", MASS_MATCHED, "token vectors")]
-    shifts = edge_run.token_shifts[edge_run.group_index, MODES.index(MASS_MATCHED)]
-    assert row["value"] == pytest.approx(shifts.mean())
+    row = table.loc[("trained", "2-3", "special", "all", MASS_MATCHED, "sentence angle")]
+    angles = edge_run.angles[MODES.index(MASS_MATCHED)]
+    assert row["value"] == pytest.approx(angles.mean())
     assert row["value_low"] < row["value"] < row["value_high"]
     assert 0 < row["share"] < 1
 
@@ -136,31 +148,42 @@ def test_the_structural_probe_loses_nothing_by_cuts_above_its_layer(edge_run):
     assert (in_last_layer == 0).all() == (best_layer < 3)
 
 
-def test_edge_ratios_of_the_main_model_have_no_lead(edge_run):
-    row = edge_run.ratio_row("trained")
-    assert row["ratio"] == pytest.approx(edge_run.group_ratio())
-    assert np.isnan(row["lead"])
+def ratio_of(angles):
+    """Divide the mean angle under `DROPPED` by that under `MASS_MATCHED`."""
+    return angles[MODES.index(DROPPED)].mean() / angles[MODES.index(MASS_MATCHED)].mean()
 
 
-def test_edge_ratios_of_a_control_have_a_lead_on_its_segments(edge_run):
-    row = edge_run.ratio_row("random")
-    main_ratio = edge_run.group_ratio(stride=edges.CONTROL_STRIDE)
-    # These segments are in other batches here, and float32 rounds differently: the lead differed by
-    # 0.6e-6 with AVX-512 and by 1.8e-6 with AVX2.
-    assert row["lead"] == pytest.approx(main_ratio - row["ratio"], rel=0, abs=5e-6)
+def test_edge_ratios_are_of_the_angles_of_each_model(edge_run):
+    assert edge_run.ratio_row("")["ratio"] == pytest.approx(ratio_of(edge_run.angles), rel=1e-3)
+    # These segments are in other batches here, and float32 rounds differently.
+    expected = ratio_of(edge_run.control_angles)
+    assert edge_run.ratio_row("random_")["ratio"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_summarise_edge_ablation_names_the_layers(edge_run):
-    assert "layers 2-3" in edges.summarise_edge_ablation(edge_run.tables, GROUP)
-
-
-def test_fig15_draws_each_mode_of_each_measure(edge_run):
-    panels = [axes for axes in plots.fig15_edges(edge_run.tables["edges"]).axes if axes.lines]
-    assert [len(axes.lines) for axes in panels] == [len(MODES)] * 9
-    (axes,) = [axes for axes in panels if axes.get_title("left") == "token vectors"]
-    (line,) = [line for line in axes.lines if line.get_label() == DROPPED]
-    means = edge_run.token_shifts[:LAYERS, MODES.index(DROPPED)].mean(axis=-1)
-    np.testing.assert_allclose(line.get_ydata(), means)
+def test_fig15_draws_each_model_and_each_outcome_by_layer_and_in_the_group(edge_run):
+    ratios = {
+        "trained": edge_run.tables["edge_ratios"],
+        "random": edge_run.tables["random_edge_ratios"],
+    }
+    special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
+    figure = plots.fig15_edges(edge_run.tables["edges"], ratios, special_tokens)
+    panels = {axes.get_title("left"): axes for axes in figure.axes}
+    lines = {title: len(axes.containers) for title, axes in panels.items()}
+    assert lines == {
+        "[CLS] dropped / mass-matched": 2,
+        "[SEP] dropped / mass-matched": 2,
+        "redistributed / dropped": 2,
+        "objective": 4,
+        "structural probe": 4,
+        "Attn probe": 4,
+    }
+    rows = edge_run.tables["edge_ratios"].query(
+        f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}' and measure == 'sentence angle'"
+    )
+    first, _ = panels["[SEP] dropped / mass-matched"].containers
+    line = first.lines[0]
+    np.testing.assert_allclose(line.get_ydata(orig=False), rows["ratio"])
+    assert list(rows["layers"]) == ["1", "2", "3", "2-3"]
 
 
 @pytest.mark.parametrize("family", ["bert", "t5"])  # masked words; paragraphs that belong together

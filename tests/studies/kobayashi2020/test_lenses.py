@@ -58,17 +58,12 @@ def test_lens_values_count_tokens_that_are_largest_through_both_lenses():
     assert lens_values_by_hand()["same_token"] == pytest.approx(1 / 3)
 
 
-def naive_sink_values(attention, norms, states):
+def naive_sink_values(states):
     """Compute the `sink_values` of one layer with loops."""
-    heads = range(len(attention))
-    n = len(states)
     state_norms = [np.sqrt(np.dot(state, state)) for state in states]
     median = np.median([abs(x) for x in states.ravel()])
     peaks = [max(abs(state)) / median for state in states]
     return {
-        "attention_first": np.mean([attention[head, :, 0].mean() for head in heads]),
-        "uniform": 1 / n,
-        "value_first": np.mean([norms[head, 0] / np.mean(norms[head, 1:]) for head in heads]),
         "state_first": state_norms[0] / np.mean(state_norms[1:]),
         "peak_first": peaks[0],
         "peak_others": np.mean(peaks[1:]),
@@ -76,16 +71,11 @@ def naive_sink_values(attention, norms, states):
 
 
 def test_sink_values_match_loops():
-    generator = np.random.default_rng(0)
-    attention = generator.dirichlet(np.ones(5), (2, 3, 5))  # 2 layers, 3 heads, 5 tokens
-    norms = generator.random((2, 3, 5))
-    states = generator.normal(size=(2, 5, 4))
-    maps = {"attention": attention, "norm": norm_maps(attention, norms)}
-    values = lenses.sink_values(maps, norms, states)
+    states = np.random.default_rng(0).normal(size=(2, 5, 4))  # 2 layers, 5 tokens
+    values = lenses.sink_values(states)
     assert all(array.shape == (2, 1) for array in values.values())
     for layer in range(2):
-        expected = naive_sink_values(attention[layer], norms[layer], states[layer])
-        for name, value in expected.items():
+        for name, value in naive_sink_values(states[layer]).items():
             assert values[name][layer, 0] == pytest.approx(value), name
 
 
@@ -120,8 +110,12 @@ def means_over_heads(sums, names):
 def test_special_table_adds_up_special_tokens(tiny_encoder):
     special = ("cls", "sep")
     sums = sums_of(tiny_encoder("bert"))
-    table = lenses.special_table(sums).set_index("layer")
+    tables = dict(list(lenses.special_table(sums).set_index("layer").groupby("token", sort=False)))
+    assert list(tables) == ["special", "cls", "sep"]
+    table = tables["special"]
     assert list(table.index) == ["1", "2", "3", "all"]
+    both = tables["cls"]["norm"] + tables["sep"]["norm"]
+    np.testing.assert_allclose(table["norm"], both)
     attention = means_over_heads(sums, [f"attention_{role}" for role in special])
     norm = means_over_heads(sums, [f"norm_{role}" for role in special])
     np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
@@ -130,12 +124,14 @@ def test_special_table_adds_up_special_tokens(tiny_encoder):
     values = np.mean([sums.mean(f"value_{role}") for role in special], axis=0)
     value_ratio = values[0].mean() / sums.mean("value_other")[0].mean()
     assert table.loc["1", "value_ratio"] == pytest.approx(value_ratio)
+    cls_ratio = sums.mean("value_cls")[0].mean() / sums.mean("value_other")[0].mean()
+    assert tables["cls"].loc["1", "value_ratio"] == pytest.approx(cls_ratio)
 
 
 @pytest.mark.parametrize("family", ["t5", "gpt2"])
 def test_special_table_without_special_tokens_is_empty(tiny_encoder, family):
     table = lenses.special_table(sums_of(tiny_encoder(family)))
-    assert list(table["layer"]) == ["1", "2", "3", "all"]
+    assert list(table["layer"]) == ["1", "2", "3", "all"] * 3
     assert table["ratio"].isna().all()
     assert table["value_ratio"].isna().all()
 

@@ -47,14 +47,12 @@ def test_fig13_names_every_type_of_token():
     assert labels == {"first token", "separator", "periods and commas", "other tokens"}
 
 
-def test_fig14_draws_values_shares_and_states():
+def test_fig14_draws_values_and_states():
     norms = random_head_table(VALUE_COLUMNS)
     sinks = random_sinks()
-    value_axes, share_axes, state_axes = plots.fig14_sinks(sinks, norms, SPECIAL_TOKENS).axes
+    value_axes, state_axes = plots.fig14_sinks(sinks, norms, SPECIAL_TOKENS).axes
     assert len(value_axes.lines) == 4
-    assert len(share_axes.lines) == 3
     assert len(state_axes.lines) == 2
     mean_of_cls = norms.groupby("layer")["value_cls"].mean()
     np.testing.assert_allclose(line_of(value_axes, "<s>"), mean_of_cls)
-    np.testing.assert_allclose(line_of(share_axes, "norm lens"), sinks["norm_first"])
     np.testing.assert_allclose(line_of(state_axes, "first position"), sinks["peak_first"])

@@ -63,7 +63,6 @@ def test_read_arguments_of_a_csv_file_reads_csv_quoting(tmp_path):
     [
         (first_row_with("correctLabelW0orW1", "2"), "a label that is not 0 or 1"),
         (first_row_with("claim", " "), "an empty cell"),
-        (first_row_with("warrant0", "wet is good"), "both warrants are the same"),
         (ROWS[0][:-2], "an empty cell"),
         (ROWS[1], "an id that comes twice"),
     ],
@@ -124,21 +123,12 @@ def write_counterparts(folder):
     return folder
 
 
-@pytest.mark.parametrize("is_separate", [False, True], ids=["subfolder", "another folder"])
-def test_argument_corpus_leaves_out_counterparts_that_are_not_negated(tmp_path, is_separate):
+def test_argument_corpus_leaves_out_counterparts_that_are_not_negated(tmp_path):
     source = write_corpus(tmp_path / "originals")
-    counterparts = write_counterparts(
-        tmp_path / "counterparts" if is_separate else source / "adversarial"
-    )
-    corpus = argument_corpus(f"{source},{counterparts}" if is_separate else source)
+    write_counterparts(source / "adversarial")
+    corpus = argument_corpus(source)
     assert [argument.claim for argument in corpus.adversarial] == ["Leave the umbrella"]
     assert corpus.left_out == 1
-
-
-def test_argument_corpus_refuses_an_adversarial_corpus_without_its_files(tmp_path):
-    folder = write_corpus(tmp_path / "originals")
-    with pytest.raises(InputError, match="no adversarial arguments"):
-        argument_corpus(f"{folder},{folder}")
 
 
 def test_argument_corpus_refuses_other_sources(tmp_path):
@@ -155,8 +145,8 @@ def test_argument_corpus_refuses_other_sources(tmp_path):
 def test_argument_corpus_of_arct_has_the_published_numbers(monkeypatch):
     corpus = argument_corpus("arct")
     assert [len(corpus.part(split)) for split in SPLITS] == [1210, 316, 444]
-    assert [len(corpus.part(split, adversarial=True)) for split in SPLITS] == [0, 316, 416]
-    assert corpus.left_out == 28  # of one claim, which was never negated
+    assert [len(corpus.part(split, adversarial=True)) for split in SPLITS] == [1198, 316, 416]
+    assert corpus.left_out == 12 + 28  # their claims were not negated
     monkeypatch.setattr(cues, "SPLITS", ())  # only all splits together, and one rule: it is slow
     monkeypatch.setattr(cues, "RULES", {cues.DEFAULT_RULE: cues.RULES[cues.DEFAULT_RULE]})
     columns = ["productivity", "coverage", "paper_productivity", "paper_coverage"]

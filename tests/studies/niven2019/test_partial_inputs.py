@@ -50,7 +50,7 @@ def test_choice_tables_have_every_planned_run_once(run_tables):
     assert not table.duplicated(["model", "train", "inputs", "test"]).any()
     runs = table[["model", "train", "inputs"]].drop_duplicates()
     runs = runs.value_counts(["model", "train"], sort=False)
-    assert runs.unstack(fill_value=0)[["original", "swapped", "mirrored"]].T.to_dict("list") == {
+    assert runs.unstack(fill_value=0)[["original", "swapped", "negated"]].T.to_dict("list") == {
         "bag of vectors": [4, 1, 1],
         "BiLSTM": [4, 1, 1],
         "encoder": [4, 1, 1],
@@ -107,53 +107,39 @@ def test_choice_tables_continue_after_an_interruption(run_tables, tables_in, tmp
     assert all(tables[name].equals(run_tables[name]) for name in tables)
 
 
-@pytest.fixture
-def corpus_like_arct():
-    """The bundled sample without counterparts in train."""
+def test_training_sets_swapped_repeats_originals_with_warrants_swapped():
     corpus = argument_corpus()
-    adversarial = [argument for argument in corpus.adversarial if argument.split != "train"]
-    return dataclasses.replace(corpus, adversarial=adversarial)
-
-
-def test_training_sets_swapped_repeats_originals_with_warrants_swapped(corpus_like_arct):
-    sets = partial_inputs.training_sets(corpus_like_arct, 40)
+    sets = partial_inputs.training_sets(corpus, 40)
     train = sets["swapped"]["train"]
     assert len(train) == 80 and train[:40] == sets["original"]["train"]
     for original, swapped in zip(train[:40], train[40:], strict=True):
         assert swapped.warrants == original.warrants[::-1]
         assert swapped.label == 1 - original.label
-    assert len(sets["swapped"]["dev"]) == 2 * len(corpus_like_arct.part("dev"))
+    assert len(sets["swapped"]["dev"]) == 2 * len(corpus.part("dev"))
     assert sets["swapped"]["test"] == sets["original"]["test"]
 
 
-def assert_mirrored(arguments, count):
-    """Check that the second half of ``count`` arguments are the counterparts of the first."""
-    ids = [argument.id for argument in arguments]
-    assert len(ids) == count
-    assert ids[count // 2 :] == [f"{original}-adversarial" for original in ids[: count // 2]]
-
-
-def test_training_sets_mirrored_are_originals_then_counterparts():
+def test_training_sets_negated_are_originals_then_counterparts():
     sets = partial_inputs.training_sets(argument_corpus(), 40)
-    assert sets["mirrored"]["train"][:40] == sets["original"]["train"]
-    assert_mirrored(sets["mirrored"]["train"], 80)
-    assert_mirrored(sets["mirrored"]["dev"], 40)
+    train = sets["negated"]["train"]
+    assert train[:40] == sets["original"]["train"]
+    ids = [argument.id for argument in train]
+    assert ids[40:] == [f"{original}-adversarial" for original in ids[:40]]
+    assert sets["negated"]["dev"] == sets["swapped"]["dev"]
 
 
-def test_training_sets_mirrored_are_of_dev_if_train_has_no_counterparts(corpus_like_arct):
-    mirrored = partial_inputs.training_sets(corpus_like_arct, 40)["mirrored"]
-    assert_mirrored(mirrored["train"], 32)
-    assert_mirrored(mirrored["dev"], 8)
-    arguments = mirrored["train"] + mirrored["dev"]
-    assert {argument.split for argument in arguments} == {"dev"}
-    assert len({argument.id for argument in arguments}) == 40
+def test_training_sets_without_counterparts_in_train_have_none_with_negated_claims():
+    corpus = argument_corpus()
+    adversarial = [argument for argument in corpus.adversarial if argument.split != "train"]
+    corpus = dataclasses.replace(corpus, adversarial=adversarial)
+    assert set(partial_inputs.training_sets(corpus, 40)) == {"original", "swapped"}
 
 
-def test_recipe_of_has_as_many_steps_as_on_the_originals(corpus_like_arct):
-    sets = partial_inputs.training_sets(corpus_like_arct, 40)
-    run = partial_inputs.Run("encoder", "mirrored", "all")
-    # 3 epochs of 40 originals are 120 examples; 4 epochs of 32 arguments are 128.
-    assert partial_inputs.recipe_of(run, sets, 0, 64).epochs == 4
+def test_recipe_of_has_as_many_steps_as_on_the_originals():
+    sets = partial_inputs.training_sets(argument_corpus(), 40)
+    run = partial_inputs.Run("encoder", "negated", "all")
+    # 3 epochs of 40 originals are 120 examples; 2 epochs of 80 arguments are 160.
+    assert partial_inputs.recipe_of(run, sets, 0, 64).epochs == 2
 
 
 LABELS = {"a": 0, "b": 0, "c": 1, "d": 1}
@@ -196,7 +182,7 @@ def test_score_tables_resample_arguments_with_their_counterparts():
 def tables_of_means(*means, seeds=5, spread=1.0):
     """Make both tables of (model, inputs, train, test, mean); half-widths 1 over arguments."""
     key = ["model", "inputs", "train", "test"]
-    table = pd.DataFrame(means, columns=[*key, "mean"]).assign(corpus="arct")
+    table = pd.DataFrame(means, columns=[*key, "mean"]).assign(corpus="arct", arguments=444)
     table["mean_low"] = table["mean"] - 1
     table["mean_high"] = table["mean"] + 1
     shifts = spread * (np.arange(seeds) - (seeds - 1) / 2)
@@ -208,12 +194,14 @@ def tables_of_means(*means, seeds=5, spread=1.0):
 
 def run_like_the_paper():
     cues = [
-        ("original", "not", "unigram", 61, 7.0),
-        ("original", "can not", "bigram", 75, 8.0),
-        ("original", "is", "unigram", 52, 0.3),
+        ("all", "not", "unigram", 61, 7.0),
+        ("all", "can not", "bigram", 75, 8.0),
+        ("all", "is", "unigram", 52, 0.3),
+        ("test", "not", "unigram", 54, 1.0),
+        ("test", "are", "unigram", 52, 0.3),
     ]
-    columns = ["half", "cue", "kind", "productivity", "gain"]
-    table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", split="all")
+    columns = ["split", "cue", "kind", "productivity", "gain"]
+    table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", half="original")
     table["productivity_low"] = table["productivity"] - 3
     table["productivity_high"] = table["productivity"] + 3
     means = [(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
@@ -221,7 +209,7 @@ def run_like_the_paper():
         ("encoder", "warrants", "original", "original", 65.6),
         ("encoder", "all", "original", "original", 67.1),
         ("encoder", "all", "swapped", "both", 50.4),
-        ("encoder", "all", "mirrored", "both", 60),
+        ("encoder", "all", "negated", "both", 60),
         *((model, "all", "original", "adversarial", 40) for model in MODELS),
     ]
     return {"cues": table, **tables_of_means(*means, spread=0.5)}
@@ -240,7 +228,7 @@ def claim_statement(phrase):
 ENCODER_OVER_BAG = claim_statement("better than a bag of vectors")
 AT_CHANCE = claim_statement("within two points of chance")
 SHARE_OF_WARRANTS = claim_statement("Warrants alone are enough")
-PRODUCTIVITY_OF_NOT = claim_statement("more often right than the other")
+PRODUCTIVITY_OF_NOT = claim_statement("more often right than the other, over all splits")
 BAG_57 = ("bag of vectors", "warrants", "original", "original", 57)
 
 
@@ -258,7 +246,9 @@ def test_values_of_the_paper_in_claims_are_those_of_its_tables():
     with_warrants = published["encoder, warrants, original, mean"] - 50
     with_everything = published["encoder, all, original, mean"] - 50
     paper = {claim.statement: claim.paper for claim in CLAIMS}
-    assert np.isnan(paper[claim_statement("strongest of the words")])
+    assert np.isnan(paper[claim_statement("strongest of the words that are cues, over all splits")])
+    in_test = claim_statement("more often right than the other, in the test split")
+    assert paper[in_test] == published["productivity of not, test"]
     assert paper[PRODUCTIVITY_OF_NOT] == pytest.approx(published["productivity of not, all"])
     assert paper[SHARE_OF_WARRANTS] == pytest.approx(with_warrants - with_everything / 2, rel=1e-5)
 
@@ -317,4 +307,4 @@ def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypat
     for name, table in run_like_the_paper().items():
         study.save_table(table, name)
     study.save_claims(later=CLAIMS)
-    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["verdict"]) == ["supported"] * 9
+    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["verdict"]) == ["supported"] * 11

@@ -16,7 +16,7 @@ MEANS = {"original": 71.0, "adversarial": 29.0, "both": 50.0}
 
 def choices():
     """Make partial_inputs.csv of two models with five rows (input and training set) each."""
-    trained = [(inputs, "original") for inputs in INPUTS] + [("all", "mirrored")]
+    trained = [(inputs, "original") for inputs in INPUTS] + [("all", "negated")]
     rows = []
     for model in ("bag of vectors", "encoder"):
         for inputs, train in trained:
@@ -36,18 +36,22 @@ def test_fig12_draws_and_names_the_cues_of_the_originals(cues):
     points = [drawn for drawn in upper.collections if isinstance(drawn, PathCollection)]
     offsets = np.vstack([drawn.get_offsets() for drawn in points])
     originals = cues[(cues["split"] == "all") & (cues["half"] == "original")]
+    (in_test,) = [line for line in upper.lines if line.get_label() == "“not” in the test split"]
+    of_not = cues[(cues["split"] == "test") & (cues["half"] == "original") & (cues["cue"] == "not")]
+    assert in_test.get_ydata() == pytest.approx(of_not["productivity"])
     assert sorted(offsets[:, 0]) == pytest.approx(sorted(originals["coverage"]))
     texts = {text.get_text() for text in upper.texts}
     assert set(originals.nlargest(N_LABELLED, "gain")["cue"]) <= texts
 
 
-def test_fig12_draws_every_accuracy(cues):
+def test_fig12_draws_accuracies_in_a_panel_for_each_test_set(cues):
     *panels, _ = fig12_cues(cues, choices(), model="tiny").axes
-    assert [panel.get_title(loc="left") for panel in panels] == ["bag of vectors", "encoder"]
-    for panel in panels:
-        lines = [np.asarray(line.get_xdata(), float) for line in panel.lines]
-        for mean in MEANS.values():
-            assert any(np.sum(x == mean) == 5 for x in lines)  # one for each row
+    titles = [panel.get_title(loc="left") for panel in panels]
+    assert titles == ["as written", "claim negated,\nother warrant right", "both together"]
+    for panel, mean in zip(panels, MEANS.values(), strict=True):
+        points = [container.lines[0].get_xdata() for container in panel.containers]
+        n_rows = 2 if mean == 50 else 5  # of both together, those with everything shown
+        assert [list(x) for x in points] == [[mean] * n_rows] * 2  # for each model
     row_labels = [label.get_text() for label in panels[0].get_yticklabels()]
     assert row_labels == [*INPUTS, "all, trained with\nclaims negated too"]
 
