@@ -142,9 +142,7 @@ class Counts:
         The interval covers the choice of articles, by a bootstrap over them, and the noise of
         training: see `with_seed_noise`.
         """
-        _, low, high = ratio(*self.by_article(articles))
-        over_articles = Estimate(float(self.by_seed.mean()), 100 * low, 100 * high)
-        return with_seed_noise(over_articles, self.by_seed)
+        return with_seed_noise(ratio(*self.by_article(articles)).scaled(100), self.by_seed)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from torch import nn
 from helpers.data.glove import Embeddings
 from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
-from helpers.metrics.statistics import Estimate, paired_difference, with_seed_noise
+from helpers.metrics.statistics import paired_difference, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
 from helpers.probes.data import N_SPECIAL_POSITIONS, Counts, ProbeData, prepare
 from helpers.probes.distances import fit_distances
@@ -375,10 +375,9 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
             counts = results[name].counts[metric]
             by_article.append(counts.by_article(results[name].articles))
             by_seed.append(counts.by_seed)
-        over_articles = paired_difference(*by_article)
-        percentages = Estimate(*(100 * share for share in over_articles))
-        estimate = with_seed_noise(percentages, *by_seed)
-        rows.append({"probe": probe, "other": baseline, **estimate.columns("difference")})
+        estimate = with_seed_noise(paired_difference(*by_article).scaled(100), *by_seed)
+        columns = estimate.columns("difference", df=True)
+        rows.append({"probe": probe, "other": baseline, **columns})
     return pd.DataFrame(rows)
 
 
