@@ -129,5 +129,5 @@ def _validation_row(data: ProbeData, candidate: tuple[int, int]) -> dict[str, fl
     probe = fit_bilinear(data, 0, layer=layer, rank=rank)
     _, validation = validation_slice(data.splits["train"])
     counts = scores_of(probe, data, validation)[UAS_WITHOUT_PUNCTUATION]
-    articles = np.array([data.parses[index].article for index in validation])
-    return {"layer": layer, "rank": rank, **counts.estimate(articles).columns("validation_uas")}
+    estimate = counts.estimate(data.articles(validation))
+    return {"layer": layer, "rank": rank, **estimate.columns("validation_uas")}

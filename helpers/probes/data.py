@@ -58,7 +58,7 @@ class BlockBuffer:
     def append(self, block: Float16[np.ndarray, ...]) -> None:
         """Write a block to the end of the file."""
         self._blocks.append((self._file.tell(), block.shape))
-        self._file.write(np.ascontiguousarray(block).data)
+        self._file.write(block.tobytes())
 
     def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
         """Read a block; several threads may do so at a time."""
@@ -182,10 +182,9 @@ class ProbeData:
     vectors: Float[Tensor, "row width"] | None = None
     is_control_task: bool = False
 
-    @property
-    def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
-        """The article of each dev sentence."""
-        return np.array([self.parses[index].article for index in self.splits["dev"]])
+    def articles(self, indices: Sequence[int]) -> Shaped[np.ndarray, " sentence"]:
+        """List the article of each sentence."""
+        return np.array([self.parses[index].article for index in indices])
 
     @property
     def features(self) -> int:
@@ -256,6 +255,10 @@ class ProbeData:
     def gold(self, indices: Sequence[int]) -> Int[Tensor, "sentence dependent"]:
         """Stack the heads of sentences of one length."""
         return torch.from_numpy(np.stack([self.parses[index].heads for index in indices]))
+
+    def word_rows(self, indices: Sequence[int]) -> Int[np.ndarray, "sentence word"]:
+        """Stack the rows of the words of sentences of one length in ``vectors``."""
+        return np.stack([self.rows[index] for index in indices])
 
     def maps(
         self, indices: Sequence[int]

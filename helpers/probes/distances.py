@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -49,7 +48,7 @@ class DistancesWordsProbe(nn.Module):
 
     def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
         """Compute the score of every candidate head of every word."""
-        vectors = data.vectors[np.stack([data.rows[index] for index in indices])]
+        vectors = data.vectors[data.word_rows(indices)]
         with_root = F.pad(vectors, (0, 0, 1, 0))
         # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.  The
         # sums are in place, because allocating arrays of this size takes as long as filling them.

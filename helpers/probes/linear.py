@@ -80,28 +80,26 @@ class LinearProbe(nn.Module):
         standardised = (of_train - mean) / deviation
         self.correlations = standardised.T @ standardised / len(standardised)
         self.vectors = F.pad((vectors - mean.float()) / deviation.float(), (0, 1), value=1.0)
-        self.width = vectors.shape[1]
         word_scales, special_scales = data.units
-        self.candidate = nn.Parameter(torch.zeros(len(word_scales), self.width))
-        self.dependent = nn.Parameter(torch.zeros(len(word_scales), self.width + 1))
-        self.root = nn.Parameter(torch.zeros(len(special_scales), self.width + 1))
+        width = vectors.shape[1]
+        self.candidate = nn.Parameter(torch.zeros(len(word_scales), width))
+        self.dependent = nn.Parameter(torch.zeros(len(word_scales), width + 1))
+        self.root = nn.Parameter(torch.zeros(len(special_scales), width + 1))
         exchanged = word_scales.roll(len(word_scales) // 2)
         # In the order of the parameters.
-        scales = (exchanged, word_scales, special_scales)
-        self.units = [of_rows[:, None].double() for of_rows in scales]
+        self.units = [
+            scales[:, None].double() for scales in (exchanged, word_scales, special_scales)
+        ]
 
     def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
         """Compute the score of every candidate head of every word."""
         special, maps = data.maps(indices)
-        rows = np.concatenate([data.rows[index] for index in indices])
-        vectors = self.vectors[rows]  # [word, width + 1]
-        roles = self.dependent
-        if self.width:
-            roles = torch.cat([roles, F.pad(self.candidate, (0, 1))])
+        vectors = self.vectors[data.word_rows(indices).ravel()]  # [word, width + 1]
+        roles = torch.cat([self.dependent, F.pad(self.candidate, (0, 1))])
         # [word, role, feature] @ [word, feature, candidate]
-        halves = (vectors @ roles.T).unflatten(1, (-1, maps.shape[2])) @ maps.transpose(1, 2)
-        halves = halves.unflatten(0, (len(indices), -1))
-        scores = halves[:, :, 0] + halves[:, :, 1:].sum(2).transpose(1, 2)
+        halves = (vectors @ roles.T).unflatten(1, (2, -1)) @ maps.transpose(1, 2)
+        of_dependent, of_candidate = halves.unflatten(0, (len(indices), -1)).unbind(2)
+        scores = of_dependent + of_candidate.transpose(1, 2)
         root = ((vectors @ self.root.T) * special).sum(1).view(len(indices), -1, 1)
         return torch.cat([root, scores], dim=-1)
 

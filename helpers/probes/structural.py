@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Float16, Int
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -90,7 +89,7 @@ def fit_layers(data: ProbeData, seeds: int = 1) -> tuple[list[list[StructuralPro
     distances = {index: tree_distances(data.parses[index].heads) for index in training}
     fit_layer = partial(_fit_layer, data, distances, seeds)
     probes = thread_map(fit_layer, layers, label="structural probe", unit="fit")
-    articles = np.array([data.parses[index].article for index in validation])
+    articles = data.articles(validation)
     rows = []
     for layer, by_seed in enumerate(probes):
         estimate = undirected_attachment(data, by_seed, layer, validation).estimate(articles)
@@ -132,20 +131,21 @@ def undirected_attachment(
     Counts
         Correct edges of each seed, and all edges, of each sentence.
     """
-    right = {}
+    right = np.zeros((len(probes), len(data.parses)), int)
+    total = np.zeros(len(data.parses), int)
     for group in data.groups(indices):
         vectors = data.hidden(group, layer)
         with torch.no_grad():
-            by_seed = np.stack([probe(vectors).numpy() for probe in probes], axis=1)
-        for index, distances in zip(group, by_seed, strict=True):
+            by_seed = [probe(vectors).numpy() for probe in probes]
+        for row, index in enumerate(group):
             parse = data.parses[index]
             is_left_out = parse.punctuation | parse.punctuation[:, None]
-            trees = [spanning_tree(np.where(is_left_out, np.inf, of_seed)) for of_seed in distances]
             edges = parse.edges()
-            right[index] = [tree[edges].sum() for tree in trees]
-    right_counts = np.array([right[index] for index in indices]).T  # [seed, sentence]
-    total = np.array([len(data.parses[index].edges()[0]) for index in indices])
-    return Counts(right_counts, total)
+            total[index] = len(edges[0])
+            for seed, distances in enumerate(by_seed):
+                tree = spanning_tree(np.where(is_left_out, np.inf, distances[row]))
+                right[seed, index] = tree[edges].sum()
+    return Counts(right[:, indices], total[indices])
 
 
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:
@@ -167,7 +167,8 @@ def tree_distances(heads: Int[np.ndarray, " word"]) -> Int[np.ndarray, "word oth
         Head of each word, from 1; 0 is ROOT, which joins several roots.
     """
     n = len(heads)
-    edges = csr_array((np.ones(n), (heads, np.arange(1, n + 1))), shape=(n + 1, n + 1))
+    edges = np.zeros((n + 1, n + 1))
+    edges[heads, np.arange(1, n + 1)] = 1
     distances = shortest_path(edges, directed=False, unweighted=True)
     return distances[1:, 1:].astype(np.int16)
 
@@ -178,24 +179,21 @@ def _fit_layer(
     seeds: int,
     layer: int,
 ) -> list[StructuralProbe]:
-    """Train a probe of each seed on one layer, on the sentences whose distances are given."""
-    axes = _principal_axes(data, layer, list(distances)[:SCALE_SENTENCES])
+    """Train a probe of each seed on one layer, on the sentences whose distances are given.
+
+    The probes are trained on vectors along orthonormal axes in which their components are
+    uncorrelated.
+    """
+    products = 0
+    for group in data.groups(list(distances)[:SCALE_SENTENCES]):
+        flat = data.hidden(group, layer).flatten(0, 1).double()
+        products = products + flat.T @ flat
+    axes = torch.linalg.eigh(products).eigenvectors.float()
     rotated = {}
     for index in distances:
         states = data.hidden([index], layer) @ axes  # [1, word, axis]
         rotated[index] = states[0].numpy().astype(np.float16)
     return [_fit(data, rotated, distances, axes, seed) for seed in range(seeds)]
-
-
-def _principal_axes(
-    data: ProbeData, layer: int, sentences: Sequence[int]
-) -> Float[Tensor, "width axis"]:
-    """Compute orthonormal axes along which the components of a layer's vectors are uncorrelated."""
-    products = 0
-    for group in data.groups(sentences):
-        flat = data.hidden(group, layer).flatten(0, 1).double()
-        products = products + flat.T @ flat
-    return torch.linalg.eigh(products).eigenvectors.float()
 
 
 def _fit(

@@ -17,7 +17,7 @@ from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
 from helpers.metrics.statistics import paired_difference, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
-from helpers.probes.data import N_SPECIAL_POSITIONS, Counts, ProbeData, prepare
+from helpers.probes.data import Counts, ProbeData, prepare
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, LinearProbe, fit_linear
 from helpers.probes.structural import fit_layers, undirected_attachment
@@ -155,7 +155,8 @@ def structural_results(
 
 def result_of(data: ProbeData, probe: str, counts: Mapping[str, Counts]) -> ProbeResult:
     """Make the result of a probe that was fitted to all of train."""
-    return ProbeResult(probe, counts, len(data.splits["train"]), data.dev_articles)
+    dev_articles = data.articles(data.splits["dev"])
+    return ProbeResult(probe, counts, len(data.splits["train"]), dev_articles)
 
 
 def trained_result(
@@ -213,8 +214,8 @@ def linear_result(
         As for `fit_linear`.
     """
     fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), **options)
-    counts = scores_of(fit.probe, data, data.splits["dev"])
-    return ProbeResult(probe, counts, len(sentences), data.dev_articles, fit)
+    result = result_of(data, probe, scores_of(fit.probe, data, data.splits["dev"]))
+    return replace(result, n_train=len(sentences), fit=fit)
 
 
 def shuffled_train(data: ProbeData) -> list[int]:
@@ -300,7 +301,7 @@ def right_branching(data: ProbeData) -> ProbeResult:
     """Score the baseline whose head is always the next word; the head of the last word is ROOT."""
     parses = [data.parses[index] for index in data.splits["dev"]]
     heads = [np.append(np.arange(2, len(parse) + 1), 0) for parse in parses]
-    return ProbeResult(RIGHT_BRANCHING, attachment(parses, heads), 0, data.dev_articles)
+    return replace(result_of(data, RIGHT_BRANCHING, attachment(parses, heads)), n_train=0)
 
 
 def stack_seeds(results: Sequence[ProbeResult]) -> ProbeResult:
@@ -449,15 +450,14 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
     contrast = np.zeros(data.features)
     words = 0
     for index in data.splits["dev"]:
-        block = data.blocks[index][:, N_SPECIAL_POSITIONS:]
-        maps = block.astype(np.float32)  # [dependent, candidate, feature]
-        length = len(maps)
         heads = data.parses[index].heads
-        if length < 3:
+        if len(heads) < 3:
             continue
         with_head = np.flatnonzero(heads)
-        gold = maps[with_head, heads[with_head] - 1]
-        other_candidates = maps[with_head].sum(1) - maps[with_head, with_head] - gold
-        contrast += (gold - other_candidates / (length - 2)).sum(0, dtype=np.float64)
+        rows = np.arange(len(with_head))
+        maps = data.maps([index])[1].numpy()[with_head]  # [dependent, candidate, feature]
+        gold = maps[rows, heads[with_head] - 1]
+        other_candidates = maps.sum(1) - maps[rows, with_head] - gold
+        contrast += (gold - other_candidates / (len(heads) - 2)).sum(0, dtype=np.float64)
         words += len(with_head)
-    return contrast / max(words, 1)
+    return contrast / words

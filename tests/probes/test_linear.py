@@ -135,7 +135,7 @@ def test_linear_probe_scores_follow_the_equations(with_words):
     special = special.numpy()
     scores = model(data, [1])[0].detach().numpy()
     rows = data.vectors[np.concatenate([data.rows[i] for i in data.splits["train"]])].numpy()
-    v = ((data.vectors[data.rows[1]].numpy() - rows.mean(0)) / rows.std(0))[:, : model.width]
+    v = ((data.vectors[data.rows[1]].numpy() - rows.mean(0)) / rows.std(0))[:, : model.candidate.shape[1]]
     candidate = model.candidate.detach().numpy()
     dependent = model.dependent.detach().numpy()
     root = model.root.detach().numpy()
