@@ -251,11 +251,11 @@ class Study:
         Yields
         ------
         Store
-            One store per initialisation.
+            One store per initialisation; the first one has hidden states, too.
         """
         corpus = self.treebank_corpus()
         for seed in self._random_seeds:
-            yield self._word_store(self._load(seed), corpus)
+            yield self._word_store(self._load(seed), corpus, hidden=seed == 0)
 
     @property
     def _random_seeds(self) -> list[int]:
@@ -275,7 +275,8 @@ class Study:
         treebank = self.treebank_corpus()
         documents = self.coreference_corpus()
         for name, encoder in self.controls.items():
-            yield name, self._word_store(encoder, treebank), self._word_store(encoder, documents)
+            treebank_store = self._word_store(encoder, treebank, hidden=True)
+            yield name, treebank_store, self._word_store(encoder, documents)
 
     def _word_store(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         return self._store(encoder, corpus, level="word", **options)
@@ -493,12 +494,18 @@ class Study:
             The tables of section 5, by name.
         """
         store = self.treebank_store()
+        matched = self.controls["entropy_matched"]
 
         def compute() -> dict[str, pd.DataFrame]:
             from helpers.probes.table3 import table3
 
-            controls = self.random_treebank_stores()
-            return table3(store, controls, self.embeddings, seeds=self.settings.seeds)
+            return table3(
+                store,
+                self.random_treebank_stores(),
+                self._word_store(matched, self.treebank_corpus(), hidden=True),
+                self.embeddings,
+                seeds=self.settings.seeds,
+            )
 
         return cached(
             "table3",
@@ -507,6 +514,7 @@ class Study:
                 "store": store.key,
                 "seeds": self.settings.seeds,
                 "random seeds": self._random_seeds,
+                "entropy-matched": matched.identity,
                 "vectors": self.embeddings.name,
                 "fingerprint": self.embeddings.fingerprint,
             },

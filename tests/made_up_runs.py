@@ -93,6 +93,7 @@ def run_like_the_paper():
         ("Attn", "Distances + GloVe", 3.0),
         ("Attn + GloVe", "Random-init Attn + GloVe", 47.0),
         ("Structural probe", "Attn + GloVe", 3.0),
+        ("Bilinear probe on hidden states", "Attn + GloVe", 3.0),
     ]
     tables = {
         "relative_position": heads(

@@ -177,7 +177,8 @@ def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
             rows = run.tables["probes"]
             rows = rows[rows["metric"].isin(["UUAS", "UAS without punctuation"])]
             columns[label] = dict(zip(rows["probe"], rows["value"], strict=True))
-    table = pd.DataFrame(columns).reindex(list(values_of("Table 3")))
+    rows = [*values_of("Table 3"), "Bilinear probe on hidden states"]
+    table = pd.DataFrame(columns).reindex(rows).dropna(how="all")
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from helpers.torch_utils import release_freed_memory
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
+Blocks = Any  # a `BlockBuffer`, or a mapping of positions to blocks
 
 N_SPECIAL_POSITIONS = 2  # they precede the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies
@@ -57,7 +58,7 @@ class BlockBuffer:
     def append(self, block: Float16[np.ndarray, ...]) -> None:
         """Write a block to the end of the file."""
         self._blocks.append((self._file.tell(), block.shape))
-        self._file.write(np.ascontiguousarray(block).data)
+        self._file.write(block.tobytes())
 
     def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
         """Read a block; several threads may do so at a time."""
@@ -79,14 +80,11 @@ class Parse:
         Whether each word is punctuation.
     article
         The article or document that the sentence is from.
-    control
-        Heads in the control task, numbered in the same way.
     """
 
     heads: Int[np.ndarray, " word"]
     punctuation: Bool[np.ndarray, " word"]
     article: str
-    control: Int[np.ndarray, " word"] | None = None
 
     def __len__(self) -> int:
         """Count the words."""
@@ -144,120 +142,49 @@ class Counts:
         The interval covers the choice of articles, by a bootstrap over them, and the noise of
         training: see `with_seed_noise`.
         """
-        _, low, high = ratio(*self.by_article(articles))
-        over_articles = Estimate(float(self.by_seed.mean()), 100 * low, 100 * high)
-        return with_seed_noise(over_articles, self.by_seed)
+        return with_seed_noise(ratio(*self.by_article(articles)).scaled(100), self.by_seed)
 
 
 @dataclass
-class Sentences:
-    """The parses of a treebank's sentences.
+class ProbeData:
+    """Parsed sentences with their maps, their hidden states and the vectors of their words.
 
-    ``splits`` has the positions of train and dev sentences in ``parses``.
-    """
-
-    parses: list[Parse] = field(default_factory=list)
-    splits: dict[Split, list[int]] = field(default_factory=lambda: {"train": [], "dev": []})
-
-    def read(self, examples: Iterable[Example], label: str) -> Iterator[tuple[Example, Parse]]:
-        """Add the parses of examples, and yield each example with its parse.
-
-        Parameters
-        ----------
-        examples
-            Word-level examples of a treebank.
-        label
-            Description for the progress bar.
-
-        Raises
-        ------
-        InputError
-            If an example has no parse, or, in the end, if there is no train or no dev sentence.
-        """
-        for example in progress(examples, label, unit="sentence"):
-            heads = syntactic_heads(example) + 1
-            punctuation = np.array(example.record["relations"]) == PUNCTUATION
-            parse = Parse(heads, punctuation, cluster_of(example.record, example.index))
-            self.splits[example.record["split"]].append(len(self.parses))
-            self.parses.append(parse)
-            yield example, parse
-        for split, indices in self.splits.items():
-            if not indices:
-                raise InputError(
-                    f"no {split} sentences; a probe needs a treebank with train and dev sentences"
-                )
-
-    @property
-    def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
-        """The article of each dev sentence."""
-        return np.array([self.parses[index].article for index in self.splits["dev"]])
-
-    def groups(
-        self,
-        indices: Sequence[int],
-        size: int,
-        order: np.random.Generator | None = None,
-        pairs: int = PAIRS_PER_BATCH,
-    ) -> list[list[int]]:
-        """Cut sentences into batches of one length, so that nothing is padded.
-
-        Parameters
-        ----------
-        indices
-            Positions of the sentences in ``parses``.
-        size
-            Largest number of sentences of a batch.
-        order
-            Generator that shuffles the sentences of a length, and the batches; None to keep the
-            order.
-        pairs
-            Largest number of pairs of words of a batch of several sentences.
-
-        Returns
-        -------
-        list of list of int
-            Positions of each batch.
-        """
-        shuffled = indices if order is None else order.permutation(indices).tolist()
-        by_length = defaultdict(list)
-        for index in shuffled:
-            by_length[len(self.parses[index])].append(index)
-        batches = []
-        for length, of_length in sorted(by_length.items()):
-            step = max(1, min(size, pairs // (length * (length + N_SPECIAL_POSITIONS))))
-            for start in range(0, len(of_length), step):
-                batches.append(of_length[start : start + step])
-        if order is not None:
-            order.shuffle(batches)
-        return batches
-
-
-class Batch(NamedTuple):
-    """Sentences of one length.
-
-    ``rows`` are the rows of the words in ``ProbeData.vectors``; ``control`` are the heads of the
-    control task.
-    """
-
-    indices: list[int]
-    heads: Int[Tensor, "sentence dependent"]
-    control: Int[Tensor, "sentence dependent"]
-    rows: Int[Tensor, "sentence word"]
-
-
-@dataclass
-class ProbeData(Sentences):
-    """Parsed sentences with their maps and the vectors of their words.
-
-    ``blocks`` has a block of maps for each sentence, ``rows`` the rows of its words in ``vectors``.
-    ``layers`` and ``heads`` count those of the model.
+    Parameters
+    ----------
+    layers, heads
+        Numbers of layers and of attention heads of the model.
+    parses
+        The parse of each sentence.
+    splits
+        Positions of the train and dev sentences in ``parses``.
+    blocks
+        A block of maps for each sentence, in the layout of this module.
+    states
+        For each layer (0: the embeddings), the hidden states ``[word, width]`` of each sentence,
+        minus the mean of the sentence.  Empty if the examples have none.
+    scales
+        Standard deviation of each layer on train.  Hidden states are divided by it, so that one
+        learning rate suits the layers of any model.
+    rows, vectors
+        The rows of each sentence's words in ``vectors``, which has the static vectors.
+    is_control_task
+        Whether the heads are those of the control task.
     """
 
     layers: int = 0
     heads: int = 0
-    blocks: BlockBuffer = field(default_factory=BlockBuffer)
+    parses: list[Parse] = field(default_factory=list)
+    splits: dict[Split, list[int]] = field(default_factory=lambda: {"train": [], "dev": []})
+    blocks: Blocks = field(default_factory=BlockBuffer)
+    states: Sequence[Blocks] = ()
+    scales: Float[np.ndarray, " layer"] | None = None
     rows: list[Int[np.ndarray, " word"]] = field(default_factory=list)
-    vectors: Float[Tensor, "row width"] = field(default_factory=lambda: torch.zeros(0, 0))
+    vectors: Float[Tensor, "row width"] | None = None
+    is_control_task: bool = False
+
+    def articles(self, indices: Sequence[int]) -> Shaped[np.ndarray, " sentence"]:
+        """List the article of each sentence."""
+        return np.array([self.parses[index].article for index in indices])
 
     @property
     def features(self) -> int:
@@ -272,56 +199,88 @@ class ProbeData(Sentences):
         squares at the special positions.
         """
         squares = 0
-        pairs = 0
         special_squares = 0
-        words = 0
-        for index in self.splits["train"][:SCALE_SENTENCES]:
-            block = self.blocks[index].astype(np.float64)
-            length = len(block)
-            of_words = block[:, N_SPECIAL_POSITIONS:]
-            of_words[range(length), range(length)] = 0  # a word is no candidate for itself
-            square_of_sum = (of_words.sum(1) ** 2).sum(0)
-            squares = squares + (of_words**2).sum((0, 1)) - square_of_sum / max(length - 1, 1)
-            special_squares = special_squares + (block[:, :N_SPECIAL_POSITIONS] ** 2).sum(0).ravel()
-            pairs += length * (length - 1)
-            words += length
-        return _root(squares / max(pairs, 1)), _root(special_squares / words)
+        pairs = 0
+        sentences = self.splits["train"][:SCALE_SENTENCES]
+        for index in sentences:
+            special, words = self.maps([index])
+            n = len(words)
+            words[range(n), range(n)] = 0  # a word is no candidate for itself
+            square_of_sum = words.double().sum(1).square().sum(0)
+            squares = squares + words.double().square().sum((0, 1)) - square_of_sum / max(n - 1, 1)
+            special_squares = special_squares + special.double().square().sum(0)
+            pairs += n * (n - 1)
+        n_words = sum(len(self.parses[index]) for index in sentences)
+        scales = []
+        for mean_squares in (squares / max(pairs, 1), special_squares / n_words):
+            scales.append(mean_squares.sqrt().clamp(min=SMALLEST_SCALE).float())
+        return tuple(scales)
 
-    def batches(self, indices: Sequence[int]) -> Iterator[Batch]:
-        """Yield sentences in batches (see `groups`), without their maps."""
-        pairs = FLOATS_PER_BATCH // max(1, self.features)
-        for group in self.groups(indices, MAX_BATCH, pairs=pairs):
-            yield self.batch(group)
+    def groups(
+        self,
+        indices: Sequence[int],
+        size: int = MAX_BATCH,
+        pairs: int = PAIRS_PER_BATCH,
+    ) -> list[list[int]]:
+        """Cut sentences into batches of one length, so that nothing is padded.
 
-    def batch(self, indices: Sequence[int]) -> Batch:
-        """Stack sentences of one length."""
-        parses = [self.parses[index] for index in indices]
-        return Batch(
-            indices=list(indices),
-            heads=_stack([parse.heads for parse in parses]),
-            control=_stack([parse.control for parse in parses]),
-            rows=_stack([self.rows[index] for index in indices]),
-        )
+        Parameters
+        ----------
+        indices
+            Positions of the sentences in ``parses``.
+        size
+            Largest number of sentences of a batch.
+        pairs
+            Largest number of pairs of words of a batch of several sentences.
+
+        Returns
+        -------
+        list of list of int
+            Positions of each batch.
+        """
+        by_length = defaultdict(list)
+        for index in indices:
+            by_length[len(self.parses[index])].append(index)
+        batches = []
+        for length, of_length in sorted(by_length.items()):
+            step = max(1, min(size, pairs // (length * (length + N_SPECIAL_POSITIONS))))
+            for start in range(0, len(of_length), step):
+                batches.append(of_length[start : start + step])
+        return batches
+
+    def batches(self, indices: Sequence[int]) -> list[list[int]]:
+        """Cut sentences into batches whose maps are small enough to be read together."""
+        return self.groups(indices, pairs=FLOATS_PER_BATCH // self.features)
+
+    def gold(self, indices: Sequence[int]) -> Int[Tensor, "sentence dependent"]:
+        """Stack the heads of sentences of one length."""
+        return torch.from_numpy(np.stack([self.parses[index].heads for index in indices]))
+
+    def word_rows(self, indices: Sequence[int]) -> Int[np.ndarray, "sentence word"]:
+        """Stack the rows of the words of sentences of one length in ``vectors``."""
+        return np.stack([self.rows[index] for index in indices])
 
     def maps(
-        self, batch: Batch
+        self, indices: Sequence[int]
     ) -> tuple[Float[Tensor, "word special"], Float[Tensor, "word candidate feature"]]:
         """Read every word's features with the special positions, and with each candidate word."""
-        blocks = [torch.from_numpy(self.blocks[index]) for index in batch.indices]
-        special, words = (
-            torch.cat(blocks).float().split((N_SPECIAL_POSITIONS, batch.heads.shape[1]), 1)
-        )
-        return special.flatten(1), words
+        blocks = np.concatenate([self.blocks[index] for index in indices])
+        features = torch.from_numpy(blocks).float()
+        special = features[:, :N_SPECIAL_POSITIONS].flatten(1)
+        return special, features[:, N_SPECIAL_POSITIONS:]
 
+    def hidden(self, indices: Sequence[int], layer: int) -> Float[Tensor, "sentence word width"]:
+        """Read one layer's hidden states of sentences of one length, in units of ``scales``."""
+        states = np.stack([self.states[layer][index] for index in indices])
+        return torch.from_numpy(states).float() / self.scales[layer]
 
-def _root(mean_squares: Float[np.ndarray, " feature"]) -> Float[Tensor, " feature"]:
-    """Compute scales from mean squares, no smaller than `SMALLEST_SCALE`."""
-    return torch.from_numpy(mean_squares.clip(SMALLEST_SCALE**2)).sqrt().float()
-
-
-def _stack(arrays: Sequence[Int[np.ndarray, " word"]]) -> Int[Tensor, "sentence word"]:
-    """Stack arrays of one length as a tensor."""
-    return torch.from_numpy(np.stack(arrays))
+    def control_task(self) -> ProbeData:
+        """Replace the syntactic heads by those of the control task (`control_heads`)."""
+        behaviours = np.random.default_rng(0).integers(3, size=len(self.vectors))
+        parses = []
+        for parse, rows in zip(self.parses, self.rows, strict=True):
+            parses.append(replace(parse, heads=control_heads(behaviours[rows])))
+        return replace(self, parses=parses, is_control_task=True)
 
 
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
@@ -332,7 +291,8 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     examples
         Examples of a treebank, with train and dev sentences.  Their maps take
         ``4 * heads * n * (n + 2)`` bytes for a sentence of n words (0.35 MB for 72 heads and 34
-        words), which are kept in a temporary file.
+        words), and their hidden states ``2 * (layers + 1) * width * n``.  Both are kept in
+        temporary files.
     vectors
         Function of words that returns their static vectors (GloVe in the paper); it is called once,
         with all different words.
@@ -345,22 +305,43 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     Raises
     ------
     InputError
-        As in `Sentences.read`.
+        If an example has no parse, or if there is no train or no dev sentence.
     MapError
         If the rows of a map are not distributions.
     """
     release_freed_memory()  # memory of earlier fits
     data = ProbeData()
     row_of_word: dict[str, int] = {}
-    for example, _ in data.read(examples, "maps for the probes"):
+    squares = 0
+    values = 0
+    for example in progress(examples, "maps for the probes", unit="sentence"):
+        record = example.record
+        heads = syntactic_heads(example) + 1
+        punctuation = np.array(record["relations"]) == PUNCTUATION
+        article = cluster_of(record, example.index)
+        data.splits[record["split"]].append(len(data.parses))
+        data.parses.append(Parse(heads, punctuation, article))
         data.layers, data.heads = example.stored_attention.shape[:2]
-        words = example.record["words"]
-        rows = [row_of_word.setdefault(word, len(row_of_word)) for word in words]
+        rows = [row_of_word.setdefault(word, len(row_of_word)) for word in record["words"]]
         data.rows.append(np.array(rows))
         data.blocks.append(attention_block(example))
-    behaviours = np.random.default_rng(0).integers(3, size=len(row_of_word))
-    for parse, rows in zip(data.parses, data.rows, strict=True):
-        parse.control = control_heads(behaviours[rows])
+        if example.hidden is None:
+            continue
+        states = example.hidden[:, example.word_positions].astype(np.float32)
+        states -= states.mean(1, keepdims=True)
+        data.states = data.states or [BlockBuffer() for _ in states]
+        for buffer, of_layer in zip(data.states, states, strict=True):
+            buffer.append(of_layer.astype(np.float16))
+        if record["split"] == "train":
+            squares = squares + np.square(states, dtype=np.float64).sum((1, 2))
+            values += states[0].size
+    for split, indices in data.splits.items():
+        if not indices:
+            raise InputError(
+                f"no {split} sentences; a probe needs a treebank with train and dev sentences"
+            )
+    if data.states:
+        data.scales = np.sqrt(squares / values).clip(min=SMALLEST_SCALE)
     words = list(row_of_word)
     word_vectors = vectors(words) if vectors else np.zeros((len(words), 0))
     data.vectors = torch.from_numpy(np.asarray(word_vectors, np.float32))
@@ -395,17 +376,18 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent place fe
     array
         ``[dependent, position, feature]``.
     """
-    layers, heads, length, _ = example.stored_attention.shape
-    maps = example.attention.reshape(layers * heads, length, length)
+    attention = example.attention
+    maps = attention.reshape(-1, *attention.shape[2:])  # [head, query, key]
     words = example.word_positions
-    count = words.stop - words.start
-    block = np.zeros((count, count + N_SPECIAL_POSITIONS, 2, layers * heads), np.float16)
     of_words = maps[:, words, words]
-    block[:, N_SPECIAL_POSITIONS:, 0] = of_words.transpose(2, 1, 0)  # [key, query, head]
-    block[:, N_SPECIAL_POSITIONS:, 1] = of_words.transpose(1, 2, 0)  # [query, key, head]
-    sides = (slice(0, words.start), slice(words.stop, length))
-    for position, side in enumerate(sides):
-        if side.stop > side.start:
-            block[:, position, 0] = maps[:, side, words].mean(1, dtype=np.float32).T
-            block[:, position, 1] = maps[:, words, side].sum(2, dtype=np.float32).T
-    return block.reshape(count, count + N_SPECIAL_POSITIONS, 2 * layers * heads)
+    received = []
+    paid = []
+    for side in (slice(words.start), slice(words.stop, None)):
+        count = max(1, maps[0, 0, side].size)
+        received.append(maps[:, side, words].sum(1, keepdims=True, dtype=np.float32) / count)
+        paid.append(maps[:, words, side].sum(2, keepdims=True, dtype=np.float32))
+    to_dependents = np.concatenate([*received, of_words], axis=1).transpose(2, 1, 0)
+    to_candidates = np.concatenate([*paid, of_words], axis=2).transpose(1, 2, 0)
+    # [dependent, position, direction, head]
+    block = np.stack([to_dependents, to_candidates], axis=2).astype(np.float16)
+    return block.reshape(*block.shape[:2], -1)

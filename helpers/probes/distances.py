@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.probes.data import Batch, ProbeData
+from helpers.probes.data import ProbeData
 from helpers.probes.training import Schedule, Scores, loss, train
 
 DISTANCE_FEATURES = 8
@@ -32,29 +31,24 @@ class DistancesWordsProbe(nn.Module):
         Dimensions of a word's vector.
     seed
         Seed of the initial parameters.
-    hidden
-        Units of the hidden layer.
     """
 
-    def __init__(self, width: int, seed: int = 0, hidden: int = HIDDEN) -> None:
+    def __init__(self, width: int, seed: int) -> None:
         super().__init__()
-        self.dependent = nn.Parameter(torch.empty(width + 1, hidden))  # the last row: a bias
-        self.candidate = nn.Parameter(torch.empty(width, hidden))
-        self.distance = nn.Parameter(torch.empty(DISTANCE_FEATURES, hidden))
-        self.output = nn.Parameter(torch.empty(hidden))
-        bounds = {
-            self.dependent: width**-0.5,
-            self.candidate: width**-0.5,
-            self.distance: (6 / (DISTANCE_FEATURES + hidden)) ** 0.5,  # Glorot and Bengio's
-            self.output: hidden**-0.5,
-        }
         generator = torch.Generator().manual_seed(seed)
-        for weight, bound in bounds.items():
-            nn.init.uniform_(weight, -bound, bound, generator)
 
-    def forward(self, data: ProbeData, batch: Batch) -> Scores:
+        def uniform(bound: float, *shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+        self.dependent = uniform(width**-0.5, width + 1, HIDDEN)  # the last row: a bias
+        self.candidate = uniform(width**-0.5, width, HIDDEN)
+        glorot = (6 / (DISTANCE_FEATURES + HIDDEN)) ** 0.5  # Glorot and Bengio's
+        self.distance = uniform(glorot, DISTANCE_FEATURES, HIDDEN)
+        self.output = uniform(HIDDEN**-0.5, HIDDEN)
+
+    def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
         """Compute the score of every candidate head of every word."""
-        vectors = data.vectors[batch.rows]
+        vectors = data.vectors[data.word_rows(indices)]
         with_root = F.pad(vectors, (0, 0, 1, 0))
         # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.  The
         # sums are in place, because allocating arrays of this size takes as long as filling them.
@@ -86,34 +80,14 @@ def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"
     features = torch.zeros(words, words + 1, DISTANCE_FEATURES)
     features[:, 1:, 0] = (offset / words).clamp(min=0)
     features[:, 1:, 1] = (-offset / words).clamp(min=0)
-    for feature, exact_offset in enumerate((-2, -1, 0, 1, 2), start=2):
-        features[:, 1:, feature] = (offset == exact_offset).float()
+    features[:, 1:, 2:7] = (offset[..., None] == torch.arange(-2, 3)).float()
     features[:, 0, -1] = 1
     return features
 
 
-def fit_distances(
-    data: ProbeData, sentences: Sequence[int], seed: int, *, control_task: bool = False
-) -> DistancesWordsProbe:
-    """Train Distances + GloVe.
-
-    Parameters
-    ----------
-    data
-        The sentences and the vectors of their words.
-    sentences
-        Positions of the sentences to train on.
-    seed
-        Seed of the initial parameters and of the order of sentences.
-    control_task
-        Train for the heads of the control task.
-    """
+def fit_distances(data: ProbeData, seed: int) -> DistancesWordsProbe:
+    """Train Distances + GloVe on train; the seed is of its first parameters and of the order."""
     model = DistancesWordsProbe(data.vectors.shape[1], seed)
-    order = np.random.default_rng(seed)
-
-    def mean_loss(group: list[int]) -> Tensor:
-        batch = data.batch(group)
-        return loss(model, data, batch, control_task=control_task) / batch.heads.numel()
-
-    train(model, lambda: data.groups(sentences, SCHEDULE.batch_size, order), mean_loss, SCHEDULE)
+    batch_loss = partial(loss, model, data)
+    train(model, data, data.splits["train"], batch_loss, seed=seed, schedule=SCHEDULE)
     return model

@@ -12,7 +12,7 @@ optimum from any start, for the model and for its controls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
@@ -25,8 +25,9 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import vector_to_parameters
 
-from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, Batch, ProbeData
+from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, ProbeData
 from helpers.probes.training import Scores, candidate_scores, loss, validation_slice
 from helpers.torch_utils import one_thread, release_freed_memory, set_torch_threads
 
@@ -79,29 +80,33 @@ class LinearProbe(nn.Module):
         standardised = (of_train - mean) / deviation
         self.correlations = standardised.T @ standardised / len(standardised)
         self.vectors = F.pad((vectors - mean.float()) / deviation.float(), (0, 1), value=1.0)
-        self.width = vectors.shape[1]
         word_scales, special_scales = data.units
-        self.candidate = nn.Parameter(torch.zeros(len(word_scales), self.width))
-        self.dependent = nn.Parameter(torch.zeros(len(word_scales), self.width + 1))
-        self.root = nn.Parameter(torch.zeros(len(special_scales), self.width + 1))
+        width = vectors.shape[1]
+        self.candidate = nn.Parameter(torch.zeros(len(word_scales), width))
+        self.dependent = nn.Parameter(torch.zeros(len(word_scales), width + 1))
+        self.root = nn.Parameter(torch.zeros(len(special_scales), width + 1))
         exchanged = word_scales.roll(len(word_scales) // 2)
         # In the order of the parameters.
-        scales = (exchanged, word_scales, special_scales)
-        self.units = [of_rows[:, None].double() for of_rows in scales]
+        self.units = [
+            scales[:, None].double() for scales in (exchanged, word_scales, special_scales)
+        ]
 
-    def forward(self, data: ProbeData, batch: Batch) -> Scores:
+    def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
         """Compute the score of every candidate head of every word."""
-        special, maps = data.maps(batch)
-        vectors = self.vectors[batch.rows.flatten()]  # [word, width + 1]
-        roles = self.dependent
-        if self.width:
-            roles = torch.cat([roles, F.pad(self.candidate, (0, 1))])
+        special, maps = data.maps(indices)
+        vectors = self.vectors[data.word_rows(indices).ravel()]  # [word, width + 1]
+        roles = torch.cat([self.dependent, F.pad(self.candidate, (0, 1))])
         # [word, role, feature] @ [word, feature, candidate]
-        halves = (vectors @ roles.T).unflatten(1, (-1, maps.shape[2])) @ maps.transpose(1, 2)
-        halves = halves.unflatten(0, batch.heads.shape)
-        scores = halves[:, :, 0] + halves[:, :, 1:].sum(2).transpose(1, 2)
-        root = ((vectors @ self.root.T) * special).sum(1).view(*batch.heads.shape, 1)
+        halves = (vectors @ roles.T).unflatten(1, (2, -1)) @ maps.transpose(1, 2)
+        of_dependent, of_candidate = halves.unflatten(0, (len(indices), -1)).unbind(2)
+        scores = of_dependent + of_candidate.transpose(1, 2)
+        root = ((vectors @ self.root.T) * special).sum(1).view(len(indices), -1, 1)
         return torch.cat([root, scores], dim=-1)
+
+
+def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " element"]:
+    """Join the elements of tensors, which need not be contiguous."""
+    return torch.cat([tensor.flatten() for tensor in tensors])
 
 
 class Fit(NamedTuple):
@@ -147,34 +152,22 @@ class Preconditioner(NamedTuple):
 
     def parameter(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
         """Transform coordinates to the parameter."""
-        scaled = coordinates / self.curvature_scale
+        scaled = coordinates.view_as(self.curvature_scale) / self.curvature_scale
         return self.rows @ scaled @ self.columns.T / self.units
-
-    def gradient(self, of_parameter: Tensor) -> Float[Tensor, "row column"]:
-        """Transform a gradient by the parameter to one by the coordinates."""
-        return self.rows.T @ (of_parameter / self.units) @ self.columns / self.curvature_scale
-
-
-class Curvatures(NamedTuple):
-    """Sums over words of the second derivatives of the loss by features, for each parameter.
-
-    That for a dependent is the difference of two: mean products, minus products of means.
-    """
-
-    candidate: Float[Tensor, "feature feature"]
-    dependent: Float[Tensor, "feature feature"]
-    dependent_means: Float[Tensor, "feature feature"]
-    root: Float[Tensor, "special special"]
-    words: int
 
 
 @torch.no_grad()
-def batch_curvatures(probe: LinearProbe, data: ProbeData, batch: Batch) -> Curvatures:
-    """Compute the curvatures of a batch, at the probabilities that the probe gives candidates.
+def batch_curvatures(probe: LinearProbe, data: ProbeData, batch: list[int]) -> tuple[Tensor, ...]:
+    """Sum the second derivatives of the loss of a batch, at the probabilities of the candidates.
 
-    The features of a dependent change the scores of all its candidates, so their covariance
-    counts.  The features of one candidate, or of ROOT, change one score, so their mean product
-    counts, weighted by ``p (1 - p)``.
+    The features of one candidate, or of ROOT, change one score, so their mean product counts,
+    weighted by ``p (1 - p)``.  The features of a dependent change the scores of all its candidates,
+    so their covariance counts: mean products, minus products of means.
+
+    Returns
+    -------
+    candidate, dependent, dependent_means, root
+        Sums over the words, ``[feature, feature]`` each.
     """
     special, maps = data.maps(batch)
     p = candidate_scores(probe, data, batch).softmax(-1).flatten(0, 1)[..., None]
@@ -182,13 +175,9 @@ def batch_curvatures(probe: LinearProbe, data: ProbeData, batch: Batch) -> Curva
     weighted = maps * p[:, 1:]
     flat_maps = maps.flatten(0, 1)
     means = weighted.sum(1)
-    return Curvatures(
-        candidate=(maps * uncertainty[:, 1:]).flatten(0, 1).T @ flat_maps,
-        dependent=weighted.flatten(0, 1).T @ flat_maps,
-        dependent_means=means.T @ means,
-        root=(special * uncertainty[:, 0]).T @ special,
-        words=len(maps),
-    )
+    candidate = (maps * uncertainty[:, 1:]).flatten(0, 1).T @ flat_maps
+    root = (special * uncertainty[:, 0]).T @ special
+    return candidate, weighted.flatten(0, 1).T @ flat_maps, means.T @ means, root
 
 
 def preconditioners(
@@ -198,24 +187,22 @@ def preconditioners(
     candidate = 0
     dependent = 0
     root = 0
-    words = 0
-    for part in pool.map(partial(batch_curvatures, probe, data), data.batches(sentences)):
-        candidate = candidate + part.candidate
-        dependent = dependent + part.dependent - part.dependent_means
-        root = root + part.root
-        words += part.words
+    of_batches = pool.map(partial(batch_curvatures, probe, data), data.batches(sentences))
+    for of_candidate, of_dependent, dependent_means, of_root in of_batches:
+        candidate = candidate + of_candidate
+        dependent = dependent + of_dependent - dependent_means
+        root = root + of_root
+    words = sum(len(data.parses[index]) for index in sentences)
     half = len(dependent) // 2
     candidate = candidate.roll((half, half), (0, 1))  # its directions are exchanged
     with_bias = torch.block_diag(probe.correlations, torch.ones(1, 1))
-    factors = [
-        (candidate, probe.correlations, probe.units[0]),
-        (dependent, with_bias, probe.units[1]),
-        (root, with_bias, probe.units[2]),
-    ]
+    correlations = (probe.correlations, with_bias, with_bias)
     by_parameter = []
-    for curvature, correlations, units in factors:
+    for curvature, correlation, units in zip(
+        (candidate, dependent, root), correlations, probe.units, strict=True
+    ):
         row_sizes, rows = torch.linalg.eigh(curvature.double() / words / units / units.T)
-        column_sizes, columns = torch.linalg.eigh(correlations)
+        column_sizes, columns = torch.linalg.eigh(correlation)
         products = row_sizes.clamp(min=0)[:, None] * column_sizes.clamp(min=0)
         by_parameter.append(Preconditioner(units, rows, columns, (products + l2).sqrt()))
     return by_parameter
@@ -227,7 +214,6 @@ def fit_linear(
     *,
     with_words: bool = False,
     l2: float | None = None,
-    control_task: bool = False,
     start: LinearProbe | None = None,
 ) -> Fit:
     """Fit Attn or Attn + GloVe to the optimum of the penalised loss.
@@ -246,8 +232,6 @@ def fit_linear(
         The penalty.  If it is None, the one of `L2` with the lowest loss on a held-out slice of the
         sentences is chosen.  They are tried from the largest on, each from the last one's optimum,
         until the loss rises; then the probe is fitted to all sentences.
-    control_task
-        Fit to the heads of the control task.
     start
         A probe near the optimum, which shortens the fit.
 
@@ -264,36 +248,33 @@ def fit_linear(
         threadpool_limits(1, "blas"),  # of scipy's sums
         ThreadPoolExecutor(threads, initializer=set_torch_threads) as pool,
     ):
-        fitter = LinearProbeFitter(probe, data, control_task, pool)
+        fitter = LinearProbeFitter(probe, data, pool)
         if l2 is None:
             l2 = fitter.choose_penalty(sentences)
         elif not start:
             fitter.minimise(sentences, l2, ROUGH_TOLERANCE)
         fitter.minimise(sentences, l2, EXACT_TOLERANCE)
-        mean_loss, gradients = fitter.mean_loss(list(data.batches(sentences)))
-    penalised = []
-    for parameter, units, gradient in zip(probe.parameters(), probe.units, gradients, strict=True):
-        penalised.append((gradient / units + l2 * parameter.detach() * units).flatten())
-    steepest = torch.cat(penalised).abs().max().item()
-    return Fit(probe, l2, mean_loss, steepest, fitter.passes)
+        loss_at_optimum, gradient = fitter.mean_loss(data.batches(sentences))
+    parameters = list(probe.parameters())
+    pairs = zip(parameters, probe.units, strict=True)
+    units = flatten([of_rows.expand_as(parameter) for parameter, of_rows in pairs])
+    penalised = gradient / units + l2 * flatten(parameters).detach() * units
+    return Fit(probe, l2, loss_at_optimum, penalised.abs().max().item(), fitter.passes)
 
 
 class LinearProbeFitter:
     """Fits the parameters of a linear probe, with threads that read the data."""
 
-    def __init__(
-        self, probe: LinearProbe, data: ProbeData, control_task: bool, pool: Executor
-    ) -> None:
+    def __init__(self, probe: LinearProbe, data: ProbeData, pool: Executor) -> None:
         self.probe = probe
         self.data = data
-        self.control_task = control_task
         self.pool = pool
         self.passes = 0
 
     def choose_penalty(self, sentences: Sequence[int]) -> float:
         """Fit with ever smaller penalties; keep and return the best on a slice of the sentences."""
         training, validation = validation_slice(sentences)
-        held_out = list(self.data.batches(validation))
+        held_out = self.data.batches(validation)
         best_loss = np.inf
         for l2 in L2:
             self.minimise(training, l2, ROUGH_TOLERANCE)
@@ -308,67 +289,57 @@ class LinearProbeFitter:
 
     def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
         """Move the probe to the optimum for some sentences, by L-BFGS."""
-        batches = list(self.data.batches(sentences))  # without maps, which each pass reads
-        of_parameters = preconditioners(
+        batches = self.data.batches(sentences)
+        parameters = list(self.probe.parameters())
+        by_parameter = preconditioners(
             self.probe, self.data, sentences[:SCALE_SENTENCES], l2, self.pool
         )
+        scale = flatten([of_one.curvature_scale for of_one in by_parameter])
+        sizes = [parameter.numel() for parameter in parameters]
 
-        def penalised_loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            coordinates = self.set_parameters(flat, of_parameters)
-            loss, gradients = self.mean_loss(batches)
-            slopes = []
-            for preconditioner, gradient, position in zip(
-                of_parameters, gradients, coordinates, strict=True
-            ):
-                scale = preconditioner.curvature_scale
-                loss += l2 / 2 * (position / scale).square().sum().item()
-                slope = preconditioner.gradient(gradient) + l2 * position / scale**2
-                slopes.append(slope.flatten())
-            return loss, torch.cat(slopes).numpy()
+        def set_parameters(coordinates: Tensor) -> Float[Tensor, " parameter"]:
+            transformed = []
+            parts = zip(by_parameter, coordinates.split(sizes), strict=True)
+            for preconditioner, part in parts:
+                transformed.append(preconditioner.parameter(part))
+            flat = flatten(transformed)
+            vector_to_parameters(flat.detach().float(), parameters)
+            return flat
+
+        def penalised_loss(position: np.ndarray) -> tuple[float, np.ndarray]:
+            coordinates = torch.from_numpy(position).requires_grad_()
+            flat = set_parameters(coordinates)
+            loss, gradient = self.mean_loss(batches)
+            penalty = l2 / 2 * (coordinates / scale).square().sum()
+            torch.autograd.backward([flat, penalty], [gradient, None])
+            return loss + penalty.item(), coordinates.grad.numpy()
 
         start = []
-        for preconditioner, parameter in zip(of_parameters, self.probe.parameters(), strict=True):
-            start.append(preconditioner.coordinates(parameter.detach()).flatten())
+        for preconditioner, parameter in zip(by_parameter, parameters, strict=True):
+            start.append(preconditioner.coordinates(parameter.detach()))
         options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MAX_STEPS}
         optimum = minimize(
-            penalised_loss, torch.cat(start), jac=True, method="L-BFGS-B", options=options
-        )
-        self.set_parameters(optimum.x, of_parameters)
+            penalised_loss, flatten(start), jac=True, method="L-BFGS-B",
+            options=options,
+        )  # fmt: skip
+        set_parameters(torch.from_numpy(optimum.x))
         release_freed_memory()
 
-    def set_parameters(
-        self, flat: np.ndarray, of_parameters: Sequence[Preconditioner]
-    ) -> list[Tensor]:
-        """Set the probe's parameters from coordinates; return those of each parameter."""
-        sizes = [preconditioner.curvature_scale.numel() for preconditioner in of_parameters]
-        coordinates = []
-        for part, preconditioner, parameter in zip(
-            torch.from_numpy(flat).split(sizes),
-            of_parameters,
-            self.probe.parameters(),
-            strict=True,
-        ):
-            position = part.view_as(preconditioner.curvature_scale)
-            parameter.data = preconditioner.parameter(position).float()
-            coordinates.append(position)
-        return coordinates
-
-    def mean_loss(self, batches: Sequence[Batch]) -> tuple[float, list[Tensor]]:
+    def mean_loss(self, batches: Sequence[list[int]]) -> tuple[float, Float[Tensor, " parameter"]]:
         """Compute the mean loss of a word in some batches, and its gradient, in one pass."""
         parameters = list(self.probe.parameters())
 
-        def of_batch(batch: Batch) -> tuple[float, tuple[Tensor, ...]]:
-            summed = loss(self.probe, self.data, batch, control_task=self.control_task)
+        def of_batch(batch: list[int]) -> tuple[float, Tensor]:
+            summed = loss(self.probe, self.data, batch, reduction="sum")
             gradients = torch.autograd.grad(summed, parameters, materialize_grads=True)
-            return summed.item(), gradients
+            return summed.item(), flatten(gradients).double()
 
+        # The sums are in the order of the batches, whatever the number of threads.
         total = 0.0
-        totals = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in parameters]
-        # The sum is in the order of the batches, whatever the number of threads.
-        for summed, gradients in self.pool.map(of_batch, batches):
+        gradient = 0.0
+        for summed, of_parameters in self.pool.map(of_batch, batches):
             total += summed
-            for gradient_total, gradient in zip(totals, gradients, strict=True):
-                gradient_total += gradient
+            gradient = gradient + of_parameters
         self.passes += 1
-        words = sum(batch.heads.numel() for batch in batches)
-        return total / words, [gradient_total / words for gradient_total in totals]
+        words = sum(len(batch) * len(self.data.parses[batch[0]]) for batch in batches)
+        return total / words, gradient / words

@@ -2,55 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import call
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import nn
 
 from helpers.data.glove import Embeddings
 from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
-from helpers.metrics.statistics import Estimate, paired_difference, with_seed_noise
-from helpers.probes.data import (
-    N_SPECIAL_POSITIONS,
-    Counts,
-    Parse,
-    ProbeData,
-    WordVectors,
-    prepare,
-)
+from helpers.metrics.statistics import paired_difference, with_seed_noise
+from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
+from helpers.probes.data import Counts, ProbeData, prepare
 from helpers.probes.distances import fit_distances
-from helpers.probes.linear import Fit, fit_linear
-from helpers.probes.structural import fit_structural, prepare_states
-from helpers.probes.training import predicted_heads
+from helpers.probes.linear import Fit, LinearProbe, fit_linear
+from helpers.probes.structural import fit_layers, undirected_attachment
+from helpers.probes.training import CONTROL_TASK, UNDIRECTED, attachment, scores_of
 from helpers.store.store import Store
-from helpers.torch_utils import one_thread, thread_map
+from helpers.torch_utils import thread_map
 
 RIGHT_BRANCHING = "Right-branching"
 DISTANCES_GLOVE = "Distances + GloVe"
-RANDOM_ATTN = "Random-init Attn"
-RANDOM_ATTN_GLOVE = "Random-init Attn + GloVe"
 ATTN = "Attn"
 ATTN_GLOVE = "Attn + GloVe"
 STRUCTURAL = "Structural probe"
+BILINEAR = "Bilinear probe on hidden states"
+RANDOM_INIT = "Random-init"
+ENTROPY_MATCHED = "Entropy-matched"
 
-UAS = "UAS"
-UNDIRECTED = "UAS, undirected"  # comparable with UUAS
-CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
-COLUMNS = ["probe", "metric", "value", "value_low", "value_high", "n_train", "n_dev", "paper_value"]
 # The pairs of probes that section 5 compares.
 COMPARISONS = (
     (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
-    (ATTN, DISTANCES_GLOVE), (ATTN_GLOVE, RANDOM_ATTN_GLOVE), (STRUCTURAL, ATTN_GLOVE),
+    (ATTN, DISTANCES_GLOVE), (ATTN_GLOVE, f"{RANDOM_INIT} {ATTN_GLOVE}"), (STRUCTURAL, ATTN_GLOVE),
+    (BILINEAR, ATTN_GLOVE),
 )  # fmt: skip
 
-PARTS = (0.1, 0.25, 0.5, 1.0)  # of the train sentences, for the learning curves
+PARTS = (1.0, 0.5, 0.25, 0.1)  # of the train sentences, for the learning curves
 
 
 @dataclass(frozen=True)
@@ -67,19 +59,24 @@ class ProbeResult:
         Number of sentences that the probe was fitted to.
     articles
         The article of each dev sentence.
-    fits
-        The fit of a linear probe to each task: UAS or the control task.
+    fit
+        The fit of a linear probe.
     """
 
     probe: str
     counts: Mapping[str, Counts]
     n_train: int
     articles: Shaped[np.ndarray, " sentence"]
-    fits: Mapping[str, Fit] = field(default_factory=dict, repr=False)
+    fit: Fit | None = None
 
 
 def table3(
-    store: Store, random_stores: Iterable[Store], vectors: Embeddings, *, seeds: int
+    store: Store,
+    random_stores: Iterable[Store],
+    matched_store: Store,
+    vectors: Embeddings,
+    *,
+    seeds: int,
 ) -> dict[str, pd.DataFrame]:
     """Fit and score every probe of Table 3.
 
@@ -88,7 +85,10 @@ def table3(
     store
         Word-level maps and hidden states of a treebank with train and dev sentences.
     random_stores
-        The maps of the model with random weights, a store for each initialisation.
+        The maps of the model with random weights, a store for each initialisation; the first one
+        has hidden states.
+    matched_store
+        The maps and hidden states of the entropy-matched control.
     vectors
         The static vectors of words.
     seeds
@@ -98,235 +98,228 @@ def table3(
     -------
     dict of DataFrame
         The tables of section 5 by name; see `probe_table`, `seed_table`, `fit_table`,
-        `head_weights`, `difference_table`, and `structural_probe.fit_layers` for
-        ``structural_layers``.
+        `head_weights`, `difference_table`, `structural.fit_layers` for ``structural_layers``, and
+        `bilinear.choose_layer_and_rank` for ``bilinear_layers``.
     """
-    structural, structural_of_embeddings, layers = structural_results(store, seeds)
     data = prepare(store, vectors.vectors)
-    distances = distances_results(data, seeds)
-    attention_curve = linear_results(data, ATTN, PARTS)
-    attention = attention_curve[-1]
-    glove_curve = linear_results(data, ATTN_GLOVE, PARTS)
-    attention_glove = glove_curve[-1]
-    weights = attention.fits[UAS].probe.dependent.detach()[:, -1].numpy()  # w, then u
-    heads = head_weights(weights, data)
+    structural, structural_of_embeddings, structural_layers = structural_results(data, seeds)
+    distances = trained_result(data, DISTANCES_GLOVE, fit_distances, seeds)
+    bilinear, bilinear_layers = bilinear_results(data, BILINEAR, seeds)
+    rank = int(bilinear_layers.query("chosen")["rank"].iloc[0])
+    *attention_curve, attention_control_task = linear_results(data, ATTN)
+    *glove_curve, glove_control_task = linear_results(data, ATTN_GLOVE)
     baseline = right_branching(data)
+    heads = head_weights(attention_curve[-1].fit.probe, data)
     del data  # its maps, before those of the controls are read
-    random_attention, random_by_seed = control_results(random_stores, vectors.vectors)
 
-    results = [structural, baseline]
-    for trained in (distances, stack_seeds(random_by_seed), attention, attention_glove):
-        results.append(with_selectivity(trained))
-    by_name = {result.probe: result for result in results}
-    of_control = {
-        **by_name,
-        ATTN: random_attention,
-        ATTN_GLOVE: random_by_seed[0],
-        STRUCTURAL: structural_of_embeddings,
-    }
-    curves = [*attention_curve, *glove_curve]
-    curve_table = probe_table(curves)
+    of_random, random_fits = random_results(random_stores, vectors, rank)
+    of_matched = control_results(prepare(matched_store, vectors.vectors), ENTROPY_MATCHED, rank)
+    attention = with_selectivity(attention_curve[-1], attention_control_task)
+    attention_glove = with_selectivity(glove_curve[-1], glove_control_task)
+    results = [structural, baseline, distances, of_random[RANDOM_INIT], attention, attention_glove]
+    results += [of_matched[ATTN_GLOVE], bilinear, of_random[BILINEAR], of_matched[BILINEAR]]
+    of_model = {result.probe: result for result in results}
+    of_control = {**of_model, STRUCTURAL: structural_of_embeddings}
+    curve_table = probe_table([*attention_curve, *glove_curve])
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
-        "probe_fits": fit_table([*curves, random_attention, *random_by_seed]),
+        "probe_fits": fit_table([
+            *attention_curve, attention_control_task, *glove_curve, glove_control_task,
+            *random_fits, of_matched[ATTN], of_matched[ATTN_GLOVE],
+        ]),
         "probe_heads": heads,
-        "learning_curves": curve_table[curve_table["metric"] != CONTROL_TASK],
-        "structural_layers": layers,
-        "probe_differences": difference_table(by_name),
-        "random_probe_differences": difference_table(of_control),
-    }
+        "learning_curves": curve_table,
+        "structural_layers": structural_layers,
+        "bilinear_layers": bilinear_layers,
+        "probe_differences": difference_table(of_model),
+        "random_probe_differences": difference_table({**of_control, **of_random}),
+        "entropy_matched_probe_differences": difference_table({**of_control, **of_matched}),
+    }  # fmt: skip
 
 
-def structural_results(store: Store, seeds: int) -> tuple[ProbeResult, ProbeResult, pd.DataFrame]:
+def structural_results(
+    data: ProbeData, seeds: int
+) -> tuple[ProbeResult, ProbeResult, pd.DataFrame]:
     """Score the structural probe on its best layer and on the embeddings; return also the layers.
 
     Random weights share the embeddings, which are therefore the control.
     """
-    states = prepare_states(store)
-    best_layer, embeddings, layers = fit_structural(states, seeds=seeds)
-    n_train = len(states.splits["train"])
-    structural = ProbeResult(STRUCTURAL, {UUAS: best_layer}, n_train, states.dev_articles)
-    return structural, replace(structural, counts={UUAS: embeddings}), layers
+    probes, table = fit_layers(data, seeds)
+    results = []
+    for layer in (int(table["chosen"].argmax()), 0):
+        counts = undirected_attachment(data, probes[layer], layer, data.splits["dev"])
+        results.append(result_of(data, STRUCTURAL, {UUAS: counts}))
+    return (*results, table)
 
 
-def distances_results(data: ProbeData, seeds: int) -> ProbeResult:
-    """Score Distances + GloVe: several seeds on the heads, one on the control task."""
-    jobs = [partial(distances_result, data, seed) for seed in range(seeds)]
-    jobs.append(partial(distances_result, data, 0, control_task=True))
-    return stack_seeds(thread_map(call, jobs, label=DISTANCES_GLOVE, unit="fit"))
+def result_of(data: ProbeData, probe: str, counts: Mapping[str, Counts]) -> ProbeResult:
+    """Make the result of a probe that was fitted to all of train."""
+    dev_articles = data.articles(data.splits["dev"])
+    return ProbeResult(probe, counts, len(data.splits["train"]), dev_articles)
 
 
-def linear_results(
-    data: ProbeData,
-    probe: str,
-    parts: Sequence[float] = (1.0,),
-    *,
-    l2: float | None = None,
-    control_task: bool = True,
-) -> list[ProbeResult]:
-    """Fit Attn or Attn + GloVe to parts of train.
+def trained_result(
+    data: ProbeData, probe: str, fit: Callable[[ProbeData, int], nn.Module], seeds: int
+) -> ProbeResult:
+    """Train and score a probe: several seeds on the heads, one on the control task.
+
+    Parameters
+    ----------
+    data
+        The sentences.
+    probe
+        Name of the probe in Table 3.
+    fit
+        Function of the data and a seed that trains the probe on train.
+    seeds
+        Number of seeds.
+    """
+
+    def score(job: tuple[ProbeData, int]) -> ProbeResult:
+        task_data, seed = job
+        model = fit(task_data, seed)
+        return result_of(data, probe, scores_of(model, task_data, data.splits["dev"]))
+
+    jobs = [(data, seed) for seed in range(seeds)]
+    jobs.append((data.control_task(), 0))
+    *results, control_task = thread_map(score, jobs, label=probe, unit="fit")
+    return with_selectivity(stack_seeds(results), control_task)
+
+
+def bilinear_results(
+    data: ProbeData, probe: str, seeds: int, ranks: Sequence[int] = RANKS
+) -> tuple[ProbeResult, pd.DataFrame]:
+    """Score the bilinear probe with the best layer and rank; return also all layers and ranks."""
+    table = choose_layer_and_rank(data, ranks)
+    best = table.query("chosen").iloc[0]
+    fit = partial(fit_bilinear, layer=int(best["layer"]), rank=int(best["rank"]))
+    return trained_result(data, probe, fit, seeds), table
+
+
+def linear_result(
+    data: ProbeData, probe: str, sentences: Sequence[int], **options: Any
+) -> ProbeResult:
+    """Fit Attn or Attn + GloVe to some sentences and score it on dev.
 
     Parameters
     ----------
     data
         The sentences and their maps.
     probe
-        Name of the probe in Table 3.
-    parts
-        Fractions of train, in ascending order; the last is 1.  The parts are the same for every
-        probe, and each lies within the next larger one.
-    l2
-        The penalty; None to choose it on all of train.  On a fraction p of train it is divided by
-        p, so that its weight relative to the summed loss is constant.
-    control_task
-        Fit all of train to the control task, too, with the same penalty.
+        Name of the probe in Table 3, with the words' vectors if it ends with "GloVe".
+    sentences
+        Positions of the sentences to fit to.
+    **options
+        As for `fit_linear`.
+    """
+    fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), **options)
+    result = result_of(data, probe, scores_of(fit.probe, data, data.splits["dev"]))
+    return replace(result, n_train=len(sentences), fit=fit)
+
+
+def shuffled_train(data: ProbeData) -> list[int]:
+    """Shuffle the train sentences, always in the same way."""
+    return np.random.default_rng(0).permutation(data.splits["train"]).tolist()
+
+
+def linear_results(data: ProbeData, probe: str) -> list[ProbeResult]:
+    """Fit Attn or Attn + GloVe to `PARTS` of train, and to the control task.
+
+    The penalty is chosen on all of train.  On a fraction p of train it is divided by p, so that its
+    weight relative to the summed loss is constant.  The parts are the same for every probe, and
+    each lies within the next larger one.
 
     Returns
     -------
     list of ProbeResult
-        A result for each part, in their order.
+        A result for each part, the smallest first, and the result of all of train on the control
+        task.
     """
-    order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
-    fit = partial(fit_linear, data, with_words=probe in (ATTN_GLOVE, RANDOM_ATTN_GLOVE))
-    full_fit = fit(order, l2=l2)
-    previous_fit = full_fit
-    results = []
-    for part in sorted(parts, reverse=True):
+    order = shuffled_train(data)
+    result = linear_result(data, probe, order)
+    l2 = result.fit.l2
+    results = [linear_result(data.control_task(), probe, order, l2=l2), result]
+    for part in PARTS[1:]:
         sentences = order[: max(1, round(part * len(order)))]
-        fits = {UAS: full_fit}
-        if part < 1:  # the optimum is near that of the next larger part
-            previous_fit = fit(sentences, l2=full_fit.l2 / part, start=previous_fit.probe)
-            fits[UAS] = previous_fit
-        elif control_task:
-            fits[CONTROL_TASK] = fit(sentences, l2=full_fit.l2, control_task=True)
-        counts = {}
-        for task, of_task in fits.items():
-            counts.update(scores_on_dev(data, of_task.probe, control_task=task == CONTROL_TASK))
-        results.append(ProbeResult(probe, counts, len(sentences), data.dev_articles, fits))
+        # The optimum is near that of the next larger part.
+        result = linear_result(data, probe, sentences, l2=l2 / part, start=result.fit.probe)
+        results.append(result)
     return results[::-1]
 
 
-def control_results(
-    stores: Iterable[Store], vectors: WordVectors
-) -> tuple[ProbeResult, list[ProbeResult]]:
-    """Fit the probes to maps of random weights.
+def random_results(
+    stores: Iterable[Store], vectors: Embeddings, rank: int
+) -> tuple[dict[str, ProbeResult], list[ProbeResult]]:
+    """Fit the probes to maps and hidden states of random weights.
 
     Parameters
     ----------
     stores
-        The maps of each initialisation.
+        The maps of each initialisation; the first one has hidden states.
     vectors
-        Function of words that returns their static vectors.
+        The static vectors of words.
+    rank
+        Rank of the bilinear probe.
 
     Returns
     -------
-    attention
-        Attn on the first initialisation.
-    attention_glove
-        Attn + GloVe on each initialisation.  The penalty is chosen on the first one, and only that
-        is fitted to the control task.
+    results
+        `control_results` of the first initialisation and, under `RANDOM_INIT`, Attn + GloVe on all
+        of them.  Its penalty is chosen on the first one, and only that is fitted to the control
+        task.
+    fits
+        The results of linear probes, one by one.
     """
-    attention = None
-    results = []
-    l2 = None
-    for store in stores:
-        data = prepare(store, vectors)
-        is_first = l2 is None
-        if is_first:
-            (attention,) = linear_results(data, RANDOM_ATTN, control_task=False)
-        results += linear_results(data, RANDOM_ATTN_GLOVE, l2=l2, control_task=is_first)
-        l2 = results[0].fits[UAS].l2
-        del data  # before the next is read
-    return attention, results
+    first_store, *other_stores = stores
+    data = prepare(first_store, vectors.vectors)
+    results = control_results(data, RANDOM_INIT, rank)
+    first = results[ATTN_GLOVE]
+    options = {"probe": first.probe, "l2": first.fit.l2}
+    control_task = linear_result(data.control_task(), sentences=shuffled_train(data), **options)
+    by_initialisation = [first]
+    for store in other_stores:
+        data = prepare(store, vectors.vectors)
+        by_initialisation.append(linear_result(data, sentences=shuffled_train(data), **options))
+    results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
+    return results, [results[ATTN], first, control_task, *by_initialisation[1:]]
 
 
-@one_thread()
-def distances_result(data: ProbeData, seed: int, *, control_task: bool = False) -> ProbeResult:
-    """Train and score Distances + GloVe with one seed, on the heads or on the control task."""
-    sentences = data.splits["train"]
-    model = fit_distances(data, sentences, seed, control_task=control_task)
-    counts = scores_on_dev(data, model, control_task=control_task)
-    return ProbeResult(DISTANCES_GLOVE, counts, len(sentences), data.dev_articles)
+def control_results(data: ProbeData, prefix: str, rank: int) -> dict[str, ProbeResult]:
+    """Fit Attn, Attn + GloVe and the bilinear probe to a control; return the results by probe.
+
+    The layer of the bilinear probe is chosen for the control, too; its rank is given.
+    """
+    results = {}
+    for probe in (ATTN, ATTN_GLOVE):
+        results[probe] = linear_result(data, f"{prefix} {probe}", shuffled_train(data))
+    results[BILINEAR], _ = bilinear_results(data, f"{prefix} bilinear probe", 1, [rank])
+    return results
 
 
 def right_branching(data: ProbeData) -> ProbeResult:
     """Score the baseline whose head is always the next word; the head of the last word is ROOT."""
     parses = [data.parses[index] for index in data.splits["dev"]]
     heads = [np.append(np.arange(2, len(parse) + 1), 0) for parse in parses]
-    return ProbeResult(RIGHT_BRANCHING, attachment(parses, heads), 0, data.dev_articles)
-
-
-def scores_on_dev(
-    data: ProbeData, model: nn.Module, *, control_task: bool = False
-) -> dict[str, Counts]:
-    """Compute the `attachment` of the heads that a probe predicts on dev."""
-    indices = data.splits["dev"]
-    heads = predicted_heads(model, data, indices)
-    return attachment([data.parses[index] for index in indices], heads, control_task=control_task)
-
-
-def attachment(
-    parses: Sequence[Parse],
-    heads: Sequence[Int[np.ndarray, " word"]],
-    *,
-    control_task: bool = False,
-) -> dict[str, Counts]:
-    """Count the correct attachments of each sentence.
-
-    Parameters
-    ----------
-    parses
-        The sentences' parses.
-    heads
-        The predicted heads of each sentence; 0 is ROOT, words count from 1.
-    control_task
-        Compare with the heads of the control task.
-
-    Returns
-    -------
-    dict of Counts
-        Correct heads with and without punctuation, and edges without punctuation: an edge between
-        two words is found if either is the predicted head of the other, as UUAS counts it.  For the
-        control task, only correct heads without punctuation (Hewitt and Liang 2019, section 2.2).
-    """
-    right_rows = []
-    total_rows = []
-    for predicted, parse in zip(heads, parses, strict=True):
-        is_right = predicted == (parse.control if control_task else parse.heads)
-        is_word = ~parse.punctuation
-        dependents, governors = parse.edges()
-        is_found = predicted[dependents] == governors + 1
-        is_found |= predicted[governors] == dependents + 1
-        right_rows.append([is_right.sum(), is_right[is_word].sum(), is_found.sum()])
-        total_rows.append([len(predicted), is_word.sum(), len(dependents)])
-    right = np.array(right_rows).T  # [metric, sentence]
-    total = np.array(total_rows).T
-    if control_task:
-        return {CONTROL_TASK: Counts(right[1][None], total[1])}
-    metrics = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
-    return {metric: Counts(right[row][None], total[row]) for row, metric in enumerate(metrics)}
+    return replace(result_of(data, RIGHT_BRANCHING, attachment(parses, heads)), n_train=0)
 
 
 def stack_seeds(results: Sequence[ProbeResult]) -> ProbeResult:
-    """Stack results on the same sentences as seeds; a result may lack some metrics."""
-    counts: dict[str, Counts] = {}
-    for result in results:
-        for metric, of_seed in result.counts.items():
-            if metric in counts:
-                right = np.concatenate([counts[metric].right, of_seed.right])
-                counts[metric] = Counts(right, counts[metric].total)
-            else:
-                counts[metric] = of_seed
+    """Stack results of the same probe on the same sentences as seeds."""
+    counts = {}
+    for metric, of_first in results[0].counts.items():
+        right = np.concatenate([result.counts[metric].right for result in results])
+        counts[metric] = Counts(right, of_first.total)
     return replace(results[0], counts=counts)
 
 
-def with_selectivity(result: ProbeResult) -> ProbeResult:
-    """Add selectivity: UAS minus the accuracy of the control task, both without punctuation."""
+def with_selectivity(result: ProbeResult, control_task: ProbeResult) -> ProbeResult:
+    """Add the control task, and selectivity: UAS minus its accuracy, both without punctuation."""
     of_heads = result.counts[UAS_WITHOUT_PUNCTUATION]
-    of_control_task = result.counts[CONTROL_TASK]
+    of_control_task = control_task.counts[CONTROL_TASK]
     selectivity = Counts(of_heads.right - of_control_task.right, of_heads.total)
-    return replace(result, counts={**result.counts, SELECTIVITY: selectivity})
+    counts = {**result.counts, **control_task.counts, SELECTIVITY: selectivity}
+    return replace(result, counts=counts)
 
 
 def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
@@ -343,11 +336,17 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     paper = values_of("Table 3")
     for result in results:
         for metric, counts in result.counts.items():
-            estimate = counts.estimate(result.articles)
-            paper_value = paper.get(result.probe, np.nan) if metric in COMPARED else np.nan
-            sizes = (result.n_train, len(result.articles))
-            rows.append((result.probe, metric, *estimate, *sizes, paper_value))
-    return pd.DataFrame(rows, columns=COLUMNS)
+            rows.append(
+                {
+                    "probe": result.probe,
+                    "metric": metric,
+                    **counts.estimate(result.articles).columns("value"),
+                    "n_train": result.n_train,
+                    "n_dev": len(result.articles),
+                    "paper_value": paper.get(result.probe) if metric in COMPARED else None,
+                }
+            )
+    return pd.DataFrame(rows).astype({"paper_value": float})
 
 
 def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
@@ -368,23 +367,19 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     """
     rows = []
     for probe, baseline in COMPARISONS:
-        first = results[probe]
-        second = results[baseline]
+        metrics = (UAS_WITHOUT_PUNCTUATION, UAS_WITHOUT_PUNCTUATION)
         if probe == STRUCTURAL:
-            minuend = first.counts[UUAS]
-            subtrahend = second.counts[UNDIRECTED]
-        else:
-            minuend = first.counts[UAS_WITHOUT_PUNCTUATION]
-            subtrahend = second.counts[UAS_WITHOUT_PUNCTUATION]
-        over_articles = paired_difference(
-            minuend.by_article(first.articles), subtrahend.by_article(second.articles)
-        )
-        percentages = Estimate(*(100 * share for share in over_articles))
-        estimate = with_seed_noise(percentages, minuend.by_seed, subtrahend.by_seed)
-        rows.append((probe, baseline, *estimate))
-    return pd.DataFrame(
-        rows, columns=["probe", "other", "difference", "difference_low", "difference_high"]
-    )
+            metrics = (UUAS, UNDIRECTED)
+        by_article = []
+        by_seed = []
+        for name, metric in zip((probe, baseline), metrics, strict=True):
+            counts = results[name].counts[metric]
+            by_article.append(counts.by_article(results[name].articles))
+            by_seed.append(counts.by_seed)
+        estimate = with_seed_noise(paired_difference(*by_article).scaled(100), *by_seed)
+        columns = estimate.columns("difference", df=True)
+        rows.append({"probe": probe, "other": baseline, **columns})
+    return pd.DataFrame(rows)
 
 
 def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
@@ -395,16 +390,14 @@ def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     DataFrame
         Columns probe, metric, seeds, mean, sd (of a sample), min and max.
     """
-    by_seed = []
+    rows = []
     for result in results:
         for metric, counts in result.counts.items():
-            for value in counts.by_seed:
-                by_seed.append((result.probe, metric, value))
-    scores = pd.DataFrame(by_seed, columns=["probe", "metric", "value"])
-    statistics = ["count", "mean", "std", "min", "max"]
-    grouped = scores.groupby(["probe", "metric"], sort=False)["value"]
-    table = grouped.agg(statistics).reset_index()
-    return table.rename(columns={"count": "seeds", "std": "sd"})
+            scores = pd.Series(counts.by_seed)
+            summary = {"mean": scores.mean(), "sd": scores.std(), "min": scores.min()}
+            row = {"probe": result.probe, "metric": metric, "seeds": len(scores), **summary}
+            rows.append({**row, "max": scores.max()})
+    return pd.DataFrame(rows)
 
 
 def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
@@ -417,18 +410,18 @@ def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     """
     rows = []
     for result in results:
-        for task, fit in result.fits.items():
-            rows.append((result.probe, task, result.n_train, *fit[1:]))
+        task = next(iter(result.counts))
+        rows.append((result.probe, task, result.n_train, *result.fit[1:]))
     return pd.DataFrame(rows, columns=["probe", "task", "n_train", *Fit._fields[1:]])
 
 
-def head_weights(weight: Float[np.ndarray, " feature"], data: ProbeData) -> pd.DataFrame:
+def head_weights(probe: LinearProbe, data: ProbeData) -> pd.DataFrame:
     """Make the table probe_heads.csv: the weights that Attn gives each attention head.
 
     Parameters
     ----------
-    weight
-        The weight of each feature.
+    probe
+        Attn.
     data
         The sentences and their maps.
 
@@ -440,9 +433,10 @@ def head_weights(weight: Float[np.ndarray, " feature"], data: ProbeData) -> pd.D
         ``w_gain`` and ``u_gain`` are its contributions to the score: the weight times the
         `attention_contrast`.  Rows are sorted by the larger of the two gains.
     """
+    weights = probe.dependent.detach()[:, -1].numpy()  # w, then u
     shape = (2, data.layers, data.heads)
-    w, u = weight.reshape(shape)
-    w_gain, u_gain = (weight * attention_contrast(data)).reshape(shape)
+    w, u = weights.reshape(shape)
+    w_gain, u_gain = (weights * attention_contrast(data)).reshape(shape)
     table = head_rows(data.layers, data.heads, w=w, u=u, w_gain=w_gain, u_gain=u_gain)
     order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
     return table.loc[order.index].reset_index(drop=True)
@@ -456,15 +450,14 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
     contrast = np.zeros(data.features)
     words = 0
     for index in data.splits["dev"]:
-        block = data.blocks[index][:, N_SPECIAL_POSITIONS:]
-        maps = block.astype(np.float32)  # [dependent, candidate, feature]
-        length = len(maps)
         heads = data.parses[index].heads
-        if length < 3:
+        if len(heads) < 3:
             continue
         with_head = np.flatnonzero(heads)
-        gold = maps[with_head, heads[with_head] - 1]
-        other_candidates = maps[with_head].sum(1) - maps[with_head, with_head] - gold
-        contrast += (gold - other_candidates / (length - 2)).sum(0, dtype=np.float64)
+        rows = np.arange(len(with_head))
+        maps = data.maps([index])[1].numpy()[with_head]  # [dependent, candidate, feature]
+        gold = maps[rows, heads[with_head] - 1]
+        other_candidates = maps.sum(1) - maps[rows, with_head] - gold
+        contrast += (gold - other_candidates / (len(heads) - 2)).sum(0, dtype=np.float64)
         words += len(with_head)
-    return contrast / max(words, 1)
+    return contrast / words

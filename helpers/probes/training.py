@@ -12,8 +12,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.probes.data import Batch, ProbeData
+from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
+from helpers.probes.data import Counts, Parse, ProbeData
 from helpers.torch_utils import one_thread
+
+UAS = "UAS"
+UNDIRECTED = "UAS, undirected"  # comparable with UUAS
+ATTACHMENTS = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
+CONTROL_TASK = "control task"
 
 Scores = Float[Tensor, "sentence dependent candidate"]
 
@@ -33,9 +39,9 @@ class Schedule(NamedTuple):
         Least number of updates.
     """
 
-    epochs: int = 12
-    learning_rate: float = 0.01
-    batch_size: int = 32
+    epochs: int
+    learning_rate: float
+    batch_size: int
     min_updates: int = 600
 
 
@@ -45,7 +51,7 @@ def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
     Parameters
     ----------
     indices
-        The sentences; a single one is in both parts.
+        The sentences.
 
     Returns
     -------
@@ -53,21 +59,19 @@ def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
         Both in shuffled order; the second has a tenth of the sentences, and at least one.
     """
     shuffled = np.random.default_rng(0).permutation(indices).tolist()
-    if len(shuffled) < 2:
-        return shuffled, shuffled
     size = max(1, round(0.1 * len(shuffled)))
     return shuffled[size:], shuffled[:size]
 
 
-def candidate_scores(model: nn.Module, data: ProbeData, batch: Batch) -> Scores:
+def candidate_scores(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> Scores:
     """Compute the logit of every candidate head of every word.
 
     Parameters
     ----------
     model
         A probe.
-    data, batch
-        Sentences and their maps.
+    data, indices
+        The data, and the positions of sentences of one length.
 
     Returns
     -------
@@ -75,20 +79,18 @@ def candidate_scores(model: nn.Module, data: ProbeData, batch: Batch) -> Scores:
         ``[sentence, dependent, candidate]``, where candidate 0 is ROOT; minus infinity for a word
         as its own head.
     """
-    itself = F.pad(torch.eye(batch.heads.shape[1], dtype=torch.bool), (1, 0))
-    return model(data, batch).masked_fill(itself, -torch.inf)
+    scores = model(data, indices)
+    itself = F.pad(torch.eye(scores.shape[1], dtype=torch.bool), (1, 0))
+    return scores.masked_fill(itself, -torch.inf)
 
 
 def loss(
-    model: nn.Module, data: ProbeData, batch: Batch, *, control_task: bool = False
+    model: nn.Module, data: ProbeData, indices: Sequence[int], reduction: str = "mean"
 ) -> Float[Tensor, ""]:
-    """Sum ``-log p(head | word)`` over the words of a batch, in nats and float64.
-
-    With ``control_task`` the heads are those of the control task.
-    """
-    scores = candidate_scores(model, data, batch).double()
-    heads = batch.control if control_task else batch.heads
-    return F.cross_entropy(scores.flatten(0, 1), heads.flatten(), reduction="sum")
+    """Compute the mean of ``-log p(head | word)`` over words (or "sum"), in nats and float64."""
+    scores = candidate_scores(model, data, indices).double()
+    gold = data.gold(indices)
+    return F.cross_entropy(scores.flatten(0, 1), gold.flatten(), reduction=reduction)
 
 
 @torch.no_grad()
@@ -115,14 +117,63 @@ def predicted_heads(
     with one_thread():
         for batch in data.batches(indices):
             best = candidate_scores(model, data, batch).argmax(-1).numpy()
-            heads.update(zip(batch.indices, best, strict=True))
+            heads.update(zip(batch, best, strict=True))
     return [heads[index] for index in indices]
+
+
+def scores_of(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> dict[str, Counts]:
+    """Compute the `attachment` of the heads that a probe predicts for some sentences.
+
+    For the control task this is only `CONTROL_TASK`: the share of correct heads without punctuation
+    (Hewitt and Liang 2019, section 2.2).
+    """
+    parses = [data.parses[index] for index in indices]
+    counts = attachment(parses, predicted_heads(model, data, indices))
+    if data.is_control_task:
+        return {CONTROL_TASK: counts[UAS_WITHOUT_PUNCTUATION]}
+    return counts
+
+
+def attachment(
+    parses: Sequence[Parse], heads: Sequence[Int[np.ndarray, " word"]]
+) -> dict[str, Counts]:
+    """Count the correct attachments of each sentence.
+
+    Parameters
+    ----------
+    parses
+        The sentences' parses.
+    heads
+        The predicted heads of each sentence; 0 is ROOT, words count from 1.
+
+    Returns
+    -------
+    dict of Counts
+        Correct heads with and without punctuation, and edges without punctuation: an edge between
+        two words is found if either is the predicted head of the other, as UUAS counts it.
+    """
+    rows = []
+    for predicted, parse in zip(heads, parses, strict=True):
+        is_right = predicted == parse.heads
+        is_word = ~parse.punctuation
+        dependents, governors = parse.edges()
+        is_found = predicted[dependents] == governors + 1
+        is_found |= predicted[governors] == dependents + 1
+        right = [is_right.sum(), is_right[is_word].sum(), is_found.sum()]
+        rows.append([right, [len(predicted), is_word.sum(), len(dependents)]])
+    counts = {}
+    for metric, (right, total) in zip(ATTACHMENTS, np.array(rows).transpose(2, 1, 0), strict=True):
+        counts[metric] = Counts(right[None], total)
+    return counts
 
 
 def train(
     model: nn.Module,
-    groups: Callable[[], list[list[int]]],
+    data: ProbeData,
+    sentences: Sequence[int],
     loss: Callable[[list[int]], Tensor],
+    *,
+    seed: int,
     schedule: Schedule,
 ) -> None:
     """Train a probe with Adam.
@@ -131,21 +182,25 @@ def train(
     ----------
     model
         The probe; its parameters change in place.
-    groups
-        Function that returns the batches of an epoch, newly shuffled.
+    data, sentences
+        The data, and the positions of the sentences to train on.
     loss
-        Function of a batch that returns the loss to minimise.
+        Function of a batch's positions that returns the loss to minimise.
+    seed
+        Seed of the order of the sentences, which is new in each epoch.
     schedule
         Length and speed of training.
     """
-    batches = groups()
-    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / len(batches)))
+    order = np.random.default_rng(seed)
+    n_batches = len(data.groups(sentences, schedule.batch_size))
+    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / n_batches))
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
+        batches = data.groups(order.permutation(sentences).tolist(), schedule.batch_size)
+        order.shuffle(batches)
         for batch in batches:
             optimizer.zero_grad()
             loss(batch).backward()
             optimizer.step()
         decay.step()
-        batches = groups()

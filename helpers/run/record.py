@@ -64,12 +64,12 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
-    # Maps of words are stored again for two controls (04), the controls with random weights (05),
-    # and the models of later papers, which have settings of their own.
+    # Maps of words are stored again for two controls (04), the controls with random weights and the
+    # entropy-matched one (05), and the models of later papers, which have settings of their own.
     control_stores = 2 if "minimum_count" in declared_settings else 0
-    random_stores = settings.initialisations if "vectors" in declared_settings else 0
+    random_stores = settings.initialisations + 1 if "vectors" in declared_settings else 0
     later_stores = 0 if LATER_SETTINGS.keys().isdisjoint(declared_settings) else 1
-    other_stores = max(control_stores, random_stores + control_stores // 2, later_stores)
+    other_stores = max(control_stores, random_stores, later_stores)
     total = 0
     for setting, times, open_store in (
         ("segments", "stream" in declared_settings and not settings.stream, study.segment_store),

@@ -53,7 +53,10 @@ TOLERANCES = {
 # Tables of controls have the same names after one of these.
 CONTROL_PREFIXES = ("random_", "entropy_matched_")
 # Probes that are trained by gradient steps.  Their rows of a table have the tolerance for these.
-TRAINED_PROBES = ("Structural probe", "Distances + GloVe")
+TRAINED_PROBES = (
+    "Structural probe", "Distances + GloVe", "Bilinear probe on hidden states",
+    "Random-init bilinear probe", "Entropy-matched bilinear probe",
+)  # fmt: skip
 PROBE_COLUMNS = ("probe", "other", "model", "measure")
 CLAIMS_OF_TRAINED = ("5", "Kovaleva", "Michel", "Niven")
 # Choices of the best of several.  Another one may be best where the two are tied: the numbers of

@@ -36,9 +36,9 @@ class PlainProbe(nn.Module):
         self.pairs = nn.Linear(2 * width, features)
         self.root = nn.Linear(width, features * N_SPECIAL_POSITIONS)
 
-    def forward(self, data, batch):
-        vectors = data.vectors[batch.rows]
-        special, maps = data.maps(batch)
+    def forward(self, data, indices):
+        vectors = data.vectors[np.stack([data.rows[index] for index in indices])]
+        special, maps = data.maps(indices)
         count, n, width = vectors.shape
         candidate = vectors[:, None].expand(count, n, n, width)
         dependent = vectors[:, :, None].expand(count, n, n, width)
@@ -69,8 +69,9 @@ def synthetic(sentences, layers, heads, seed=0):
 
 def one_pass(model, data: ProbeData, indices, size):
     with one_thread():
-        for batch in map(data.batch, data.groups(indices, size)):
-            torch.autograd.grad(loss(model, data, batch), list(model.parameters()))
+        for batch in data.groups(indices, size):
+            summed = loss(model, data, batch, reduction="sum")
+            torch.autograd.grad(summed, list(model.parameters()))
 
 
 def main():

@@ -11,6 +11,7 @@ from toy_corpora import random_heads
 from helpers.errors import InputError
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION, UUAS
 from helpers.metrics.statistics import Estimate, paired_difference, with_seed_noise
+from helpers.probes import bilinear as bilinear_probe
 from helpers.probes import distances as distance_probe
 from helpers.probes import linear as probes
 from helpers.probes import structural as structural_probe
@@ -23,10 +24,10 @@ from helpers.probes.data import (
     control_heads,
     prepare,
 )
-from helpers.probes.distances import DistancesWordsProbe, distance_features
+from helpers.probes.distances import DistancesWordsProbe, distance_features, fit_distances
 from helpers.probes.linear import LinearProbe, fit_linear
-from helpers.probes.table3 import ATTN, ATTN_GLOVE, COMPARISONS, CONTROL_TASK, UAS
-from helpers.probes.training import Schedule, candidate_scores, predicted_heads
+from helpers.probes.table3 import ATTN, ATTN_GLOVE, COMPARISONS, CONTROL_TASK
+from helpers.probes.training import UAS, UNDIRECTED, Schedule, candidate_scores, predicted_heads
 from helpers.store.store import Example
 
 LAYERS = 2
@@ -80,7 +81,7 @@ def randomised(model, seed=0):
 MODELS = {
     "Attn": LinearProbe,
     "Attn + GloVe": lambda data: LinearProbe(data, with_words=True),
-    "Distances + GloVe": lambda data: DistancesWordsProbe(WIDTH, hidden=5),
+    "Distances + GloVe": lambda data: DistancesWordsProbe(WIDTH, 0),
 }
 
 
@@ -130,12 +131,11 @@ def test_block_buffer_reads_blocks_in_any_order():
 def test_linear_probe_scores_follow_the_equations(with_words):
     data = corpus(4)
     model = randomised(LinearProbe(data, with_words=with_words))
-    batch = data.batch([1])
-    special, maps = data.maps(batch)
+    special, maps = data.maps([1])
     special = special.numpy()
-    scores = model(data, batch)[0].detach().numpy()
+    scores = model(data, [1])[0].detach().numpy()
     rows = data.vectors[np.concatenate([data.rows[i] for i in data.splits["train"]])].numpy()
-    v = ((data.vectors[batch.rows][0].numpy() - rows.mean(0)) / rows.std(0))[:, : model.width]
+    v = ((data.vectors[data.rows[1]].numpy() - rows.mean(0)) / rows.std(0))[:, : model.candidate.shape[1]]
     candidate = model.candidate.detach().numpy()
     dependent = model.dependent.detach().numpy()
     root = model.root.detach().numpy()
@@ -150,10 +150,9 @@ def test_linear_probe_scores_follow_the_equations(with_words):
 
 def test_distances_probe_is_one_hidden_layer_over_joined_input():
     data = corpus(4)
-    model = randomised(DistancesWordsProbe(WIDTH, hidden=5))
-    batch = data.batch([1])
-    scores = model(data, batch)[0].detach().numpy()
-    v = data.vectors[batch.rows][0].numpy()
+    model = randomised(DistancesWordsProbe(WIDTH, 0))
+    scores = model(data, [1])[0].detach().numpy()
+    v = data.vectors[data.rows[1]].numpy()
     features = distance_features(len(v)).numpy()
     dependent = model.dependent.detach().numpy()
     output = model.output.detach().numpy()
@@ -186,7 +185,7 @@ def test_units_by_hand():
     deviations = []
     specials = []
     for index in data.splits["train"]:
-        special, maps = data.maps(data.batch([index]))
+        special, maps = data.maps([index])
         specials.append(special.numpy())
         for j, block in enumerate(maps.numpy()):
             candidates = np.delete(block, j, axis=0)
@@ -212,7 +211,7 @@ def penalised_loss(data, probe, l2):
     summed = 0
     words = 0
     for index in data.splits["train"]:
-        scores = candidate_scores(probe, data, data.batch([index]))[0].double()
+        scores = candidate_scores(probe, data, [index])[0].double()
         gold = torch.from_numpy(data.parses[index].heads)
         summed = summed - scores.log_softmax(-1)[torch.arange(len(gold)), gold].sum()
         words += len(gold)
@@ -251,10 +250,9 @@ def test_fit_linear_chooses_the_penalty_and_fits_to_all_sentences(monkeypatch):
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])
 def test_attn_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
-    (result,) = table3.linear_results(data, ATTN)
+    result = table3.linear_result(data, ATTN, data.splits["train"])
     assert result.counts[UAS].by_seed[0] > 98
-    weights = result.fits[UAS].probe.dependent.detach()[:, -1].numpy()
-    table = table3.head_weights(weights, data)
+    table = table3.head_weights(result.fit.probe, data)
     layer, head = planted
     assert table["layer"][0] == layer + 1
     assert table["head"][0] == head + 1
@@ -273,12 +271,13 @@ def test_fit_linear_does_not_depend_on_threads(with_words):
     assert torch.equal(parameters[2], parameters[0])
 
 
-def test_distances_result_does_not_depend_on_threads():
+def test_trained_result_does_not_depend_on_threads():
     data = corpus(24)
     scores = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        scores.append(table3.distances_result(data, 3).counts[UAS].right)
+        result = table3.trained_result(data, "Distances + GloVe", fit_distances, 2)
+        scores.append(result.counts[UAS].right)
     np.testing.assert_array_equal(scores[1], scores[0])
     np.testing.assert_array_equal(scores[2], scores[0])
 
@@ -291,8 +290,8 @@ def test_control_heads_by_hand():
 
 def test_control_task_is_learned_from_words_and_not_from_attention():
     data = corpus(120)
-    (attention,) = table3.linear_results(data, ATTN)
-    words = table3.distances_result(data, 0, control_task=True)
+    attention = table3.linear_result(data.control_task(), ATTN, data.splits["train"])
+    words = table3.trained_result(data, "Distances + GloVe", fit_distances, 1)
     of_attention = attention.counts[CONTROL_TASK].by_seed[0]
     of_words = words.counts[CONTROL_TASK].by_seed[0]
     assert of_words > of_attention + 20
@@ -316,7 +315,7 @@ def compared_results():
         counts = Counts(np.stack([rng.binomial(total, share) for _ in range(2)]), total)
         by_metric = {
             UAS_WITHOUT_PUNCTUATION: counts,
-            table3.UNDIRECTED: Counts(total[None], total),
+            UNDIRECTED: Counts(total[None], total),
         }
         if name == table3.STRUCTURAL:
             by_metric = {UUAS: counts}
@@ -383,7 +382,7 @@ def test_right_branching_by_hand(hand_made):
     assert result.counts[UAS].total.tolist() == [4, 3]
     assert result.counts[UAS_WITHOUT_PUNCTUATION].total.tolist() == [3, 3]
     # Edges: both of the first, one of them by its other end, without that to punctuation.
-    edges = result.counts[table3.UNDIRECTED]
+    edges = result.counts[UNDIRECTED]
     assert edges.right.tolist() == [[2, 2]]
     assert edges.total.tolist() == [2, 2]
 
@@ -406,7 +405,7 @@ def test_predicted_heads_are_in_the_order_of_the_indices(model):
     indices = [7, 2, 15, 0]
     heads = predicted_heads(probe, data, indices)
     for index, predicted in zip(indices, heads, strict=True):
-        best = candidate_scores(probe, data, data.batch([index]))[0].argmax(-1).numpy()
+        best = candidate_scores(probe, data, [index])[0].argmax(-1).numpy()
         np.testing.assert_array_equal(predicted, best)
 
 
@@ -420,15 +419,12 @@ def test_attachment_counts_heads_with_and_without_punctuation():
         guesses = rng.integers(0, len(parse) + 1, len(parse))
         predicted_by_sentence.append(np.where(rng.random(len(parse)) < 0.5, parse.heads, guesses))
     counts = table3.attachment(parses, predicted_by_sentence)
-    counts.update(table3.attachment(parses, predicted_by_sentence, control_task=True))
     for sentence, (parse, predicted) in enumerate(zip(parses, predicted_by_sentence, strict=True)):
         is_word = ~parse.punctuation
         is_right = predicted == parse.heads
-        is_right_in_control = predicted == parse.control
         expected = {
             UAS: (is_right.sum(), len(parse)),
             UAS_WITHOUT_PUNCTUATION: ((is_right & is_word).sum(), is_word.sum()),
-            CONTROL_TASK: ((is_right_in_control & is_word).sum(), is_word.sum()),
         }
         for metric, (right, total) in expected.items():
             assert counts[metric].right[0, sentence] == right
@@ -439,7 +435,7 @@ def test_attention_contrast_by_hand(hand_made):
     summed = np.zeros(hand_made.features)
     words = 0
     for index in hand_made.splits["dev"]:
-        _, maps = hand_made.maps(hand_made.batch([index]))
+        _, maps = hand_made.maps([index])
         heads = hand_made.parses[index].heads
         for j, (head, candidates) in enumerate(zip(heads, maps.numpy(), strict=True)):
             remaining = [i for i in range(len(heads)) if i not in (j, head - 1)]
@@ -475,7 +471,7 @@ def test_prepare_refuses_an_empty_treebank():
 @pytest.fixture(scope="module")
 def tables():
     """All tables of section 5, from probes that are hardly trained."""
-    schedule = Schedule(epochs=1, min_updates=1)
+    schedule = Schedule(epochs=1, learning_rate=0.01, batch_size=32, min_updates=1)
 
     def store(seed):
         for sentence in examples(24, seed=seed):
@@ -483,20 +479,30 @@ def tables():
             hidden = states.standard_normal((2, len(sentence), WIDTH))
             yield replace(sentence, hidden=hidden.astype(np.float16))
 
-    stores = [list(store(seed)) for seed in range(3)]
+    stores = [list(store(seed)) for seed in range(4)]
     words = SimpleNamespace(vectors=vectors)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distance_probe, "SCHEDULE", schedule)
         patch.setattr(structural_probe, "SCHEDULE", schedule)
-        return table3.table3(stores[0], stores[1:], words, seeds=2)
+        patch.setattr(bilinear_probe, "SCHEDULE", schedule)
+        return table3.table3(stores[0], stores[1:3], stores[3], words, seeds=2)
 
 
-WITH_CONTROL_TASK = {"Distances + GloVe", "Random-init Attn + GloVe", "Attn", "Attn + GloVe"}
+WITHOUT_CONTROL_TASK = {"Structural probe", "Right-branching", "Entropy-matched Attn + GloVe"}
+WITH_CONTROL_TASK = {
+    "Distances + GloVe",
+    "Random-init Attn + GloVe",
+    "Attn",
+    "Attn + GloVe",
+    "Bilinear probe on hidden states",
+    "Random-init bilinear probe",
+    "Entropy-matched bilinear probe",
+}
 
 
 def test_table3_scores_every_probe(tables):
     scores = tables["probes"].pivot(index="probe", columns="metric", values="value")
-    assert set(scores.index) == WITH_CONTROL_TASK | {"Structural probe", "Right-branching"}
+    assert set(scores.index) == WITH_CONTROL_TASK | WITHOUT_CONTROL_TASK
     assert set(scores.index[scores["selectivity"].notna()]) == WITH_CONTROL_TASK
     difference = scores[UAS_WITHOUT_PUNCTUATION] - scores["control task"]
     np.testing.assert_allclose(difference.dropna(), scores["selectivity"].dropna())
@@ -525,15 +531,20 @@ def test_table3_fits_the_control_task_once_for_each_probe(tables):
         ("Random-init Attn", UAS): 1,
         ("Random-init Attn + GloVe", UAS): 2,
         ("Random-init Attn + GloVe", CONTROL_TASK): 1,
+        ("Entropy-matched Attn", UAS): 1,
+        ("Entropy-matched Attn + GloVe", UAS): 1,
     }
 
 
-@pytest.mark.parametrize("name", ["probe_differences", "random_probe_differences"])
-def test_table3_compares_every_pair(tables, name):
-    pairs = tables[name][["probe", "other"]].itertuples(index=False, name=None)
+@pytest.mark.parametrize("prefix", ["", "random_", "entropy_matched_"])
+def test_table3_compares_every_pair(tables, prefix):
+    pairs = tables[f"{prefix}probe_differences"][["probe", "other"]].itertuples(
+        index=False, name=None
+    )
     assert tuple(pairs) == COMPARISONS
 
 
 def test_table3_has_every_head_and_one_chosen_layer(tables):
     assert len(tables["probe_heads"]) == LAYERS * HEADS
     assert tables["structural_layers"]["chosen"].sum() == 1
+    assert tables["bilinear_layers"]["chosen"].sum() == 1

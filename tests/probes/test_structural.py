@@ -5,10 +5,9 @@ import pytest
 import torch
 from toy_corpora import random_heads
 
-from helpers.errors import InputError
 from helpers.probes import structural as structural_probe
-from helpers.probes.data import Counts
-from helpers.probes.structural import StructuralProbe, prepare_states, spanning_tree
+from helpers.probes.data import Counts, prepare
+from helpers.probes.structural import StructuralProbe, spanning_tree
 from helpers.probes.training import Schedule
 from helpers.store.store import Example
 
@@ -43,7 +42,7 @@ def examples(count=80, layers=3, planted=1, seed=0, relations="dep"):
             "relations": [relations] * n,
             "split": "dev" if index % 4 == 0 else "train",
         }
-        maps = np.zeros((1, 1, n + 2, n + 2), np.float16)
+        maps = np.full((1, 1, n + 2, n + 2), 1 / (n + 2), np.float16)
         yield Example(index, maps, record, hidden=hidden.astype(np.float16))
 
 
@@ -84,16 +83,19 @@ def test_loss_by_hand():
     assert structural_probe.distance_loss(predicted, gold).item() == pytest.approx(expected)
 
 
-def fit(monkeypatch, states, schedule, **options):
+def fit(monkeypatch, data, schedule, seeds):
     monkeypatch.setattr(structural_probe, "SCHEDULE", schedule)
     monkeypatch.setattr(structural_probe, "RANK", 12)
-    return structural_probe.fit_structural(states, **options)
+    return structural_probe.fit_layers(data, seeds)
 
 
 def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
     schedule = Schedule(epochs=25, learning_rate=0.02, batch_size=10, min_updates=1)
-    states = prepare_states(examples())
-    best_layer, embeddings, by_layer = fit(monkeypatch, states, schedule, seeds=2)
+    data = prepare(examples())
+    probes, by_layer = fit(monkeypatch, data, schedule, seeds=2)
+    dev = data.splits["dev"]
+    best_layer = structural_probe.undirected_attachment(data, probes[1], 1, dev)
+    embeddings = structural_probe.undirected_attachment(data, probes[0], 0, dev)
     assert by_layer["layer"].tolist() == [0, 1, 2]
     assert by_layer["chosen"].tolist() == [False, True, False]
     assert by_layer["validation_uuas"][1] > 30 + by_layer["validation_uuas"][0]
@@ -113,9 +115,9 @@ def rounded_otherwise(sentences, share=0.001):
 
 def test_rounding_of_the_states_is_not_amplified_by_training(monkeypatch):
     monkeypatch.setattr(structural_probe, "RANK", 12)
-    probes, table = structural_probe.fit_layers(prepare_states(examples()))
+    probes, table = structural_probe.fit_layers(prepare(examples()))
     rounded_probes, rounded_table = structural_probe.fit_layers(
-        prepare_states(rounded_otherwise(examples()))
+        prepare(rounded_otherwise(examples()))
     )
     for layer in (0, 2):  # those without a planted tree, whose axes are well determined
         (probe,) = probes[layer]
@@ -128,7 +130,7 @@ def test_rounding_of_the_states_is_not_amplified_by_training(monkeypatch):
 
 def test_every_layer_has_an_interval_around_its_score(monkeypatch):
     schedule = Schedule(epochs=2, learning_rate=0.01, batch_size=10, min_updates=1)
-    _, _, table = fit(monkeypatch, prepare_states(examples()), schedule, seeds=3)
+    _, table = fit(monkeypatch, prepare(examples()), schedule, seeds=3)
     assert (table["validation_uuas_low"] < table["validation_uuas"]).all()
     assert (table["validation_uuas"] < table["validation_uuas_high"]).all()
 
@@ -157,43 +159,23 @@ def test_undirected_attachment_leaves_punctuation_out():
     hidden[0, 1:4, 0] = [0, 2, 1]  # the full stop lies between the words
     of_train = replace(sentence, record=record, hidden=hidden)
     of_dev = replace(of_train, record={**record, "split": "dev"})
-    states = prepare_states([of_train, of_dev])
+    states = prepare([of_train, of_dev])
     edges = structural_probe.undirected_attachment(states, [StructuralProbe(WIDTH, 4)], 0, [1])
     assert edges.right.tolist() == [[1]]
     assert edges.total.tolist() == [1]
 
 
-def test_fit_structural_scores_nothing_if_no_sentence_has_an_edge(monkeypatch):
-    hidden = np.ones((2, 3, WIDTH), np.float16)
-    sentences = []
-    for index in range(24):
-        record = {"words": ["Go"], "heads": [0], "relations": ["root"], "source": "a"}
-        record["split"] = "train" if index < 20 else "dev"
-        sentences.append(Example(index, np.ones((1, 1, 3, 3)), record, hidden=hidden))
-    states = prepare_states(sentences)
-    best_layer, embeddings, table = fit(monkeypatch, states, Schedule(1, 0.01, 4), seeds=1)
-    assert np.isnan(best_layer.by_seed).all()
-    assert np.isnan(embeddings.by_seed).all()
-    assert table["validation_uuas"].isna().all()
-
-
-def test_batch_does_not_depend_on_the_scale_of_the_states():
+def test_hidden_states_do_not_depend_on_their_scale():
     def states_times(factor):
         scaled = []
         for sentence in examples(20):
             hidden = sentence.hidden.astype(np.float32) * factor
             scaled.append(replace(sentence, hidden=hidden.astype(np.float16)))
-        return prepare_states(scaled)
+        return prepare(scaled)
 
     plain = states_times(1)
     large = states_times(64)
-    plain_vectors, _ = plain.batch([0], 1)
-    large_vectors, _ = large.batch([0], 1)
+    plain_vectors = plain.hidden([0], 1)
+    large_vectors = large.hidden([0], 1)
     torch.testing.assert_close(plain_vectors, large_vectors, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(large.scales, 64 * plain.scales, rtol=1e-3)
-
-
-def test_prepare_states_refuses_missing_states():
-    sentence = next(examples(1))
-    with pytest.raises(InputError, match="example 0: no hidden states"):
-        prepare_states([replace(sentence, hidden=None)])

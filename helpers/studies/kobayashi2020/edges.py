@@ -46,14 +46,10 @@ from helpers.model.forward import (
 from helpers.model.gradients import training_losses
 from helpers.model.sites import Weights
 from helpers.probes.data import Counts, ProbeData, attention_block, prepare
-from helpers.probes.structural import (
-    WordStates,
-    fit_layers,
-    prepare_states,
-    undirected_attachment,
-)
-from helpers.probes.table3 import ATTN, UAS, attachment, linear_results
-from helpers.probes.training import predicted_heads
+from helpers.probes.linear import fit_linear
+from helpers.probes.structural import fit_layers, undirected_attachment
+from helpers.probes.table3 import shuffled_train
+from helpers.probes.training import scores_of
 from helpers.store.store import Example, Store
 from helpers.studies.common.edge_cuts import (
     DROPPED,
@@ -199,24 +195,21 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
     ``store`` has the word-level maps and vectors of the intact model on a treebank.
     """
     data = prepare(store)
-    word_states = prepare_states(store)
-    attention_probe = linear_results(data, ATTN, control_task=False)[0].fits[UAS].probe
-    structural_probes, layer_table = fit_layers(word_states)
+    attention_probe = fit_linear(data, shuffled_train(data)).probe
+    structural_probes, layer_table = fit_layers(data)
     best_layer = int(layer_table["chosen"].argmax())
     ablations = list_ablations(encoder, cuts)
     dev = data.splits["dev"]
     inputs = [model_inputs(encoder, store.record(sentence)) for sentence in dev]
 
-    def score(data: ProbeData, states: WordStates, sentences: list[int]) -> list[Counts]:
+    def score(data: ProbeData, sentences: list[int]) -> list[Counts]:
         """Count the right edges of both probes."""
-        parses = [data.parses[sentence] for sentence in sentences]
-        heads = predicted_heads(attention_probe, data, sentences)
         return [
-            undirected_attachment(states, structural_probes[best_layer], best_layer, sentences),
-            attachment(parses, heads)[UAS_WITHOUT_PUNCTUATION],
+            undirected_attachment(data, structural_probes[best_layer], best_layer, sentences),
+            scores_of(attention_probe, data, sentences)[UAS_WITHOUT_PUNCTUATION],
         ]
 
-    totals = [counts.total for counts in score(data, word_states, dev)]
+    totals = [counts.total for counts in score(data, dev)]
 
     def measure(model: nn.Module, batch: Batch, indices: list[int]) -> list[np.ndarray]:
         sentences = [dev[index] for index in indices]
@@ -236,10 +229,9 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
                 token_vectors = vectors[layer_from_last][row, :n].float()
                 of_words = vectors_to_words(token_vectors, groups)[example.word_positions]
                 centred = of_words - of_words.mean(dim=0)
-                states[sentence] = {best_layer: centred.cpu().numpy()}
-            ablated_data = replace(data, blocks=blocks)
-            ablated_words = replace(word_states, states=states)
-            scores = score(ablated_data, ablated_words, sentences)
+                states[sentence] = centred.cpu().numpy()
+            ablated_data = replace(data, blocks=blocks, states={best_layer: states})
+            scores = score(ablated_data, sentences)
             right.append([counts.right[0] for counts in scores])
         right = np.array(right)  # [pass, probe, sentence]
         return [np.moveaxis(100 * (right[0] - right[1:]), -1, 0)]

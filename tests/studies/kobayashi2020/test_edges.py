@@ -10,7 +10,8 @@ from toy_corpora import SENTENCES, corpus_of, sentence_of
 from helpers.model.encoder import load
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
-from helpers.probes.structural import fit_layers, prepare_states
+from helpers.probes.data import prepare
+from helpers.probes.structural import fit_layers
 from helpers.store.extract import extract, stream
 from helpers.studies.common.edge_cuts import (
     DROPPED,
@@ -142,7 +143,7 @@ def test_edge_tables_have_means_with_intervals(edge_run):
 
 
 def test_the_structural_probe_loses_nothing_by_cuts_above_its_layer(edge_run):
-    best_layer = int(fit_layers(prepare_states(edge_run.treebank))[1]["chosen"].argmax())
+    best_layer = int(fit_layers(prepare(edge_run.treebank))[1]["chosen"].argmax())
     table = edge_run.tables["edges"].query("measure == 'structural probe'")
     in_last_layer = table.loc[table["layers"] == "3", "value"]
     assert (in_last_layer == 0).all() == (best_layer < 3)
