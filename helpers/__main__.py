@@ -219,7 +219,7 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
                 names.update(run_record(results.folder).get("notebooks", {}))
             if not all(notebooks.is_core(name) for name in names):
                 with record.writing(notebooks.LATER_CLAIMS):
-                    study.save_claims(later_claims())
+                    study.save_claims(later=later_claims())
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

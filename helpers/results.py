@@ -66,7 +66,9 @@ INTERACTIVE = "interactive"  # how entries of run.json begin that no batch run m
 TEXT_AS_READ = "text, as read"
 MAX_LABEL_BYTES = 80  # bytes of a run's name before its digest
 # Numbers that a claim may lack.
-OPTIONAL_CLAIM_COLUMNS = ("value", "threshold", "control", "entropy_matched_control")
+OPTIONAL_CLAIM_COLUMNS = (
+    "value", "threshold", "turns_at", "power_at_paper", "control", "entropy_matched_control",
+)  # fmt: skip
 # The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
 NON_FINITE_HINT = (
@@ -189,48 +191,40 @@ class Results:
             tables |= read_tables(self.build)
         return tables
 
-    def claims(self) -> pd.DataFrame:
-        """Check the paper's claims against the tables that there are so far.
-
-        Returns
-        -------
-        DataFrame
-            One row per claim: the paper's number, the number of this run, and the verdict.
-        """
-        from helpers.claims.clark2019 import CLAIMS
-        from helpers.claims.engine import check_claims
-
-        return check_claims(self.tables(), CLAIMS)
-
-    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
-        """Write ``claims.csv`` and return the paper's claims.
+    def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
+        """Test the paper's claims on the tables that there are so far, and write ``claims.csv``.
 
         Parameters
         ----------
+        section : str
+            The beginning of a section, for example "3.2"; by default the whole paper.  Rows of the
+            other sections stay as they are in the file.
         later : iterable of Claim
-            Claims of later papers.  Without them, the rows of later papers that are in the file
-            already stay in it.
+            Claims of later papers.  Without them, their rows in the file stay in it.
 
         Returns
         -------
         DataFrame
-            The paper's claims, as in `claims`.
+            The section's claims; for the columns see `check_claims`.
         """
-        from helpers.claims.engine import NOT_MEASURED, check_claims
+        from helpers.claims.clark2019 import paper_claims
+        from helpers.claims.engine import COLUMNS, NOT_MEASURED, check_claims
 
         tables = self.tables()
-        paper_rows = self.claims()
-        later_rows = check_claims(tables, later)
-        if "claims" in tables and not later:
-            saved = tables["claims"]
-            later_rows = saved[~saved["section"].astype(str).isin(set(paper_rows["section"]))]
-        later_rows = later_rows[later_rows["verdict"] != NOT_MEASURED]
-        rows = later_rows
-        if (paper_rows["verdict"] != NOT_MEASURED).any():
-            rows = pd.concat([paper_rows, later_rows])
+        paper_rows = check_claims(tables, paper_claims(section))
+        rows = pd.concat([paper_rows, check_claims(tables, later)])
+        if "claims" in tables:
+            saved = tables["claims"].reindex(columns=COLUMNS)
+            saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
+            rows = pd.concat([rows, saved[~saved["section"].isin(set(rows["section"]))]])
+        is_paper = rows["section"].str[:1].str.isdecimal()
+        is_measured = rows["verdict"] != NOT_MEASURED
+        rows = rows[is_measured | (is_paper & is_measured[is_paper].any())]
         if len(rows):
+            # Sections of the paper are numbers, which come before the names of later papers.
+            rows = rows.sort_values("section", key=lambda names: names.str[:1], kind="stable")
             self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
-        return paper_rows
+        return paper_rows[paper_rows["section"].str.startswith(section)]
 
     def check_name(self) -> None:
         """Refuse a ``--name`` that a run with other settings has.

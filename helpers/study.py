@@ -505,13 +505,9 @@ class Study:
         """Read the tables of this run by name; see `Results.tables`."""
         return self.results.tables()
 
-    def claims(self) -> pd.DataFrame:
-        """Check the paper's claims; see `Results.claims`."""
-        return self.results.claims()
-
-    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
-        """Write ``claims.csv`` and return the paper's claims; see `Results.save_claims`."""
-        return self.results.save_claims(later)
+    def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
+        """Test the paper's claims and write ``claims.csv``; see `Results.save_claims`."""
+        return self.results.save_claims(section, later)
 
 
 def describe_store(store: Store) -> pd.DataFrame:
@@ -542,24 +538,23 @@ def describe_store(store: Store) -> pd.DataFrame:
     return pd.Series(rows, name="store").to_frame()
 
 
-def show_claims(claims: pd.DataFrame, section: str = "") -> None:
-    """Display claims in full and, in a part that can be opened, how each was measured.
+def show_claims(claims: pd.DataFrame) -> None:
+    """Display claims in four columns and, in a part that can be opened, the rest.
 
     Parameters
     ----------
     claims : DataFrame
-        Table of claims, as from `Study.claims`.
-    section : str
-        Beginning of the sections to display; by default all.
+        Table of claims, as from `Study.save_claims`.
     """
     from IPython.display import HTML, display
 
-    claims = claims[claims["section"].str.startswith(section)].reset_index(drop=True)
+    from helpers.claims.display import claim_details, summarise_claims
+
     with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
-        display(claims.drop(columns="how_measured").round(3))
-        measurements = claims[["claim", "how_measured"]].to_html(index=False)
-    summary = "<summary>How each was measured</summary>"
-    display(HTML(f"<details>{summary}{measurements}</details>"))
+        display(summarise_claims(claims).set_index("claim"))
+        details = claim_details(claims).to_html(index=False)
+    summary = "<summary>Thresholds, controls and how each was measured</summary>"
+    display(HTML(f"<details>{summary}{details}</details>"))
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:

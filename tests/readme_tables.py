@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from helpers.cache import read_exact
-from helpers.claims.clark2019 import CLAIMS
+from helpers.claims.clark2019 import paper_claims
 from helpers.claims.engine import check_claims
 from helpers.metrics.reference import paper_table2, values_of
 from helpers.run.compare import (
@@ -221,7 +221,7 @@ def verdicts(claims: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
 
 def numbers(run: Run) -> pd.DataFrame:
     """Format the number of each claim in a run and in its controls, with its p and verdicts."""
-    table = check_claims(run.tables, CLAIMS)
+    table = check_claims(run.tables, paper_claims())
     columns = {}
     for name in (
         "paper_value", "value", "value_low", "value_high", "threshold", "p_adjusted", "control",

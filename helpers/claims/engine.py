@@ -33,15 +33,16 @@ ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
 CONTROL_COLUMNS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
 COLUMNS = (
-    "section", "claim", "paper_value", "value", "value_low", "value_high", "threshold",
-    "p_adjusted", "verdict", "control", "entropy_matched_control", "due_to_training",
+    "section", "claim", "paper_value", "value", "value_low", "value_high", "adjusted_low",
+    "adjusted_high", "cases", "unit", "threshold", "threshold_source", "turns_at", "p_adjusted",
+    "verdict", "power_at_paper", "control", "entropy_matched_control", "due_to_training",
     "how_measured",
 )  # fmt: skip
-NUMERIC_COLUMNS = (
-    "paper_value", "value", "value_low", "value_high", "threshold", "p_adjusted", "control",
-    "entropy_matched_control",
+TEXT_COLUMNS = (
+    "section", "claim", "unit", "threshold_source", "verdict", "due_to_training", "how_measured",
 )  # fmt: skip
-TEST_COLUMNS = ("claim", "question", "family", "excess", "p_value")
+NUMERIC_COLUMNS = tuple(name for name in COLUMNS if name not in TEXT_COLUMNS)
+TEST_COLUMNS = ("claim", "question", "family", "sign", "estimate", "threshold", "p_value")
 
 Measure = Callable[[Tables], Estimate]
 Threshold = float | Callable[[Tables], float]
@@ -67,10 +68,16 @@ class Claim:
     above, below
         The threshold; the claim holds on that side of it.  A number, or a function of a run's
         tables, which may raise `NotMeasurable`.
+    threshold_source
+        Whether the threshold is the paper's ("paper") or "ours".
     paper
         The paper's number.
+    unit
+        What the number counts: "points", "nats", or for a share of cases their plural, such as
+        "heads".
     about_training
-        Whether the claim is about training, and therefore compared with controls.
+        Whether the claim is about training, and therefore compared with controls.  It is not if
+        the comparison would be true by construction.
     """
 
     family: str
@@ -80,7 +87,9 @@ class Claim:
     how_measured: str
     above: Threshold | None = None
     below: Threshold | None = None
+    threshold_source: Literal["paper", "ours"] = "ours"
     paper: float = np.nan
+    unit: str = ""
     about_training: bool = False
 
     def __post_init__(self) -> None:
@@ -140,10 +149,11 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     -------
     DataFrame
         A row for each claim, with the columns `COLUMNS`.  ``verdict`` is "supported" or "not
-        supported" where the measure is significantly beyond or short of the threshold.
+        supported" where the measure is significantly beyond or short of the threshold.  It would
+        turn at the threshold ``turns_at``, the nearer end of the adjusted interval.
         ``due_to_training`` compares with the controls in the same way: "yes" if the measure is
         beyond all controls that there are, "no" if it is short of one, empty if the claim is not
-        about training or there is no control.
+        supported, not about training, or there is no control.
 
     Raises
     ------
@@ -154,8 +164,10 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     -----
     Either verdict is "inconclusive" where `p_value` gives 0.05 or more after Holm's correction, or
     where there is no interval.  The correction is over the claims of a family (a section of the
-    paper, or a later paper), separately for the two questions.  Bootstrap replicates of model and
-    control are paired article by article; see `difference`.
+    paper, or a later paper), separately for the two questions.  The adjusted interval has the level
+    at which Holm's method tests the claim, and leaves the threshold out where the verdict is not
+    "inconclusive".  A number that is exact is compared without a test.  Bootstrap replicates of
+    model and control are paired article by article; see `difference`.
     """
     run, *controls = _tables_by_model(tables)
     rows = []
@@ -174,33 +186,59 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
                 comparisons.append(("due_to_training", difference(estimate, control), 0.0))
         sign = 1 if claim.below is None else -1
         for question, tested, limit in comparisons:
-            excess = sign * (tested.value - limit)
-            if not np.isnan(excess):
-                tests.append((number, question, claim.family, excess, p_value(tested, limit)))
+            if not np.isnan(tested.value - limit):
+                p = p_value(tested, limit)
+                tests.append((number, question, claim.family, sign, tested, limit, p))
     table = pd.DataFrame(rows, columns=COLUMNS)
     table = table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
-    return _with_verdicts(table, pd.DataFrame(tests, columns=TEST_COLUMNS))
+    table = _with_verdicts(table, adjust_tests(pd.DataFrame(tests, columns=TEST_COLUMNS)))
+    if "power" in tables:
+        power = tables["power"].set_index("claim")["power_at_paper"]
+        table["power_at_paper"] = table["claim"].map(power)
+    return table
+
+
+def adjust_tests(tests: pd.DataFrame) -> pd.DataFrame:
+    """Adjust tests for the number of those of the same family and question.
+
+    Parameters
+    ----------
+    tests
+        The columns `TEST_COLUMNS`: a row compares the number of a claim with its threshold, or with
+        a control's number.  ``sign`` is 1 if the claim holds above, and -1 if it holds below.
+
+    Returns
+    -------
+    DataFrame
+        The tests with ``p_adjusted``, the ``level`` at which each is tested, and its ``verdict``.
+    """
+    by_family = tests.groupby(["family", "question"])["p_value"]
+    products = by_family.transform(lambda p_values: holm(p_values, largest=np.inf))
+    values = np.array([estimate.value for estimate in tests["estimate"]], float)
+    is_exact = np.array([estimate.is_exact for estimate in tests["estimate"]], bool)
+    is_decided = is_exact | (products < ALPHA)  # NaN is not below
+    holds = tests["sign"] * (values - tests["threshold"]) > 0
+    return tests.assign(
+        p_adjusted=products.clip(upper=1),
+        level=1 - ALPHA * tests["p_value"] / products,
+        verdict=np.select([~is_decided, holds], [INCONCLUSIVE, SUPPORTED], default=NOT_SUPPORTED),
+    )
 
 
 def _with_verdicts(table: pd.DataFrame, tests: pd.DataFrame) -> pd.DataFrame:
-    """Add the adjusted p-values and the two verdicts to the table of claims.
-
-    A row of ``tests`` compares the number of a claim with its threshold, or with a control;
-    ``excess`` is the distance on the side where the claim holds.
-    """
-    p_adjusted = tests.groupby(["family", "question"])["p_value"].transform(holm)
-    verdicts = np.select(
-        [~(p_adjusted < ALPHA), tests["excess"] > 0],  # NaN is not below
-        [INCONCLUSIVE, SUPPORTED],
-        default=NOT_SUPPORTED,
-    )
-    tests = tests.assign(p_adjusted=p_adjusted, verdict=verdicts)
+    """Add the adjusted p-values and intervals, and the two verdicts, to the table of claims."""
     for question in ("verdict", "due_to_training"):
         answers = tests[tests["question"] == question].groupby("claim")["verdict"].agg(_combine)
         table[question] = answers.reindex(table.index, fill_value=NOT_MEASURED)
-    table["due_to_training"] = table["due_to_training"].map(DUE_TO_TRAINING)
-    against_threshold = tests[tests["question"] == "verdict"].set_index("claim")
-    table["p_adjusted"] = against_threshold["p_adjusted"]
+    is_supported = table["verdict"] == SUPPORTED
+    table["due_to_training"] = table["due_to_training"].map(DUE_TO_TRAINING).where(is_supported, "")
+    for test in tests[tests["question"] == "verdict"].itertuples():
+        bounds = np.array(test.estimate.interval(test.level))
+        table.loc[test.claim, ["adjusted_low", "adjusted_high"]] = bounds
+        table.loc[test.claim, "p_adjusted"] = test.p_adjusted
+        if test.estimate.is_exact:
+            bounds[:] = test.estimate.value
+        table.loc[test.claim, "turns_at"] = bounds[np.abs(bounds - test.threshold).argmin()]
     return table
 
 
@@ -244,7 +282,10 @@ def _claim_row(
         "claim": claim.statement,
         "paper_value": claim.paper,
         **estimate.columns("value"),
+        "cases": estimate.cases,
+        "unit": claim.unit,
         "threshold": threshold,
+        "threshold_source": claim.threshold_source,
         **dict(zip(CONTROL_COLUMNS.values(), values_of_controls, strict=True)),
         "how_measured": claim.how_measured,
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pandas as pd
 
 from helpers.claims.engine import Family
@@ -26,19 +24,15 @@ claim = SECTION_6.claim
     about_training=True,
 )
 def within_to_adjacent_layer_ratio(tables: Tables) -> Estimate:
-    """Divide the distance of heads within layers by that between neighbouring layers.
-
-    Its p-value is at least the two-sided one of the permutation test over heads.
-    """
+    """Divide the distance of heads within layers by that between neighbouring layers."""
     rows = rows_of(tables, "head_cohesion", "by", "within", "between", "p_value")
     row = rows_where(rows, by="next layer, words").iloc[0]
     p = row["p_value"]
     if pd.isna(p):
         raise NotMeasurable("two layers of two heads")
-    estimate = with_article_interval(
+    return with_article_interval(
         tables,
         row["within"] / row["between"],
         ["within_layers_words", "neighbouring_layers_words"],
         lambda within, between: (within / between).iloc[0],
     )
-    return replace(estimate, p_value_floor=2 * min(p, 1 - p))

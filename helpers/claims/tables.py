@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from helpers.metrics.statistics import Estimate
@@ -71,12 +72,33 @@ def with_bounds(name: str) -> list[str]:
     return list(Estimate(0).columns(name))
 
 
-def estimate_in(row: pd.Series, name: str) -> Estimate:
-    """Read a number and its interval from a row, by the name of the number's column."""
-    return Estimate(*row[with_bounds(name)])
+def estimate_in(row: pd.Series, name: str, df: float = np.nan) -> Estimate:
+    """Read a number and its interval from a row.
+
+    Parameters
+    ----------
+    row
+        The row of a table.
+    name
+        Column of the number.
+    df
+        Degrees of freedom of the interval.  By default they are in the column ``<name>_df``, which
+        `Estimate.columns` writes with ``df=True``.
+
+    Raises
+    ------
+    NotMeasurable
+        If there are no degrees of freedom: an older run's table does not have the column.
+    """
+    df = row.get(f"{name}_df", df)
+    if np.isnan(df):
+        raise NotMeasurable(f"no column {name}_df")
+    return Estimate(*row[with_bounds(name)], df=df)
 
 
-def estimate_from_table(tables: Tables, table: str, column: str, **where: Any) -> Estimate:
+def estimate_from_table(
+    tables: Tables, table: str, column: str, *, df: float = np.nan, **where: Any
+) -> Estimate:
     """Read a number and its interval from the first row of a table that has some values.
 
     Parameters
@@ -85,6 +107,8 @@ def estimate_from_table(tables: Tables, table: str, column: str, **where: Any) -
         The tables of a run.
     table, column
         Names of the table and of the number's column.
+    df
+        Degrees of freedom, as for `estimate_in`.
     **where
         Values of the row in other columns.
 
@@ -94,9 +118,11 @@ def estimate_from_table(tables: Tables, table: str, column: str, **where: Any) -
         If the table, a column or the row is missing.
     """
     rows = rows_of(tables, table, *with_bounds(column), *where)
-    return estimate_in(rows_where(rows, **where).iloc[0], column)
+    return estimate_in(rows_where(rows, **where).iloc[0], column, df)
 
 
-def cell(table: str, column: str, **where: Any) -> Callable[[Tables], Estimate]:
+def cell(
+    table: str, column: str, *, df: float = np.nan, **where: Any
+) -> Callable[[Tables], Estimate]:
     """Make a measure that reads a number as `estimate_from_table` does."""
-    return partial(estimate_from_table, table=table, column=column, **where)
+    return partial(estimate_from_table, table=table, column=column, df=df, **where)

@@ -25,7 +25,7 @@ That a difference is not significant does not show that two numbers are equivale
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -38,7 +38,7 @@ WEIGHTS_KEPT = 4 * WEIGHTS_AT_ONCE  # for the next table with as many clusters
 T_VALUES_AT_ONCE = 1 << 16  # so that intermediate arrays stay in the processor's cache
 LEVEL = 0.95
 RESAMPLES = 1000
-DRAWS = 10_000  # resamples for a p-value
+DRAWS = 10_000  # resamples for an interval that a claim is tested with
 ROUNDING = 1e-12  # of a mean or a variance of values of about unit size
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
@@ -56,44 +56,71 @@ class Estimate:
     ----------
     value, low, high
         The number and the bounds of its interval.
+    df
+        Degrees of freedom of the interval, for example the number of articles minus one.  Infinite
+        for an interval of the normal distribution.
+    cases
+        Number of independent cases of a share, or of all cases of an exact share; 0 for a number
+        that is no share.
+    is_exact
+        Whether the number has no error, because it counts a whole population.
     replicates
-        The number from each resample of a bootstrap (`bootstrap_estimate`).
-    clusters
-        Number of clusters that were resampled.
-    p_value_floor
-        Lower bound of the p-value, from a second test of the same hypothesis.
+        The number from each resample of a bootstrap (`bootstrap_estimate`), for differences.
     """
 
     value: float
     low: float = np.nan
     high: float = np.nan
+    df: float = field(default=np.inf, compare=False)
+    cases: int = field(default=0, compare=False)
+    is_exact: bool = field(default=False, compare=False)
     replicates: Float[np.ndarray, " resample"] | None = field(default=None, compare=False)
-    clusters: int = field(default=0, compare=False)
-    p_value_floor: float = field(default=0.0, compare=False)
 
     def __iter__(self) -> Iterator[float]:
         """Yield the number and its bounds, so that they can be unpacked."""
         yield from (self.value, self.low, self.high)
 
-    def columns(self, name: str) -> dict[str, float]:
+    def columns(self, name: str, *, df: bool = False) -> dict[str, float]:
         """Name the number and its bounds for a row of a table.
 
         Parameters
         ----------
         name
             Column of the number.
+        df
+            Whether the degrees of freedom are a column, too.  Claims need them for a p-value.
 
         Returns
         -------
         dict
-            The three values by column: ``<name>``, ``<name>_low`` and ``<name>_high``.
+            The values by column: ``<name>``, ``<name>_low`` and ``<name>_high``, and ``<name>_df``.
         """
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+        columns = {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+        if df:
+            columns[f"{name}_df"] = self.df
+        return columns
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Compute the bounds of the interval of another level, by Student's t.
+
+        Either side is stretched by the ratio of two quantiles.
+        """
+        stretch = t.ppf((1 + level) / 2, self.df) / t.ppf((1 + LEVEL) / 2, self.df)
+        return (
+            self.value - stretch * (self.value - self.low),
+            self.value + stretch * (self.high - self.value),
+        )
+
+    def scaled(self, factor: float) -> Estimate:
+        """Multiply the number and its interval by a positive factor, such as 100 for percent."""
+        replicates = None if self.replicates is None else factor * self.replicates
+        value, low, high = (factor * number for number in self)
+        return replace(self, value=value, low=low, high=high, replicates=replicates)
 
 
-def exact(value: float) -> Estimate:
-    """Make the estimate of a number without error, such as a count of all heads of a model."""
-    return Estimate(value, value, value)
+def exact(value: float, cases: int = 0) -> Estimate:
+    """Make the estimate of a number without error, such as a share of all heads of a model."""
+    return Estimate(value, value, value, cases=cases, is_exact=True)
 
 
 def bootstrap_estimate(value: float, replicates: ArrayLike, clusters: int) -> Estimate:
@@ -114,7 +141,9 @@ def bootstrap_estimate(value: float, replicates: ArrayLike, clusters: int) -> Es
     """
     replicates = np.asarray(replicates, float)
     low, high = percentiles(replicates, clusters)
-    return Estimate(float(value), float(low), float(high), replicates, clusters)
+    return Estimate(
+        float(value), float(low), float(high), df=int(clusters) - 1, replicates=replicates
+    )
 
 
 def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
@@ -122,15 +151,15 @@ def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
 
     Bootstrap replicates are paired: those of both estimates must come from the same resamples.
     Where either estimate has none, the two are taken for independent, and their intervals are
-    combined (Zou and Donner 2008).
+    combined (Zou and Donner 2008).  The smaller number of degrees of freedom counts.
     """
     value = minuend.value - subtrahend.value
+    df = min(minuend.df, subtrahend.df)
     if minuend.replicates is not None and subtrahend.replicates is not None:
-        replicates = minuend.replicates - subtrahend.replicates
-        return bootstrap_estimate(value, replicates, min(minuend.clusters, subtrahend.clusters))
+        return bootstrap_estimate(value, minuend.replicates - subtrahend.replicates, df + 1)
     below = np.hypot(minuend.value - minuend.low, subtrahend.high - subtrahend.value)
     above = np.hypot(minuend.high - minuend.value, subtrahend.value - subtrahend.low)
-    return Estimate(value, value - below, value + above)
+    return Estimate(value, value - below, value + above, df)
 
 
 def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
@@ -146,11 +175,18 @@ def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
     Returns
     -------
     Estimate
-        The first mean; its half-widths are the roots of the sums of squares.
+        The first mean; its half-widths are the roots of the sums of squares.  The degrees of
+        freedom are those of Welch and Satterthwaite.
     """
+    half_widths = [(mean.high - mean.low) / 2 for mean in (estimate, source)]
+    degrees = [estimate.df, source.df]
+    variances = np.square(half_widths / t.ppf((1 + LEVEL) / 2, degrees))
+    uncertainty = (variances**2 / degrees).sum()
+    df = variances.sum() ** 2 / uncertainty if uncertainty else min(degrees)
     below = np.hypot(estimate.value - estimate.low, source.value - source.low)
     above = np.hypot(estimate.high - estimate.value, source.high - source.value)
-    return Estimate(estimate.value, float(estimate.value - below), float(estimate.value + above))
+    low = float(estimate.value - below)
+    return Estimate(estimate.value, low, float(estimate.value + above), float(df))
 
 
 def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " seed"]) -> Estimate:
@@ -179,27 +215,21 @@ def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " seed"]) -> 
 def p_value(estimate: Estimate, threshold: float = 0) -> float:
     """Compute the two-sided p-value that an estimate's true value is the threshold.
 
+    The distance to the threshold, in standard errors, is compared with Student's t.  A standard
+    error is taken from the half of the 95% interval on the threshold's side, so that p is below 5%
+    if the interval leaves the threshold out.
+
     Returns
     -------
     float
-        From bootstrap replicates: twice the share on the other side of the threshold, the estimate
-        counted in, corrected for few clusters as the interval is (`percentiles`).  Without
-        replicates: a normal approximation, in which the bound on the threshold's side is 1.96
-        standard errors away.  0 for a number without error, whose bounds equal it; NaN for an
-        estimate without bounds.
+        NaN for an estimate without bounds, or whose interval has no width.
     """
-    side = np.sign(estimate.value - threshold)
-    if estimate.replicates is not None and not np.isnan(estimate.low):
-        clusters = estimate.clusters
-        beyond = (side * (estimate.replicates - threshold) <= 0).sum() + 1
-        few = np.sqrt((clusters - 1) / clusters)
-        z = norm.ppf(beyond / (len(estimate.replicates) + 1)) * few
-        return float(max(estimate.p_value_floor, min(1, 2 * t.cdf(z, clusters - 1))))
-    nearer_bound = estimate.low if side > 0 else estimate.high
-    error = abs(estimate.value - nearer_bound) / norm.ppf((1 + LEVEL) / 2)
-    if error == 0:
-        return 0.0
-    return float(2 * norm.sf(abs(estimate.value - threshold) / error))
+    nearer_bound = estimate.low if estimate.value > threshold else estimate.high
+    error = abs(estimate.value - nearer_bound) / t.ppf((1 + LEVEL) / 2, estimate.df)
+    if not error > 0:
+        return np.nan
+    p = 2 * t.sf(abs(estimate.value - threshold) / error, estimate.df)
+    return float(max(p, np.finfo(float).tiny))
 
 
 def cluster_sums(
@@ -247,8 +277,9 @@ def ratio(
     Estimate
         NaN where there are no cases.
     """
-    low, high = bootstrap_intervals(right, total, seed=seed)
-    return Estimate(_ratio(right, total), float(low), float(high))
+    replicates = _ratios(right, total, seed, DRAWS)
+    estimate = bootstrap_estimate(_ratio(right, total), replicates, _count_clusters(total))
+    return replace(estimate, replicates=None)
 
 
 def paired_difference(
@@ -266,8 +297,9 @@ def paired_difference(
     seed
         Seed of the resamples.
     """
-    low, high = paired_interval(minuend, subtrahend, seed=seed)
-    return Estimate(_ratio(*minuend) - _ratio(*subtrahend), float(low), float(high))
+    value = _ratio(*minuend) - _ratio(*subtrahend)
+    replicates, clusters = _paired_differences(minuend, subtrahend, seed, DRAWS)
+    return replace(bootstrap_estimate(value, replicates, clusters), replicates=None)
 
 
 def _ratio(right: Num[np.ndarray, " cluster"], total: Num[np.ndarray, " cluster"]) -> float:
@@ -440,13 +472,13 @@ def mean_interval(values: ArrayLike) -> Estimate:
     if count < 2:
         return Estimate(mean)
     half_width = t.ppf((1 + LEVEL) / 2, count - 1) * values.std(ddof=1) / np.sqrt(count)
-    return Estimate(mean, float(mean - half_width), float(mean + half_width))
+    return Estimate(mean, float(mean - half_width), float(mean + half_width), df=count - 1)
 
 
 def wilson_proportion(right: int, total: int) -> Estimate:
     """Estimate the share of independent cases that are right, with Wilson's 95% score interval."""
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
-    return Estimate(float(right / total), float(low), float(high))
+    return Estimate(float(right / total), float(low), float(high), cases=int(total))
 
 
 def correlation(values: Float[np.ndarray, "head side"], *, seed: int = 0) -> Estimate:
@@ -499,17 +531,19 @@ def mcnemar(
     return np.minimum(1, 2 * binom.cdf(np.minimum(lost, won), lost + won, 0.5))
 
 
-def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+def holm(p_values: Float[np.ndarray, " test"], largest: float = 1) -> Float[np.ndarray, " test"]:
     """Adjust p-values for their number: Holm's (1979) control of the family-wise error rate.
 
     It suits a few tests of which each would be a claim.  For a list that may hold some false
-    findings, use `scipy.stats.false_discovery_control`.  NaN does not count as a test.
+    findings, use `scipy.stats.false_discovery_control`.  NaN does not count as a test.  Without
+    the limit ``largest``, the quotient of adjusted and given p-value is the number that p was
+    multiplied by.
     """
     p_values = np.asarray(p_values, float)
     order = np.argsort(p_values, kind="stable")  # NaN last
     tests_remaining = np.count_nonzero(~np.isnan(p_values)) - np.arange(len(p_values))
     adjusted = np.maximum.accumulate(p_values[order] * tests_remaining)
-    return adjusted[np.argsort(order, kind="stable")].clip(max=1)
+    return adjusted[np.argsort(order, kind="stable")].clip(max=largest)
 
 
 def resampled_sums(counts: Clusters, *, seed: int = 0, draws: int = RESAMPLES) -> Replicates:
@@ -566,10 +600,10 @@ def _kept_weights(
     return list(_weights(clusters, seed, draws))
 
 
-def _ratios(right: Clusters, total: Clusters, seed: int) -> Replicates:
+def _ratios(right: Clusters, total: Clusters, seed: int, draws: int = RESAMPLES) -> Replicates:
     """Compute the ratios of each resample, NaN where none of its clusters has a ``total``."""
-    right_sums = resampled_sums(right, seed=seed)
-    total_sums = resampled_sums(total, seed=seed)
+    right_sums = resampled_sums(right, seed=seed, draws=draws)
+    total_sums = resampled_sums(total, seed=seed, draws=draws)
     undefined = np.full_like(right_sums, np.nan)
     return np.divide(right_sums, total_sums, out=undefined, where=total_sums > 0)
 
@@ -580,10 +614,13 @@ def _count_clusters(total: Clusters) -> Int[np.ndarray, "*statistic"]:
 
 
 def _paired_differences(
-    minuend: tuple[Clusters, Clusters], subtrahend: tuple[Clusters, Clusters], seed: int
+    minuend: tuple[Clusters, Clusters],
+    subtrahend: tuple[Clusters, Clusters],
+    seed: int,
+    draws: int = RESAMPLES,
 ) -> tuple[Replicates, Int[np.ndarray, "*statistic"]]:
     """Compute the differences of ratios of each resample, and the number of clusters of each."""
-    differences = _ratios(*minuend, seed) - _ratios(*subtrahend, seed)
+    differences = _ratios(*minuend, seed, draws) - _ratios(*subtrahend, seed, draws)
     clusters = np.minimum(_count_clusters(minuend[1]), _count_clusters(subtrahend[1]))
     return differences, clusters
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.claims.clark2019 import CLAIMS
+from helpers.claims.clark2019 import paper_claims
 from helpers.claims.engine import check_claims, verdicts
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir
@@ -148,7 +148,7 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     """
     columns = {}
     for run in runs:
-        table = check_claims(run.tables, CLAIMS)
+        table = check_claims(run.tables, paper_claims())
         columns["section"] = table["section"]
         columns["claim"] = table["claim"]
         columns["paper"] = table["paper_value"]

@@ -37,6 +37,7 @@ def check_one(measured, about_training=True, controls=(), **threshold):
         (Estimate(0.2, 0, 0.5), NOT_SUPPORTED, SUPPORTED),
         (Estimate(1, 0, 2), INCONCLUSIVE, INCONCLUSIVE),
         (Estimate(3), INCONCLUSIVE, INCONCLUSIVE),  # trained once: no interval
+        (Estimate(3, 3, 3), INCONCLUSIVE, INCONCLUSIVE),  # no width, but not exact
         (exact(0.9), NOT_SUPPORTED, SUPPORTED),
         (exact(1), NOT_SUPPORTED, NOT_SUPPORTED),
         (exact(1.1), SUPPORTED, NOT_SUPPORTED),
@@ -115,7 +116,7 @@ def test_p_values_are_adjusted_within_a_family():
     first = Family("Kovaleva et al.")
     second = Family("Kobayashi et al.")  # the same letter is another family
     larger = Estimate(1.1, 0, 2)
-    smaller = Estimate(1.3, 0.1, 2)
+    smaller = Estimate(1.3, 0.1, 2, df=20)
     for estimate in (larger, smaller):
         declare(lambda tables, estimate=estimate: estimate, first, above=0)
     declare(lambda tables: larger, second, above=0)
@@ -132,6 +133,35 @@ def test_p_values_are_not_adjusted_for_a_claim_without_interval():
     declare(lambda tables: measured, family, above=0)
     adjusted = check_claims({}, family.claims)["p_adjusted"].to_list()
     assert adjusted == pytest.approx([np.nan, p_value(measured)], nan_ok=True)
+
+
+def test_adjusted_interval_and_p_agree_with_the_verdict():
+    """The adjusted interval leaves the threshold out where p is below 5%, and only there."""
+    rng = np.random.default_rng(0)
+    family = Family("a paper")
+    for value in rng.normal(0, 3, 40):
+        estimate = Estimate(value, value - 1, value + 1.5, df=rng.integers(2, 50))
+        declare(lambda tables, estimate=estimate: estimate, family, above=0)
+    table = check_claims({}, family.claims)
+    is_excluded = (table["adjusted_low"] > 0) | (table["adjusted_high"] < 0)
+    is_decided = table["verdict"] != INCONCLUSIVE
+    assert is_excluded.equals(is_decided)
+    assert is_decided.equals(table["p_adjusted"] < 0.05)
+    assert 0 < is_decided.sum() < 40
+    assert (table["adjusted_low"] <= table["value_low"]).all()
+    assert (np.sign(table["turns_at"]) == np.sign(table["value"]))[is_decided].all()
+
+
+def test_an_exact_number_is_compared_without_a_test():
+    row = check_one(exact(0.75, 8), above=0.5, about_training=False)
+    assert (row["verdict"], row["turns_at"], row["cases"]) == ("supported", 0.75, 8)
+    assert np.isnan([row["p_adjusted"], row["adjusted_low"]]).all()
+
+
+def test_due_to_training_is_empty_unless_a_claim_is_supported():
+    row = check_one(Estimate(5, 4, 6), controls={"random_number": SMALL}, above=9)
+    assert (row["verdict"], row["due_to_training"]) == (NOT_SUPPORTED, "")
+    assert row["control"] == 1
 
 
 def article_averages(values):
@@ -155,7 +185,7 @@ def test_model_and_control_are_compared_article_by_article():
     }
     claims = declare(
         lambda tables: over_layers(tables, lambda values: values.mean(), "cls"),
-        above=0,
+        above=-3,
         about_training=True,
     )
     row = check_claims(tables, claims).iloc[0]
@@ -165,4 +195,4 @@ def test_model_and_control_are_compared_article_by_article():
     differences = of_model[resamples].mean(axis=1) - control_sums / in_control.sum(axis=1)
     assert (differences > 0).mean() > 0.99
     assert row["due_to_training"] == "yes"
-    assert row["verdict"] == INCONCLUSIVE  # the articles differ by more than the two models
+    assert row["value_low"] < 0 < row["value_high"]  # articles differ more than the two models

@@ -1,8 +1,8 @@
-from dataclasses import replace
 from math import comb
 
 import numpy as np
 import pytest
+from scipy.stats import t, ttest_1samp
 
 from helpers.metrics.statistics import (
     Estimate,
@@ -13,6 +13,7 @@ from helpers.metrics.statistics import (
     equivalence,
     holm,
     mcnemar,
+    mean_interval,
     p_value,
     paired_interval,
     ratio,
@@ -81,22 +82,33 @@ def test_difference_of_estimates_by_hand():
 def test_p_value_of_an_interval_by_hand():
     assert p_value(Estimate(1.96, 0, 3)) == pytest.approx(0.05, abs=1e-4)  # the bound is at 0
     assert p_value(Estimate(-1.96, -5, 0)) == pytest.approx(0.05, abs=1e-4)
-    assert p_value(Estimate(2, 2, 2), 1) == 0
+    assert p_value(Estimate(4, 0, 9, df=3), threshold=9) == pytest.approx(0.05)
+    assert p_value(Estimate(0, -1, 1)) == 1
+    assert np.isnan(p_value(Estimate(2, 2, 2), 1))
     assert np.isnan(p_value(Estimate(2)))
 
 
-def test_p_value_of_replicates_by_hand():
-    replicates = np.arange(-25, 975)  # 26 of 1,000 are not above 0
-    estimate = bootstrap_estimate(400, replicates, clusters=10**6)
-    assert p_value(estimate) == pytest.approx(2 * 27 / 1001, rel=1e-3)
-    floor = replace(estimate, p_value_floor=0.3)
-    assert p_value(floor) == 0.3
+@pytest.mark.parametrize("articles", [4, 18, 90])
+def test_p_value_of_a_mean_is_that_of_the_t_test(articles):
+    values = np.random.default_rng(articles).normal(0.3, 1, articles)
+    assert p_value(mean_interval(values)) == pytest.approx(ttest_1samp(values, 0).pvalue)
+    of_bootstrap = ratio(values, np.ones(articles))
+    if articles > 4:
+        assert p_value(of_bootstrap) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.2)
 
 
-def test_p_value_and_interval_allow_for_few_clusters():
-    estimate = bootstrap_estimate(400, np.arange(-25, 975), clusters=3)
-    assert p_value(estimate) > 0.2
-    assert estimate.low < 0
+def test_intervals_of_other_levels_are_those_of_student():
+    values = np.random.default_rng(0).normal(0, 1, 18)
+    half_width = t.ppf(0.9995, 17) * values.std(ddof=1) / np.sqrt(18)
+    expected = (values.mean() - half_width, values.mean() + half_width)
+    assert mean_interval(values).interval(0.999) == pytest.approx(expected)
+
+
+def test_scaled_estimates_keep_what_a_test_needs():
+    scaled = Estimate(0.5, 0.4, 0.7, df=3, cases=4).scaled(100)
+    assert tuple(scaled) == pytest.approx((50, 40, 70))
+    assert (scaled.df, scaled.cases) == (3, 4)
+    assert scaled.columns("x", df=True)["x_df"] == 3
 
 
 def test_seed_noise_widens_an_interval_by_hand():
@@ -107,6 +119,8 @@ def test_seed_noise_widens_an_interval_by_hand():
     assert widened.value == 60
     assert widened.low == pytest.approx(60 - (3**2 + half**2) ** 0.5, abs=1e-3)
     assert widened.high == pytest.approx(60 + (4**2 + half**2) ** 0.5, abs=1e-3)
+    variance = (3.5 / 1.96) ** 2 + 1  # Welch and Satterthwaite; the seeds have one degree
+    assert widened.df == pytest.approx(variance**2, rel=1e-3)
     both_sides = with_seed_noise(over_texts, np.array([59.0, 61.0]), np.array([3.0, 5.0]))
     assert both_sides.low == pytest.approx(60 - (3**2 + 2 * half**2) ** 0.5, abs=1e-3)
 
