@@ -169,6 +169,31 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     "inconclusive".  A number that is exact is compared without a test.  Bootstrap replicates of
     model and control are paired article by article; see `difference`.
     """
+    rows, tests = evaluate_claims(tables, claims)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
+    table = _with_verdicts(table, tests)
+    if "power" in tables:
+        power = tables["power"].set_index("claim")["power_at_paper"]
+        table["power_at_paper"] = table["claim"].map(power)
+    return table
+
+
+def evaluate_claims(
+    tables: Tables, claims: Iterable[Claim]
+) -> tuple[list[dict[str, str | float]], pd.DataFrame]:
+    """Measure claims, and test their numbers as `check_claims` does.
+
+    Returns
+    -------
+    rows
+        The row of each claim without its verdicts.
+    tests
+        A row for each comparison of a claim's number with its threshold, or with a control's
+        number, with the columns `TEST_COLUMNS`, ``p_adjusted``, ``level`` (of the adjusted
+        interval) and ``verdict``.  ``sign`` is 1 if the claim holds above, and -1 if it holds
+        below.
+    """
     run, *controls = _tables_by_model(tables)
     rows = []
     tests = []
@@ -189,29 +214,11 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
             if not np.isnan(tested.value - limit):
                 p = p_value(tested, limit)
                 tests.append((number, question, claim.family, sign, tested, limit, p))
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    table = table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
-    table = _with_verdicts(table, adjust_tests(pd.DataFrame(tests, columns=TEST_COLUMNS)))
-    if "power" in tables:
-        power = tables["power"].set_index("claim")["power_at_paper"]
-        table["power_at_paper"] = table["claim"].map(power)
-    return table
+    return rows, _with_adjustment(pd.DataFrame(tests, columns=TEST_COLUMNS))
 
 
-def adjust_tests(tests: pd.DataFrame) -> pd.DataFrame:
-    """Adjust tests for the number of those of the same family and question.
-
-    Parameters
-    ----------
-    tests
-        The columns `TEST_COLUMNS`: a row compares the number of a claim with its threshold, or with
-        a control's number.  ``sign`` is 1 if the claim holds above, and -1 if it holds below.
-
-    Returns
-    -------
-    DataFrame
-        The tests with ``p_adjusted``, the ``level`` at which each is tested, and its ``verdict``.
-    """
+def _with_adjustment(tests: pd.DataFrame) -> pd.DataFrame:
+    """Adjust tests for the number of those of the same family and question, by Holm's method."""
     by_family = tests.groupby(["family", "question"])["p_value"]
     products = by_family.transform(lambda p_values: holm(p_values, largest=np.inf))
     values = np.array([estimate.value for estimate in tests["estimate"]], float)

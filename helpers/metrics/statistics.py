@@ -159,7 +159,8 @@ def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
         return bootstrap_estimate(value, minuend.replicates - subtrahend.replicates, df + 1)
     below = np.hypot(minuend.value - minuend.low, subtrahend.high - subtrahend.value)
     above = np.hypot(minuend.high - minuend.value, subtrahend.value - subtrahend.low)
-    return Estimate(value, value - below, value + above, df)
+    is_exact = minuend.is_exact and subtrahend.is_exact
+    return Estimate(value, value - below, value + above, df, is_exact=is_exact)
 
 
 def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
