@@ -470,31 +470,6 @@ class Study:
             module="helpers.metrics.dependency_heads",
         )
 
-    def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
-        """Compute Table 1's accuracies with special tokens among the candidates, once.
-
-        Parameters
-        ----------
-        store : Store
-            Word-level maps of a treebank.
-        table : DataFrame
-            Table 1.
-
-        Returns
-        -------
-        DataFrame
-            For its columns see `dependency_heads.with_special_tokens`.
-        """
-        from helpers.metrics.dependency_heads import with_special_tokens
-
-        columns = ["relation", "count", "head", "direction", "accuracy"]
-        return cached(
-            "special-candidates",
-            partial(with_special_tokens, store, table),
-            inputs={"store": store.key, "table": table[columns]},
-            module="helpers.metrics.dependency_heads",
-        )
-
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
 

@@ -4,13 +4,13 @@ An antecedent of a mention is an earlier mention of the same chain.  Mentions ar
 first word, then by their last one.  The nearest antecedent is the last one before the mention.
 
 The third sieve of the rules asks whether two mentions agree in number, gender and person, as far as
-the words of ``mention_words.csv`` and the endings of nouns show it.  Each attribute is the set of
-values that a mention can have.  Two mentions agree if every attribute has a value in common.
+the words of ``mention_words.csv`` and the endings of nouns show it.  Each attribute has the values
+that are possible for a mention.  Two mentions agree if every attribute has a value in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,17 +18,19 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int, Num, Shaped
+from jaxtyping import Bool, Float, Num
 
 from helpers.errors import InputError
 from helpers.metrics.heads import antecedents, head_label, ordered_mentions, picked_words
 from helpers.metrics.reference import paper_table2
-from helpers.metrics.statistics import Clusters, paired_difference, ratio
+from helpers.metrics.statistics import Clusters, cluster_sums, paired_difference, ratio
 from helpers.store.store import Example
 
 # Words that a head can pick: head words of all other mentions, head words of earlier mentions, or
 # all other words.
 Candidates = Literal["mentions", "earlier mentions", "words"]
+
+Attributes = Mapping[str, str]  # by the name of the attribute
 
 CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 MENTION_TYPES = ("pronoun", "proper", "nominal")  # columns of Table 2
@@ -58,26 +60,15 @@ class AntecedentJudgements:
 
     Attributes
     ----------
-    splits : array of shape (document,)
-        Split of each document, in the order in which they were read.
-    document : int array of shape (mention,)
-        Index of the document into ``splits``.
-    types : array of shape (mention,)
-        One of `MENTION_TYPES`.
-    rules : dict of bool arrays of shape (mention,)
-        By the name of the baseline: whether it selects an antecedent.
+    mentions : DataFrame
+        A row for each mention: ``document`` and ``split``; for each of `ROWS` whether it is of that
+        type; and for each of `SYSTEMS` whether that selects an antecedent.
     heads : dict of bool arrays of shape (layer, head, mention)
         By the set of candidates: whether the attention head picks an antecedent.
-    unmatched : bool array of shape (mention,)
-        Whether no earlier mention has the same head word.
     """
 
-    splits: Shaped[np.ndarray, " document"]
-    document: Int[np.ndarray, " mention"]
-    types: Shaped[np.ndarray, " mention"]
-    rules: Mapping[str, Bool[np.ndarray, " mention"]]
+    mentions: pd.DataFrame
     heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
-    unmatched: Bool[np.ndarray, " mention"]
 
     def select(
         self, mention_type: str = "all", split: str | None = None
@@ -95,12 +86,8 @@ class AntecedentJudgements:
         -------
         bool array of shape (mention,)
         """
-        if mention_type == UNMATCHED:
-            return self.select("nominal", split) & self.unmatched
-        mask = (self.types == mention_type) | (mention_type == "all")
-        if split is not None:
-            mask &= self.splits[self.document] == split
-        return mask
+        is_in_split = (self.mentions["split"] == split) | (split is None)
+        return (self.mentions[mention_type] & is_in_split).to_numpy()
 
     def accuracy(
         self,
@@ -122,17 +109,9 @@ class AntecedentJudgements:
         Returns
         -------
         float array of shape (layer, head)
-
-        Raises
-        ------
-        InputError
-            If the split has no such mention.
+            NaN if the split has no such mention.
         """
         mask = self.select(mention_type, split)
-        if not mask.any():
-            raise InputError(
-                f"no mention with an antecedent in {split or 'any'} split; give more documents"
-            )
         return 100 * self.heads[candidates][:, :, mask].mean(axis=-1)
 
     def best_head(
@@ -184,38 +163,14 @@ class AntecedentJudgements:
             Number of mentions.
         """
         mask = self.select(mention_type, split)
-        documents = len(self.splits)
-        in_split = (self.splits == split) | (split is None)
-        totals = np.bincount(self.document[mask], 100 * values[mask], documents)
-        counts = np.bincount(self.document[mask], minlength=documents)
-        return totals[in_split], counts[in_split]
+        document = self.mentions["document"].to_numpy()
+        documents = np.unique(document[self.select(split=split)])
+        totals = cluster_sums(100 * values[mask], document[mask], documents)
+        return totals, cluster_sums(mask[mask], document[mask], documents)
 
     def held_out(self) -> bool:
         """Whether a head can be chosen on train and scored on dev."""
-        return all(self.select(split=split).any() for split in ("train", "dev"))
-
-
-def first_document(examples: Iterable[Example]) -> Example:
-    """Find the first document in which a mention has an antecedent.
-
-    Parameters
-    ----------
-    examples : iterable of Example
-        Word-level maps of coreference documents.
-
-    Returns
-    -------
-    Example
-
-    Raises
-    ------
-    InputError
-        If a record has no mentions, or no mention has an antecedent.
-    """
-    for example in examples:
-        if _antecedents(_mentions(example)):
-            return example
-    raise InputError(NO_ANTECEDENT)
+        return {"train", "dev"} <= set(self.mentions["split"])
 
 
 def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
@@ -232,7 +187,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
 
     Returns
     -------
-    Judgements
+    AntecedentJudgements
 
     Raises
     ------
@@ -241,47 +196,31 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     MapError
         If a row of a map is not a distribution, or a map has another size than its document.
     """
-    splits: list[str] = []
     rows = []
     by_heads: list[np.ndarray] = []  # [mention], each [layer, head, candidates]
     for number, example in enumerate(examples):
-        splits.append(example.record.get("split", ""))
-        mentions = _mentions(example)
+        record = example.record
+        if "mentions" not in record:
+            raise InputError(
+                f"example {example.index} has no mentions; give the store of a coreference corpus"
+            )
+        mentions = document_mentions(record)
         words = example.word_positions
         maps = example.attention[:, :, words, words]
-        for index, correct in _antecedents(mentions).items():
-            row = {"document": number, "type": mentions[index].type}
+        for index, correct in antecedents([mention.chain for mention in mentions]).items():
+            row = {"document": number, "split": record.get("split", ""), "all": True}
+            for mention_type in MENTION_TYPES:
+                row[mention_type] = mentions[index].type == mention_type
             for system in SYSTEMS:
-                selected = select_antecedent(system, mentions, index)
-                row[system] = selected in correct
-                if system == "head match":
-                    row["unmatched"] = selected is None
+                row[system] = select_antecedent(system, mentions, index) in correct
+            has_match = select_antecedent("head match", mentions, index) is not None
+            row[UNMATCHED] = row["nominal"] and not has_match
             rows.append(row)
             by_heads.append(_heads_right(maps, mentions, index, correct))
     if not rows:
         raise InputError(NO_ANTECEDENT)
-    table = pd.DataFrame(rows)
     heads = np.stack(by_heads).transpose(3, 1, 2, 0)  # [candidates, layer, head, mention]
-    return AntecedentJudgements(
-        splits=np.array(splits),
-        document=table["document"].to_numpy(),
-        types=table["type"].to_numpy(),
-        rules={system: table[system].to_numpy() for system in SYSTEMS},
-        heads=dict(zip(CANDIDATES, heads, strict=True)),
-        unmatched=table["unmatched"].to_numpy(),
-    )
-
-
-def _mentions(example: Example) -> list[DocumentMention]:
-    if "mentions" not in example.record:
-        raise InputError(
-            f"example {example.index} has no mentions; give the store of a coreference corpus"
-        )
-    return document_mentions(example.record)
-
-
-def _antecedents(mentions: Sequence[DocumentMention]) -> dict[int, list[int]]:
-    return antecedents([mention.chain for mention in mentions])
+    return AntecedentJudgements(pd.DataFrame(rows), dict(zip(CANDIDATES, heads, strict=True)))
 
 
 def _heads_right(
@@ -291,21 +230,15 @@ def _heads_right(
     correct: Sequence[int],
 ) -> Bool[np.ndarray, "layer head candidates"]:
     """Whether each attention head picks an antecedent of a mention, for each of `CANDIDATES`."""
-    head_words = [mention.head for mention in mentions]
+    head_words = np.array([mention.head for mention in mentions])
     head_word = head_words[index]
-    earlier = head_words[:index]
-    later = head_words[index + 1 :]
-    words = np.arange(maps.shape[-1])
-    allowed = np.array(
-        [
-            np.isin(words, earlier + later),  # mentions
-            np.isin(words, earlier),  # earlier mentions
-            np.full(len(words), True),  # words
-        ]
-    )
+    allowed = np.zeros((len(CANDIDATES), maps.shape[-1]), bool)
+    allowed[0, head_words] = True  # mentions
+    allowed[1, head_words[:index]] = True  # earlier mentions
+    allowed[2] = True  # words
     queries = np.full(len(allowed), head_word)
     picked = picked_words(maps, queries, candidates=allowed)
-    gold = {head_words[antecedent] for antecedent in correct} - {head_word}
+    gold = set(head_words[correct]) - {head_word}
     return np.isin(picked, list(gold))
 
 
@@ -320,7 +253,7 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
 
     Parameters
     ----------
-    judgements : Judgements
+    judgements : AntecedentJudgements
         What `evaluate_antecedents` returns.
     seed : int
         Seed of the bootstrap.
@@ -330,21 +263,13 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
     DataFrame
         Columns `COLUMNS`; accuracies in percent, with a 95% bootstrap interval.
     """
+    systems: list[tuple[str, Candidates]] = [(rule, "earlier mentions") for rule in SYSTEMS]
+    for head in (HEAD, HELD_OUT) if judgements.held_out() else (HEAD,):
+        systems += [(head, candidates) for candidates in CANDIDATES]
     rows = []
-    for rule in judgements.rules:
+    for system, candidates in systems:
         for mention_type in ROWS:
-            rows.append(_row(judgements, rule, "earlier mentions", mention_type, seed=seed))
-    for candidates in judgements.heads:
-        best = judgements.best_head(candidates)
-        for mention_type in ROWS:
-            rows.append(_row(judgements, HEAD, candidates, mention_type, best, seed=seed))
-    if judgements.held_out():
-        for candidates in judgements.heads:
-            for mention_type in ROWS:
-                best = judgements.best_head(candidates, "train", mention_type)
-                rows.append(
-                    _row(judgements, HELD_OUT, candidates, mention_type, best, "dev", seed=seed)
-                )
+            rows.append(_row(judgements, system, candidates, mention_type, seed=seed))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -353,26 +278,31 @@ def _row(
     system: str,
     candidates: Candidates,
     mention_type: str,
-    head: tuple[int, int] | None = None,
-    split: str | None = None,
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """Compute a row of Table 2 for a rule, or for the attention head ``(layer, head)``."""
-    right = judgements.rules[system] if head is None else judgements.heads[candidates][head]
+    """Compute a row of Table 2."""
+    label = ""
+    split = "dev" if system == HELD_OUT else None
+    if system in SYSTEMS:
+        right = judgements.mentions[system].to_numpy()
+    else:
+        chosen_on = ("train", mention_type) if system == HELD_OUT else ()
+        best = judgements.best_head(candidates, *chosen_on)
+        label = head_label(*best)
+        right = judgements.heads[candidates][best]
     totals, counts = judgements.sums(right, mention_type, split)
-    in_paper = paper_table2().reindex(columns=ROWS)
-    is_comparable = system in judgements.rules or (
-        system == HEAD and candidates != "earlier mentions"
-    )
+    in_paper = paper_table2().stack()
+    if system == HEAD and candidates == "earlier mentions":
+        in_paper = in_paper.drop(HEAD)  # not a reading of the paper
     return {
         "system": system,
-        "head": "" if head is None else head_label(*head),
+        "head": label,
         "candidates": candidates,
         "type": mention_type,
         "n": int(counts.sum()),
         **ratio(totals, counts, seed=seed).columns("accuracy"),
-        "paper_accuracy": in_paper.at[system, mention_type] if is_comparable else np.nan,
+        "paper_accuracy": in_paper.get((system, mention_type), np.nan),
     }
 
 
@@ -385,7 +315,7 @@ def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> 
 
     Parameters
     ----------
-    judgements : Judgements
+    judgements : AntecedentJudgements
         What `evaluate_antecedents` returns.
     seed : int
         Seed of the bootstrap.
@@ -398,8 +328,8 @@ def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> 
     """
     rows = []
     if judgements.held_out():
-        for candidates in judgements.heads:
-            for rule in judgements.rules:
+        for candidates in CANDIDATES:
+            for rule in SYSTEMS:
                 rows += _margin_rows(judgements, candidates, rule, seed=seed)
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
@@ -413,7 +343,7 @@ def _margin_rows(
     for mention_type in ROWS:
         best = judgements.best_head(candidates, "train", mention_type)
         head_right = judgements.heads[candidates][best].astype(int)
-        lead = head_right - judgements.rules[rule]
+        lead = head_right - judgements.mentions[rule].to_numpy()
         totals, counts = judgements.sums(lead, mention_type, "dev")
         sums[mention_type] = (totals, counts)
         rows[mention_type] = {
@@ -440,36 +370,36 @@ class DocumentMention(NamedTuple):
         Position of the head word in the document.
     type : str
         One of `MENTION_TYPES`.
-    string : tuple of str
+    string : list of str
         Words, in lower case.
     head_string : str
         Head word, in lower case.
-    attributes : Attributes
-        Number, gender and person.
+    attributes : dict of str to str
+        Values that its ``number`` ("s", "p"), ``gender`` ("m", "f", "n") and ``person`` can have,
+        one letter for each.
     """
 
     chain: int | None
     head: int
     type: str
-    string: tuple[str, ...]
+    string: list[str]
     head_string: str
     attributes: Attributes
 
 
 def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
     """List the mentions of a document's record (``words``, ``tags``, ``mentions``) in order."""
-    words = record["words"]
+    words = [word.lower() for word in record["words"]]
     tags = record["tags"]
     mentions = []
     for start, end, chain, head in ordered_mentions(record):
-        lower = tuple(word.lower() for word in words[start:end])
         mentions.append(
             DocumentMention(
                 chain=chain,
                 head=head,
                 type=TYPES_BY_TAG.get(tags[head], "nominal"),
-                string=lower,
-                head_string=words[head].lower(),
+                string=words[start:end],
+                head_string=words[head],
                 attributes=attributes(words[start:end], tags[start:end], head - start),
             )
         )
@@ -495,7 +425,7 @@ def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: i
     """
     for sieve in SYSTEMS[system]:
         for earlier in reversed(range(index)):
-            if SIEVES[sieve](mentions[index], mentions[earlier]):
+            if sieve(mentions[index], mentions[earlier]):
                 return earlier
     return None
 
@@ -509,58 +439,28 @@ def _same_head_word(mention: DocumentMention, earlier: DocumentMention) -> bool:
 
 
 def _agree(mention: DocumentMention, earlier: DocumentMention) -> bool:
-    return mention.attributes.agrees(earlier.attributes)
+    """Whether every attribute has a value that both mentions can have."""
+    return all(
+        set(values) & set(earlier.attributes[name]) for name, values in mention.attributes.items()
+    )
 
 
 def _any_mention(mention: DocumentMention, earlier: DocumentMention) -> bool:
     return True
 
 
-# The sieves of section 4.3, after Lee et al. (2011).
-SIEVES: Mapping[str, Callable[[DocumentMention, DocumentMention], bool]] = {
-    "all words": _same_words,
-    "head": _same_head_word,
-    "agreement": _agree,
-    "any mention": _any_mention,
-}
-
-# The sieves of each baseline, in the order in which they are tried.
+# The sieves of each baseline, in the order in which they are tried.  Those of the rules are the
+# sieves of section 4.3, after Lee et al. (2011).
 SYSTEMS = {
-    "nearest mention": ("any mention",),
-    "head match": ("head",),
-    "rule-based": tuple(SIEVES),
+    "nearest mention": (_any_mention,),
+    "head match": (_same_head_word,),
+    "rule-based": (_same_words, _same_head_word, _agree, _any_mention),
 }
 
 SINGULAR_ENDINGS = ("ss", "us", "is", "ics")
 NOUN_TAGS = ("NOUN", "PROPN")
-SINGULAR = frozenset("s")
-PLURAL = frozenset("p")
-ANY_NUMBER = SINGULAR | PLURAL
-NEUTER = frozenset("n")
-ANY_GENDER = frozenset("mfn")
-THIRD_PERSON = frozenset("3")
-
-
-class Attributes(NamedTuple):
-    """Values that the attributes of a mention can have.
-
-    Attributes
-    ----------
-    number : set of {"s", "p"}
-        Singular, plural.
-    gender : set of {"m", "f", "n"}
-        Masculine, feminine, neuter.
-    person : set of {"1", "2", "3"}
-    """
-
-    number: frozenset[str]
-    gender: frozenset[str]
-    person: frozenset[str]
-
-    def agrees(self, earlier: Attributes) -> bool:
-        """Whether every attribute has a value that this and an earlier mention can have."""
-        pairs = zip(self, earlier, strict=True)
-        return all(values & earlier_values for values, earlier_values in pairs)
+ANY_NUMBER = "sp"
+ANY_GENDER = "mfn"
 
 
 def attributes(words: Sequence[str], tags: Sequence[str], head: int) -> Attributes:
@@ -572,72 +472,60 @@ def attributes(words: Sequence[str], tags: Sequence[str], head: int) -> Attribut
     Parameters
     ----------
     words, tags : sequence of str
-        Words of the mention, and their universal part-of-speech tags.
+        Words of the mention in lower case, and their universal part-of-speech tags.
     head : int
         Index of the head word in ``words``.
 
     Returns
     -------
-    Attributes
+    dict of str to str
+        As in `DocumentMention`.
     """
-    lower = [word.lower() for word in words]
     pronouns = _word_attributes()["pronoun"]
-    if len(lower) == 1 and lower[0] in pronouns:
-        return pronouns[lower[0]]
-    return Attributes(
-        number=_number(lower, tags, head),
-        gender=_gender(lower, tags, head),
-        person=THIRD_PERSON,
-    )
+    if len(words) == 1 and words[0] in pronouns:
+        return pronouns[words[0]]
+    number = _number(words, tags, head)
+    return {"number": number, "gender": _gender(words, tags, head), "person": "3"}
 
 
-def _number(lower: Sequence[str], tags: Sequence[str], head: int) -> frozenset[str]:
-    """Derive the number of a mention, whose words are in lower case."""
-    word = lower[head]
-    if word in _word_attributes()["plural noun"] or _is_joined(lower, tags, head):
-        return PLURAL
+def _number(words: Sequence[str], tags: Sequence[str], head: int) -> str:
+    """Derive the number of a mention."""
+    word = words[head]
+    if word in _word_attributes()["plural noun"] or _is_joined(words, tags, head):
+        return "p"
     if tags[head] == "PROPN":  # names of groups: "the Beatles", "the United Nations"
-        is_group = lower[0] == "the" and word.endswith("s")
-        return ANY_NUMBER if is_group else SINGULAR
+        return ANY_NUMBER if words[0] == "the" and word.endswith("s") else "s"
     if tags[head] == "NOUN":
-        is_plural = word.endswith("s") and not word.endswith(SINGULAR_ENDINGS)
-        return PLURAL if is_plural else SINGULAR
+        return "p" if word.endswith("s") and not word.endswith(SINGULAR_ENDINGS) else "s"
     return ANY_NUMBER
 
 
-def _is_joined(lower: Sequence[str], tags: Sequence[str], head: int) -> bool:
+def _is_joined(words: Sequence[str], tags: Sequence[str], head: int) -> bool:
     """Whether "and" follows the head, as in "Ann and Bob", but not in "a cup of tea and milk"."""
     position = head + 1
-    while position < len(lower) and tags[position] in NOUN_TAGS:
+    while position < len(words) and tags[position] in NOUN_TAGS:
         position += 1
     # The last word cannot join anything.
-    return position + 1 < len(lower) and lower[position] in ("and", "&")
+    return position + 1 < len(words) and words[position] in ("and", "&")
 
 
-def _gender(lower: Sequence[str], tags: Sequence[str], head: int) -> frozenset[str]:
-    """Derive the gender of a mention, whose words are in lower case."""
+def _gender(words: Sequence[str], tags: Sequence[str], head: int) -> str:
+    """Derive the gender of a mention."""
     # The words before a name's head can show its gender: "Mrs Lee", "Ada Lovelace".
     first = 0 if tags[head] == "PROPN" else head
     nouns_and_names = _word_attributes()["noun or name"]
-    for word in lower[first : head + 1]:
+    for word in words[first : head + 1]:
         without_dot = word.rstrip(".")
         if without_dot in nouns_and_names:
-            return nouns_and_names[without_dot].gender
-    return NEUTER if tags[head] == "NOUN" else ANY_GENDER
+            return nouns_and_names[without_dot]["gender"]
+    return "n" if tags[head] == "NOUN" else ANY_GENDER
 
 
 @cache
 def _word_attributes() -> Mapping[str, Mapping[str, Attributes]]:
-    """Read the attributes of words, by word class and word; an empty cell allows any value."""
-    by_class: dict[str, dict[str, Attributes]] = {}
+    """Read the attributes of words, by word class and word."""
     path = Path(__file__).with_name("mention_words.csv")
-    for row in pd.read_csv(path, dtype=str, keep_default_na=False).itertuples():
-        shared = Attributes(
-            number=frozenset(row.number) or ANY_NUMBER,
-            gender=frozenset(row.gender) or ANY_GENDER,
-            person=frozenset(row.person),
-        )
-        words = by_class.setdefault(row.kind, {})
-        for word in row.words.split():
-            words[word] = shared
-    return by_class
+    table = pd.read_csv(path, dtype=str, index_col="kind")
+    table["words"] = table["words"].str.split()
+    by_word = table.explode("words").set_index("words", append=True)
+    return {kind: by_word.loc[kind].to_dict("index") for kind in table.index.unique()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,19 +13,19 @@ from jaxtyping import Float, Int
 from helpers.data.records import Record, Sentence, cluster_of
 from helpers.data.treebank import parse_words
 from helpers.errors import InputError
-from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads, word_maps
+from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads
 from helpers.metrics.heads import (
     DIRECTIONS,
     POSSESSIVE_RELATIONS,
-    Direction,
+    gold_links,
     head_label,
     head_rows,
     parse_head,
-    picked_words,
-    possessive_marks,
+    predict_link,
 )
 from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import (
+    bootstrap_intervals,
     bootstrap_t_test,
     cluster_sums,
     holm,
@@ -101,10 +101,9 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
     rows = []
     for relation in counts.frequent(minimum):
         choice = _best(counts, relation)
+        row, _, by_offset = _scores(counts, choice, column="accuracy", seed=seed)
         by_head = counts.by_article(counts.right, relation)
-        by_offset = counts.by_article(counts.offset_right[:, choice.offset], relation)
         _, p_value = bootstrap_t_test(by_head - by_offset[:, None, None, None], seed=seed)
-        row = _scores(counts, choice, seed=seed)
         rows.append({**row, "count": counts.size(relation), "p_best": p_value})
     table = pd.DataFrame(rows)
     names = paper_names(counts.names)
@@ -149,15 +148,14 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
     rows = []
     for relation in _frequent_in_both(counts, minimum):
         choice = _best(counts, relation, "train")
-        lead, total = _lead_on_dev(counts, choice)
-        _, p_value = bootstrap_t_test(lead, seed=seed)
+        row, by_head, by_offset = _scores(counts, choice, "dev", column="dev_accuracy", seed=seed)
+        _, p_value = bootstrap_t_test(by_head - by_offset, seed=seed)
         rows.append(
             {
-                **_scores(counts, choice, "dev", column="dev_accuracy", seed=seed),
+                **row,
                 "train_accuracy": counts.accuracy(relation, "train").max(),
                 "train_count": counts.size(relation, "train"),
                 "dev_count": counts.size(relation, "dev"),
-                **ratio(100 * lead, total, seed=seed).columns("margin"),
                 "p_holm": p_value,
             }
         )
@@ -188,32 +186,24 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
         95% bootstrap interval over articles.  Only ``layer`` and ``head`` if no relation is
         frequent enough.
     """
-    relations = [name for name in _frequent_in_both(counts, minimum) if name != ALL]
-    _, _, layers, heads = counts.right.shape
-    table = head_rows(layers, heads)
-    if not relations:
+    table = head_rows(*counts.right.shape[2:])
+    relations = _frequent_in_both(counts, minimum)[1:]  # without `ALL`
+    choices = [_best(counts, relation, "train") for relation in relations]
+    if not choices:
         return table
     leads = []  # of each relation [direction, layer, head]
-    for name in relations:
-        by_offset = counts.accuracy(name, "train", offsets=True)
-        leads.append(counts.accuracy(name, "train") - by_offset.max())
+    for relation in relations:
+        by_offset = counts.accuracy(relation, "train", offsets=True)
+        leads.append(counts.accuracy(relation, "train") - by_offset.max())
     best = np.concatenate(leads).argmax(axis=0)  # [layer, head], of relations times directions
     rows = []
     for (layer, head), index in np.ndenumerate(best):
         number, direction = divmod(int(index), len(DIRECTIONS))
-        relation = relations[number]
-        offset = _best(counts, relation, "train").offset
-        choice = Choice(relation, direction, layer, head, offset)
-        lead, total = _lead_on_dev(counts, choice)
-        rows.append(
-            {
-                "relation": relation,
-                "direction": DIRECTIONS[direction],
-                "accuracy": counts.accuracy(relation, "dev")[direction, layer, head],
-                **ratio(100 * lead, total, seed=seed).columns("margin"),
-            }
-        )
-    return table.join(pd.DataFrame(rows))
+        choice = choices[number]._replace(direction=direction, layer=layer, head=head)
+        row, _, _ = _scores(counts, choice, "dev", column="accuracy", seed=seed)
+        rows.append(row)
+    columns = ["relation", "direction", "accuracy", "margin", "margin_low", "margin_high"]
+    return table.join(pd.DataFrame(rows)[columns])
 
 
 def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
@@ -243,28 +233,22 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         special tokens.
     """
     rows = held_out.loc[held_out["relation"] != ALL, OF_HEAD]
-    parts = []  # of each sentence [part, row]
-    articles = []
+    by_article: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((4, len(rows))))
     for example in examples:
         if example.record.get("split") == "dev":
-            parts.append(_special_token_sums(example, rows))
-            articles.append(cluster_of(example.record, example.index))
-    if not parts:
-        return rows.iloc[:0]
-    article_ids, names = pd.factorize(np.array(articles))
-    sums = cluster_sums(np.array(parts), article_ids, np.arange(len(names)))
-    attention = sums[:, [0, 2]]
-    if not attention.any():
+            sums = _special_token_sums(example, rows)
+            by_article[cluster_of(example.record, example.index)] += sums
+    if not any(sums[[0, 2]].any() for sums in by_article.values()):  # no special tokens
         return rows.iloc[:0]
     table = []
-    for number, row in enumerate(rows.to_dict("records")):
-        attention_with, count_with, attention_without, count_without = sums[..., number].T
-        with_relation = (attention_with, count_with)
-        without_relation = (attention_without, count_without)
+    parts = np.array(list(by_article.values())).transpose(2, 1, 0)  # [row, part, article]
+    for row, sums in zip(rows.to_dict("records"), parts, strict=True):
+        with_relation = tuple(sums[:2])
+        without_relation = tuple(sums[2:])
         table.append(
             {
                 **row,
-                "count": int(count_with.sum()),
+                "count": int(sums[1].sum()),
                 **ratio(*with_relation).columns("with"),
                 **ratio(*without_relation).columns("without"),
                 **paired_difference(without_relation, with_relation).columns("difference"),
@@ -279,21 +263,24 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     The parts: attention from the words that the relation is read from, and their number; attention
     from the words that none of the head's relations is read from, and their number.
     """
-    labels = rows["head"].to_numpy()
-    layer_and_head = np.array([parse_head(label) for label in labels], int).reshape(-1, 2)
-    layer, head = layer_and_head.T
-    _, to_special = word_maps(example)
-    attention = to_special[layer, head].T  # [word, row]
-    gold = syntactic_heads(example)
     relations = np.asarray(example.record["relations"], object)
-    is_dependent = relations[:, None] == rows["relation"].to_numpy()  # [word, row]
-    is_governor = (np.arange(len(gold))[:, None] == gold) @ is_dependent  # [word, row]
-    reverse = (rows["direction"] == DIRECTIONS[1]).to_numpy()
-    has_relation = np.where(reverse, is_governor, is_dependent)
-    same_head = labels[:, None] == labels  # [row, row]
-    has_none = ~(has_relation @ same_head)
+    gold = syntactic_heads(example)
+    words = np.arange(len(gold))
+    masks = []
+    for row in rows.itertuples():
+        is_dependent = relations == row.relation
+        is_governor = np.isin(words, gold[is_dependent])
+        masks.append(is_dependent if row.direction == DIRECTIONS[0] else is_governor)
+    has_relation = np.array(masks)  # [row, word]
+    labels = rows["head"].to_numpy()
+    has_none = ~((labels[:, None] == labels) @ has_relation)
+    layers, heads = np.array([parse_head(label) for label in labels]).T
+    positions = example.word_positions
+    maps = example.attention[layers, heads, positions]  # [row, word, key]
+    before = maps[..., : positions.start].sum(axis=-1)
+    attention = before + maps[..., positions.stop :].sum(axis=-1)  # to special tokens
     parts = (attention * has_relation, has_relation, attention * has_none, has_none)
-    return np.array([part.sum(axis=0) for part in parts])
+    return np.array([part.sum(axis=1) for part in parts])
 
 
 def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
@@ -313,72 +300,68 @@ def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         ``count``; accuracy in percent from the 's (``mark``) and from the ``possessor``, and their
         ``difference``, with 95% bootstrap intervals over articles.
     """
-    chosen = held_out[held_out["relation"].isin(POSSESSIVE_RELATIONS)].head(1)
+    row = held_out.loc[held_out["relation"].isin(POSSESSIVE_RELATIONS), OF_HEAD].head(1)
     answers = []
-    if len(chosen):
+    for chosen in row.itertuples():
         for example in examples:
-            if example.record.get("split") == "dev":
-                answers += _possessive_answers(example, **chosen[OF_HEAD].iloc[0])
+            if example.record.get("split") != "dev":
+                continue
+            words = example.word_positions
+            weights = example.stored_attention[parse_head(chosen.head)].astype(np.float32)
+            for question in gold_links(example.record):
+                if question.mark is None:
+                    continue
+                answer = [cluster_of(example.record, example.index)]
+                for word in (question, question._replace(mark=None)):
+                    _, is_right = predict_link(word, weights[words, words], chosen.direction)
+                    answer.append(int(is_right))
+                answers.append(answer)
     table = pd.DataFrame(answers, columns=["article", "mark", "possessor"])
     table["difference"] = table["mark"] - table["possessor"]
     by_article = table.groupby("article")
-    row = chosen[OF_HEAD].assign(count=len(table))
+    row = row.assign(count=len(table))
     for name in ("mark", "possessor", "difference"):
         estimate = ratio(100 * by_article[name].sum(), by_article.size())
         row = row.assign(**estimate.columns(name))
     return row[row["count"] > 0]
 
 
-def _possessive_answers(
-    example: Example, *, relation: str, head: str, direction: Direction
-) -> list[tuple[str, int, int]]:
-    """Answer for a sentence's possessors, from the 's and from the word: 1 is right, 0 is wrong."""
-    words = example.word_positions
-    weights = example.stored_attention[parse_head(head)].astype(np.float32)[words, words]
-    picked = picked_words(weights, direction=direction)
-    gold = syntactic_heads(example)
-    article = cluster_of(example.record, example.index)
-    answers = []
-    for possessor, mark in possessive_marks(example.record).items():
-        if example.record["relations"][possessor] == relation:
-            from_mark = int(picked[mark] == gold[possessor])
-            from_possessor = int(picked[possessor] == gold[possessor])
-            answers.append((article, from_mark, from_possessor))
-    return answers
-
-
-def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.DataFrame:
-    """Compute Table 1's accuracies if special tokens can be picked as well (footnote 2).
+def special_candidates(counts: HeadCounts, *, seed: int = 0) -> pd.DataFrame:
+    """Compute how heads' accuracies change if special tokens can be picked as well (footnote 2).
 
     Parameters
     ----------
-    examples : iterable of Example
-        Word-level maps of a treebank.
-    table : DataFrame
-        What `dependency_heads` returns for it.
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns.
+    seed : int
+        Seed of the bootstrap.
 
     Returns
     -------
     DataFrame
-        A row for each relation except "All": ``relation``, ``head``, ``direction``, ``accuracy``
-        (as in ``table``) and ``with_special`` in percent, and ``change`` in percentage points.
+        A row for each attention head, with ``layer``, ``head``, and the ``direction`` in which it
+        finds the syntactic heads of more words.  ``accuracy`` and ``with_special`` are its
+        accuracies over all words without and with special tokens, in percent.  ``change`` is the
+        difference in percentage points, with a 95% bootstrap interval over articles.
     """
-    rows = table[table["relation"] != ALL].set_index("relation")
-    heads = rows["head"].map(parse_head).to_dict()
-    directions = rows["direction"].to_dict()
-    right = Counter[str]()
-    for example in examples:
-        gold = syntactic_heads(example)
-        marks = possessive_marks(example.record)
-        for word, relation in enumerate(example.record["relations"]):
-            if relation in heads and gold[word] >= 0:
-                weights = example.stored_attention[heads[relation]].astype(np.float32)
-                query = np.array([marks.get(word, word) + example.offset])
-                (picked,) = picked_words(weights, query, direction=directions[relation])
-                right[relation] += int(picked == gold[word] + example.offset)
-    with_special = 100 * rows.index.map(right) / rows["count"]
-    changes = rows[["head", "direction", "accuracy"]].assign(with_special=with_special)
-    return changes.assign(change=with_special - rows["accuracy"]).reset_index()
+    accuracy = counts.accuracy(ALL)  # [direction, layer, head]
+    direction = accuracy.argmax(axis=0)
+    of_sentence = counts.right[counts.rows(ALL)]  # every sentence has this row, in order
+    changes = counts.right_with_special.astype(np.int64) - of_sentence
+    by_article = cluster_sums(changes, counts.articles, np.unique(counts.articles))
+    total = counts.by_article(counts.total, ALL)
+    in_direction = np.choose(direction, np.moveaxis(100 * by_article, 1, 0))
+    low, high = bootstrap_intervals(in_direction, total[:, None, None], seed=seed)
+    change = in_direction.sum(axis=0) / total.sum()
+    return head_rows(
+        *direction.shape,
+        direction=np.array(DIRECTIONS)[direction],
+        accuracy=accuracy.max(axis=0),
+        with_special=accuracy.max(axis=0) + change,
+        change=change,
+        change_low=low,
+        change_high=high,
+    )
 
 
 def split_words(
@@ -398,11 +381,17 @@ def split_words(
     DataFrame
         A row for each number of ``tokens``: number of ``words``, and their ``share`` of all words.
     """
-    lengths = Counter[int]()
+    lengths: list[int] = []
     for record in records:
-        tokens = Counter(word for word in word_ids(record["words"]) if word is not None)
-        lengths.update(tokens.values())
-    table = pd.DataFrame(sorted(lengths.items()), columns=["tokens", "words"])
+        tokens = pd.Series(word_ids(record["words"])).value_counts()
+        lengths.extend(tokens)
+    table = (
+        pd.Series(lengths)
+        .value_counts()
+        .sort_index()
+        .rename_axis("tokens")
+        .reset_index(name="words")
+    )
     return table.assign(share=table["words"] / table["words"].sum())
 
 
@@ -417,30 +406,24 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Heads and accuracies of the paper and of this run.  ``fit`` is how well the corpus's
+        Heads and accuracies of the paper and of this run.  ``in_paper`` is the relation's name
+        there; ``fit`` is how well the corpus's
         relation corresponds to the paper's ("exact", "close", "rough"); ``note`` says if the
         paper's figure is in doubt.
     """
     correspondence = relation_table()
     of_scheme = correspondence[correspondence["scheme"] == scheme_of(table["relation"])]
-    fits = of_scheme.set_index("relation")["fit"]
-    ours = table[table["paper_accuracy"].notna()]
-    names = ours["relation"].map(paper_names(table["relation"]))
-    return pd.DataFrame(
-        {
-            "relation": ours["relation"],
-            "in the paper": names,
-            "fit": ours["relation"].map(fits).astype(object).fillna("exact"),
-            "paper: head": ours["paper_head"],
-            "accuracy": ours["paper_accuracy"],
-            "offset": ours["paper_baseline"],
-            "here: head": ours["head"],
-            "accuracy ": ours["accuracy"].round(1),
-            "offset ": ours["baseline"].round(1),
-            "direction": ours["direction"],
-            "note": names.map(paper_table1()["note"]).fillna(""),
-        }
-    ).reset_index(drop=True)
+    columns = [
+        "relation", "in_paper", "fit", "paper_head", "paper_accuracy", "paper_baseline", "head",
+        "accuracy", "baseline", "direction", "note",
+    ]  # fmt: skip
+    names = table["relation"].map(paper_names(table["relation"]))
+    ours = table.assign(
+        in_paper=names,
+        fit=table["relation"].map(of_scheme.set_index("relation")["fit"]).fillna("exact"),
+        note=names.map(paper_table1()["note"]).fillna(""),
+    )
+    return ours.loc[ours["paper_accuracy"].notna(), columns].round(1)
 
 
 def _frequent_in_both(counts: HeadCounts, minimum: int) -> list[str]:
@@ -461,31 +444,32 @@ def _scores(
     choice: Choice,
     split: str | None = None,
     *,
-    column: str = "accuracy",
+    column: str,
     seed: int,
-) -> dict[str, object]:
-    """Score a head and an offset on a split: the part of a row that tables share."""
+) -> tuple[dict[str, object], Int[np.ndarray, " article"], Int[np.ndarray, " article"]]:
+    """Score a head and an offset on a split.
+
+    Returns
+    -------
+    row : dict
+        The part of a row that tables share; ``column`` has the head's accuracy.
+    by_head, by_offset : int array of shape (article,)
+        Number of words that each of them gets right.
+    """
     relation, direction, layer, head, offset = choice
-    right = counts.by_article(counts.right[:, direction, layer, head], relation, split)
+    by_head = counts.by_article(counts.right[:, direction, layer, head], relation, split)
+    by_offset = counts.by_article(counts.offset_right[:, offset], relation, split)
     total = counts.by_article(counts.total, relation, split)
-    return {
+    row = {
         "relation": relation,
         "head": head_label(layer, head),
         "direction": DIRECTIONS[direction],
-        **ratio(100 * right, total, seed=seed).columns(column),
-        "baseline": counts.accuracy(relation, split, offsets=True)[offset],
+        **ratio(100 * by_head, total, seed=seed).columns(column),
+        "baseline": 100 * by_offset.sum() / total.sum(),
         "baseline_offset": OFFSETS[offset],
+        **ratio(100 * (by_head - by_offset), total, seed=seed).columns("margin"),
     }
-
-
-def _lead_on_dev(
-    counts: HeadCounts, choice: Choice
-) -> tuple[Int[np.ndarray, " article"], Int[np.ndarray, " article"]]:
-    """Count, for each article of dev, by how many words a head leads an offset, and all words."""
-    relation, direction, layer, head, offset = choice
-    right = counts.by_article(counts.right[:, direction, layer, head], relation, "dev")
-    by_offset = counts.by_article(counts.offset_right[:, offset], relation, "dev")
-    return right - by_offset, counts.by_article(counts.total, relation, "dev")
+    return row, by_head, by_offset
 
 
 def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
@@ -542,42 +526,41 @@ def attachment_agreement(
         - ``silver_relation``: the most frequent relation in the parse.
     """
     correspondence = relation_table().query("scheme == 'ud' and attachment == 'same'")
-    same_head_relations = set(correspondence["relation"])
-    rows = []
+    same_head_relations = list(correspondence["relation"])
+    parts = []
     for tree, parse in zip(gold, silver, strict=True):
-        arcs = list(zip(tree.heads, tree.relations, strict=True))
-        has_copula = {head for head, relation in arcs if relation == "cop"}
-        for word, (head, relation) in enumerate(arcs, start=1):
-            near_copula = word in has_copula or head in has_copula
-            rows.append(
-                {
-                    "relation": relation,
-                    "comparable": relation in same_head_relations and not near_copula,
-                    "agrees": parse.heads[word - 1] == head,
-                    "inverted": head > 0 and parse.heads[head - 1] == word,
-                    "silver_relation": parse.relations[word - 1],
-                }
-            )
-    words = pd.DataFrame(rows)
-    table = [
-        _agreement_row(ALL, words),
-        _agreement_row(SAME_CONVENTIONS, words[words["comparable"]]),
+        words = np.arange(len(tree.words)) + 1
+        heads = np.array(tree.heads)
+        silver_heads = np.array(parse.heads)
+        has_copula = heads[np.array(tree.relations) == "cop"]
+        near_copula = np.isin(words, has_copula) | np.isin(heads, has_copula)
+        columns = {
+            "relation": tree.relations,
+            "comparable": np.isin(tree.relations, same_head_relations) & ~near_copula,
+            "agrees": silver_heads == heads,
+            "inverted": (heads > 0) & (silver_heads[heads - 1] == words),
+            "silver_relation": parse.relations,
+        }
+        parts.append(pd.DataFrame(columns))
+    words = pd.concat(parts)
+    groups = [
+        (ALL, words),
+        (SAME_CONVENTIONS, words[words["comparable"]]),
     ]
     for relation, size in Counter(words["relation"]).most_common():
         if size >= minimum:
-            table.append(_agreement_row(relation, words[words["relation"] == relation]))
+            groups.append((relation, words[words["relation"] == relation]))
+    table = []
+    for name, group in groups:
+        table.append(
+            {
+                "relation": name,
+                "count": len(group),
+                "comparable": group["comparable"].sum(),
+                "attachment": 100 * group["agrees"].mean(),
+                "attachment_comparable": 100 * group["agrees"][group["comparable"]].mean(),
+                "inverted": 100 * group["inverted"].mean(),
+                "silver_relation": Counter(group["silver_relation"]).most_common(1)[0][0],
+            }
+        )
     return pd.DataFrame(table)
-
-
-def _agreement_row(name: str, words: pd.DataFrame) -> dict[str, object]:
-    """Compute the agreement of parses and trees about some words."""
-    silver_relations = Counter(words["silver_relation"]).most_common(1)
-    return {
-        "relation": name,
-        "count": len(words),
-        "comparable": words["comparable"].sum(),
-        "attachment": 100 * words["agrees"].mean(),
-        "attachment_comparable": 100 * words["agrees"][words["comparable"]].mean(),
-        "inverted": 100 * words["inverted"].mean(),
-        "silver_relation": silver_relations[0][0] if silver_relations else "",
-    }

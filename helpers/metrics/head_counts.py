@@ -16,6 +16,7 @@ from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import cluster_sums
 from helpers.store.store import Example
 
+ROOT = "root"  # its name in lower case
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
 
@@ -37,12 +38,12 @@ class HeadCounts:
         Indices into ``splits`` and ``articles``, and into ``names``.
     total : int array of shape (row,)
         Number of words.
-    rooted : int array of shape (row,)
-        Number of words that are the root of their sentence.
     offset_right : int array of shape (row, offset)
         Number of words whose syntactic head stands at each of `OFFSETS`.
     right : int array of shape (row, direction, layer, head)
         Number of words whose syntactic head the attention head picks.
+    right_with_special : int array of shape (sentence, direction, layer, head)
+        The same for all words of a sentence if special tokens can be picked as well (footnote 2).
     """
 
     names: tuple[str, ...]
@@ -51,9 +52,9 @@ class HeadCounts:
     sentence: Int[np.ndarray, " row"]
     relation: Int[np.ndarray, " row"]
     total: UInt16[np.ndarray, " row"]
-    rooted: UInt16[np.ndarray, " row"]
     offset_right: UInt16[np.ndarray, "row offset"]
     right: UInt16[np.ndarray, "row direction layer head"]
+    right_with_special: UInt16[np.ndarray, "sentence direction layer head"]
 
     def rows(self, relation: str, split: str | None = None) -> Int[np.ndarray, " row"]:
         """Find the rows of a relation.
@@ -112,24 +113,6 @@ class HeadCounts:
         """Count the words of a relation, in one split or (None) in all."""
         return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
 
-    def rare(self, minimum: int) -> str:
-        """Name the relations with fewer words than ``minimum``, and their numbers of words.
-
-        Parameters
-        ----------
-        minimum : int
-            Number of words that a relation needs to be in Table 1.
-
-        Returns
-        -------
-        str
-            "dep (3), punct (2)", most words first, or "none".
-        """
-        sizes = {name: self.size(name) for name in self.names}
-        rare = [name for name in sizes if sizes[name] < minimum]
-        by_size = sorted(rare, key=sizes.__getitem__, reverse=True)
-        return ", ".join(f"{name} ({sizes[name]})" for name in by_size) or "none"
-
     def frequent(self, minimum: int, split: str | None = None) -> list[str]:
         """List the relations with at least ``minimum`` words, except the root.
 
@@ -145,15 +128,14 @@ class HeadCounts:
         list of str
             `ALL` first, then by number of words.
         """
-        sizes = {name: self.size(name, split) for name in self.names}
-        frequent = []
+        sizes = {}
         for name in self.names:
-            roots = self.rooted[self.rows(name, split)].sum()
-            if sizes[name] >= max(minimum, 1) and roots < sizes[name]:
-                frequent.append(name)
+            size = self.size(name, split)
+            if size >= max(minimum, 1) and name.lower() != ROOT:
+                sizes[name] = size
         # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
         # stays first.
-        return sorted(frequent, key=sizes.__getitem__, reverse=True)
+        return sorted(sizes, key=sizes.__getitem__, reverse=True)
 
     def accuracy(
         self, relation: str, split: str | None = None, *, offsets: bool = False
@@ -172,19 +154,9 @@ class HeadCounts:
         Returns
         -------
         float array of shape (direction, layer, head), or of shape (offset,)
-
-        Raises
-        ------
-        InputError
-            If there is no word of the relation.
+            NaN if there is no word of the relation.
         """
         rows = self.rows(relation, split)
-        if not len(rows):
-            corpus = f"the {split} split" if split else "the corpus"
-            raise InputError(
-                f"{corpus} has no word of relation {relation!r}; give more sentences, or another "
-                "relation"
-            )
         right = self.offset_right if offsets else self.right
         return 100 * right[rows].sum(axis=0, dtype=np.int64) / self.size(relation, split)
 
@@ -217,21 +189,30 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     for number, example in enumerate(examples):
         record = example.record
         gold = syntactic_heads(example)
-        maps, _ = word_maps(example)
+        attention = example.attention
+        words = example.word_positions
+        maps = attention[:, :, words, words]
+        positions = np.arange(words.start, words.stop)
         picks = np.stack([picked_words(maps, direction=direction) for direction in DIRECTIONS])
+        with_special = [
+            picked_words(attention, positions, direction=direction) for direction in DIRECTIONS
+        ]
+        # From the first word on; special tokens are outside.
+        picks_with_special = np.stack(with_special) - words.start
         names, membership = _membership(record["relations"])
         marks = possessive_marks(record)
         at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
         article = cluster_of(record, number)
+        right_with_special = _count_right(picks_with_special, gold, membership, marks)
         rows = {
             "splits": [record.get("split", "")],
             "articles": [article_ids.setdefault(article, len(article_ids))],
             "sentence": [number] * len(names),
             "relation": [relation_ids.setdefault(name, len(relation_ids)) for name in names],
             "total": membership.sum(axis=0, dtype=np.uint16),
-            "rooted": membership[gold < 0].sum(axis=0, dtype=np.uint16),
             "offset_right": _count_right(at_offset, gold, membership, marks),
             "right": _count_right(picks, gold, membership, marks),
+            "right_with_special": right_with_special[:1],  # `ALL`
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
@@ -263,35 +244,6 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
             f"example {example.index} has no syntactic heads; give the store of a treebank"
         )
     return np.asarray(example.record["heads"]) - 1
-
-
-def word_maps(
-    example: Example,
-) -> tuple[Float[np.ndarray, "layer head word word"], Float[np.ndarray, "layer head word"]]:
-    """Cut a sentence's maps to its words.
-
-    Parameters
-    ----------
-    example : Example
-        Word-level maps of a sentence of a treebank.
-
-    Returns
-    -------
-    maps : float array of shape (layer, head, word, word)
-        Attention from words to words.
-    to_special : float array of shape (layer, head, word)
-        Attention from words to special tokens.
-
-    Raises
-    ------
-    MapError
-        If a row of the map is not a distribution.
-    """
-    attention = example.attention
-    words = example.word_positions
-    before = attention[:, :, words, : words.start].sum(axis=-1)
-    after = attention[:, :, words, words.stop :].sum(axis=-1)
-    return attention[:, :, words, words], before + after
 
 
 def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:
