@@ -23,6 +23,7 @@ from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
+from helpers.model.sites import wide
 from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
 
@@ -113,9 +114,8 @@ def gradient_importance(
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
-    parts = []
-    for batch in progress(batches, "gradients", unit="batch"):
-        parts.append(_batch_importance(encoder, batch, rng))
+    bar = progress(batches, "gradients", unit="batch")
+    parts = [_batch_importance(encoder, batch, rng) for batch in bar]
     importance = {}
     for name in parts[0]:
         importance[name] = np.concatenate([part[name] for part in parts])
@@ -198,7 +198,12 @@ def training_losses(
     maps : list of tensor, one for each layer, shape (input, head, query, key)
     """
     if encoder.objective == "contrastive":
-        return _contrastive(encoder, list(paragraphs(encoder, records)))
+        inputs = list(paragraphs(encoder, records))
+        output = run_with_graph(encoder, encoder.model.base_model, inputs)
+        states = output.last_hidden_state  # [paragraph, token, width]
+        mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
+        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
+        return contrastive_losses(pooled), inputs, list(output.attentions)
     inputs = [model_inputs(encoder, record) for record in records]
     labels = [example["input_ids"] for example in inputs]
     if encoder.objective == "masked-lm":
@@ -215,7 +220,7 @@ def training_losses(
         logits = logits[:, :-1]
         targets = targets[:, 1:]
     token_losses = F.cross_entropy(
-        _wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
+        wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )
     losses = token_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
     return losses, inputs, list(output.attentions)
@@ -263,17 +268,6 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
             yield {"input_ids": paragraph, "token_type_ids": [0] * len(paragraph)}
 
 
-def _contrastive(
-    encoder: Encoder, inputs: list[Inputs]
-) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
-    """Compute the contrastive losses of a batch, with its inputs and maps (`training_losses`)."""
-    output = run_with_graph(encoder, encoder.model.base_model, inputs)
-    states = output.last_hidden_state  # [paragraph, token, width]
-    mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
-    pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
-    return contrastive_losses(pooled), inputs, list(output.attentions)
-
-
 def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tensor, " example"]:
     """Compute the cross-entropy of finding each paragraph's partner in the batch.
 
@@ -284,7 +278,7 @@ def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tenso
     vectors : tensor, shape (2 * examples, width)
         The vectors of the first paragraphs, then those of the second ones.
     """
-    first, second = F.normalize(_wide(vectors), dim=-1).chunk(2)
+    first, second = F.normalize(wide(vectors), dim=-1).chunk(2)
     scores = SCALE * first @ second.T
     partners = torch.arange(len(scores), device=scores.device)
     first_to_second = F.cross_entropy(scores, partners, reduction="none")
@@ -300,8 +294,3 @@ def run_with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs
         return model(**padded(encoder, inputs), output_attentions=True)
     finally:
         hook.remove()
-
-
-def _wide(values: Tensor) -> Tensor:
-    """Convert values to float32 or wider, because a loss in half precision is too coarse."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
