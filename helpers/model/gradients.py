@@ -1,7 +1,7 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
-L is the objective that the checkpoint was trained with: that of its language-modelling head, or
-without one the in-batch contrastive loss between the two paragraphs of a segment.  Each paragraph
+L is the objective that the checkpoint was trained with: that of its masked-LM head, or without
+one the in-batch contrastive loss between the two paragraphs of a segment.  Each paragraph
 is then an input of its own, because two paragraphs in one input see each other.  L is summed over
 the examples of a batch.
 """
@@ -104,8 +104,6 @@ def gradient_importance(
     ------
     InputError
         If the objective is contrastive and there is only one segment.
-    ModelError
-        If the model returns copies of its maps.
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("The contrastive objective needs at least two segments. Use more.")
@@ -127,12 +125,7 @@ def _batch_importance(
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
     """Compute `gradient_importance` for one batch."""
     losses, inputs, maps = training_losses(encoder, records, rng)
-    gradients = torch.autograd.grad(losses.sum(), maps, allow_unused=True)
-    if any(gradient is None for gradient in gradients):
-        raise ModelError(
-            f"model {encoder.name!r}: the maps that it returns are copies of the maps that it "
-            "computes with, so they have no gradient. Leave section 3.2 out for this model."
-        )
+    gradients = torch.autograd.grad(losses.sum(), maps)
     queries = padded(encoder, inputs)["attention_mask"][:, None, :, None]
     received = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
     del maps, gradients  # the largest tensors of the pass
@@ -205,20 +198,15 @@ def training_losses(
         pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
         return contrastive_losses(pooled), inputs, list(output.attentions)
     inputs = [model_inputs(encoder, record) for record in records]
-    labels = [example["input_ids"] for example in inputs]
-    if encoder.objective == "masked-lm":
-        for row, example in enumerate(inputs):
-            corrupted, label = mask_tokens(encoder, np.array(example["input_ids"]), rng)
-            labels[row] = label.tolist()
-            is_masked = (label != IGNORED).tolist()
-            inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
+    labels = []
+    for row, example in enumerate(inputs):
+        corrupted, label = mask_tokens(encoder, np.array(example["input_ids"]), rng)
+        labels.append(torch.tensor(label))
+        is_masked = (label != IGNORED).tolist()
+        inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
     output = run_with_graph(encoder, encoder.model, inputs)
     logits = output.logits  # [example, token, word]
-    rows = [torch.tensor(label) for label in labels]
-    targets = pad_sequence(rows, batch_first=True, padding_value=IGNORED).to(logits.device)
-    if encoder.objective == "next-token":
-        logits = logits[:, :-1]
-        targets = targets[:, 1:]
+    targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(logits.device)
     token_losses = F.cross_entropy(
         wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )

@@ -265,10 +265,10 @@ def temperatures(
     return torch.stack(matched).tolist()
 
 
-def set_temperatures(base: nn.Module, factors: Sequence[Sequence[float]]) -> None:
+def set_temperatures(base: PreTrainedModel, factors: Sequence[Sequence[float]]) -> None:
     """Give the heads of a model's layers, and those of its copies, these temperatures."""
-    device = next(base.parameters()).device
-    base.register_buffer("temperatures", torch.tensor(factors, device=device), persistent=False)
+    buffer = torch.tensor(factors, device=base.device)
+    base.register_buffer("temperatures", buffer, persistent=False)
     base.forward = MethodType(_forward_with_temperatures, base)  # a copy's is bound to the copy
 
 
@@ -299,8 +299,8 @@ def _site(path: str, attention: nn.Module, heads: int) -> Site:
     output_paths = []
     value_paths = []
     for inner_path, module in modules.items():
+        name = inner_path.rpartition(".")[2]
         if isinstance(module, (nn.Linear, Conv1D)):
-            name = inner_path.rpartition(".")[2]
             if name in OUTPUT_NAMES:
                 output_paths.append(inner_path)
             if name in VALUE_NAMES or name in FUSED_AXES:

@@ -202,14 +202,9 @@ def test_lens_pass_refuses_a_family_without_known_values(tmp_path):
     _, tokenizer = tiny_models.bert()
     config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
     folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
-    assert "--lens norm needs value vectors: " in refusal(load(str(folder), device="cpu"))
-
-
-def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):
-    encoder = load(str(tiny_folder("bert")), device="cpu")
-    output = sites(encoder.model)[1].output
-    output.register_forward_pre_hook(lambda _module, args: (args[0] * 1.1,), prepend=True)
-    assert "do more than weigh value vectors" in refusal(encoder)
+    assert "expected one output and one value projection" in refusal(
+        load(str(folder), device="cpu")
+    )
 
 
 def test_a_head_that_moves_nothing_has_its_attention_weights_as_norm_map(tiny_folder):
@@ -237,12 +232,6 @@ def test_norm_maps_of_a_query_that_moves_nothing_are_its_attention_weights(conve
     assert norm_maps(attention, norms).tolist() == expected
 
 
-@pytest.mark.parametrize("norm", [np.nan, np.inf])
-def test_norm_maps_refuse_what_is_not_finite(norm):
-    with pytest.raises(ModelError, match="not finite"):
-        norm_maps(np.full((1, 2, 2), 0.5), np.array([[1.0, norm]]))
-
-
 # Maps of another batch
 
 
@@ -252,37 +241,6 @@ def toy_batch(*lengths):
         {"input_ids": [2, *range(5, 3 + length), 3], "token_type_ids": [0] * length}
         for length in lengths
     ]
-
-
-def answers(monkeypatch, encoder, change):
-    """Make a model answer with ``change`` of the maps that it would give."""
-    base = encoder.model.base_model
-    original = base.forward
-
-    def changed(*args, **options):
-        output = original(*args, **options)
-        output["attentions"] = change(output.attentions)
-        return output
-
-    monkeypatch.setattr(base, "forward", changed)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda maps: (),
-        lambda maps: maps * 2,
-        lambda maps: maps[1:],
-        lambda maps: tuple(layer[:1] for layer in maps),
-        lambda maps: tuple(layer[:, :, 1:, 1:] for layer in maps),
-    ],
-    ids=["no maps", "those of two passes", "a layer missing", "fewer texts", "shorter texts"],
-)
-def test_forward_refuses_another_number_or_shape_of_maps(tiny_encoder, monkeypatch, change):
-    encoder = tiny_encoder("bert")
-    answers(monkeypatch, encoder, change)
-    with pytest.raises(ModelError, match="the model is not at fault"):
-        forward(encoder, toy_batch(7, 9))
 
 
 def test_forward_takes_padding_that_local_attention_cannot_see_past(tiny_encoder):
