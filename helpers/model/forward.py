@@ -18,19 +18,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from tokenizers import Encoding
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
-from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder, Lens
-from helpers.model.sites import Outputs, Site, patch_head_outputs, sites
+from helpers.model.sites import Site, sites
 from helpers.torch_utils import COMPILATION_LOCK
-
-OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
-PADDING_TOLERANCE = 1e-2  # attention to padding, which is masked: zero but for half precision
 
 Inputs = dict[str, Any]
 Maps = list[Float[Tensor, "batch head query key"]]  # one for each layer
@@ -67,13 +63,13 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
 def word_inputs(encoding: Encoding, n_words: int | None = None) -> Inputs:
     """Convert tokenized words, or the first of them, to a model's inputs."""
     word_ids = encoding.word_ids
-    kept = range(len(word_ids))
+    chosen = range(len(word_ids))
     if n_words is not None:
-        kept = [token for token in kept if word_ids[token] is None or word_ids[token] < n_words]
+        chosen = [token for token in chosen if word_ids[token] is None or word_ids[token] < n_words]
     return {
-        "input_ids": [encoding.ids[token] for token in kept],
-        "token_type_ids": [encoding.type_ids[token] for token in kept],
-        "groups": word_groups([word_ids[token] for token in kept]),
+        "input_ids": [encoding.ids[token] for token in chosen],
+        "token_type_ids": [encoding.type_ids[token] for token in chosen],
+        "groups": word_groups([word_ids[token] for token in chosen]),
     }
 
 
@@ -95,12 +91,6 @@ def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> 
     maps : list of tensor, one for each layer, shape (batch, head, query, key)
     states : list of tensor, shape (batch, token, width)
         Empty without ``hidden``.
-
-    Raises
-    ------
-    ModelError
-        If the maps are not those of this batch, because something else in the process has
-        interfered with the pass.
     """
     batch = padded(encoder, inputs)
     with COMPILATION_LOCK.forward_pass():
@@ -109,32 +99,7 @@ def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> 
         )
     maps = list(output.attentions or ())
     states = list(output.hidden_states or ())
-    _check_maps(encoder, maps, batch["attention_mask"])
     return maps, states
-
-
-def _check_maps(encoder: Encoder, maps: Maps, mask: Int[Tensor, "batch token"]) -> None:
-    """Check that a pass has given one map for each layer and head, of this very batch."""
-    examples, length = mask.shape
-    expected = (examples, encoder.heads, length, length)
-    shapes = [tuple(layer.shape) for layer in maps]
-    is_of_batch = shapes == [expected] * encoder.layers
-    if is_of_batch:
-        # The last query of each text is enough to see that a longer text's maps are in its place.
-        texts = torch.arange(examples, device=mask.device)
-        last = mask.sum(dim=1) - 1
-        weights = torch.stack([layer[texts, :, last] for layer in maps])  # [layer, text, head, key]
-        to_padding = (weights * (mask == 0)[:, None]).sum(dim=-1)
-        is_of_batch = not (to_padding > PADDING_TOLERANCE).any()
-    if not is_of_batch:
-        raise ModelError(
-            f"model {encoder.name!r}: a forward pass over {examples} texts of up to {length} "
-            f"tokens gave {len(maps)} attention maps of the shapes {sorted(set(shapes))}, where "
-            f"{encoder.layers} maps of the shape {expected} without attention to padding were "
-            "expected. Something else in this process has disturbed the pass (torch.compile in "
-            "another thread does); the model is not at fault. Run the command again: finished "
-            "shards are kept."
-        )
 
 
 def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
@@ -146,7 +111,7 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
     for name, value in padding_values.items():
         rows = [torch.tensor(example[name]) for example in inputs]
         batch[name] = pad_sequence(rows, batch_first=True, padding_value=value)
-    masks = [torch.ones(len(example["input_ids"]), dtype=torch.long) for example in inputs]
+    masks = [torch.ones_like(row) for row in rows]
     batch["attention_mask"] = pad_sequence(masks, batch_first=True)
     return {name: tensor.to(encoder.device) for name, tensor in batch.items()}
 
@@ -162,11 +127,6 @@ def word_groups(word_ids: Sequence[int | None]) -> list[int]:
     return groups
 
 
-def membership(groups: Sequence[int]) -> Float[Tensor, "token word"]:
-    """Build the 0/1 matrix of tokens and the words that they belong to."""
-    return nn.functional.one_hot(torch.tensor(groups)).float()
-
-
 def to_words(
     attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word word"]:
@@ -175,8 +135,7 @@ def to_words(
     Attention to a word is the sum over its tokens, and attention from a word is the mean over its
     tokens, so that each row still sums to 1.
     """
-    if attention.device.type != "cpu":  # index_add_ is faster, but has no fixed order there
-        return vectors_to_words(attention @ membership(groups).to(attention), groups)
+    attention = attention.cpu()  # index_add_ has no fixed order elsewhere
     *batch, n_tokens, _ = attention.shape
     word_of_token = torch.tensor(groups)
     n_words = groups[-1] + 1
@@ -191,7 +150,7 @@ def vectors_to_words(
     vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens."""
-    token_in_word = membership(groups).to(vectors)  # [token, word]
+    token_in_word = nn.functional.one_hot(torch.tensor(groups)).to(vectors)  # [token, word]
     return (token_in_word / token_in_word.sum(dim=0)).T @ vectors
 
 
@@ -239,34 +198,20 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
     ModelError
         If the model's attention is not a sum of value vectors, or they cannot be found.
     """
-    try:
-        layers = sites(encoder.model)
-    except ModelError as error:
-        raise ModelError(
-            f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
-        ) from error
+    layers = sites(encoder.model)
     current = threading.local()  # threads share the hooks, and each records its own pass
 
     def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
-        if hasattr(current, "projected"):
-            current.projected.append(output)
-
-    def run_recorded(inputs: list[Inputs], **options: Any) -> tuple[Maps, list[Tensor], States]:
-        current.projected = []
-        try:
-            maps, states = forward(encoder, inputs, **options)
-            return maps, current.projected, states
-        finally:
-            del current.projected
+        getattr(current, "projected", []).append(output)
 
     def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
-        maps, projected, states = run_recorded(inputs, hidden=hidden)
-        return maps, list(map(transformed_norms, layers, projected)), states
+        current.projected = []
+        maps, states = forward(encoder, inputs, hidden=hidden)
+        return maps, list(map(transformed_norms, layers, current.projected)), states
 
     with ExitStack() as hooks:
         for module in {site.values for site in layers}:  # layers may share one
             hooks.callback(module.register_forward_hook(record).remove)
-        _check_heads_weigh_values(encoder, layers, run_recorded)
         yield run
 
 
@@ -287,19 +232,9 @@ def norm_maps(attention: Values, norms: Values) -> Values:
     -------
     array or tensor, shape (..., head, query, key)
         Each row sums to 1.
-
-    Raises
-    ------
-    ModelError
-        If a weight is not finite.
     """
     weighted = attention * norms[..., None, :]
     total = weighted.sum(axis=-1)[..., None]
-    if not ((total >= 0) & (total < np.inf)).all():  # NaN is neither
-        raise ModelError(
-            "--lens norm: a head moves vectors that are not finite. Use --lens attention"
-            f"{or_wider(attention.dtype)}."
-        )
     moves_nothing = total == 0
     if moves_nothing.any():
         weighted = weighted + attention * moves_nothing
@@ -319,31 +254,6 @@ def transformed_norms(
     weight = site.output_weight.double()  # [head, width, model width]
     squared = (values @ (weight @ weight.mT) * values).sum(dim=-1)
     return squared.clamp(min=0).sqrt().float()
-
-
-def _check_heads_weigh_values(
-    encoder: Encoder, layers: list[Site], run_recorded: Callable[..., tuple]
-) -> None:
-    """Check on a short text that each layer's heads output attention times values."""
-    head_outputs: list[Outputs] = []
-
-    def keep(_layer: int, outputs: Outputs) -> Outputs:
-        head_outputs.append(outputs)
-        return outputs
-
-    with patch_head_outputs(encoder.model, layers, keep):
-        maps, projected, _ = run_recorded([model_inputs(encoder, {"words": ["a", "b", "c"]})])
-    is_sum = len(projected) == len(head_outputs) == len(layers)
-    for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
-        vectors = site.value_vectors(value).to(attention)
-        expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors)
-        error = (expected - output).abs().max()
-        is_sum = is_sum and bool(error <= OUTPUT_TOLERANCE * output.abs().max())
-    if not is_sum:
-        raise ModelError(
-            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
-            "is not defined for it. Use --lens attention."
-        )
 
 
 def length_batches(

@@ -1,7 +1,7 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
-L is the objective that the checkpoint was trained with: that of its language-modelling head, or
-without one the in-batch contrastive loss between the two paragraphs of a segment.  Each paragraph
+L is the objective that the checkpoint was trained with: that of its masked-LM head, or without
+one the in-batch contrastive loss between the two paragraphs of a segment.  Each paragraph
 is then an input of its own, because two paragraphs in one input see each other.  L is summed over
 the examples of a batch.
 """
@@ -23,6 +23,7 @@ from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
+from helpers.model.sites import wide
 from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
 
@@ -103,8 +104,6 @@ def gradient_importance(
     ------
     InputError
         If the objective is contrastive and there is only one segment.
-    ModelError
-        If the model returns copies of its maps.
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("The contrastive objective needs at least two segments. Use more.")
@@ -113,9 +112,8 @@ def gradient_importance(
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
-    parts = []
-    for batch in progress(batches, "gradients", unit="batch"):
-        parts.append(_batch_importance(encoder, batch, rng))
+    bar = progress(batches, "gradients", unit="batch")
+    parts = [_batch_importance(encoder, batch, rng) for batch in bar]
     importance = {}
     for name in parts[0]:
         importance[name] = np.concatenate([part[name] for part in parts])
@@ -127,12 +125,7 @@ def _batch_importance(
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
     """Compute `gradient_importance` for one batch."""
     losses, inputs, maps = training_losses(encoder, records, rng)
-    gradients = torch.autograd.grad(losses.sum(), maps, allow_unused=True)
-    if any(gradient is None for gradient in gradients):
-        raise ModelError(
-            f"model {encoder.name!r}: the maps that it returns are copies of the maps that it "
-            "computes with, so they have no gradient. Leave section 3.2 out for this model."
-        )
+    gradients = torch.autograd.grad(losses.sum(), maps)
     queries = padded(encoder, inputs)["attention_mask"][:, None, :, None]
     received = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
     del maps, gradients  # the largest tensors of the pass
@@ -198,24 +191,24 @@ def training_losses(
     maps : list of tensor, one for each layer, shape (input, head, query, key)
     """
     if encoder.objective == "contrastive":
-        return _contrastive(encoder, list(paragraphs(encoder, records)))
+        inputs = list(paragraphs(encoder, records))
+        output = run_with_graph(encoder, encoder.model.base_model, inputs)
+        states = output.last_hidden_state  # [paragraph, token, width]
+        mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
+        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
+        return contrastive_losses(pooled), inputs, list(output.attentions)
     inputs = [model_inputs(encoder, record) for record in records]
-    labels = [example["input_ids"] for example in inputs]
-    if encoder.objective == "masked-lm":
-        for row, example in enumerate(inputs):
-            corrupted, label = mask_tokens(encoder, np.array(example["input_ids"]), rng)
-            labels[row] = label.tolist()
-            is_masked = (label != IGNORED).tolist()
-            inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
+    labels = []
+    for row, example in enumerate(inputs):
+        corrupted, label = mask_tokens(encoder, np.array(example["input_ids"]), rng)
+        labels.append(torch.tensor(label))
+        is_masked = (label != IGNORED).tolist()
+        inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
     output = run_with_graph(encoder, encoder.model, inputs)
     logits = output.logits  # [example, token, word]
-    rows = [torch.tensor(label) for label in labels]
-    targets = pad_sequence(rows, batch_first=True, padding_value=IGNORED).to(logits.device)
-    if encoder.objective == "next-token":
-        logits = logits[:, :-1]
-        targets = targets[:, 1:]
+    targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(logits.device)
     token_losses = F.cross_entropy(
-        _wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
+        wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )
     losses = token_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
     return losses, inputs, list(output.attentions)
@@ -263,17 +256,6 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
             yield {"input_ids": paragraph, "token_type_ids": [0] * len(paragraph)}
 
 
-def _contrastive(
-    encoder: Encoder, inputs: list[Inputs]
-) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
-    """Compute the contrastive losses of a batch, with its inputs and maps (`training_losses`)."""
-    output = run_with_graph(encoder, encoder.model.base_model, inputs)
-    states = output.last_hidden_state  # [paragraph, token, width]
-    mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
-    pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
-    return contrastive_losses(pooled), inputs, list(output.attentions)
-
-
 def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tensor, " example"]:
     """Compute the cross-entropy of finding each paragraph's partner in the batch.
 
@@ -284,7 +266,7 @@ def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tenso
     vectors : tensor, shape (2 * examples, width)
         The vectors of the first paragraphs, then those of the second ones.
     """
-    first, second = F.normalize(_wide(vectors), dim=-1).chunk(2)
+    first, second = F.normalize(wide(vectors), dim=-1).chunk(2)
     scores = SCALE * first @ second.T
     partners = torch.arange(len(scores), device=scores.device)
     first_to_second = F.cross_entropy(scores, partners, reduction="none")
@@ -300,8 +282,3 @@ def run_with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs
         return model(**padded(encoder, inputs), output_attentions=True)
     finally:
         hook.remove()
-
-
-def _wide(values: Tensor) -> Tensor:
-    """Convert values to float32 or wider, because a loss in half precision is too coarse."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))

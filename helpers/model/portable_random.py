@@ -45,18 +45,13 @@ class PortableRandom(TorchDispatchMode):
         options: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run one operation of torch."""
-        options = options or {}
-        if operation is torch.ops.aten.normal_.default and _is_plain(arguments[0]):
-            return fill_normal(*arguments, **options)
-        if operation is torch.ops.aten.uniform_.default and _is_plain(arguments[0]):
-            return fill_uniform(*arguments, **options)
-        return operation(*arguments, **options)
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Tell whether a tensor is filled from blocks of uniform deviates."""
-    on_processor = tensor.device.type == "cpu" and tensor.dtype == torch.float32
-    return on_processor and tensor.is_contiguous() and tensor.numel() >= BLOCK
+        fill = PORTABLE_FILLS.get(operation)
+        if fill is not None:
+            tensor = arguments[0]
+            is_plain = tensor.dtype == torch.float32 and tensor.is_contiguous()
+            if is_plain and tensor.device.type == "cpu" and tensor.numel() >= BLOCK:
+                return fill(*arguments, **options or {})
+        return operation(*arguments, **options or {})
 
 
 def fill_uniform(
@@ -94,6 +89,12 @@ def fill_normal(
     return tensor
 
 
+PORTABLE_FILLS = {
+    torch.ops.aten.normal_.default: fill_normal,
+    torch.ops.aten.uniform_.default: fill_uniform,
+}
+
+
 def _normal_from_uniform(
     uniform: Float[np.ndarray, " element"], mean: float, std: float
 ) -> Float[np.ndarray, " element"]:
@@ -105,7 +106,13 @@ def _normal_from_uniform(
     logarithms = _logarithm(1 - pairs[:, 0].astype(np.float64)).astype(np.float32)
     radii = np.sqrt(-2 * logarithms)
     angles = np.float32(2 * math.pi) * pairs[:, 1]
-    cosines, sines = _cosine_and_sine(angles.astype(np.float64))
+    # The series are those of half the difference from half a turn, which is at most pi / 2.
+    halves = (angles.astype(np.float64) - math.pi) / 2
+    squares = halves * halves
+    half_cosines = polyval(squares, COSINE_SERIES)
+    half_sines = halves * polyval(squares, SINE_SERIES)
+    cosines = 2 * half_sines * half_sines - 1
+    sines = -2 * half_sines * half_cosines
     deviates = np.empty_like(pairs)
     for member, directions in enumerate([cosines, sines]):
         standard = radii * directions.astype(np.float32)
@@ -122,17 +129,3 @@ def _logarithm(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape
     ratios = (mantissas - 1) / (mantissas + 1)
     series = polyval(ratios * ratios, LOGARITHM_SERIES)
     return exponents * math.log(2) + 2 * ratios * series
-
-
-def _cosine_and_sine(
-    angles: Float[np.ndarray, "*shape"],
-) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """Compute cosines and sines of angles between 0 and 2 pi, by their Taylor series.
-
-    The series are those of half the difference from half a turn, which is at most pi / 2.
-    """
-    halves = (angles - math.pi) / 2
-    squares = halves * halves
-    cosines = polyval(squares, COSINE_SERIES)
-    sines = halves * polyval(squares, SINE_SERIES)
-    return 2 * sines * sines - 1, -2 * sines * cosines

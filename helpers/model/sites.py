@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import count, cycle
+from functools import partial
+from itertools import cycle
 from types import MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -39,7 +39,6 @@ VALUE_NAMES = ("value", "value_proj", "v_lin", "v", "v_proj")
 # Projections that compute queries, keys and values at once, and the axis of the three in
 # [batch, token, ...] once their output is divided into [3, head, width] or [head, 3, width].
 FUSED_AXES = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
-HEAD_COUNT_NAMES = ("num_attention_heads", "n_heads", "num_heads")
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
 
@@ -56,16 +55,11 @@ class Site:
     heads: int
     inner: nn.Module = field(repr=False)  # computes with the maps (maybe all of the attention)
 
-    @cached_property
-    def width(self) -> int:
-        """The width of one head's output."""
-        return input_width(self.output) // self.heads
-
     @property
     def output_weight(self) -> Float[Tensor, "head width features"]:
         """The part of the output projection that belongs to each head."""
         weight = self.output.weight if isinstance(self.output, Conv1D) else self.output.weight.T
-        return weight.unflatten(0, (self.heads, self.width))
+        return weight.unflatten(0, (self.heads, -1))
 
     def value_vectors(
         self, projected: Float[Tensor, "batch token features"]
@@ -74,15 +68,16 @@ class Site:
 
         If several heads share value vectors (grouped queries), they are repeated for each head.
         """
+        width = self.output_weight.shape[1]
         axis = FUSED_AXES.get(self.values_name)
         if axis is None:
-            vectors = projected.unflatten(-1, (-1, self.width))
+            vectors = projected.unflatten(-1, (-1, width))
             return vectors.repeat_interleave(self.heads // vectors.shape[-2], dim=-2)
-        shape = [self.heads, self.width]
+        shape = [self.heads, width]
         shape.insert(axis - 2, 3)
         vectors = projected.unflatten(-1, shape).select(axis, 2)  # queries, keys, values
         bias = getattr(self.inner, "v_bias", None)  # DeBERTa adds it afterwards
-        return vectors if bias is None else vectors + bias.view(self.heads, self.width)
+        return vectors if bias is None else vectors + bias.view(self.heads, width)
 
 
 def sites(model: nn.Module) -> list[Site]:
@@ -103,31 +98,23 @@ def sites(model: nn.Module) -> list[Site]:
     ModelError
         If there is no attention, or a layer's projections cannot be told apart.
     """
-    transformer = base_transformer(model)
-    name = type(model).__name__
-    modules = [_site(path, module, transformer) for path, module in _attentions(model)]
+    config = base_transformer(model).config
+    modules = []
+    inside: set[nn.Module] = set()  # attention modules hold others that are called attention
+    for path, module in model.named_modules():
+        if "Attention" in type(module).__name__ and module not in inside:
+            inside.update(module.modules())
+            modules.append(_site(path, module, config.num_attention_heads))
     if not modules:
-        raise ModelError(f"{name}: no attention layer was found")
-    if len({site.heads for site in modules}) > 1:
-        raise ModelError(f"{name}: its layers differ in their number of heads")
-    config = getattr(transformer, "config", None)
-    shares_parameters = hasattr(config, "num_hidden_groups")
-    if not shares_parameters:
-        return modules
-    if getattr(config, "inner_group_num", 1) > 1:
-        raise ModelError(f"{name}: groups of several layers cannot be masked")
+        raise ModelError(f"{type(model).__name__}: no attention layer was found")
     layers = config.num_hidden_layers
     return [modules[layer * len(modules) // layers] for layer in range(layers)]
 
 
-def base_transformer(model: nn.Module) -> nn.Module:
-    """Find the innermost transformer that contains all of a model's attention."""
-    attentions = {module for _, module in _attentions(model)}
-    innermost = model
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel) and attentions <= set(module.modules()):
-            innermost = module
-    return innermost
+def base_transformer(model: nn.Module) -> PreTrainedModel:
+    """Find the transformer in a model, without the heads of tasks."""
+    transformers = (part for part in model.modules() if isinstance(part, PreTrainedModel))
+    return next(transformers).base_model
 
 
 @contextmanager
@@ -135,23 +122,20 @@ def patch_head_outputs(
     model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
 ) -> Iterator[None]:
     """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
-    layers_of: dict[nn.Module, list[int]] = {}  # several, if layers share a projection
-    for layer, site in enumerate(layers):
-        layers_of.setdefault(site.output, []).append(layer)
-    turns: dict[nn.Module, Iterator[int]] = {}
+    turns: Iterator[int] = iter(())
 
-    def begin_pass(_model: nn.Module, _args: tuple) -> None:
-        for module, numbers in layers_of.items():  # an interrupted pass may have left its turn
-            turns[module] = cycle(numbers)
+    def begin_pass(*_: Any) -> None:
+        nonlocal turns  # an interrupted pass may have left some
+        turns = iter(range(first_layer(model), len(layers)))
 
-    def hook(module: nn.Module, args: tuple) -> tuple:
-        layer = next(turns[module])
-        outputs = args[0].unflatten(-1, (layers[layer].heads, layers[layer].width))
+    def hook(_module: nn.Module, args: tuple) -> tuple:
+        layer = next(turns)
+        outputs = args[0].unflatten(-1, (layers[layer].heads, -1))
         return (change(layer, outputs).flatten(-2), *args[1:])
 
     with ExitStack() as hooks:
         hooks.callback(base_transformer(model).register_forward_pre_hook(begin_pass).remove)
-        for module in layers_of:
+        for module in {site.output for site in layers}:  # layers may share one
             hooks.callback(module.register_forward_pre_hook(hook).remove)
         yield
 
@@ -250,47 +234,41 @@ def temperatures(
     """
     mask = batch["attention_mask"]
     query_share = mask / mask.sum(dim=1, keepdim=True) / len(mask)  # of each query in the mean
-    targets: list[Float[Tensor, " head"]] = []
     matched: list[Float[Tensor, " head"]] = []
 
-    def mean_entropies(scores: Scores) -> Float[Tensor, " head"]:
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32)
+    def mean_entropies(weights: Weights) -> Float[Tensor, " head"]:
         query_entropies = torch.special.entr(weights).sum(dim=-1)
         return (query_entropies * query_share[:, None]).sum(dim=(0, 2))
-
-    def measure(_layer: int, scores: Scores, softmax: Callable) -> Scores:
-        targets.append(mean_entropies(scores))
-        return softmax(scores)
 
     def match(layer: int, scores: Scores, softmax: Callable) -> Scores:
         low = torch.full_like(targets[layer], -MAX_LOG2_TEMPERATURE)
         high = torch.full_like(targets[layer], MAX_LOG2_TEMPERATURE)
         for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
-            is_too_broad = mean_entropies(_scaled(scores, 2**middle)) > targets[layer]
+            weights = torch.softmax(_scaled(scores, 2**middle), dim=-1, dtype=torch.float32)
+            is_too_broad = mean_entropies(weights) > targets[layer]
             low = torch.where(is_too_broad, middle, low)
             high = torch.where(is_too_broad, high, middle)
         matched.append(2**low)
         return softmax(_scaled(scores, matched[-1]))
 
     with one_thread(), torch.inference_mode():
-        with PatchSoftmax(measure, count()):
-            target(**batch)
-        with PatchSoftmax(match, count()):
+        maps = target(**batch, output_attentions=True).attentions
+        targets = [mean_entropies(layer.float()) for layer in maps]
+        with PatchSoftmax(match, range(len(targets))):
             base(**batch)
-    layers = getattr(base.config, "num_hidden_layers", len(matched))
-    if len(matched) != layers:
+    if len(matched) != len(targets):
         raise ModelError(
-            f"{type(base).__name__}: {len(matched)} calls of softmax in {layers} layers, so heads "
-            "cannot have temperatures. There is no entropy-matched control of this model."
+            f"{type(base).__name__}: {len(matched)} calls of softmax in {len(targets)} layers, so "
+            "heads cannot have temperatures. There is no entropy-matched control of this model."
         )
     return torch.stack(matched).tolist()
 
 
-def set_temperatures(base: nn.Module, factors: Sequence[Sequence[float]]) -> None:
+def set_temperatures(base: PreTrainedModel, factors: Sequence[Sequence[float]]) -> None:
     """Give the heads of a model's layers, and those of its copies, these temperatures."""
-    device = next(base.parameters()).device
-    base.register_buffer("temperatures", torch.tensor(factors, device=device), persistent=False)
+    buffer = torch.tensor(factors, device=base.device)
+    base.register_buffer("temperatures", buffer, persistent=False)
     base.forward = MethodType(_forward_with_temperatures, base)  # a copy's is bound to the copy
 
 
@@ -306,33 +284,23 @@ def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> An
 
 def _scaled(scores: Scores, factors: Float[Tensor, " head"]) -> Scores:
     """Multiply each head's scores by its factor, in float32 or wider; masked scores stay masked."""
-    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     is_visible = scores > torch.finfo(scores.dtype).min / 2
-    return torch.where(is_visible, wide * factors[:, None, None], wide)
+    return torch.where(is_visible, wide(scores) * factors[:, None, None], wide(scores))
 
 
-def input_width(projection: nn.Module) -> int:
-    """Count the inputs of a linear layer, or of GPT-2's transposed one."""
-    return projection.weight.shape[0 if isinstance(projection, Conv1D) else 1]
+def wide(values: Tensor) -> Tensor:
+    """Convert values to float32 or wider, because half precision is too coarse for a sum."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the outermost modules that are called attention, with their paths."""
-    inside: set[nn.Module] = set()
-    for path, module in model.named_modules():
-        if "Attention" in type(module).__name__ and module not in inside:
-            inside.update(module.modules())
-            yield path, module
-
-
-def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
+def _site(path: str, attention: nn.Module, heads: int) -> Site:
     """Describe one attention module; ModelError if its projections cannot be told apart."""
     modules = dict(attention.named_modules())
     output_paths = []
     value_paths = []
     for inner_path, module in modules.items():
+        name = inner_path.rpartition(".")[2]
         if isinstance(module, (nn.Linear, Conv1D)):
-            name = inner_path.rpartition(".")[2]
             if name in OUTPUT_NAMES:
                 output_paths.append(inner_path)
             if name in VALUE_NAMES or name in FUSED_AXES:
@@ -342,20 +310,6 @@ def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
             f"{type(attention).__name__} ({path}): expected one output and one value projection, "
             f"found {output_paths} and {value_paths}. Use a relative of BERT, GPT-2, T5 or Marian."
         )
-    output = modules[output_paths[0]]
     parent_path, _, values_name = value_paths[0].rpartition(".")
     inner = modules[parent_path]
-    heads = _head_count(inner, getattr(model, "config", None))
-    if not heads or input_width(output) % heads:
-        raise ModelError(f"{type(attention).__name__} ({path}): its heads cannot be counted")
-    return Site(output, modules[value_paths[0]], values_name, heads, inner)
-
-
-def _head_count(*holders: object) -> int:
-    """Read the number of heads off the first object that has it; 0 if none has."""
-    for holder in holders:
-        for name in HEAD_COUNT_NAMES:
-            heads = getattr(holder, name, None)
-            if isinstance(heads, int):
-                return heads
-    return 0
+    return Site(modules[output_paths[0]], modules[value_paths[0]], values_name, heads, inner)

@@ -7,30 +7,26 @@ of special tokens are read off the model.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
-    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
-    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
@@ -69,16 +65,23 @@ def read_encoder(
     temperatures: Sequence[Sequence[float]] | None,
 ) -> Loaded:
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`."""
-    with _quiet():
-        tokenizer = read_tokenizer(name, folder)
-        model, objective = _read_model(name, folder, dtype)
-        _check_vocabulary(name, model, tokenizer)
-        if random_init is not None:
-            model = reinitialised(model, seed=random_init)
-        model = model.to(torch_device(device)).eval().requires_grad_(False)
-        layers, heads = attention_shape(name, model, tokenizer)
-        if temperatures is not None:
-            set_temperatures(model.base_model, temperatures)
+    transformers.logging.set_verbosity_error()  # it would report unused heads
+    transformers.logging.disable_progress_bar()
+    tokenizer = read_tokenizer(name, folder)
+    model, objective = _read_model(name, folder, dtype)
+    rows = model.get_input_embeddings().num_embeddings
+    entries = max(tokenizer.get_vocab().values()) + 1
+    if entries > rows:
+        raise ModelError(
+            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
+            "embeddings. Use a tokenizer and weights of the same model."
+        )
+    if random_init is not None:
+        model = reinitialised(model, seed=random_init)
+    model = model.to(torch_device(device)).eval().requires_grad_(False)
+    layers, heads = attention_shape(name, model, tokenizer)
+    if temperatures is not None:
+        set_temperatures(model.base_model, temperatures)
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
     properties = {
@@ -92,27 +95,9 @@ def read_encoder(
     return Loaded(model, tokenizer, properties)
 
 
-def _check_vocabulary(
-    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    """Raise ModelError if the tokenizer has entries that the model has no embeddings for."""
-    rows = model.get_input_embeddings().num_embeddings
-    entries = max(tokenizer.get_vocab().values()) + 1
-    if entries > rows:
-        raise ModelError(
-            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
-            "embeddings. Use a tokenizer and weights of the same model."
-        )
-
-
 def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
     """Read the fast tokenizer of a folder, and let it treat any text as text and cut nothing."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if not tokenizer.is_fast:
-        raise ModelError(
-            f"model {name!r}: its tokenizer has no fast version, which aligns tokens to words. "
-            "Save one next to the weights as tokenizer.json."
-        )
     if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
         # transformers makes up a tokenizer without words then.
         raise ModelError(
@@ -129,12 +114,15 @@ def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
 
 
 def _read_model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, str]:
-    """Read the model, with its language-modelling head if the checkpoint has a trained one.
+    """Read the model, with its masked-LM head if the checkpoint has a trained one.
 
-    The objective is what that head was trained for, and ``contrastive`` without one.
+    The objective is ``masked-lm`` with that head, and ``contrastive`` without one.
     """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    auto_model, objective = _model_class(config)
+    has_masked_lm = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    auto_model: type = AutoModel
+    if has_masked_lm and not config.is_encoder_decoder:
+        auto_model = AutoModelForMaskedLM
     model, report = auto_model.from_pretrained(
         folder,
         config=config,
@@ -147,21 +135,11 @@ def _read_model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, s
     )
     _check_weights(name, model, report)
     if config.is_encoder_decoder:
-        return model.get_encoder(), objective
-    if report["missing_keys"]:
+        return model.get_encoder(), "contrastive"
+    if auto_model is AutoModel or report["missing_keys"]:
         # transformers has initialised a head at random that was never trained: leave it off.
         return model.base_model, "contrastive"
-    return model, objective
-
-
-def _model_class(config: PretrainedConfig) -> tuple[type, str]:
-    """Choose the class to load a checkpoint with, and the objective of its head."""
-    if not config.is_encoder_decoder:
-        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-            return AutoModelForMaskedLM, "masked-lm"
-        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            return AutoModelForCausalLM, "next-token"
-    return AutoModel, "contrastive"
+    return model, "masked-lm"
 
 
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
@@ -208,17 +186,25 @@ def attention_shape(
     ModelError
         If there is not one full map for each layer and head, or padding changes it.
     """
-    tokens = tokenizer("a b c", return_tensors="pt", return_attention_mask=True).to(model.device)
-    accepted = inspect.signature(model.forward).parameters
-    inputs = {key: value for key, value in tokens.items() if key in accepted}
-    n = tokens["input_ids"].shape[1]
-    maps = _maps(model, inputs)
-    _check_shapes(name, model, maps, n)
-    padding_values = {"input_ids": tokenizer.pad_token_id or 0}
-    longer = {}
-    for key, value in inputs.items():
-        longer[key] = F.pad(value, (0, n), value=padding_values.get(key, 0))
-    for alone, in_padding in zip(maps, _maps(model, longer), strict=True):
+    ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(model.device)
+    n = ids.shape[1]
+    longer_ids = F.pad(ids, (0, n), value=tokenizer.pad_token_id or 0)
+    passes = []
+    for input_ids in (ids, longer_ids):
+        mask = torch.zeros_like(input_ids)
+        mask[:, :n] = 1
+        with torch.inference_mode():
+            output = model(input_ids, attention_mask=mask, output_attentions=True)
+        passes.append(output.get("attentions") or ())
+    maps, maps_in_padding = passes
+    layers = model.config.num_hidden_layers
+    shapes = {None if layer is None else tuple(layer.shape) for layer in maps}
+    if len(maps) != layers or len(shapes) != 1 or None in shapes or maps[0].shape[2:] != (n, n):
+        raise ModelError(
+            f"model {name!r} ({model.config.model_type}): gives no (heads, tokens, tokens) map for "
+            "each layer. Use a model with full softmax attention in every layer, such as BERT."
+        )
+    for alone, in_padding in zip(maps, maps_in_padding, strict=True):
         difference = (alone - in_padding[..., :n, :n]).abs().max()
         if difference > PADDING_TOLERANCE[alone.dtype]:
             raise ModelError(
@@ -228,32 +214,11 @@ def attention_shape(
     return len(maps), maps[0].shape[1]
 
 
-def _check_shapes(name: str, model: PreTrainedModel, maps: Sequence[Tensor | None], n: int) -> None:
-    """Raise ModelError if a pass over ``n`` tokens has not returned one full map per layer."""
-    layers = getattr(model.config, "num_hidden_layers", len(maps))
-    shapes = {None if layer is None else tuple(layer.shape) for layer in maps}
-    if len(maps) != layers or len(shapes) != 1 or None in shapes or maps[0].shape[2:] != (n, n):
-        raise ModelError(
-            f"model {name!r} ({model.config.model_type}): gives no (heads, tokens, tokens) map for "
-            "each layer. Use a model with full softmax attention in every layer, such as BERT."
-        )
-
-
-@torch.inference_mode()
-def _maps(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """Compute the maps of one input; an empty tuple if the model returns none."""
-    return getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
-
-
 def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
     """Compute the hash of the settings that determine maps and gradients next to the weights."""
-
-    def without_ignored(part: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in part.items() if key not in IGNORED_CONFIG_KEYS}
-
-    config = (folder / "config.json").read_bytes()
+    config = json.loads((folder / "config.json").read_bytes())
     settings = {
-        "config": json.loads(config, object_hook=without_ignored),
+        "config": {key: config[key] for key in config.keys() - set(IGNORED_CONFIG_KEYS)},
         "model_input_names": tokenizer.model_input_names,
         "special_tokens": tokenizer.special_tokens_map,
     }
@@ -267,11 +232,8 @@ def tokenizer_properties(
     """Describe the inputs that a model takes: special tokens, token types and the longest input."""
     backend = tokenizer.backend_tokenizer
     pair = backend.encode("a", "b")
-    special_ids = set()
-    for token_id, is_special in zip(pair.ids, pair.special_tokens_mask, strict=True):
-        if is_special:
-            special_ids.add(token_id)
-    used_tokens = {tokenizer.convert_ids_to_tokens(token_id) for token_id in special_ids}
+    special_ids = set(np.array(pair.ids)[np.array(pair.special_tokens_mask) == 1].tolist())
+    used_tokens = tokenizer.convert_ids_to_tokens(sorted(special_ids))
     special_tokens = {}
     for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
         special_tokens[role] = token if token in used_tokens else None
@@ -295,8 +257,8 @@ def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> i
     limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     for path, module in model.named_modules():
         if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
-            limits.append(module.num_embeddings - reserved)
+            padding_index = -1 if module.padding_idx is None else module.padding_idx
+            limits.append(module.num_embeddings - padding_index - 1)
     return min(limit for limit in limits if limit)
 
 
@@ -323,21 +285,8 @@ def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
     holder = model.get_submodule(path)
     if path.endswith("embeddings"):
         return [holder]
-    embeddings = []
-    for name, part in holder.named_children():
-        if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name):
-            embeddings.append(part)
-    return embeddings
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers from reporting unused heads and progress."""
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(level)
-        transformers.logging.enable_progress_bar()
+    return [
+        part
+        for name, part in holder.named_children()
+        if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name)
+    ]

@@ -153,14 +153,6 @@ def test_load_reads_the_weights_again_if_the_cache_is_damaged(bert_copy, loads, 
     assert len(loads) == 2
 
 
-def test_load_works_without_a_cache(bert_copy, loads, tmp_path):
-    first = load(str(bert_copy), device="cpu")
-    (tmp_path / "cache" / "derived").rename(tmp_path / "derived")
-    (tmp_path / "cache" / "derived").write_text("a file: nothing can be cached")
-    assert load(str(bert_copy), device="cpu") == first
-    assert len(loads) == 2
-
-
 def test_encoder_reads_its_model_once_for_all_threads(bert_copy, loads):
     load(str(bert_copy), device="cpu")
     encoder = load(str(bert_copy), device="cpu")
@@ -221,5 +213,5 @@ def test_encode_words_treats_names_of_special_tokens_as_text(family, tiny_encode
 
 @pytest.mark.parametrize("name", ["minilm", "mpnet"])
 def test_load_refuses_a_hub_revision_of_a_bundled_model(name):
-    with pytest.raises(ModelError, match=rf"^--revision main: the bundled model '{name}' has one"):
+    with pytest.raises(ModelError, match=rf"'{name}': --revision main is for models of the hub"):
         load(name, revision="main")

@@ -19,7 +19,6 @@ from helpers.model.forward import (
     forward,
     length_batches,
     lens_pass,
-    membership,
     model_inputs,
     norm_maps,
     to_words,
@@ -203,14 +202,9 @@ def test_lens_pass_refuses_a_family_without_known_values(tmp_path):
     _, tokenizer = tiny_models.bert()
     config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
     folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
-    assert "--lens norm needs value vectors: " in refusal(load(str(folder), device="cpu"))
-
-
-def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):
-    encoder = load(str(tiny_folder("bert")), device="cpu")
-    output = sites(encoder.model)[1].output
-    output.register_forward_pre_hook(lambda _module, args: (args[0] * 1.1,), prepend=True)
-    assert "do more than weigh value vectors" in refusal(encoder)
+    assert "expected one output and one value projection" in refusal(
+        load(str(folder), device="cpu")
+    )
 
 
 def test_a_head_that_moves_nothing_has_its_attention_weights_as_norm_map(tiny_folder):
@@ -238,12 +232,6 @@ def test_norm_maps_of_a_query_that_moves_nothing_are_its_attention_weights(conve
     assert norm_maps(attention, norms).tolist() == expected
 
 
-@pytest.mark.parametrize("norm", [np.nan, np.inf])
-def test_norm_maps_refuse_what_is_not_finite(norm):
-    with pytest.raises(ModelError, match="not finite"):
-        norm_maps(np.full((1, 2, 2), 0.5), np.array([[1.0, norm]]))
-
-
 # Maps of another batch
 
 
@@ -253,46 +241,6 @@ def toy_batch(*lengths):
         {"input_ids": [2, *range(5, 3 + length), 3], "token_type_ids": [0] * length}
         for length in lengths
     ]
-
-
-def answers(monkeypatch, encoder, change):
-    """Make a model answer with ``change`` of the maps that it would give."""
-    base = encoder.model.base_model
-    original = base.forward
-
-    def changed(*args, **options):
-        output = original(*args, **options)
-        output["attentions"] = change(output.attentions)
-        return output
-
-    monkeypatch.setattr(base, "forward", changed)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda maps: (),
-        lambda maps: maps * 2,
-        lambda maps: maps[1:],
-        lambda maps: tuple(layer[:1] for layer in maps),
-        lambda maps: tuple(layer[:, :, 1:, 1:] for layer in maps),
-    ],
-    ids=["no maps", "those of two passes", "a layer missing", "fewer texts", "shorter texts"],
-)
-def test_forward_refuses_another_number_or_shape_of_maps(tiny_encoder, monkeypatch, change):
-    encoder = tiny_encoder("bert")
-    answers(monkeypatch, encoder, change)
-    with pytest.raises(ModelError, match="the model is not at fault"):
-        forward(encoder, toy_batch(7, 9))
-
-
-def test_forward_refuses_maps_of_a_batch_of_other_lengths(tiny_encoder, monkeypatch):
-    encoder = tiny_encoder("bert")
-    longer, _ = forward(encoder, toy_batch(9, 9))
-    assert len(forward(encoder, toy_batch(7, 9))[0]) == encoder.layers
-    answers(monkeypatch, encoder, lambda maps: tuple(longer))
-    with pytest.raises(ModelError, match="the model is not at fault"):
-        forward(encoder, toy_batch(7, 9))
 
 
 def test_forward_takes_padding_that_local_attention_cannot_see_past(tiny_encoder):
@@ -362,11 +310,6 @@ def to_words_by_loops(attention, groups):
     return word_maps
 
 
-def to_words_by_products(attention, groups):
-    """The computation on a GPU."""
-    return vectors_to_words(attention @ membership(groups), groups)
-
-
 @pytest.mark.parametrize(
     ("word_ids", "groups"),
     [
@@ -381,12 +324,11 @@ def test_word_groups_number_words_and_special_tokens(word_ids, groups):
     assert word_groups(word_ids) == groups
 
 
-@pytest.mark.parametrize("convert", [to_words, to_words_by_products])
-def test_to_words_equals_loops_over_heads_and_words(convert):
+def test_to_words_equals_loops_over_heads_and_words():
     attention = random_maps(2, 3, 7, 7)
     groups = [0, 1, 1, 1, 2, 3, 3]
     expected = to_words_by_loops(attention.numpy(), groups)
-    np.testing.assert_allclose(convert(attention, groups).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(to_words(attention, groups).numpy(), expected, atol=1e-6)
 
 
 def test_vectors_to_words_averages_the_tokens_of_a_word():
