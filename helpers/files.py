@@ -15,6 +15,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -53,20 +54,14 @@ def cache_root() -> Path:
     return Path(os.environ.get("ATTENTION_CACHE") or default)
 
 
-def figures_dir(slug: str) -> Path:
-    """Locate the folder of a run's figures; ``ATTENTION_FIGURES`` moves its parent."""
-    return _results_root("figures") / slug
-
-
-def build_dir(slug: str) -> Path:
-    """Locate the folder of a run's executed notebooks; ``ATTENTION_BUILD`` moves its parent."""
-    return _results_root("build") / slug
-
-
-def _results_root(name: str) -> Path:
-    """Locate the folder of all runs' figures or builds."""
+def _results_dir(name: str, slug: str) -> Path:
+    """Locate a folder of a run's results; ``ATTENTION_FIGURES`` and ``ATTENTION_BUILD`` move it."""
     parent = project_root() if in_checkout() else Path.cwd()
-    return Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name)
+    return Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name) / slug
+
+
+figures_dir = partial(_results_dir, "figures")  # of a run's tables and figures
+build_dir = partial(_results_dir, "build")  # of its executed notebooks
 
 
 def check_writable(slug: str) -> None:
@@ -215,7 +210,8 @@ def build_folder(folder: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that failed or was killed
         temporary.mkdir()
         write(temporary)
-        write_checksums(temporary)
+        digests = json.dumps(_digests(temporary), indent=1)
+        (temporary / CHECKSUMS).write_text(digests, encoding="utf-8")
         for file in temporary.iterdir():
             inherit_permissions(file)
         temporary.rename(folder)
@@ -225,11 +221,6 @@ def sha256(path: Path) -> str:
     """Compute the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_checksums(folder: Path) -> None:
-    """Write ``checksums.json``: the SHA-256 of each file of a folder."""
-    (folder / CHECKSUMS).write_text(json.dumps(_digests(folder), indent=1), encoding="utf-8")
 
 
 def checksum_problems(folder: Path) -> list[str]:

@@ -28,7 +28,6 @@ import pandas as pd
 from filelock import FileLock
 
 from helpers.cache import package_digest
-from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
     build_dir,
@@ -63,6 +62,10 @@ LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy"
 FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
 FORMS_ON_REQUEST = {"tables": ("tables/{}.tex",), "figures": ("{}.pdf",)}
 INTERACTIVE = "interactive"  # how entries of run.json begin that no batch run made
+# A spreadsheet runs a cell that begins so as a formula, unless it is a number. An apostrophe put
+# before it makes it text; apostrophes of the text itself may come first.
+FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
+ESCAPE = r"^'(?='*[=+\-@\t\r\n])"  # the apostrophe, when a table is read
 MAX_LABEL_BYTES = 80  # bytes of a run's name before its digest
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = (
@@ -569,7 +572,7 @@ def _may_be_empty(
 
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
     """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
-    text = escape_formulas(table).to_csv(index=False, float_format="%.6g")
+    text = table.replace(FORMULA, "'", regex=True).to_csv(index=False, float_format="%.6g")
     write_atomic(folder / f"{name}.csv", text.encode())
     if latex:
         write_atomic(folder / f"{name}.tex", as_latex(table).encode())
@@ -610,7 +613,7 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
         if names is not None and path.stem not in names:
             continue
         try:
-            tables[path.stem] = unescape_formulas(pd.read_csv(path))
+            tables[path.stem] = pd.read_csv(path).replace(ESCAPE, "", regex=True)
         except ValueError as error:
             problem = str(error).splitlines()[0]
             raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error

@@ -95,11 +95,11 @@ def test_broken_seals_names_the_file(tmp_path, damage, problem):
     assert problem in message
 
 
-def test_seal_has_the_digest_of_each_file(tmp_path):
-    write_file(tmp_path)
-    paths.write_checksums(tmp_path)
-    digests = json.loads((tmp_path / "checksums.json").read_text())
-    assert digests == {"file": paths.sha256(tmp_path / "file")}
+def test_checksums_are_the_digest_of_each_file(tmp_path):
+    folder = tmp_path / "one"
+    paths.build_folder(folder, write_file)
+    digests = json.loads((folder / "checksums.json").read_text())
+    assert digests == {"file": paths.sha256(folder / "file")}
 
 
 def test_given_path_prefers_the_working_folder(tmp_path, monkeypatch):

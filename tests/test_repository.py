@@ -22,7 +22,6 @@ LAYERS = (  # from the bottom up
     {
         "__init__",
         "cache",
-        "csv_cells",
         "errors",
         "files",
         "lazy",

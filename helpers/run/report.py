@@ -16,10 +16,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pandas as pd
 
 from helpers.claims.engine import verdicts
-from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
-from helpers.results import recorded_outputs
+from helpers.results import ESCAPE, recorded_outputs
 from helpers.run.notebooks import read_times, read_title
 from helpers.run.tolerances import without_prefix
 from helpers.study import Study
@@ -180,7 +179,7 @@ def _table(path: Path) -> dict[str, Any]:
     if size > MAX_TABLE_BYTES:
         return {"title": title, "note": f"{size / 1e6:,.0f} MB, too much for a page"}
     # Text, with the digits that stand in the file.
-    table = unescape_formulas(pd.read_csv(path, dtype=str, keep_default_na=False))
+    table = pd.read_csv(path, dtype=str, keep_default_na=False).replace(ESCAPE, "", regex=True)
     content: dict[str, Any] = {"title": title, "file": path.name, "data": _in_base64(path)}
     if table.shape[1] > MAX_COLUMNS:
         return content | {"note": f"{len(table)} x {table.shape[1]}, too wide to show"}

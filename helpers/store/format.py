@@ -28,7 +28,7 @@ import numpy as np
 
 from helpers.errors import StoreError
 from helpers.files import cache_root, folder_lock, sha256, slugify, write_atomic
-from helpers.model.encoder import Lens
+from helpers.model.encoder import Lens, slug
 from helpers.progress import progress
 
 FORMAT = 4
@@ -66,12 +66,14 @@ class StoreKey:
 
     def folder(self) -> Path:
         """Return the store's folder in the cache: a readable slug and a short hash."""
-        seed = self.model.get("random_init")
-        control = "" if seed is None else f"-random-{seed}"
-        control += "-entropy-matched" if "temperatures" in self.model else ""
+        model = slug(
+            self.model["name"],
+            random_seed=self.model["random_init"],
+            entropy_matched="temperatures" in self.model,
+        )
         lens = "" if self.lens == "attention" else f"-{self.lens}"
-        slug = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
-        return cache_root() / f"{slugify(slug)}-{self.hash[:10]}"
+        name = slugify(f"{model}--{self.corpus['name']}--{self.level}{lens}")
+        return cache_root() / f"{name}-{self.hash[:10]}"
 
     @property
     def maps(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from store_tools import content, extract_small, flip
 
 from helpers.__main__ import main
 from helpers.cache import cached
-from helpers.files import CHECKSUMS, write_checksums
+from helpers.files import CHECKSUMS, build_folder
 from helpers.store import format
 from helpers.store.format import read_manifest
 
@@ -53,10 +53,12 @@ def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     derived_folders = [path for path in (own_cache / "derived").iterdir() if path.is_dir()]
     (derived,) = derived_folders
     trained = own_cache / "fine-tuned" / "m--task--1"
-    trained.mkdir(parents=True)
-    for name in ("run.json", "final.safetensors"):
-        (trained / name).write_text("of this run")
-    write_checksums(trained)
+
+    def train(folder):
+        for name in ("run.json", "final.safetensors"):
+            (folder / name).write_text("of this run")
+
+    build_folder(trained, train)
     assert main(["verify"]) == 0
     (derived / "t.csv").write_text("x\n2\n")
     flip(trained / "final.safetensors")
