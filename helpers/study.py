@@ -587,7 +587,9 @@ def show_claims(claims: pd.DataFrame) -> None:
 
     with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
         display(summarise_claims(claims).set_index("claim"))
-        details = claim_details(claims).to_html(index=False)
+        details = claim_details(claims).to_html(
+            index=False, na_rep="", float_format="{:.3g}".format
+        )
     summary = "<summary>Thresholds, controls and how each was measured</summary>"
     display(HTML(f"<details>{summary}{details}</details>"))
 

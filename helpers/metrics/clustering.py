@@ -129,25 +129,21 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     DataFrame
         The positions.  The ``behaviour`` of those heads is the names of their relations.
     """
-    relations_of: dict[str, list[str]] = {}
+    found_by = []  # pairs of head and relation
     if "dependency_heads" in tables:
-        best_heads = tables["dependency_heads"].set_index("relation")
-        names = paper_names(best_heads.index)
-        is_better = best_heads["accuracy_low"] > best_heads["baseline"]
-        for relation, head in best_heads.loc[is_better, "head"].items():
-            if names.get(relation) in FIGURE_5:
-                relations_of.setdefault(head, []).append(names[relation])
+        table = tables["dependency_heads"]
+        names = table["relation"].map(paper_names(table["relation"]))
+        is_better = table["accuracy_low"] > table["baseline"]
+        is_marked = is_better & names.isin(FIGURE_5)
+        found_by += zip(table.loc[is_marked, "head"], names[is_marked], strict=True)
     if "coreference" in tables:
-        best_systems = tables["coreference"].drop_duplicates("system").set_index("system")
-        if best_systems.loc["head", "accuracy_low"] > best_systems.loc["head match", "accuracy"]:
-            head = best_systems.loc["head", "head"]
-            relations_of.setdefault(head, []).append("coreference")
-    layers, heads = positions[["layer", "head"]].max()
-    findings = {head: ", ".join(relations) for head, relations in relations_of.items()}
-    labelled = zip(head_labels(layers, heads), positions["behaviour"], strict=True)
-    return positions.assign(
-        behaviour=[findings.get(label, behaviour) for label, behaviour in labelled]
-    )
+        systems = tables["coreference"].drop_duplicates("system").set_index("system")
+        if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
+            found_by.append((systems.loc["head", "head"], "coreference"))
+    relations = pd.DataFrame(found_by, columns=["head", "relation"], dtype=str)
+    findings = relations.groupby("head")["relation"].agg(", ".join)
+    labels = pd.Series(head_labels(*positions[["layer", "head"]].max()), positions.index)
+    return positions.assign(behaviour=labels.map(findings).fillna(positions["behaviour"]))
 
 
 def cohesion_table(

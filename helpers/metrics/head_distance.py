@@ -95,27 +95,6 @@ def head_distances(
     return mean_entropy - (head_entropy[:, None] + head_entropy) / 2
 
 
-def repays_compiling(lengths: Iterable[int], heads: int) -> bool:
-    """Decide whether the distances of a corpus take longer than compiling their kernel.
-
-    The answer depends on the corpus and the model alone: a run that goes on after an
-    interruption, and every worker of a cluster, computes with the kernel of an undisturbed run.
-
-    Parameters
-    ----------
-    lengths : iterable of int
-        The number of tokens of each example.  It is read as far as the answer needs.
-    heads : int
-        The number of attention heads in all layers together.
-    """
-    work = 0.0
-    for length in lengths:
-        work += length**2 * heads**2 / 2
-        if work > COMPILE_AFTER:
-            return True
-    return False
-
-
 def renormalise_over_words(
     attention: Float[np.ndarray, "layer head query key"], roles: Roles
 ) -> Float[np.ndarray, "layer head query key"]:
@@ -207,12 +186,14 @@ def sweep(source: Store) -> Sums:
 def _compile_if_worthwhile(source: Store) -> bool:
     """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
 
-    It happens before maps are read, because other threads may compute them in forward passes, and
-    wait while something compiles.
+    The answer depends on the corpus and the model alone: a run that goes on after an interruption,
+    and every worker of a cluster, computes with the kernel of an undisturbed run.  Compiling
+    happens before maps are read, because other threads may compute them in forward passes, and wait
+    while something compiles.
     """
     heads = source.layers * source.heads
-    lengths = (len(record["tokens"]) for record in source.records())
-    compiled = repays_compiling(lengths, heads)
+    weights = sum(len(record["tokens"]) ** 2 for record in source.records())
+    compiled = weights * heads**2 / 2 > COMPILE_AFTER
     if compiled:
         with torch.no_grad():
             _compiled_kernel(heads, torch.get_num_threads())
