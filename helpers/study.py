@@ -586,12 +586,12 @@ def show_claims(claims: pd.DataFrame) -> None:
     from helpers.claims.display import claim_details, summarise_claims
 
     with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
-        display(summarise_claims(claims).set_index("claim"))
+        table = summarise_claims(claims).to_html(index=False)
         details = claim_details(claims).to_html(
             index=False, na_rep="", float_format="{:.3g}".format
         )
     summary = "<summary>Thresholds, controls and how each was measured</summary>"
-    display(HTML(f"<details>{summary}{details}</details>"))
+    display(HTML(table), HTML(f"<details>{summary}{details}</details>"))
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:

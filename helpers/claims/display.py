@@ -7,11 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.claims.engine import INCONCLUSIVE, YES
+from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE
 
 LEAST_P = 0.001  # a smaller p-value is shown as smaller than this
 LEAST_POWER = 0.5
 UNSEEN = "inconclusive (could not have been seen here)"
+CAUSES = {
+    "yes": "due to training",
+    "no": "not due to training",
+    "inconclusive": "perhaps due to training",
+}
 THIS_MODEL = "this model [95% interval]"
 DETAILS = {
     "claim": "claim",
@@ -74,10 +79,17 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown_verdict(row: Mapping[Hashable, Any]) -> str:
-    """Word the verdict of a claim's row; a test without power says that it has none."""
+    """Word the verdict of a claim's row, with the numbers of the controls.
+
+    A test without power says that it has none.
+    """
     if row["verdict"] == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
         return UNSEEN
-    return row["verdict"] + (", due to training" if row["due_to_training"] == YES else "")
+    if row["due_to_training"] not in CAUSES:
+        return row["verdict"]
+    controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
+    numbers = ", entropy-matched ".join(number for number in controls if number)
+    return f"{row['verdict']}, {CAUSES[row['due_to_training']]} (random weights: {numbers})"
 
 
 def _number(row: Mapping[Hashable, Any], column: str) -> str:
