@@ -113,8 +113,13 @@ class Estimate:
     def scaled(self, factor: float) -> Estimate:
         """Multiply the number and its interval by a positive factor, such as 100 for percent."""
         replicates = None if self.replicates is None else factor * self.replicates
-        value, low, high = (factor * number for number in self)
-        return replace(self, value=value, low=low, high=high, replicates=replicates)
+        return replace(
+            self,
+            value=factor * self.value,
+            low=factor * self.low,
+            high=factor * self.high,
+            replicates=replicates,
+        )
 
 
 def exact(value: float, cases: int = 0) -> Estimate:
