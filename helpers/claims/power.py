@@ -39,7 +39,7 @@ class PlantedTest:
         The claim's number in this run.
     threshold, sign
         The threshold, and 1 if the claim holds above it, -1 if below.
-    others
+    family_p_values
         The p-values of the other claims of the family, sorted.
     seed
         Seed of the draws, which are the same for every effect.
@@ -48,14 +48,14 @@ class PlantedTest:
     estimate: Estimate
     threshold: float
     sign: int
-    others: Float[np.ndarray, " test"]
+    family_p_values: Float[np.ndarray, " test"]
     seed: int = 0
 
     @property
     def standard_error(self) -> float:
         """The standard error of this run's number: half of its interval by Student's t."""
-        low, high = self.estimate.low, self.estimate.high
-        return (high - low) / 2 / t.ppf(0.975, self.estimate.df)
+        width = self.estimate.high - self.estimate.low
+        return width / 2 / t.ppf(0.975, self.estimate.df)
 
     def power(self, effect: float) -> float:
         """Compute the share of draws whose verdict is "supported" if ``effect`` is true."""
@@ -104,10 +104,10 @@ class PlantedTest:
         return counts / cases, np.array(p_values)[index]
 
     def _is_significant(self, p_values: Float[np.ndarray, " draw"]) -> Bool[np.ndarray, " draw"]:
-        """Test p-values by Holm's method, each together with the `others`."""
-        n_tests = len(self.others) + 1
-        n_smaller = np.searchsorted(self.others, p_values)
-        adjusted_others = self.others * (n_tests - np.arange(n_tests - 1))
+        """Test p-values by Holm's method, each with those of the family."""
+        n_tests = len(self.family_p_values) + 1
+        n_smaller = np.searchsorted(self.family_p_values, p_values)
+        adjusted_others = self.family_p_values * (n_tests - np.arange(n_tests - 1))
         largest_before = np.append(0, np.maximum.accumulate(adjusted_others))[n_smaller]
         return np.maximum(p_values * (n_tests - n_smaller), largest_before) < ALPHA
 
@@ -140,8 +140,8 @@ def power_table(tables: Tables, claims: Iterable[Claim], *, seed: int = 0) -> pd
     rows = []
     for test in tests.itertuples():
         in_family = (tests["family"] == test.family) & (tests["claim"] != test.claim)
-        others = np.sort(tests.loc[in_family, "p_value"].to_numpy())
-        planted = PlantedTest(test.estimate, test.threshold, test.sign, others, seed)
+        p_values = np.sort(tests.loc[in_family, "p_value"].to_numpy())
+        planted = PlantedTest(test.estimate, test.threshold, test.sign, p_values, seed)
         claim = claims[test.claim]
         is_paper_beyond = test.sign * (claim.paper - test.threshold) > 0
         rows.append(

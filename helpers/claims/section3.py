@@ -120,15 +120,15 @@ def dominant_special_token(tables: Tables) -> str:
 
 
 def over_heads(
-    rows: pd.DataFrame, tables: Tables, name: str, choose: Callable[[pd.Series], float]
+    rows: pd.DataFrame, tables: Tables, name: str, choose: Literal["max", "median"]
 ) -> Estimate:
     """Estimate a statistic that is the number of a head, such as the largest or the median.
 
     The bounds are the statistic of the bounds of all heads.
     """
-    value, *bounds = (float(choose(rows[end])) for end in with_bounds(name))
     values_by_article = rows_of(tables, ARTICLES, "article", name).groupby("article")[name]
-    return Estimate(value, *bounds, df=(values_by_article.count() > 0).sum() - 1)
+    df = (values_by_article.count() > 0).sum() - 1
+    return Estimate(*rows[with_bounds(name)].agg(choose), df=df)
 
 
 # Thresholds that depend on the text
@@ -147,9 +147,7 @@ def broad_entropy(tables: Tables) -> float:
 # Section 3.1: relative positions
 
 
-def head_at_position(
-    tables: Tables, *, name: str, choose: Callable[[pd.Series], float]
-) -> Estimate:
+def head_at_position(tables: Tables, *, name: str, choose: Literal["max", "median"]) -> Estimate:
     """Estimate the share of attention of a head to a relative position."""
     rows = rows_of(tables, "relative_position", *with_bounds(name))
     return over_heads(rows, tables, name, choose)
@@ -160,7 +158,7 @@ claim(
     "Most heads put less than a tenth of their attention on the current token",
     how_measured="share of the median head; holds below 10%, our reading of 'little'",
     below=0.1,
-)(partial(head_at_position, name="current", choose=pd.Series.median))
+)(partial(head_at_position, name="current", choose="median"))
 
 for neighbour, paper_heads in (
     ("previous", "four: in layers 2, 4, 7 and 8"),
@@ -176,7 +174,7 @@ for neighbour, paper_heads in (
         above=0.5,
         threshold_source="paper",
         about_training=True,
-    )(partial(head_at_position, name=neighbour, choose=pd.Series.max))
+    )(partial(head_at_position, name=neighbour, choose="max"))
 
 claim(
     "3.1",
@@ -355,7 +353,7 @@ def broad_heads(tables: Tables) -> pd.DataFrame:
 def largest_early_entropy(tables: Tables) -> Estimate:
     """Estimate the largest entropy of a head of the first third, as a share of uniform entropy."""
     rows = broad_heads(tables).query("is_early")
-    return over_heads(rows, tables, "entropy", pd.Series.max).scaled(1 / rows["uniform"].mean())
+    return over_heads(rows, tables, "entropy", "max").scaled(1 / rows["uniform"].mean())
 
 
 @claim(
@@ -373,10 +371,13 @@ def excess_of_early_broad_heads(tables: Tables) -> Estimate:
     Heads are taken for a sample.
     """
     rows = broad_heads(tables)
-    early, late = (rows.loc[rows["is_early"] == is_early, "is_broad"] for is_early in (True, False))
-    if not len(late):
-        raise NotMeasurable("later layers")
-    return difference(*(wilson_proportion(heads.sum(), len(heads)) for heads in (early, late)))
+    shares = []
+    for is_early in (True, False):
+        is_broad = rows.loc[rows["is_early"] == is_early, "is_broad"]
+        if not len(is_broad):
+            raise NotMeasurable("a model with one layer has no later ones")
+        shares.append(wilson_proportion(is_broad.sum(), len(is_broad)))
+    return difference(*shares)
 
 
 @claim(
@@ -394,7 +395,7 @@ def largest_weight_of_broad_heads(tables: Tables) -> Estimate:
     heads = broad_heads(tables)
     rows = rows_of(tables, "entropy", *with_bounds("largest"))
     broad_rows = select_or_raise(rows, heads["is_broad"] & heads["is_early"], "broad heads")
-    return over_heads(broad_rows, tables, "largest", pd.Series.median)
+    return over_heads(broad_rows, tables, "largest", "median")
 
 
 def lowest_early_minus_rest(entropies: Layers) -> Numbers:
