@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class ParsedSentence(NamedTuple):
     number: int | None
 
 
-Source = TypeVar("Source", ParagraphPair, ParsedSentence)
+Source = ParagraphPair | ParsedSentence
 
 
 def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.claims.engine import Family
-from helpers.claims.tables import Tables, rows_of, select_or_raise
+from helpers.claims.tables import Tables, rows_of, rows_where, select_or_raise
 from helpers.metrics.statistics import Estimate, combine_in_quadrature, wilson_proportion
 from helpers.studies.common.head_removal import MARGIN
 from helpers.studies.common.tasks import estimates_by_task, learned_rows, smallest_over_tasks
@@ -222,13 +222,11 @@ def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
 def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Select the rows of the learned tasks whose accuracy falls significantly without any head."""
     pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
-    is_loss = (pruning["change"] < 0) & (pruning["p_value"] < COST_LEVEL)
-    without_heads = pruning["pruned"] == 100
-    tasks = set(pruning.loc[is_loss & without_heads, "task"])
+    without_heads = rows_where(pruning, pruned=100)
+    is_loss = (without_heads["change"] < 0) & (without_heads["p_value"] < COST_LEVEL)
     rows = _learned_rows(tables, table, *columns)
-    return select_or_raise(
-        rows, rows["task"].isin(tasks), "a task that the model needs its heads for"
-    )
+    needs_heads = rows["task"].isin(without_heads.loc[is_loss, "task"])
+    return select_or_raise(rows, needs_heads, "a task that the model needs its heads for")
 
 
 def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
