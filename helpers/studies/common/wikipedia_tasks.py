@@ -110,9 +110,9 @@ def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
     tasks = []
     for name, labels in LABELS.items():
         make_pairs = next_paragraphs if name == NEXT else partial(labelled_pairs, name)
-        train, test = (
-            make_pairs(part, count, seed) for part in split_by_article(sources[name], seed)
-        )
+        train_sources, test_sources = split_by_article(sources[name], seed)
+        train = make_pairs(train_sources, count, seed)
+        test = make_pairs(test_sources, count, seed)
         if train and test:
             tasks.append(Task(name, labels, train, test))
     return tasks

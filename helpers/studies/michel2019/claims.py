@@ -57,9 +57,9 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     """Compute the share of layers whose heads are removable, except one."""
     rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
-    shown = wilson_proportion(rows["removable"].sum(), len(rows))
-    may_be = wilson_proportion((rows["change_high"] >= -MARGIN).sum(), len(rows))
-    return replace(shown, high=may_be.high)
+    removable = wilson_proportion(rows["removable"].sum(), len(rows))
+    at_most = wilson_proportion((rows["change_high"] >= -MARGIN).sum(), len(rows))
+    return replace(removable, high=at_most.high)
 
 
 @claim(
