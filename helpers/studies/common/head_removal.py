@@ -69,12 +69,6 @@ class Scores(NamedTuple):
     right: Bool[np.ndarray, "row example"]
     loss: Float[np.ndarray, "row example"]
 
-    def append_examples(self, added: Scores) -> Scores:
-        """Append the scores of more examples, under the same interventions."""
-        right = np.hstack([self.right, added.right])
-        loss = np.hstack([self.loss, added.loss])
-        return Scores(right, loss)
-
     def select_interventions(self, indices: Int[np.ndarray, " selected"]) -> Scores:
         """Select interventions by index, next to the unchanged classifier."""
         rows = np.concatenate([[0], indices + 1])
@@ -248,7 +242,8 @@ def sequential_equivalence_test(
         return table, first_scores
     undecided_interventions = [interventions[index] for index in undecided]
     added = evaluate_interventions(run, added_pairs, undecided_interventions, f"{label}, undecided")
-    scores = first_scores.select_interventions(undecided).append_examples(added)
+    first = first_scores.select_interventions(undecided)
+    scores = Scores(np.hstack([first.right, added.right]), np.hstack([first.loss, added.loss]))
     retested = accuracy_changes(scores, test_count=len(INTERIM_SIZES)).set_index(undecided)
     return pd.concat([table[table["removable"]], retested]).sort_index(), first_scores
 

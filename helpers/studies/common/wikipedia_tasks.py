@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class ParsedSentence(NamedTuple):
     number: int | None
 
 
-Source = TypeVar("Source", ParagraphPair, ParsedSentence)
+Source = ParagraphPair | ParsedSentence
 
 
 def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
@@ -110,9 +110,9 @@ def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
     tasks = []
     for name, labels in LABELS.items():
         make_pairs = next_paragraphs if name == NEXT else partial(labelled_pairs, name)
-        train, test = (
-            make_pairs(part, count, seed) for part in split_by_article(sources[name], seed)
-        )
+        train_sources, test_sources = split_by_article(sources[name], seed)
+        train = make_pairs(train_sources, count, seed)
+        test = make_pairs(test_sources, count, seed)
         if train and test:
             tasks.append(Task(name, labels, train, test))
     return tasks

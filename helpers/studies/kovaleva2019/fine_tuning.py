@@ -199,8 +199,8 @@ def feature_table(runs: Sequence[FineTuningRun], store: Store, *, seed: int) -> 
     chosen = sorted(order[:MAX_SENTENCES].tolist())
 
     def compute() -> pd.DataFrame:
-        sentences = list(parsed_words([store[index].record["words"] for index in chosen]))
-        words = [[word.text for word in sentence] for sentence in sentences]
+        words = [store[index].record["words"] for index in chosen]
+        sentences = list(parsed_words(words))
         maps = {(NO_TASK, PRETRAINED): sentence_maps(encoder, words)}
         for run in runs:
             maps[run.task.name, FINE_TUNED] = sentence_maps(run.fine_tuned_encoder(), words)

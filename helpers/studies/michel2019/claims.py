@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.claims.engine import Family
-from helpers.claims.tables import Tables, rows_of, select_or_raise
+from helpers.claims.tables import Tables, rows_of, rows_where, select_or_raise
 from helpers.metrics.statistics import Estimate, combine_in_quadrature, wilson_proportion
 from helpers.studies.common.head_removal import MARGIN
 from helpers.studies.common.tasks import estimates_by_task, learned_rows, smallest_over_tasks
@@ -57,9 +57,9 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     """Compute the share of layers whose heads are removable, except one."""
     rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
-    shown = wilson_proportion(rows["removable"].sum(), len(rows))
-    may_be = wilson_proportion((rows["change_high"] >= -MARGIN).sum(), len(rows))
-    return replace(shown, high=may_be.high)
+    removable = wilson_proportion(rows["removable"].sum(), len(rows))
+    at_most = wilson_proportion((rows["change_high"] >= -MARGIN).sum(), len(rows))
+    return replace(removable, high=at_most.high)
 
 
 @claim(
@@ -222,13 +222,11 @@ def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
 def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Select the rows of the learned tasks whose accuracy falls significantly without any head."""
     pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
-    is_loss = (pruning["change"] < 0) & (pruning["p_value"] < COST_LEVEL)
-    without_heads = pruning["pruned"] == 100
-    tasks = set(pruning.loc[is_loss & without_heads, "task"])
+    without_heads = rows_where(pruning, pruned=100)
+    is_loss = (without_heads["change"] < 0) & (without_heads["p_value"] < COST_LEVEL)
     rows = _learned_rows(tables, table, *columns)
-    return select_or_raise(
-        rows, rows["task"].isin(tasks), "a task that the model needs its heads for"
-    )
+    needs_heads = rows["task"].isin(without_heads.loc[is_loss, "task"])
+    return select_or_raise(rows, needs_heads, "a task that the model needs its heads for")
 
 
 def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
