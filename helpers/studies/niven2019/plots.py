@@ -7,7 +7,6 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from helpers.plots.labels import label_points
 from helpers.plots.style import ACCENT, INK, LINES, canvas, join_nonempty, theme
@@ -113,14 +112,14 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
         )  # fmt: skip
     axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
     lowest_coverage = 0.8 * min(originals["coverage"], default=1.0)
+    axes.set_xscale("log")
+    axes.set_xticks(COVERAGE_TICKS, COVERAGE_TICKS)
     axes.set(
-        xscale="log", xlim=(lowest_coverage, 100), ylim=(-4, 104),
+        xlim=(lowest_coverage, 100), ylim=(-4, 104),
         xlabel="Coverage: arguments where the cue is in one warrant only (%, log scale)",
         ylabel="Productivity:\nthat warrant is right (%)",
     )  # fmt: skip
     axes.minorticks_off()
-    axes.set_xticks([tick for tick in COVERAGE_TICKS if tick >= axes.get_xlim()[0]])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.legend(loc="lower right")
     points = originals[["coverage", "productivity"]].to_numpy(float)
     labelled = originals["gain"].nlargest(N_LABELLED).index.tolist()
