@@ -65,10 +65,12 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
         Figure 12.  The paper's values are diamonds, unless the cue is planted.
     """
     is_shown = (choices["test"] != BOTH) | (choices["inputs"] == EVERYTHING)
-    shown = choices[is_shown]
-    shown = shown.assign(label=shown["inputs"] + shown["train"].map(TRAINING_LABELS))
-    training_number = shown["train"].map(TRAINING_SETS.index)
-    labels = shown["label"].loc[training_number.sort_values(kind="stable").index].unique()
+    accuracies = choices[is_shown]
+    accuracies = accuracies.assign(
+        label=accuracies["inputs"] + accuracies["train"].map(TRAINING_LABELS)
+    )
+    training_number = accuracies["train"].map(TRAINING_SETS.index)
+    labels = accuracies["label"].loc[training_number.sort_values(kind="stable").index].unique()
     note = "a planted cue: nothing of the paper's to compare with"
     if "paper_mean" in choices:
         note = "crimson diamonds: the paper's means, on ARCT"
@@ -77,10 +79,10 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     title = "Figure 12 · Cues in warrants, and models that follow them"
     figure = canvas(CUES_HEIGHT + rows_height + 1.8, title, note)
     grid = figure.add_gridspec(2, len(TEST_TITLES), height_ratios=[CUES_HEIGHT, rows_height])
-    shown = shown.assign(row=pd.Index(labels).get_indexer(shown["label"]))
+    accuracies = accuracies.assign(row=pd.Index(labels).get_indexer(accuracies["label"]))
     for column, (test, title) in enumerate(TEST_TITLES.items()):
         axes = figure.add_subplot(grid[1, column])
-        _draw_accuracies(axes, shown[shown["test"] == test])
+        _draw_accuracies(axes, accuracies[accuracies["test"] == test])
         axes.set(title=title, xlabel="Right warrant (%)", ylim=(len(labels) - 0.5, -0.5))
         axes.set_yticks(range(len(labels)), [] if column else labels)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
