@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from helpers.metrics.head_distance import mean_pairwise_distances
 from helpers.metrics.heads import head_labels, head_rows, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
 
@@ -95,21 +94,15 @@ def head_positions(
     from sklearn.manifold import MDS
 
     values = distances.to_numpy()
-    if len(values) > 2:
-        scaling = MDS(
-            metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
-        ).fit(values)
-        points = scaling.embedding_
-        raw_stress = scaling.stress_
-    else:  # a line is enough for two heads
-        points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
-        raw_stress = 0.0
+    scaling = MDS(
+        metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
+    ).fit(values)
     layers, heads = _shape(distances)
-    positions = head_rows(layers, heads, x=points[:, 0], y=points[:, 1])
+    positions = head_rows(layers, heads, x=scaling.embedding_[:, 0], y=scaling.embedding_[:, 1])
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
-    return positions.assign(stress=np.sqrt(raw_stress / squares) if squares else 0.0)
+    return positions.assign(stress=np.sqrt(scaling.stress_ / squares))
 
 
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -130,37 +123,34 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     DataFrame
         The positions.  The ``behaviour`` of those heads is the names of their relations.
     """
-    relations_of: dict[str, list[str]] = {}
+    found_by = []  # pairs of head and relation
     if "dependency_heads" in tables:
-        best_heads = tables["dependency_heads"].set_index("relation")
-        names = paper_names(best_heads.index)
-        is_better = best_heads["accuracy_low"] > best_heads["baseline"]
-        for relation, head in best_heads.loc[is_better, "head"].items():
-            if names.get(relation) in FIGURE_5:
-                relations_of.setdefault(head, []).append(names[relation])
+        table = tables["dependency_heads"]
+        names = table["relation"].map(paper_names(table["relation"]))
+        is_better = table["accuracy_low"] > table["baseline"]
+        is_marked = is_better & names.isin(FIGURE_5)
+        found_by += zip(table.loc[is_marked, "head"], names[is_marked], strict=True)
     if "coreference" in tables:
-        best_systems = tables["coreference"].drop_duplicates("system").set_index("system")
-        if best_systems.loc["head", "accuracy_low"] > best_systems.loc["head match", "accuracy"]:
-            head = best_systems.loc["head", "head"]
-            relations_of.setdefault(head, []).append("coreference")
-    layers, heads = positions[["layer", "head"]].max()
-    findings = {head: ", ".join(relations) for head, relations in relations_of.items()}
-    labelled = zip(head_labels(layers, heads), positions["behaviour"], strict=True)
+        systems = tables["coreference"].drop_duplicates("system").set_index("system")
+        if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
+            found_by.append((systems.loc["head", "head"], "coreference"))
+    relations = pd.DataFrame(found_by, columns=["head", "relation"])
+    findings = relations.groupby("head")["relation"].agg(", ".join).to_dict()
+    labels = head_labels(*positions[["layer", "head"]].max())
+    behaviours = zip(labels, positions["behaviour"], strict=True)
     return positions.assign(
-        behaviour=[findings.get(label, behaviour) for label, behaviour in labelled]
+        behaviour=[findings.get(label, behaviour) for label, behaviour in behaviours]
     )
 
 
-def cohesion_table(
-    distances: pd.DataFrame, words: pd.DataFrame | None = None, *, seed: int = 0
-) -> pd.DataFrame:
+def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Test whether attention heads of one layer, and heads of one index, are close to each other.
 
     Parameters
     ----------
     distances : DataFrame
         A `distance_table`.
-    words : DataFrame, optional
+    words : DataFrame
         The same without special tokens.
     seed : int
         The seed of the permutations.
@@ -173,7 +163,7 @@ def cohesion_table(
         - "layer": heads of one layer against heads of different layers (section 6);
         - "next layer": against only the layers before and after, because distant layers are
           likely to differ in any case;
-        - "next layer, words": the same with the distances ``words``, if given;
+        - "next layer, words": the same with the distances ``words``;
         - "index": heads with one index in different layers, which share a bias in some models,
           against heads with different indices in different layers.
 
@@ -185,27 +175,62 @@ def cohesion_table(
         empty unless there are two layers of two heads.
     """
     layers, heads = _shape(distances)
-    layer, index = np.indices((layers, heads))
-    one_block = layer.reshape(1, -1)
-    within_and_next = ("within_layers", "neighbouring_layers")
+    layer, index = np.indices((layers, heads)).reshape(2, -1)
+    gap = np.abs(layer[:, None] - layer)
+    has_same_index = index[:, None] == index
+    in_one_layer = (gap == 0) & ~has_same_index
+    in_other_layer = gap > 0
+    one_block = layer[None]
+    by_index = index.reshape(layers, heads)
+    with_same_index = in_other_layer & has_same_index
     comparisons = [
-        ("layer", distances, one_block, ("within_layers", "between_layers")),
-        ("next layer", distances, one_block, within_and_next),
+        ("layer", distances, one_block, in_one_layer, in_other_layer),
+        ("next layer", distances, one_block, in_one_layer, gap == 1),
+        ("next layer, words", words, one_block, in_one_layer, gap == 1),
+        ("index", distances, by_index, with_same_index, in_other_layer & ~has_same_index),
     ]
-    if words is not None:
-        comparisons.append(("next layer, words", words, one_block, within_and_next))
-    comparisons.append(("index", distances, index, ("within_indices", "between_indices")))
     rows = []
-    for by, table, groups, (within_name, between_name) in comparisons:
+    for by, table, groups, is_within, is_between in comparisons:
         values = table.to_numpy()
-        means = mean_pairwise_distances(values, layers, heads)
-        within = means[within_name]
-        between = means[between_name]
-        p_value = np.nan
-        if not np.isnan([within, between]).any():
+        within, between, p_value = np.full(3, np.nan)
+        if is_within.any():
+            within = values[is_within].mean()
+        if is_between.any():
+            between = values[is_between].mean()
+        if is_within.any() and is_between.any():
             p_value = _permutation_p_value(values, groups, seed, adjacent=by.startswith("next"))
         rows.append((by, within, between, p_value))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
+
+
+def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
+    """Compare, for each layer, the distances between its heads with those to heads of others.
+
+    Parameters
+    ----------
+    distances, words : DataFrame
+        As for `cohesion_table`.
+
+    Returns
+    -------
+    DataFrame
+        One row for each ``layer``.  Mean distances in nats: ``within`` the layer, to the
+        ``neighbouring`` layers before and after, and ``between`` it and all other layers; and the
+        same without special tokens (``within_words`` ...).  Empty where there is no pair of heads.
+    """
+    layers, heads = _shape(distances)
+    layer = np.repeat(np.arange(layers) + 1, heads)
+    table = pd.DataFrame({"layer": np.arange(layers) + 1})
+    gap = np.abs(table["layer"].to_numpy()[:, None] - table["layer"].to_numpy())
+    for ending, square in (("", distances), ("_words", words)):
+        # A head is no pair with itself.
+        values = np.where(np.eye(len(square), dtype=bool), np.nan, square)
+        by_head = pd.DataFrame(values).groupby(layer).mean()  # [layer, head]
+        by_layer = by_head.T.groupby(layer).mean()  # [layer, layer]
+        table[f"within{ending}"] = np.diag(by_layer)
+        table[f"neighbouring{ending}"] = by_layer.where(gap == 1).mean().to_numpy()
+        table[f"between{ending}"] = by_layer.where(gap > 0).mean().to_numpy()
+    return table
 
 
 def _permutation_p_value(

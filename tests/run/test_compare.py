@@ -55,7 +55,11 @@ def test_claims_side_by_side_of_two_runs():
     first = tables_with_heads()
     second = tables_with_heads(dobj=10.0)
     dobj = second["dependency_heads_held_out"]["relation"] == "dobj"
-    second["dependency_heads_held_out"].loc[dobj, ["margin", "margin_low", "margin_high"]] = -30.0
+    second["dependency_heads_held_out"].loc[dobj, ["margin", "margin_low", "margin_high"]] = [
+        -30,
+        -31,
+        -29,
+    ]
     del second["probe_differences"]
     table = compare.claims_side_by_side(runs_of(first=first, second=second))
     assert list(table) == [
