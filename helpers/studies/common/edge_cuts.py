@@ -244,12 +244,14 @@ def key_token_ids(encoder: Encoder) -> TokenIds:
     return ids
 
 
-def list_ablations(encoder: Encoder, cuts: Sequence[Cut]) -> list[Intervention]:
-    """List each cut in each of the `MODES` as a change of the model; modes vary fastest."""
+def list_ablations(
+    encoder: Encoder, cuts: Sequence[Cut], modes: Sequence[AblationMode] = MODES
+) -> list[Intervention]:
+    """List each cut in each of the modes as a change of the model; modes vary fastest."""
     token_ids = key_token_ids(encoder)
     ablations = []
     for cut in cuts:
-        for mode in MODES:
+        for mode in modes:
             context = partial(cut_edges, cut=cut, token_ids=token_ids, mode=mode)
             ablations.append(Intervention(cut.layers[0], context))
     return ablations

@@ -79,10 +79,11 @@ LENGTHS = ("layer output", "sentence angle")  # of these, ratios are said
 SHIFTS = (*LENGTHS, "sentence vector", "token vectors")
 LOSSES = ("objective",)
 PROBES = ("structural probe", "Attn probe")
+OUTCOME_MODES = MODES[:3]  # of the losses and the probes, which take long: without `MOST_ATTENDED`
 MAIN = "trained"  # in the column model: the model that the run is about
 # The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
 PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
-CONTROL_STRIDE = 4  # a control is measured on every fourth segment
+CONTROL_STRIDE = 2  # a control is measured on every second segment
 KEY_COLUMNS = ["model", "layers", "keys", "queries", "share", "unmatched", "change", "measure"]
 RATIO_COLUMNS = ["layers", "keys", "queries", "ways", "measure"]
 COMPARED_MODES = (  # of a ratio
@@ -139,7 +140,7 @@ def representation_shifts(
         return _examples_first(shifts), _examples_first(shares)
 
     values, shares = _measure_batches(encoder, inputs, measure, "edges cut")
-    measurements = _measurements(values, np.ones((len(records), len(SHIFTS))), records)
+    measurements = _measurements(values, cuts, np.ones((len(records), len(SHIFTS))), records)
     measurements["shares"] = np.ascontiguousarray(np.moveaxis(shares, 0, -1))
     return measurements
 
@@ -173,7 +174,7 @@ def loss_increases(
         records[start : start + gradients.BATCH]
         for start in range(0, len(records), gradients.BATCH)
     ]
-    ablations = list_ablations(encoder, cuts)
+    ablations = list_ablations(encoder, cuts, OUTCOME_MODES)
 
     def measure(model: nn.Module, batch: list[Record]) -> np.ndarray:
         encoder_copy = encoder.with_model(model)
@@ -186,7 +187,8 @@ def loss_increases(
 
     label = "objective, edges cut"
     losses = np.concatenate(map_over_model_copies(encoder.model, batches, measure, label))
-    return _measurements(losses[:, 1:] - losses[:, :1], np.ones((len(records), 1)), records)
+    increases = losses[:, 1:] - losses[:, :1]
+    return _measurements(increases, cuts, np.ones((len(records), 1)), records)
 
 
 def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measurements:
@@ -198,7 +200,7 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
     attention_probe = fit_linear(data, shuffled_train(data)).probe
     structural_probes, layer_table = fit_layers(data)
     best_layer = int(layer_table["chosen"].argmax())
-    ablations = list_ablations(encoder, cuts)
+    ablations = list_ablations(encoder, cuts, OUTCOME_MODES)
     dev = data.splits["dev"]
     inputs = [model_inputs(encoder, store.record(sentence)) for sentence in dev]
 
@@ -237,7 +239,8 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
         return [np.moveaxis(100 * (right[0] - right[1:]), -1, 0)]
 
     (values,) = _measure_batches(encoder, inputs, measure, "probes, edges cut")
-    return _measurements(values, np.stack(totals, axis=1), [store.record(index) for index in dev])
+    dev_records = [store.record(index) for index in dev]
+    return _measurements(values, cuts, np.stack(totals, axis=1), dev_records)
 
 
 def _measure_batches(
@@ -264,11 +267,11 @@ def _examples_first(tensors: Sequence[Tensor]) -> np.ndarray:
 
 
 def _measurements(
-    values: np.ndarray, totals: np.ndarray, records: Sequence[Record]
+    values: np.ndarray, cuts: Sequence[Cut], totals: np.ndarray, records: Sequence[Record]
 ) -> Measurements:
     """Reshape values of [example, cut and mode, *measure], and add each example's article."""
     articles = np.array([cluster_of(record, index) for index, record in enumerate(records)])
-    values = values.reshape(len(values), -1, len(MODES), totals.shape[1])
+    values = values.reshape(len(values), len(cuts), -1, totals.shape[1])
     return {"values": values, "totals": totals, "articles": articles}
 
 
@@ -287,7 +290,7 @@ def edge_tables(
     ----------
     encoders : mapping of str to Encoder
         The main model under the name `MAIN`, and its controls "random" and "entropy-matched".  A
-        control is measured on every fourth segment.
+        control is measured on every second segment.
     source : Store
         Segments; its records are read, not its maps.
     treebank : Store
@@ -366,7 +369,7 @@ def _edge_rows(
     n_cuts = values.shape[1]
     rows = []
     for cut, mean_shares in zip(cuts[:n_cuts], shares.mean(axis=-1)[:n_cuts], strict=True):
-        for mode, measure in product(MODES, measures):
+        for mode, measure in product(MODES[: values.shape[2]], measures):
             rows.append((model, cut.name, cut.keys, cut.queries, *mean_shares, mode, measure))
     return with_ratio(pd.DataFrame(rows, columns=KEY_COLUMNS), "value", values, totals)
 

@@ -84,7 +84,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     if settings.preset == "small":
         sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
     else:
-        sizes = SampleSizes(300, 100, cut_segments=96, attributed=12 if heads > MANY_HEADS else 24)
+        sizes = SampleSizes(300, 100, cut_segments=64, attributed=12 if heads > MANY_HEADS else 24)
     return sizes._replace(segments=capped(settings.segments, sizes.segments))
 
 

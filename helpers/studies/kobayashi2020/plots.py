@@ -128,22 +128,25 @@ def fig15_edges(
     note = "by layer, and in several layers together (last); bars: 95%, over articles"
     title = "Figure 15 · Attention to special tokens cut, and as much cut from words"
     figure = canvas(6.4, title, join_nonempty(model, note))
-    (*role_axes, given_axes), outcome_axes = figure.subplots(2, 3)
+    (*role_axes, redistributed_axes), outcome_axes = figure.subplots(2, 3)
     angles = concat_with_keys(ratios, "model").query("measure == 'sentence angle'")
     for axes, role in zip(role_axes, SPECIAL_TYPES, strict=True):
         matched = angles.query(f"keys == '{role}' and ways == '{DROPPED} / {MASS_MATCHED}'")
         _draw_layers(axes, matched, "model", "ratio")
         axes.set_title(f"{special_tokens.get(role)} dropped / mass-matched")
-    given = angles.query(f"ways == '{REDISTRIBUTED} / {DROPPED}' and keys in {SPECIAL_TYPES}")
-    _draw_layers(given_axes, given.query(f"model == '{MAIN}'"), "keys", "ratio")
-    given_axes.set_title("redistributed / dropped")
-    for axes in (*role_axes, given_axes):
+    redistributed = angles.query(
+        f"ways == '{REDISTRIBUTED} / {DROPPED}' and keys in {SPECIAL_TYPES}"
+    )
+    _draw_layers(redistributed_axes, redistributed.query(f"model == '{MAIN}'"), "keys", "ratio")
+    redistributed_axes.set_title("redistributed / dropped")
+    for axes in (*role_axes, redistributed_axes):
         axes.set(yscale="log", ylabel="Ratio of angles")
         axes.axhline(1, color=style.INK, dashes=(4, 3), linewidth=1)
-    shown = edges.query(f"keys in {SPECIAL_TYPES} and change in {SHOWN_MODES}")
-    shown = shown.assign(line=shown["keys"].map(special_tokens) + ", " + shown["change"])
+    outcomes = edges.query(f"keys in {SPECIAL_TYPES} and change in {SHOWN_MODES}")
+    lines = outcomes["keys"].map(special_tokens) + ", " + outcomes["change"]
+    outcomes = outcomes.assign(line=lines)
     for axes, (measure, unit) in zip(outcome_axes, UNITS.items(), strict=True):
-        _draw_layers(axes, shown[shown["measure"] == measure], "line", "value")
+        _draw_layers(axes, outcomes[outcomes["measure"] == measure], "line", "value")
         axes.set(title=measure, ylabel=unit)
     return figure
 

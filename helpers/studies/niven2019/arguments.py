@@ -234,59 +234,47 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
         With the line, if a column or a value is missing, a label is not 0 or 1, or an id
         occurs twice.
     """
-    arguments = []
-    for row in _read_table(existing_file(path)).to_dict("records"):
-        argument = Argument(
+    arguments = {}
+    for line, row in _read_table(existing_file(path)).to_dict("index").items():
+        if not all(row[column] for column in REQUIRED_COLUMNS):
+            required = ", ".join(REQUIRED_COLUMNS)
+            raise CorpusError(path, f"an empty cell; every argument needs {required}", line)
+        label = row["correctLabelW0orW1"]
+        if label not in ("0", "1"):
+            raise CorpusError(path, "a label that is not 0 or 1, the right warrant", line)
+        if row["#id"] in arguments:
+            raise CorpusError(path, "an id that comes twice; give each its own", line)
+        arguments[row["#id"]] = Argument(
             id=row["#id"],
             claim=row["claim"],
             reason=row["reason"],
             warrant0=row["warrant0"],
             warrant1=row["warrant1"],
-            label=int(row["correctLabelW0orW1"]),
+            label=int(label),
             split=split or row.get("split", ""),
             negated_claim=row.get("negatedClaim", ""),
             adversarial=row.get("adversarial", "").lower() == "true",
         )
-        arguments.append(argument)
-    return arguments
+    return list(arguments.values())
 
 
 def _read_table(path: Path) -> pd.DataFrame:
-    """Read a file's cells as text, and refuse the first row that is not a valid argument."""
+    """Read the cells of a file as text; the index is the line of each row."""
     quoting = csv.QUOTE_MINIMAL if ".csv" in path.suffixes else csv.QUOTE_NONE
     try:
         table = pd.read_csv(
             path, sep="\t", dtype=str, keep_default_na=False, quoting=quoting,
-            encoding="utf-8-sig", skip_blank_lines=False,
+            encoding="utf-8-sig", skip_blank_lines=False, index_col=False,
         )  # fmt: skip
     except (OSError, EOFError, ValueError) as error:  # of pandas, of gzip, of an encoding
         reason = one_line(str(error))
         raise CorpusError(path, f"not tab-separated UTF-8 text with a header ({reason})") from error
-    if not isinstance(table.index, pd.RangeIndex):
-        raise CorpusError(path, "rows have more columns than the header", 2)
     missing = [column for column in REQUIRED_COLUMNS if column not in table]
     if missing:
         expected = "expected a tab-separated header with " + ", ".join(REQUIRED_COLUMNS)
         raise CorpusError(path, f"no column {', '.join(missing)}; {expected}", 1)
-    table.index += 2  # the line in the file
+    table.index += 2
     table = table[(table != "").any(axis=1)].map(one_line)
     if table.empty:
         raise CorpusError(path, "no argument after the header")
-    _check_rows(path, table)
     return table
-
-
-def _check_rows(path: Path, table: pd.DataFrame) -> None:
-    """Raise CorpusError, with the line, for the first row that is not a valid argument."""
-    problems = {
-        f"an empty cell; every argument needs {', '.join(REQUIRED_COLUMNS)}": (
-            (table[[*REQUIRED_COLUMNS]] == "").any(axis=1)
-        ),
-        "a label that is not 0 or 1, the right warrant": (
-            ~table["correctLabelW0orW1"].isin(("0", "1"))
-        ),
-        "an id that comes twice; give each its own": table["#id"].duplicated(),
-    }
-    for message, is_wrong in problems.items():
-        if is_wrong.any():
-            raise CorpusError(path, message, int(is_wrong.idxmax()))

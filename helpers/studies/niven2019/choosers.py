@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -39,8 +40,7 @@ from helpers.studies.niven2019.cues import words
 ENCODER = "encoder"
 BAG = "bag of vectors"
 BILSTM = "BiLSTM"
-PAIRS_PER_SCORING_BATCH = 32
-PAIRS_PER_READING_BATCH = 8  # of a training step, by length: a whole step has 3 times the padding
+PAIRS_PER_BATCH = 8  # by length: a whole training step has 3 times the padding
 HIDDEN = 32  # units of the hidden layer, and of the LSTM in either direction
 MAX_WORDS = 60  # of a text; further words are not read
 
@@ -49,7 +49,7 @@ WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 
 def train_chooser(
-    chooser: EncoderChooser | WordChooser,
+    chooser: Chooser,
     splits: Mapping[str, Sequence[Argument]],
     recipe: Recipe,
     description: str,
@@ -66,14 +66,16 @@ def train_chooser(
     optimizer = torch.optim.AdamW(trainable_parameters(chooser).values(), lr=recipe.learning_rate)
     decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
 
-    def loss(batch: Sequence[Argument]) -> Tensor:
+    def loss(indices: Int[np.ndarray, " argument"]) -> Tensor:
+        batch = [train[index] for index in indices]
         scores = chooser(batch)
         return F.cross_entropy(scores, _labels(batch).to(scores.device))
 
     best_quality = (0.0, -math.inf)
     best_weights = {}
     for epoch in range(recipe.epochs):
-        batches = _shuffled_batches(train, recipe, epoch)
+        order = np.random.default_rng([recipe.seed, epoch]).permutation(len(train))
+        batches = np.split(order, range(recipe.batch_size, len(order), recipe.batch_size))
         epoch_name = f"{description}, epoch {epoch + 1}"
         gradient_steps(chooser, batches, loss, optimizer, decay, description=epoch_name)
         epoch_quality = quality(chooser.scores(dev), _labels(dev))
@@ -84,22 +86,22 @@ def train_chooser(
     return chooser.scores(splits["test"]).argmax(dim=-1).numpy()
 
 
-def _shuffled_batches(
-    arguments: Sequence[Argument], recipe: Recipe, epoch: int
-) -> Iterator[list[Argument]]:
-    """Yield the batches of an epoch, in an order that the seed and the epoch decide."""
-    order = np.random.default_rng([recipe.seed, epoch]).permutation(len(arguments))
-    for indices in np.split(order, range(recipe.batch_size, len(order), recipe.batch_size)):
-        yield [arguments[index] for index in indices]
-
-
 def quality(scores: Scores, labels: Int[Tensor, " argument"]) -> tuple[float, float]:
     """Compute the accuracy and the negative loss; a larger pair is better."""
     accuracy = (scores.argmax(dim=-1) == labels).double().mean()
     return accuracy.item(), -F.cross_entropy(scores, labels).item()
 
 
-class EncoderChooser(nn.Module):
+class Chooser(nn.Module):
+    """A model whose ``forward`` scores both warrants of arguments."""
+
+    @torch.inference_mode()
+    def scores(self, arguments: Sequence[Argument]) -> Scores:
+        """Score both warrants of each argument, without a graph for gradients."""
+        return self(arguments).double().cpu()
+
+
+class EncoderChooser(Chooser):
     """A copy of an encoder with a linear layer that ``seed`` initialises.
 
     ``inputs`` is one of the `INPUTS` that are shown.
@@ -113,28 +115,21 @@ class EncoderChooser(nn.Module):
         self.max_tokens = max_tokens
 
     def forward(self, arguments: Sequence[Argument]) -> Scores:
-        """Score both warrants of the arguments of a training step."""
-        pairs = warrant_pairs(arguments, self.inputs)
-        return self._score(pairs, PAIRS_PER_READING_BATCH).view(-1, 2)
+        """Score both warrants of each argument; equal pairs of texts are read once.
 
-    @torch.inference_mode()
-    def scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Score both warrants of any number of arguments; equal pairs of texts are read once."""
+        Pairs are read in batches of similar length.
+        """
         pairs = pd.Series(warrant_pairs(arguments, self.inputs))
         rows, unique_pairs = pd.factorize(pairs)
-        unique_scores = self._score(unique_pairs, PAIRS_PER_SCORING_BATCH)
-        return unique_scores.double().cpu()[rows].view(-1, 2)
-
-    def _score(self, pairs: Sequence[Pair], batch_size: int) -> Float[Tensor, "pair one"]:
-        """Score each pair of texts, read in batches of similar length."""
-        texts = task_inputs(self.encoder, pairs, self.max_tokens)
+        texts = task_inputs(self.encoder, unique_pairs, self.max_tokens)
         lengths = [len(text["input_ids"]) for text in texts]
         scores = []
         order = []
-        for batch in length_batches(lengths, size=batch_size):
+        for batch in length_batches(lengths, size=PAIRS_PER_BATCH):
             scores.append(self.model(**padded(self.encoder, [texts[index] for index in batch])))
             order += batch
-        return torch.cat(scores)[torch.tensor(order).argsort()]
+        in_order = torch.cat(scores)[torch.tensor(order).argsort()]
+        return in_order[rows].view(-1, 2)
 
 
 def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
@@ -149,7 +144,7 @@ def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
     return pairs
 
 
-class WordChooser(nn.Module):
+class WordChooser(Chooser):
     """A bag of vectors or a BiLSTM over the words that have a vector.
 
     ``architecture`` is `BAG` or `BILSTM`, ``inputs`` one of the `INPUTS` that are shown; ``seed``
@@ -159,12 +154,11 @@ class WordChooser(nn.Module):
     def __init__(self, architecture: str, inputs: str, vectors: WordVectors, *, seed: int) -> None:
         super().__init__()
         self.parts = INPUTS[inputs]
-        self.vectors = vectors
-        self.width = vectors(["the"]).shape[-1]
-        text_width = self.width
+        self.vectors_of = cache(partial(read_words, vectors=vectors))
+        text_width = vectors(["the"]).shape[-1]
         self.lstm = None
         if architecture == BILSTM:
-            self.lstm = nn.LSTM(self.width, HIDDEN, bidirectional=True, batch_first=True)
+            self.lstm = nn.LSTM(text_width, HIDDEN, bidirectional=True, batch_first=True)
             text_width = 2 * HIDDEN
         self.inner = nn.Linear(len(self.parts) * text_width, HIDDEN)
         self.outer = nn.Linear(HIDDEN, 1)
@@ -173,7 +167,6 @@ class WordChooser(nn.Module):
             bound = weights.shape[-1] ** -0.5 if weights.dim() > 1 else 0.0
             # Not by torch.nn.init, which transformers replaces while another thread loads a model.
             weights.data.uniform_(-bound, bound, generator=generator)
-        self._vectors_of_texts: dict[str, Float[Tensor, "word width"]] = {}
 
     def forward(self, arguments: Sequence[Argument]) -> Scores:
         """Score both warrants of each argument; equal texts are read once."""
@@ -182,17 +175,12 @@ class WordChooser(nn.Module):
             for argument in arguments:
                 texts += argument.texts(part)
         rows, unique_texts = pd.factorize(pd.Series(texts))
-        vectors = [self._vectors_of(text) for text in unique_texts]
+        vectors = [self.vectors_of(text) for text in unique_texts]
         lengths = torch.tensor([len(text_vectors) for text_vectors in vectors])
         read = self.text_vectors(pad_sequence(vectors, batch_first=True), lengths)
         of_parts = read[rows].chunk(len(self.parts))  # each [argument and warrant, state]
         hidden = self.inner(torch.cat(of_parts, dim=-1)).relu()
         return self.outer(hidden).view(-1, 2)
-
-    @torch.inference_mode()
-    def scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Score both warrants of each argument, without a graph for gradients."""
-        return self.forward(arguments)
 
     def text_vectors(
         self, x: Float[Tensor, "text word width"], lengths: Int[Tensor, " text"]
@@ -205,15 +193,12 @@ class WordChooser(nn.Module):
         unpacked, _ = pad_packed_sequence(states, batch_first=True, padding_value=-torch.inf)
         return unpacked.amax(dim=1)
 
-    def _vectors_of(self, text: str) -> Float[Tensor, "word width"]:
-        """Look up the vectors of a text's words; a text without any is one word of zeros."""
-        if text not in self._vectors_of_texts:
-            vectors = torch.tensor(self.vectors(words(text)), dtype=torch.float)
-            vectors = vectors.view(-1, self.width)
-            nonzero = vectors[vectors.any(dim=1)][:MAX_WORDS]
-            zeros = torch.zeros(1, self.width)
-            self._vectors_of_texts[text] = nonzero if len(nonzero) else zeros
-        return self._vectors_of_texts[text]
+
+def read_words(text: str, vectors: WordVectors) -> Float[Tensor, "word width"]:
+    """Look up the vectors of a text's words; a text without any is one word of zeros."""
+    word_vectors = torch.tensor(vectors(words(text)), dtype=torch.float)
+    nonzero = word_vectors[word_vectors.any(dim=1)][:MAX_WORDS]
+    return nonzero if len(nonzero) else torch.zeros(1, word_vectors.shape[-1])
 
 
 def _labels(arguments: Sequence[Argument]) -> Int[Tensor, " argument"]:

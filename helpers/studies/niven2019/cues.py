@@ -13,20 +13,20 @@ picks the warrant with the cue, and guesses if the cue is not applicable.  It is
 
 The paper does not say how it counts words.  Here text is lower-cased; a word is a run of letters
 and digits, with apostrophes and hyphens inside; a bigram is two words in a row.  ``n't`` is read
-as ``not`` (``won't`` as ``will not``) and ``cannot`` as ``can not``.  `rule_table` also counts
-``not`` without these two readings.
+as ``not`` (``won't`` as ``will not``) and ``cannot`` as ``can not``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from helpers.claims.tables import with_bounds
 from helpers.metrics.statistics import wilson_proportion
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.niven2019.arguments import (
@@ -44,47 +44,32 @@ CHANCE = 50.0  # percent, of two warrants
 ARGUMENT_SETS = AS_WRITTEN, ADVERSARIAL, BOTH = ("original", "adversarial", "both")
 MIN_ARGUMENTS = 5  # cues that are applicable to fewer arguments are not listed,
 MIN_SHARE = 0.01  # nor cues that are applicable to a smaller share of them
-# Each rule lists the forms that are read as two words, the second of which is "not".
-RULES: Mapping[str, frozenset[str]] = {
-    "not as written": frozenset(),
-    "not and cannot": frozenset({"cannot"}),
-    "not and n't": frozenset({"n't"}),
-    "not, n't and cannot": frozenset({"n't", "cannot"}),
-}
-DEFAULT_RULE = "not, n't and cannot"
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "`": "'"})
-_STEMS = {"wo": "will", "ca": "can", "sha": "shall"}  # of won't, can't and shan't
+# Words with "not" in them, and the words as which they are read.
+_CONTRACTIONS = {"won't": "will not", "can't": "can not", "shan't": "shall not"}
+_CONTRACTIONS["cannot"] = "can not"
 
 
-def words(text: str, *, rule: str = DEFAULT_RULE) -> list[str]:
-    """Split a text into words by one of the `RULES`."""
-    split_forms = RULES[rule]
+def words(text: str) -> list[str]:
+    """Split a text into words; ``not`` is a word of its own."""
     text_words: list[str] = []
     for word in _WORD.findall(text.translate(_APOSTROPHES).lower()):
-        if word.endswith("n't") and "n't" in split_forms:
-            stem = word.removesuffix("n't")
-            if stem:
-                text_words.append(_STEMS.get(stem, stem))
-            text_words.append(NOT)
-        elif word == "cannot" and "cannot" in split_forms:
-            text_words += ["can", NOT]
-        else:
-            text_words.append(word)
+        with_not = _CONTRACTIONS.get(word, word)
+        if with_not.endswith("n't"):
+            with_not = with_not.removesuffix("n't") + " not"
+        text_words += with_not.split()
     return text_words
 
 
-def cues_of(text: str, *, rule: str = DEFAULT_RULE) -> set[str]:
+def cues_of(text: str) -> set[str]:
     """List every unigram and bigram of a text; the words of a bigram are joined by a space."""
-    text_words = words(text, rule=rule)
-    bigrams = [f"{first} {second}" for first, second in pairwise(text_words)]
-    return {*text_words, *bigrams}
+    text_words = words(text)
+    return {*text_words, *map(" ".join, pairwise(text_words))}
 
 
-def cue_table(
-    arguments: Sequence[Argument], *, min_arguments: int = 1, rule: str = DEFAULT_RULE
-) -> pd.DataFrame:
+def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.DataFrame:
     """Count every cue in the warrants of some arguments.
 
     Parameters
@@ -93,8 +78,6 @@ def cue_table(
         The n arguments.
     min_arguments : int, optional
         Cues that are applicable to fewer arguments are left out.
-    rule : str, optional
-        One of the `RULES` for splitting a warrant into words.
 
     Returns
     -------
@@ -105,24 +88,22 @@ def cue_table(
     """
     rows = []
     for argument in arguments:
-        first = cues_of(argument.warrant0, rule=rule)
-        second = cues_of(argument.warrant1, rule=rule)
+        first = cues_of(argument.warrant0)
+        second = cues_of(argument.warrant1)
         rows += [(cue, argument.label == 0) for cue in first - second]
         rows += [(cue, argument.label == 1) for cue in second - first]
     by_cue = pd.DataFrame(rows, columns=["cue", "right"]).groupby("cue")["right"]
-    counts = by_cue.agg(right="sum", applicable="size").astype(int).reset_index()
-    counts = counts[counts["applicable"] >= min_arguments]
-    right = counts["right"]
-    applicable = counts["applicable"]
-    intervals = [wilson_proportion(*pair) for pair in zip(right, applicable, strict=True)]
-    table = pd.DataFrame({"cue": counts["cue"]})
-    table["kind"] = np.where(table["cue"].str.contains(" "), "bigram", "unigram")
-    table["arguments"] = len(arguments)
-    table["applicability"] = applicable
-    table["productivity"] = 100 * right / applicable
-    table["productivity_low"] = [100 * interval.low for interval in intervals]
-    table["productivity_high"] = [100 * interval.high for interval in intervals]
-    table["coverage"] = 100 * applicable / len(arguments)
+    rows = []
+    for cue, right in by_cue:
+        if len(right) >= min_arguments:
+            length = "bigram" if " " in cue else "unigram"
+            productivity = 100 * right.sum() / len(right)
+            interval = wilson_proportion(right.sum(), len(right)).scaled(100)
+            counts = (len(arguments), len(right), productivity, interval.low, interval.high)
+            rows.append((cue, length, *counts))
+    columns = ["cue", "kind", "arguments", "applicability", *with_bounds("productivity")]
+    table = pd.DataFrame(rows, columns=columns)
+    table["coverage"] = 100 * table["applicability"] / len(arguments)
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
     order = ["gain", "applicability", "cue"]
     return table.sort_values(order, ascending=[False, False, True], ignore_index=True)
@@ -147,45 +128,19 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
     sets = argument_sets([*corpus.original, *corpus.adversarial])
     tables = {}
     for (set_name, clusters), split in product(sets.items(), (*SPLITS, ALL_SPLITS)):
-        chosen = _of_split(chain.from_iterable(clusters), split)
+        every_split = chain.from_iterable(clusters)
+        chosen = [argument for argument in every_split if split in (ALL_SPLITS, argument.split)]
         if chosen:
             min_arguments = max(MIN_ARGUMENTS, int(np.ceil(MIN_SHARE * len(chosen))))
             tables[corpus.name, set_name, split] = cue_table(chosen, min_arguments=min_arguments)
     table = concat_with_keys(tables, "corpus", "half", "split")
     if corpus.planted:
         return table
-    return _with_paper(table, (table["cue"] == NOT) & (table["half"] == AS_WRITTEN))
-
-
-def rule_table(corpus: Arguments) -> pd.DataFrame:
-    """Count ``not`` in the originals by each of the `RULES`.
-
-    Parameters
-    ----------
-    corpus : Arguments
-        Only its originals are counted.
-
-    Returns
-    -------
-    DataFrame
-        One row per rule and split in which the rule finds ``not``.  Columns: rule, split,
-        arguments, productivity, coverage and, unless the cue is planted, paper_productivity and
-        paper_coverage (percent).
-    """
-    tables = {}
-    for rule, split in product(RULES, (*SPLITS, ALL_SPLITS)):
-        table = cue_table(_of_split(corpus.original, split), rule=rule)
-        tables[rule, split] = table[table["cue"] == NOT]
-    columns = ["rule", "split", "arguments", "productivity", "coverage"]
-    table = concat_with_keys(tables, "rule", "split")[columns]
-    if corpus.planted:
-        return table
-    return _with_paper(table, table["rule"].notna())
-
-
-def _of_split(arguments: Iterable[Argument], split: str) -> list[Argument]:
-    """Select the arguments of a split, or of all."""
-    return [argument for argument in arguments if split in (ALL_SPLITS, argument.split)]
+    is_comparable = (table["cue"] == NOT) & (table["half"] == AS_WRITTEN)
+    for measure in ("productivity", "coverage"):
+        names = f"{measure} of not, " + table["split"].where(is_comparable)
+        table[f"paper_{measure}"] = names.map(published_values()).astype(float)
+    return table
 
 
 def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[list[Argument]]]:
@@ -207,12 +162,3 @@ def published_values() -> dict[str, float]:
     """Read the numbers of the paper's Tables 1 to 4, in percent, by name."""
     table = pd.read_csv(Path(__file__).with_name("paper.csv"), index_col="row")
     return table["value"].to_dict()
-
-
-def _with_paper(table: pd.DataFrame, is_comparable: pd.Series) -> pd.DataFrame:
-    """Add the paper's productivity and coverage of ``not`` to the comparable rows."""
-    published = published_values()
-    for measure in ("productivity", "coverage"):
-        names = f"{measure} of not, " + table["split"].where(is_comparable)
-        table[f"paper_{measure}"] = names.map(published).astype(float)
-    return table

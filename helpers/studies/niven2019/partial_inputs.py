@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache, partial
 from itertools import chain, product
-from operator import call
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,27 +124,25 @@ def choice_tables(
     """
     sets = training_sets(corpus, examples)
     small_model_seeds = 1 if small_profile() else max(MIN_SMALL_MODEL_SEEDS, seeds)
+    controls = {}
+    for run_seed in range(seed, seed + seeds):
+        for name, is_matched in zip(CONTROL_ENCODERS.values(), (False, True), strict=True):
+            controls[name, run_seed] = control(run_seed, entropy_matched=is_matched)
 
-    @cache
-    def encoder_of(model: str, run_seed: int) -> Encoder:
-        if model not in CONTROL_ENCODERS.values():
-            return encoder
-        return control(run_seed, entropy_matched=model == CONTROL_ENCODERS["entropy_matched_"])
+    def choose(job: tuple[Run, int]) -> Int[np.ndarray, " argument"]:
+        run, run_seed = job
+        recipe = recipe_of(run, sets, run_seed, max_tokens)
+        run_encoder = controls.get((run.model, run_seed), encoder)
+        return choices_in_test(run, sets[run.train], recipe, run_encoder, vectors)
 
-    runs = []  # one for each seed
     jobs = []
     for run in planned_runs(sets, planted=corpus.planted):
         n_seeds = small_model_seeds if run.model in SMALL_MODELS else seeds
-        for run_seed in range(seed, seed + n_seeds):
-            recipe = recipe_of(run, sets, run_seed, max_tokens)
-            run_encoder = encoder_of(run.model, run_seed)
-            job = partial(choices_in_test, run, sets[run.train], recipe, run_encoder, vectors)
-            jobs.append(job)
-            runs.append(run)
+        jobs += [(run, run_seed) for run_seed in range(seed, seed + n_seeds)]
     threads = batch_threads(encoder.device)
-    results = thread_map(call, jobs, label="choosing warrants", unit="training", threads=threads)
+    results = thread_map(choose, jobs, label="choosing warrants", unit="training", threads=threads)
     choices = defaultdict(list)
-    for run, run_choices in zip(runs, results, strict=True):
+    for (run, _), run_choices in zip(jobs, results, strict=True):
         choices[run].append(run_choices)
     tables = {}
     seed_tables = {}
@@ -275,24 +271,30 @@ def score_tables(
     by_seed : DataFrame
         The accuracy of each run.  Columns: test, seed, accuracy.
     """
-    is_right = np.asarray(choices) == np.array([argument.label for argument in arguments])
-    by_id = pd.DataFrame(is_right, columns=[argument.id for argument in arguments])
-    rows = []
+    labels = [argument.label for argument in arguments]
+    ids = [argument.id for argument in arguments]
+    is_right = pd.DataFrame(np.asarray(choices) == labels, columns=ids)
+    rows = {}
     accuracies = {}
     for set_name, clusters in argument_sets(arguments).items():
         if not clusters:
             continue
-        right = by_id[[argument.id for argument in chain.from_iterable(clusters)]].to_numpy()
-        n_seeds, n_arguments = right.shape
-        by_cluster = right.mean(axis=0).reshape(len(clusters), -1)  # [cluster, argument of it]
-        sizes = np.full(len(clusters), by_cluster.shape[1])
-        _, low, high = ratio(by_cluster.sum(axis=1), sizes, seed=seed)
-        accuracies[set_name] = pd.Series(100 * right.mean(axis=1))
-        statistics = accuracies[set_name].agg([*STATISTICS, "std"])
-        rows.append((set_name, n_arguments, n_seeds, *statistics, 100 * low, 100 * high))
-    columns = ["test", "arguments", "seeds", *STATISTICS, "std", "mean_low", "mean_high"]
+        right = 100 * is_right[[argument.id for argument in chain.from_iterable(clusters)]]
+        by_argument = (
+            right.mean().to_numpy().reshape(len(clusters), -1)
+        )  # [cluster, argument of it]
+        interval = ratio(by_argument.mean(axis=1), np.ones(len(clusters)), seed=seed)
+        accuracies[set_name] = right.mean(axis=1)
+        rows[set_name] = {
+            "arguments": right.shape[1],
+            "seeds": len(right),
+            **accuracies[set_name].agg([*STATISTICS, "std"]),
+            "mean_low": interval.low,
+            "mean_high": interval.high,
+        }
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("test").reset_index()
     by_seed = pd.concat(accuracies, names=["test", "seed"]).rename("accuracy").reset_index()
-    return pd.DataFrame(rows, columns=columns), by_seed
+    return table, by_seed
 
 
 def with_paper(table: pd.DataFrame) -> pd.DataFrame:
@@ -304,11 +306,11 @@ def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     negated claims.  It adds that models trained with negated claims (`NEGATED`) do better than
     chance, because cues over claim and warrant together remain; the conclusions are not withdrawn.
     """
-    published = published_values()
     is_as_written = (table["test"] == AS_WRITTEN) & (table["train"] == ORIGINAL)
     is_swapped = (table["test"] == BOTH) & (table["train"] == SWAPPED)
-    names = table["model"] + ", " + table["inputs"] + ", " + table["test"] + ", "
+    names = table[["model", "inputs", "test"]].agg(", ".join, axis=1)
     comparable_names = names.where(is_as_written | is_swapped)
     for statistic in STATISTICS:
-        table[f"paper_{statistic}"] = (comparable_names + statistic).map(published).astype(float)
+        published = (comparable_names + f", {statistic}").map(published_values())
+        table[f"paper_{statistic}"] = published.astype(float)
     return table

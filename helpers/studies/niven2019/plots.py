@@ -7,7 +7,6 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from helpers.plots.labels import label_points
 from helpers.plots.style import ACCENT, INK, LINES, canvas, join_nonempty, theme
@@ -66,10 +65,12 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
         Figure 12.  The paper's values are diamonds, unless the cue is planted.
     """
     is_shown = (choices["test"] != BOTH) | (choices["inputs"] == EVERYTHING)
-    shown = choices[is_shown]
-    shown = shown.assign(label=shown["inputs"] + shown["train"].map(TRAINING_LABELS))
-    training_number = shown["train"].map(TRAINING_SETS.index)
-    labels = shown["label"].loc[training_number.sort_values(kind="stable").index].unique()
+    accuracies = choices[is_shown]
+    accuracies = accuracies.assign(
+        label=accuracies["inputs"] + accuracies["train"].map(TRAINING_LABELS)
+    )
+    training_number = accuracies["train"].map(TRAINING_SETS.index)
+    labels = accuracies["label"].loc[training_number.sort_values(kind="stable").index].unique()
     note = "a planted cue: nothing of the paper's to compare with"
     if "paper_mean" in choices:
         note = "crimson diamonds: the paper's means, on ARCT"
@@ -78,10 +79,10 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     title = "Figure 12 · Cues in warrants, and models that follow them"
     figure = canvas(CUES_HEIGHT + rows_height + 1.8, title, note)
     grid = figure.add_gridspec(2, len(TEST_TITLES), height_ratios=[CUES_HEIGHT, rows_height])
-    shown = shown.assign(row=pd.Index(labels).get_indexer(shown["label"]))
+    accuracies = accuracies.assign(row=pd.Index(labels).get_indexer(accuracies["label"]))
     for column, (test, title) in enumerate(TEST_TITLES.items()):
         axes = figure.add_subplot(grid[1, column])
-        _draw_accuracies(axes, shown[shown["test"] == test])
+        _draw_accuracies(axes, accuracies[accuracies["test"] == test])
         axes.set(title=title, xlabel="Right warrant (%)", ylim=(len(labels) - 0.5, -0.5))
         axes.set_yticks(range(len(labels)), [] if column else labels)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
@@ -113,14 +114,14 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
         )  # fmt: skip
     axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
     lowest_coverage = 0.8 * min(originals["coverage"], default=1.0)
+    axes.set_xscale("log")
+    axes.set_xticks(COVERAGE_TICKS, COVERAGE_TICKS)
     axes.set(
-        xscale="log", xlim=(lowest_coverage, 100), ylim=(-4, 104),
+        xlim=(lowest_coverage, 100), ylim=(-4, 104),
         xlabel="Coverage: arguments where the cue is in one warrant only (%, log scale)",
         ylabel="Productivity:\nthat warrant is right (%)",
     )  # fmt: skip
     axes.minorticks_off()
-    axes.set_xticks([tick for tick in COVERAGE_TICKS if tick >= axes.get_xlim()[0]])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.legend(loc="lower right")
     points = originals[["coverage", "productivity"]].to_numpy(float)
     labelled = originals["gain"].nlargest(N_LABELLED).index.tolist()

@@ -81,7 +81,6 @@ def test_read_arguments_refuses_a_bad_row_with_its_line(tmp_path, row, message):
         (HEADER, [], "no argument after the header"),
         ([], [], "not tab-separated"),
         (HEADER, [ROWS[1], [*ROWS[0], "x"]], "Expected 7 fields in line 3, saw 8"),
-        (HEADER, [[*ROWS[0], "x"]], "more columns than the header"),
     ],
 )
 def test_read_arguments_refuses_a_file_without_its_columns_or_rows(tmp_path, header, rows, message):
@@ -142,12 +141,10 @@ def test_argument_corpus_refuses_other_sources(tmp_path):
 
 
 @NEEDS_ARCT
-def test_argument_corpus_of_arct_has_the_published_numbers(monkeypatch):
+def test_argument_corpus_of_arct_has_the_published_numbers():
     corpus = argument_corpus("arct")
     assert [len(corpus.part(split)) for split in SPLITS] == [1210, 316, 444]
     assert [len(corpus.part(split, adversarial=True)) for split in SPLITS] == [1198, 316, 416]
     assert corpus.left_out == 12 + 28  # their claims were not negated
-    monkeypatch.setattr(cues, "SPLITS", ())  # only all splits together, and one rule: it is slow
-    monkeypatch.setattr(cues, "RULES", {cues.DEFAULT_RULE: cues.RULES[cues.DEFAULT_RULE]})
-    columns = ["productivity", "coverage", "paper_productivity", "paper_coverage"]
-    assert cues.rule_table(corpus)[columns].round(1).to_numpy().tolist() == [[66.6, 61.7, 61, 64]]
+    table = cues.cue_table(corpus.original).set_index("cue")
+    assert table.loc["not", ["productivity", "coverage"]].round(1).tolist() == [66.6, 61.7]
