@@ -119,6 +119,8 @@ def parser() -> argparse.ArgumentParser:
         help="folder in figures/, path to such a folder, or model that has run "
         "(default: the bundled model and its control with random weights)",
     )
+    power = command("power", _power, "compute how often each claim's test finds what effect")
+    power.add_argument("run", nargs="?", default="minilm", help="as for compare (default: minilm)")
     report = command("report", _report, "print the path of the report of a finished run")
     report.add_argument("run", nargs="?", default="minilm", help="as for compare (default: minilm)")
     report.add_argument(
@@ -240,6 +242,25 @@ def _compare(options: argparse.Namespace) -> int:
     print(*notes, sep="\n")
     print(f"tables and figure: {results}")
     print(f"report: {report}")
+    return 0
+
+
+def _power(options: argparse.Namespace) -> int:
+    from helpers.claims.clark2019 import paper_claims
+    from helpers.claims.power import power_table
+    from helpers.run.compare import open_run
+    from helpers.studies.registry import later_claims
+    from helpers.study import Study
+
+    run = open_run(options.run)
+    names = {setting.name for setting in fields(Settings)}
+    settings = {name: value for name, value in run.settings.items() if name in names}
+    study = Study(**settings | {"name": run.name})
+    later = later_claims()
+    power = power_table(run.tables, [*paper_claims(), *later])
+    study.save_table(power, "power", optional=list(power))
+    study.save_claims(later=later)
+    print(power.round(3).to_string(index=False, na_rep=""))
     return 0
 
 

@@ -23,6 +23,7 @@ from helpers.settings import Settings, capped
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from types import ModuleType
 
     from distributed import Client
     from matplotlib.figure import Figure
@@ -323,57 +324,66 @@ class Study:
 
     @cached_property
     def sums(self) -> Sums:
-        """The sums of sections 3 and 6 over the text, computed in one pass and cached."""
+        """The sums of section 3 over the text, computed in one pass and cached."""
         return self._sums(self.segment_store())
 
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
-        """The sums of sections 3 and 6 of each control, over a part of the text."""
+        """The sums of section 3 of each control, over a part of the text."""
+        return {name: self._sums(store) for name, store in self._control_segments.items()}
+
+    @cached_property
+    def _control_segments(self) -> dict[str, Store]:
+        """The maps of each control over a part of the text; none are stored."""
         limit = capped(self.settings.segments, self.settings.control_segments)
         corpus = self.segment_corpus(limit)
         return {
-            name: self._sums(self._store(encoder, corpus, stream=True))
+            name: self._store(encoder, corpus, stream=True)
             for name, encoder in self.controls.items()
         }
 
     def _sums(self, store: Store) -> Sums:
         from helpers.metrics import surface
 
+        return surface.Sums.from_arrays(self._pass_over("section-3", store, surface))
+
+    def _pass_over(self, name: str, store: Store, module: ModuleType) -> dict[str, np.ndarray]:
+        """Sum what a module of metrics computes of each shard, once."""
+
         def compute() -> dict[str, np.ndarray]:
             if not self._has_cluster:
-                return surface.sweep(store).to_arrays()
+                return module.sweep(store).to_arrays()
             from helpers.store.cluster import map_shards
 
             with self._cluster() as client:
-                return surface.combine(map_shards(surface.shard_sums, store, client)).to_arrays()
+                return module.combine(map_shards(module.shard_sums, store, client)).to_arrays()
 
-        arrays = cached(
-            "sections-3-and-6",
-            compute,
-            inputs={"store": store.key},
-            module="helpers.metrics.surface",
-        )
-        return surface.Sums.from_arrays(arrays)
+        return cached(name, compute, inputs={"store": store.key}, module=module.__name__)
 
-    def distances(self, sums: Sums | None = None, *, words: bool = False) -> pd.DataFrame:
-        """Compute the square table of the distances between heads, in nats (section 6).
+    def distances(self, control: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Compute the square tables of the distances between heads, in nats (section 6).
 
         Parameters
         ----------
-        sums : Sums, optional
-            Those of a control; by default the study's own.
-        words : bool
-            Whether special tokens are left out, which is measured on one of eight examples.
+        control : str
+            Name of one of the `controls`; by default the study's own model.
 
         Returns
         -------
-        DataFrame
-            Distances by head; rows and columns are named ``layer-head``.
+        distances, distances_among_words : DataFrame
+            Distances by head; rows and columns are named ``layer-head``.  In the second table
+            special tokens are left out; it is measured on one of eight examples.
         """
+        from helpers.metrics import head_distance
         from helpers.metrics.clustering import distance_table
 
-        sums = sums or self.sums
-        return distance_table(sums.mean_distances(words=words), *sums.mean("current").shape)
+        store = self._control_segments[control] if control else self.segment_store()
+        sums = head_distance.Sums(**self._pass_over("section-6", store, head_distance))
+        all_tokens, among_words = sums.means()
+        return (
+            distance_table(all_tokens, store.layers, store.heads),
+            distance_table(among_words, store.layers, store.heads),
+        )
 
     def gradient_table(self, control: Encoder | None = None) -> pd.DataFrame:
         """Compute the gradients of the loss by attention weights (section 3.2, Figure 3), once.
@@ -585,7 +595,9 @@ def show_claims(claims: pd.DataFrame) -> None:
 
     with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
         display(summarise_claims(claims).set_index("claim"))
-        details = claim_details(claims).to_html(index=False)
+        details = claim_details(claims).to_html(
+            index=False, na_rep="", float_format="{:.3g}".format
+        )
     summary = "<summary>Thresholds, controls and how each was measured</summary>"
     display(HTML(f"<details>{summary}{details}</details>"))
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 from helpers.cache import read_exact
 from helpers.claims.clark2019 import paper_claims
+from helpers.claims.display import summarise_claims
 from helpers.claims.engine import check_claims
 from helpers.metrics.reference import paper_table2, values_of
 from helpers.run.compare import (
@@ -50,7 +51,7 @@ ARCT_RULES = {
 }
 READINGS = {"among mentions": "mentions", "among words": "words"}
 DUE_TO_TRAINING = {"yes": "by training", "no": "not by training", "inconclusive": "by training?"}
-POSITIONAL = "Some heads put more than half of their attention on the {} token"
+POSITIONAL = "4 / 5 of 144"  # heads of the paper, section 3.1
 ENTROPY_OF_FIRST = "In the last layer, [CLS] attends very broadly"
 SEPARATOR = "Over half of the attention in middle layers goes to one special token"
 
@@ -95,10 +96,9 @@ def blocks(figures: Path) -> dict[str, str]:
 def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> pd.DataFrame:
     """Return section 3 (and 6) in short."""
     paper = claims.set_index("claim")["paper"]
-    counts = [int(paper[POSITIONAL.format(side)]) for side in ("previous", "next")]
     columns: dict[str, dict[str, str]] = {
         "paper": {
-            "heads mostly on the previous / next token": "{} / {} of 144".format(*counts),
+            "heads mostly on the previous / next token": POSITIONAL,
             "special tokens": "[CLS], [SEP]",
             "most attention to the separator": f"over {100 * paper[SEPARATOR]:.0f}%",
             "entropy from the first token in the last layer": f"{paper[ENTROPY_OF_FIRST]:.2f} nats",
@@ -221,19 +221,10 @@ def verdicts(claims: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
 
 
 def numbers(run: Run) -> pd.DataFrame:
-    """Format the number of each claim in a run and in its controls, with its p and verdicts."""
+    """Format each claim of a run in four columns."""
     table = check_claims(run.tables, paper_claims())
-    columns = {}
-    for name in (
-        "paper_value", "value", "value_low", "value_high", "threshold", "p_adjusted", "control",
-        "entropy_matched_control",
-    ):  # fmt: skip
-        columns[name] = table[name].map("{:.3g}".format).replace("nan", "")
-    interval = columns.pop("value_low") + " to " + columns.pop("value_high")
-    columns["value"] += (" (" + interval + ")").where(table["value_low"].notna(), "")
-    columns["verdict"] = table["verdict"]
-    columns["due to training"] = table["due_to_training"]
-    return pd.DataFrame(columns).set_axis(table["claim"] + " (" + table["section"] + ")")
+    names = table["claim"] + " (" + table["section"] + ")"
+    return summarise_claims(table).drop(columns="claim").set_axis(names)
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -75,7 +75,7 @@ def run(package, cache, figures, model, text, treebank, vectors):
     measures = RELATIVE_POSITION + TOKEN_TYPES + ENTROPY
     for name, sums in {"model": study.sums, **study.control_sums}.items():
         tables[f"heads_{name}"] = head_table(sums, measures)
-        tables[f"distances_{name}"] = study.distances(sums)
+        tables[f"distances_{name}"], _ = study.distances("" if name == "model" else name)
         tables[f"gradients_{name}"] = study.gradient_table(study.controls.get(name))
     counts = study.head_counts(study.treebank_store())
     tables["relations"] = dependency_heads(counts, minimum=5)

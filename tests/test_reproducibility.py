@@ -36,7 +36,7 @@ study = Study(
     gradient_segments=4, max_tokens=64, seeds=1, seed=0, device="cpu",
 )
 study.save_table(head_table(study.sums, RELATIVE_POSITION + TOKEN_TYPES + ENTROPY), "section_3")
-study.save_table(study.distances(), "head_distances")
+study.save_table(study.distances()[0], "head_distances")
 study.save_table(study.gradient_table(), "gradients")
 study.save_table(dependency_heads(count_heads(study.treebank_store()), minimum=5), "heads")
 study.save_table(coreference_table(evaluate_antecedents(study.coreference_store())), "coreference")

@@ -42,10 +42,11 @@ def test_control_sums_are_those_of_two_random_models(study):
 
 
 def test_distances_of_a_control_are_its_own(study):
-    trained = study.distances()
-    for sums in study.control_sums.values():
-        square = study.distances(sums)
-        assert square.shape == trained.shape and not square.equals(trained)
+    trained, _ = study.distances()
+    for name in study.controls:
+        square, among_words = study.distances(name)
+        assert square.shape == trained.shape == among_words.shape
+        assert not square.equals(trained) and not square.equals(among_words)
 
 
 def test_encoder_of_a_focused_study_is_the_control_of_a_trained_one(study):

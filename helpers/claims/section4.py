@@ -10,11 +10,11 @@ from functools import partial
 import pandas as pd
 
 from helpers.claims.engine import Family
-from helpers.claims.section3 import count_with_interval
 from helpers.claims.tables import (
     Tables,
     cell,
     column,
+    count_with_interval,
     estimate_in,
     rows_of,
     rows_where,
@@ -242,7 +242,7 @@ def no_op_difference(tables: Tables) -> Estimate:
     columns = with_bounds("difference")
     table = rows_of(tables, "no_op", "relation", *columns)
     rows = select_or_raise(table, table["relation"].notna(), "no special token")
-    return estimate_in(rows[columns].mean(), "difference")
+    return estimate_in(rows.mean(numeric_only=True), "difference")
 
 
 # Section 4.3: coreference

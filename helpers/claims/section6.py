@@ -1,38 +1,51 @@
-"""The claim of section 6: heads of one layer are alike."""
+"""Claims of section 6: heads of one layer are alike."""
 
 from __future__ import annotations
 
-import pandas as pd
+from functools import partial
+
+import numpy as np
 
 from helpers.claims.engine import Family
-from helpers.claims.section3 import with_article_interval
-from helpers.claims.tables import NotMeasurable, Tables, rows_of, rows_where
-from helpers.metrics.statistics import Estimate
+from helpers.claims.tables import NotMeasurable, Tables, rows_of
+from helpers.metrics.statistics import DRAWS, Estimate, bootstrap_estimate, resampled_sums
 
 SECTION_6 = Family("section 6")
 claim = SECTION_6.claim
 
 
-@claim(
-    "6",
-    "Heads of one layer are closer to each other than to those of the next layers",
-    how_measured=(
-        "mean distance within layers as a share of that to the layer before and after, special "
-        "tokens left out; p also by shuffling heads over layers; holds below 1"
-    ),
-    below=1,
-    about_training=True,
-)
-def within_to_adjacent_layer_ratio(tables: Tables) -> Estimate:
-    """Divide the distance of heads within layers by that between neighbouring layers."""
-    rows = rows_of(tables, "head_cohesion", "by", "within", "between", "p_value")
-    row = rows_where(rows, by="next layer, words").iloc[0]
-    p = row["p_value"]
-    if pd.isna(p):
+def distance_ratio(tables: Tables, *, within: str, to: str) -> Estimate:
+    """Divide the distances of heads within layers by those to other layers, layer by layer.
+
+    The estimate is the mean over layers, with a bootstrap interval over layers.
+    """
+    rows = rows_of(tables, "layer_cohesion", within, to)
+    ratios = rows[within] / rows[to]
+    if len(ratios) < 2 or ratios.isna().any():
         raise NotMeasurable("two layers of two heads")
-    return with_article_interval(
-        tables,
-        row["within"] / row["between"],
-        ["within_layers_words", "neighbouring_layers_words"],
-        lambda within, between: (within / between).iloc[0],
-    )
+    replicates = resampled_sums(ratios.to_numpy() / len(ratios), draws=DRAWS)
+    return bootstrap_estimate(np.mean(ratios), replicates, len(ratios))
+
+
+for statement, measure, description in (
+    (
+        "Heads of one layer are closer to each other than to heads of other layers",
+        partial(distance_ratio, within="within", to="between"),
+        "distance within a layer over that to all other layers",
+    ),
+    (
+        (
+            "Heads of one layer are closer to each other, among words, than to heads of the layers "
+            "before and after"
+        ),
+        partial(distance_ratio, within="within_words", to="neighbouring_words"),
+        "distance within a layer over that to the layer before and after, special tokens left out",
+    ),
+):
+    claim(
+        "6",
+        statement,
+        how_measured=f"{description}, mean over layers and interval over layers; holds below 1",
+        below=1,
+        about_training=True,
+    )(measure)

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from helpers.metrics.head_distance import mean_pairwise_distances
 from helpers.metrics.heads import head_labels, head_rows, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
 
@@ -130,25 +129,21 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     DataFrame
         The positions.  The ``behaviour`` of those heads is the names of their relations.
     """
-    relations_of: dict[str, list[str]] = {}
+    found_by = []  # pairs of head and relation
     if "dependency_heads" in tables:
-        best_heads = tables["dependency_heads"].set_index("relation")
-        names = paper_names(best_heads.index)
-        is_better = best_heads["accuracy_low"] > best_heads["baseline"]
-        for relation, head in best_heads.loc[is_better, "head"].items():
-            if names.get(relation) in FIGURE_5:
-                relations_of.setdefault(head, []).append(names[relation])
+        table = tables["dependency_heads"]
+        names = table["relation"].map(paper_names(table["relation"]))
+        is_better = table["accuracy_low"] > table["baseline"]
+        is_marked = is_better & names.isin(FIGURE_5)
+        found_by += zip(table.loc[is_marked, "head"], names[is_marked], strict=True)
     if "coreference" in tables:
-        best_systems = tables["coreference"].drop_duplicates("system").set_index("system")
-        if best_systems.loc["head", "accuracy_low"] > best_systems.loc["head match", "accuracy"]:
-            head = best_systems.loc["head", "head"]
-            relations_of.setdefault(head, []).append("coreference")
-    layers, heads = positions[["layer", "head"]].max()
-    findings = {head: ", ".join(relations) for head, relations in relations_of.items()}
-    labelled = zip(head_labels(layers, heads), positions["behaviour"], strict=True)
-    return positions.assign(
-        behaviour=[findings.get(label, behaviour) for label, behaviour in labelled]
-    )
+        systems = tables["coreference"].drop_duplicates("system").set_index("system")
+        if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
+            found_by.append((systems.loc["head", "head"], "coreference"))
+    relations = pd.DataFrame(found_by, columns=["head", "relation"], dtype=str)
+    findings = relations.groupby("head")["relation"].agg(", ".join)
+    labels = pd.Series(head_labels(*positions[["layer", "head"]].max()), positions.index)
+    return positions.assign(behaviour=labels.map(findings).fillna(positions["behaviour"]))
 
 
 def cohesion_table(
@@ -185,27 +180,63 @@ def cohesion_table(
         empty unless there are two layers of two heads.
     """
     layers, heads = _shape(distances)
-    layer, index = np.indices((layers, heads))
-    one_block = layer.reshape(1, -1)
-    within_and_next = ("within_layers", "neighbouring_layers")
+    layer, index = np.indices((layers, heads)).reshape(2, -1)
+    gap = np.abs(layer[:, None] - layer)
+    has_same_index = index[:, None] == index
+    in_one_layer = (gap == 0) & ~has_same_index
+    one_block = layer[None]
     comparisons = [
-        ("layer", distances, one_block, ("within_layers", "between_layers")),
-        ("next layer", distances, one_block, within_and_next),
+        ("layer", distances, one_block, in_one_layer, gap > 0),
+        ("next layer", distances, one_block, in_one_layer, gap == 1),
     ]
     if words is not None:
-        comparisons.append(("next layer, words", words, one_block, within_and_next))
-    comparisons.append(("index", distances, index, ("within_indices", "between_indices")))
+        comparisons.append(("next layer, words", words, one_block, in_one_layer, gap == 1))
+    by_index = index.reshape(layers, heads)
+    comparisons.append(
+        ("index", distances, by_index, (gap > 0) & has_same_index, (gap > 0) & ~has_same_index)
+    )
     rows = []
-    for by, table, groups, (within_name, between_name) in comparisons:
+    for by, table, groups, is_within, is_between in comparisons:
         values = table.to_numpy()
-        means = mean_pairwise_distances(values, layers, heads)
-        within = means[within_name]
-        between = means[between_name]
-        p_value = np.nan
-        if not np.isnan([within, between]).any():
+        within, between, p_value = np.full(3, np.nan)
+        if is_within.any():
+            within = values[is_within].mean()
+        if is_between.any():
+            between = values[is_between].mean()
+        if is_within.any() and is_between.any():
             p_value = _permutation_p_value(values, groups, seed, adjacent=by.startswith("next"))
         rows.append((by, within, between, p_value))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
+
+
+def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
+    """Compare, for each layer, the distances between its heads with those to heads of others.
+
+    Parameters
+    ----------
+    distances, words : DataFrame
+        As for `cohesion_table`.
+
+    Returns
+    -------
+    DataFrame
+        One row for each ``layer``.  Mean distances in nats: ``within`` the layer, to the
+        ``neighbouring`` layers before and after, and ``between`` it and all other layers; and the
+        same without special tokens (``within_words`` ...).  Empty where there is no pair of heads.
+    """
+    layers, heads = _shape(distances)
+    layer = np.repeat(np.arange(layers) + 1, heads)
+    table = pd.DataFrame({"layer": np.arange(layers) + 1})
+    gap = np.abs(table["layer"].to_numpy()[:, None] - table["layer"].to_numpy())
+    for ending, square in (("", distances), ("_words", words)):
+        # A head is no pair with itself.
+        values = np.where(np.eye(len(square), dtype=bool), np.nan, square)
+        by_head = pd.DataFrame(values).groupby(layer).mean()  # [layer, head]
+        by_layer = by_head.T.groupby(layer).mean()  # [layer, layer]
+        table[f"within{ending}"] = np.diag(by_layer)
+        table[f"neighbouring{ending}"] = by_layer.where(gap == 1).mean().to_numpy()
+        table[f"between{ending}"] = by_layer.where(gap > 0).mean().to_numpy()
+    return table
 
 
 def _permutation_p_value(

@@ -11,13 +11,17 @@ and keys, maps are laid out flat, and divided into tiles that fit the processor'
 
 There are two kernels.  The eager one is plain torch.  The compiled one is about five times faster,
 and pays for itself in a corpus of some hundred segments.
+
+One pass over a store sums the distances over its examples.  Each shard gives sums, which are added
+in corpus order in float64, so that shards can be computed anywhere.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -25,12 +29,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from helpers.data.records import Roles, roles
+from helpers.progress import progress
+from helpers.store.store import Example, Store, read_ahead
 from helpers.torch_utils import COMPILATION_LOCK
 
-CLOSENESS = (
-    "within_layers", "between_layers", "within_indices", "between_indices", "neighbouring_layers",
-)  # fmt: skip
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
+# Distances without special tokens are computed for every eighth example, because distances take
+# most of the time.
+WORD_DISTANCE_STRIDE = 8
 TILE = 512  # this number of weights is summed in float32, and the sums of tiles in float64
 # Pairs of heads times weights: above this, the eager kernel takes longer than compiling and the
 # compiled one together.
@@ -49,6 +56,7 @@ EXPONENT_BITS = -0x800000  # the sign and exponent of a float32
 Tiles = Float[Tensor, "head tile element"]
 PairEntropies = Float[Tensor, "head partner"]
 Kernel = Callable[[Tiles], PairEntropies]
+Distances = Float[np.ndarray, "heads heads"]
 
 
 @torch.no_grad()
@@ -87,70 +95,109 @@ def head_distances(
     return mean_entropy - (head_entropy[:, None] + head_entropy) / 2
 
 
-def repays_compiling(lengths: Iterable[int], heads: int) -> bool:
-    """Decide whether the distances of a corpus take longer than compiling their kernel.
+def renormalise_over_words(
+    attention: Float[np.ndarray, "layer head query key"], roles: Roles
+) -> Float[np.ndarray, "layer head query key"]:
+    """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
-    The answer depends on the corpus and the model alone: a run that goes on after an
-    interruption, and every worker of a cluster, computes with the kernel of an undisturbed run.
+    A row becomes uniform if all its attention went to special tokens.  An example of special
+    tokens only stays as it is.
+    """
+    words = np.flatnonzero(roles.punctuation | roles.other)
+    if not len(words):
+        return attention
+    word_attention = attention[:, :, words[:, None], words]
+    total = word_attention.sum(axis=-1, keepdims=True)
+    uniform = np.full_like(word_attention, 1 / len(words))
+    return np.divide(word_attention, total, out=uniform, where=total > 0)
 
-    Parameters
+
+@dataclass
+class Sums:
+    """Sums over examples of the distances between attention heads.
+
+    Attributes
     ----------
-    lengths : iterable of int
-        The number of tokens of each example.  It is read as far as the answer needs.
-    heads : int
-        The number of attention heads in all layers together.
+    distances : array, shape (heads, heads)
+        The sum over all examples, in nats.
+    word_distances : array, shape (heads, heads)
+        The same without special tokens, over one example in `WORD_DISTANCE_STRIDE`.
+    examples, word_examples : int
+        The numbers of examples in either sum.
     """
-    work = 0.0
-    for length in lengths:
-        work += length**2 * heads**2 / 2
-        if work > COMPILE_AFTER:
-            return True
-    return False
+
+    distances: Distances | float = 0.0
+    word_distances: Distances | float = 0.0
+    examples: int = 0
+    word_examples: int = 0
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Convert the sums to named arrays, which can be saved in a file."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
+
+    def means(self) -> tuple[Distances, Distances]:
+        """Average the distances over examples: with all tokens, and without special tokens."""
+        among_words = self.word_distances / np.maximum(self.word_examples, 1)
+        return self.distances / np.maximum(self.examples, 1), among_words
 
 
-@torch.no_grad()
-def compile_distances(heads: int) -> None:
-    """Compile the kernel of `head_distances` for a model's number of attention heads.
+def combine(parts: Iterable[Sums]) -> Sums:
+    """Add up the sums of shards in the order in which they come."""
+    combined = Sums()
+    for part in parts:
+        for name, value in vars(part).items():
+            setattr(combined, name, getattr(combined, name) + value)
+    return combined
 
-    Call it before threads start to compute attention maps: they wait while something compiles.
+
+def example_sums(
+    examples: Iterable[Example], special_tokens: Mapping[str, str | None], *, compiled: bool = False
+) -> Sums:
+    """Sum the distances between heads over some examples; ``compiled`` as in `head_distances`."""
+    sums = Sums()
+    for example in examples:
+        attention = example.attention
+        sums.distances = sums.distances + head_distances(attention, compiled=compiled)
+        sums.examples += 1
+        if example.index % WORD_DISTANCE_STRIDE == 0:
+            token_roles = roles(example.record["tokens"], special_tokens)
+            word_attention = renormalise_over_words(attention, token_roles)
+            word_distances = head_distances(word_attention, compiled=compiled)
+            sums.word_distances = sums.word_distances + word_distances
+            sums.word_examples += 1
+    return sums
+
+
+def shard_sums(source: Store, number: int) -> Sums:
+    """Compute the sums over one shard: the unit of work that can run anywhere."""
+    compiled = _compile_if_worthwhile(source)
+    return example_sums(source.shard(number), source.special_tokens, compiled=compiled)
+
+
+def sweep(source: Store) -> Sums:
+    """Compute the sums over a whole corpus in one pass, reading one shard ahead."""
+    compiled = _compile_if_worthwhile(source)
+    shards = progress(read_ahead(source), "section 6", unit="shard", total=source.n_shards)
+    return combine(
+        example_sums(shard, source.special_tokens, compiled=compiled) for shard in shards
+    )
+
+
+def _compile_if_worthwhile(source: Store) -> bool:
+    """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
+
+    The answer depends on the corpus and the model alone: a run that goes on after an interruption,
+    and every worker of a cluster, computes with the kernel of an undisturbed run.  Compiling
+    happens before maps are read, because other threads may compute them in forward passes, and wait
+    while something compiles.
     """
-    _compiled_kernel(heads, torch.get_num_threads())
-
-
-def mean_pairwise_distances(
-    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
-) -> dict[str, float]:
-    """Average the distances over pairs of different attention heads, by how the pairs are related.
-
-    Parameters
-    ----------
-    distances : array, shape (layers * heads, layers * heads)
-        Distances between attention heads, ordered layer by layer, in nats.
-    layers, heads : int
-        The number of layers, and of attention heads in each.
-
-    Returns
-    -------
-    dict of str to float
-        The mean distance in nats for each name in `CLOSENESS`: over pairs of one layer, of
-        different layers, of different layers and the same index, of different layers and
-        different indices, and of neighbouring layers.  NaN where there is no such pair.
-    """
-    layer, index = np.indices((layers, heads)).reshape(2, -1)
-    different_layer = layer[:, None] != layer
-    same_index = index[:, None] == index
-    pairs = {
-        "within_layers": ~different_layer & ~same_index,
-        "between_layers": different_layer,
-        "within_indices": different_layer & same_index,
-        "between_indices": different_layer & ~same_index,
-        "neighbouring_layers": np.abs(layer[:, None] - layer) == 1,
-    }
-    means = {}
-    for name in CLOSENESS:
-        selected = distances[pairs[name]]
-        means[name] = selected.mean() if selected.size else np.nan
-    return means
+    heads = source.layers * source.heads
+    weights = sum(len(record["tokens"]) ** 2 for record in source.records())
+    compiled = weights * heads**2 / 2 > COMPILE_AFTER
+    if compiled:
+        with torch.no_grad():
+            _compiled_kernel(heads, torch.get_num_threads())
+    return compiled
 
 
 def _tiles(attention: Float[np.ndarray, "layer head query key"]) -> Tiles:

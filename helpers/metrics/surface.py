@@ -1,6 +1,6 @@
 """Surface-level patterns of attention (section 3): of one example's maps, and over a corpus.
 
-One pass over a store gives everything of sections 3 and 6.  Each shard gives sums over its
+One pass over a store gives everything of section 3.  Each shard gives sums over its
 examples; the sums of all shards, added in corpus order in float64, give the averages.  Shards can
 therefore be computed anywhere, and a corpus of any size needs the memory of one shard.  Sums are
 kept by article, as intervals need them: paragraphs of one article are not independent.
@@ -30,18 +30,11 @@ from helpers.store.store import Example, Store, read_ahead
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 RELATIVE_POSITION = ("previous", "current", "next")
 TOKEN_TYPES = (
-    "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "uniform_cls", "uniform_sep",
+    "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "cls_to_cls", "other_to_cls",
+    "uniform_cls", "uniform_sep",
 )  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
-# Names of two of the `CLOSENESS` measures without special tokens.
-AMONG_WORDS = {
-    "within_layers": "within_layers_words",
-    "neighbouring_layers": "neighbouring_layers_words",
-}
-# Distances without special tokens are computed for every eighth example, because distances take
-# most of the time.
-WORD_DISTANCE_STRIDE = 8
 # Articles are assigned to at most this number of bootstrap clusters by a checksum of their title,
 # so that the memory for intervals does not grow with the corpus.
 GROUPS = 1024
@@ -87,7 +80,8 @@ def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
     dict of str to array, shape (layer, head)
         ``cls``, ``sep`` and ``punctuation``: the share of all attention that these tokens get.
         ``sep_to_sep``: the share that the average [SEP] gives to all [SEP]; ``other_to_sep``:
-        the share that the average token of another type gives to them.  ``uniform_cls`` and
+        the share that the average other token gives to them; ``cls_to_cls`` and ``other_to_cls``
+        likewise.  ``uniform_cls`` and
         ``uniform_sep``: the share that they would get from uniform attention.  NaN for a type of
         token that the model does not have.
     """
@@ -99,11 +93,10 @@ def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
         if mask is not None:
             shares[name] = received[..., mask].sum(axis=-1)
             shares[f"uniform_{name}"] = received_if_uniform[..., mask].sum(axis=-1)
+            to_token = attention[..., mask].sum(axis=-1)  # [layer, head, query]
+            shares[f"{name}_to_{name}"] = _mean_at(to_token, mask)
+            shares[f"other_to_{name}"] = _mean_at(to_token, ~mask)
     shares["punctuation"] = received[..., roles.punctuation].sum(axis=-1)
-    if roles.sep is not None:
-        to_sep = attention[..., roles.sep].sum(axis=-1)  # [layer, head, query]
-        shares["sep_to_sep"] = _mean_at(to_sep, roles.sep)
-        shares["other_to_sep"] = _mean_at(to_sep, ~roles.sep)
     return shares
 
 
@@ -161,21 +154,6 @@ def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray) ->
     return values[..., mask].mean(axis=-1)
 
 
-def renormalise_over_words(attention: Maps, roles: Roles) -> Maps:
-    """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
-
-    A row becomes uniform if all its attention went to special tokens.  An example of special
-    tokens only stays as it is.
-    """
-    words = np.flatnonzero(roles.punctuation | roles.other)
-    if not len(words):
-        return attention
-    word_attention = attention[:, :, words[:, None], words]
-    total = word_attention.sum(axis=-1, keepdims=True)
-    uniform = np.full_like(word_attention, 1 / len(words))
-    return np.divide(word_attention, total, out=uniform, where=total > 0)
-
-
 class Sums:
     """Sums over examples of measures, by groups of articles.
 
@@ -190,17 +168,11 @@ class Sums:
         The measures.
     groups : dict of int to array, shape (2, measure, layer, head)
         For each group of articles the sums, and the number of examples that had a value.
-    distances : array, shape (heads, heads)
-        The sum over all examples of the distances between heads (section 6), in nats.
-    word_distances : array, shape (heads, heads)
-        The same without special tokens, over one example in `WORD_DISTANCE_STRIDE`.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names = tuple(names)
         self.groups: dict[int, Float[np.ndarray, "2 measure ..."]] = {}
-        self.distances: Float[np.ndarray, "heads heads"] | float = 0.0
-        self.word_distances: Float[np.ndarray, "heads heads"] | float = 0.0
 
     def add(self, values: Mapping[str, np.ndarray | float], article: str = "") -> None:
         """Add one example's values; a measure that is NaN or missing does not count."""
@@ -222,15 +194,6 @@ class Sums:
         total, count = self.by_group(name).sum(axis=1)
         return _ratio(total, count)
 
-    def mean_distances(self, *, words: bool = False) -> Float[np.ndarray, "heads heads"]:
-        """Average the distances between heads over examples, in nats.
-
-        With ``words``, the distances without special tokens.
-        """
-        names = AMONG_WORDS.values() if words else ["current"]
-        count = max(self.by_group(name)[1].sum(axis=0).max() for name in names)
-        return (self.word_distances if words else self.distances) / max(count, 1)
-
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Convert the sums to named arrays, which can be saved in a file."""
         groups = sorted(self.groups)
@@ -238,8 +201,6 @@ class Sums:
             "names": np.array(self.names),
             "groups": np.array(groups),
             "sums": np.stack([self.groups[group] for group in groups]),
-            "distances": np.asarray(self.distances),
-            "word_distances": np.asarray(self.word_distances),
         }
 
     @classmethod
@@ -247,8 +208,6 @@ class Sums:
         """Restore the sums from the arrays of :meth:`to_arrays`."""
         sums = cls(arrays["names"].tolist())
         sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
-        sums.distances = arrays["distances"]
-        sums.word_distances = arrays["word_distances"]
         return sums
 
 
@@ -262,28 +221,19 @@ def combine(parts: Iterable[Sums]) -> Sums:
     combined = Sums()
     for part in parts:
         combined.names = combined.names or part.names
-        combined.distances = combined.distances + part.distances
-        combined.word_distances = combined.word_distances + part.word_distances
         for group, sums_and_counts in part.groups.items():
             combined.groups[group] = combined.groups.get(group, 0) + sums_and_counts
     return combined
 
 
-def example_sums(
-    examples: Iterable[Example],
-    special_tokens: Mapping[str, str | None],
-    *,
-    compiled: bool = False,
-) -> Sums:
-    """Sum every measure of sections 3 and 6 over some examples.
+def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
+    """Sum every measure of section 3 over some examples.
 
     Parameters
     ----------
     examples : iterable of Example
     special_tokens : mapping of str to str or None
         The tokens in the roles ``cls`` and ``sep``; None if the model has none.
-    compiled : bool
-        Whether `head_distances` uses its compiled kernel.
 
     Returns
     -------
@@ -294,58 +244,26 @@ def example_sums(
     MapError
         If a map is not a distribution over keys; the message names the example.
     """
-    from helpers.metrics.head_distance import CLOSENESS, head_distances, mean_pairwise_distances
-
-    sums = Sums((*SECTION_3, *CLOSENESS, *AMONG_WORDS.values()))
+    sums = Sums(SECTION_3)
     for example in examples:
         attention = example.attention
-        layers, heads = attention.shape[:2]
         token_roles = roles(example.record["tokens"], special_tokens)
         values = relative_position(attention)
         values |= token_types(attention, token_roles)
         values |= entropy(attention, token_roles)
-        distances = head_distances(attention, compiled=compiled)
-        values |= mean_pairwise_distances(distances, layers, heads)
-        sums.distances = sums.distances + distances
-        if example.index % WORD_DISTANCE_STRIDE == 0:
-            word_attention = renormalise_over_words(attention, token_roles)
-            word_distances = head_distances(word_attention, compiled=compiled)
-            word_closeness = mean_pairwise_distances(word_distances, layers, heads)
-            for name, word_name in AMONG_WORDS.items():
-                values[word_name] = word_closeness[name]
-            sums.word_distances = sums.word_distances + word_distances
         sums.add(values, cluster_of(example.record, example.index))
     return sums
 
 
 def shard_sums(source: Store, number: int) -> Sums:
     """Compute the sums over one shard: the unit of work that can run anywhere."""
-    compiled = _compile_if_worthwhile(source)
-    return example_sums(source.shard(number), source.special_tokens, compiled=compiled)
+    return example_sums(source.shard(number), source.special_tokens)
 
 
 def sweep(source: Store) -> Sums:
     """Compute the sums over a whole corpus in one pass, reading one shard ahead."""
-    compiled = _compile_if_worthwhile(source)
-    shards = progress(read_ahead(source), "sections 3 and 6", unit="shard", total=source.n_shards)
-    return combine(
-        example_sums(shard, source.special_tokens, compiled=compiled) for shard in shards
-    )
-
-
-def _compile_if_worthwhile(source: Store) -> bool:
-    """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
-
-    It happens before maps are read, because other threads may compute them in forward passes.
-    """
-    from helpers.metrics.head_distance import compile_distances, repays_compiling
-
-    heads = source.layers * source.heads
-    lengths = (len(record["tokens"]) for record in source.records())
-    compiled = repays_compiling(lengths, heads)
-    if compiled:
-        compile_distances(heads)
-    return compiled
+    shards = progress(read_ahead(source), "section 3", unit="shard", total=source.n_shards)
+    return combine(example_sums(shard, source.special_tokens) for shard in shards)
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
@@ -389,9 +307,8 @@ def article_table(sums: Sums) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``article`` (a number), ``layer`` (from 1), ``examples``, the measures of section 3 (means
-        over the heads of the layer), and those of `mean_pairwise_distances` (of the whole model,
-        in every row).
+        ``article`` (a number), ``layer`` (from 1), ``examples``, and the measures of section 3
+        (means over the heads of the layer).
     """
     counts = sums.by_group("current")[1]  # [group, layer, head]
     examples = counts.max(axis=2).astype(int)  # [group, layer]
@@ -469,39 +386,39 @@ def gradient_table(
     -------
     DataFrame
         One row per layer: ``layer`` (from 1); ``sep``, ``cls``, ``punctuation`` and ``other``;
-        ``objective``; ``loss`` (nats, the mean); ``sep_per_value`` and so on, the gradients
-        divided by the size of the value vector, if it is known; ``other_over_sep`` and
-        ``other_over_cls``, the ratios of the means; and 95% bootstrap intervals over articles
-        (``sep_low`` ...).  Empty for a token that the model does not have.
+        ``objective``; ``loss`` (nats, the mean); ``articles``, their number; ``sep_per_value`` and
+        so on, the gradients divided by the size of the value vector, if it is known;
+        ``other_over_sep``, ``other_over_cls``, ``other_over_sep_per_value`` and so on, the ratios
+        of the means; and 95% bootstrap intervals over articles (``sep_low`` ...).  Empty for a
+        token that the model does not have.
     """
     from helpers.model.gradients import KEY_TYPES
 
     gradients = importance["gradients"]  # [example, layer, type of key]
     article_number, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
+    by_ending = {"": gradients}
+    if "per_value" in importance:
+        by_ending["_per_value"] = importance["per_value"]
+    ratios = []
+    for ending, values in by_ending.items():
+        columns = [f"{name}{ending}" for name in KEY_TYPES]
+        ratios.append((columns, values, ~np.isnan(values)))
+    for ending, values in by_ending.items():
+        to_special_keys = values[..., :2]
+        to_other_keys = values[..., 3:]
+        has_both = ~np.isnan(to_special_keys + to_other_keys)
+        columns = [f"other_over_sep{ending}", f"other_over_cls{ending}"]
+        ratios.append((columns, to_other_keys * has_both, to_special_keys * has_both))
     table = pd.DataFrame({"layer": np.arange(gradients.shape[1]) + 1})
-
-    def add(columns: Sequence[str], numerator: np.ndarray, denominator: np.ndarray) -> None:
-        """Add the ratios of sums over examples, and their intervals, as columns."""
+    for columns, numerator, denominator in ratios:
         totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
         counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)
         low, high = bootstrap_intervals(totals, counts)
-        means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
-        for suffix, values in (("", means), ("_low", low), ("_high", high)):
-            table[[f"{name}{suffix}" for name in columns]] = values
-
-    add(KEY_TYPES, gradients, ~np.isnan(gradients))
+        table[columns] = _ratio(totals.sum(axis=0), counts.sum(axis=0))
+        table[[f"{name}_low" for name in columns]] = low
+        table[[f"{name}_high" for name in columns]] = high
     table.insert(5, "objective", objective)
     table.insert(6, "loss", importance["losses"].mean())
-    if "per_value" in importance:
-        per_value = importance["per_value"]
-        add([f"{name}_per_value" for name in KEY_TYPES], per_value, ~np.isnan(per_value))
-    to_special_keys = gradients[..., :2]
-    to_other_keys = gradients[..., 3:]
-    has_both = ~np.isnan(to_special_keys + to_other_keys)
-    add(
-        ["other_over_sep", "other_over_cls"],
-        to_other_keys * has_both,
-        to_special_keys * has_both,
-    )
+    table.insert(7, "articles", len(names))
     return table

@@ -20,9 +20,8 @@ import numpy as np
 from common import options, random_encoder, random_segments, random_sentences, report
 
 from helpers.metrics import dependency_heads as relations
+from helpers.metrics import head_distance, surface
 from helpers.metrics.head_counts import count_heads
-from helpers.metrics.head_distance import head_distances
-from helpers.metrics.surface import sweep
 from helpers.probes import linear as probes
 from helpers.probes.data import prepare
 from helpers.store.extract import extract, stream
@@ -42,18 +41,22 @@ def words(count: int):
 
 def compiled() -> None:
     """Compile the distances first: the memory for that does not depend on the corpus."""
-    head_distances(np.full((6, 12, 64, 64), 1 / 64, np.float32), compiled=True)
+    head_distance.head_distances(np.full((6, 12, 64, 64), 1 / 64, np.float32), compiled=True)
 
 
 def passed(count: int):
     compiled()
-    sweep(tokens(count))
+    store = tokens(count)
+    surface.sweep(store)
+    head_distance.sweep(store)
 
 
 def streamed(count: int):
     compiled()
     encoder = random_encoder("minilm", width=WIDTH)
-    sweep(stream(encoder, random_segments(count, longest=30)))
+    store = stream(encoder, random_segments(count, longest=30))
+    surface.sweep(store)
+    head_distance.sweep(store)
 
 
 def dependency_heads(count: int):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from helpers.metrics import clustering
-from helpers.metrics.clustering import cohesion_table, distance_table
+from helpers.metrics.clustering import cohesion_table, distance_table, layer_cohesion
 from helpers.metrics.heads import head_labels, head_rows
 
 
@@ -131,12 +131,31 @@ def test_cohesion_table_finds_heads_of_one_index_next_to_layers():
     assert row["p_value"] > 0.05
 
 
+def test_layer_cohesion_compares_each_layer_with_its_neighbours_and_all_others():
+    distances = euclidean(np.random.default_rng(0).normal(size=(12, 5)))
+    square = distance_table(distances, 4, 3)
+    table = layer_cohesion(square, 2 * square).set_index("layer")
+    pairs = {"within": [], "neighbouring": [], "between": []}
+    for a, b in itertools.product(range(3, 6), range(12)):  # heads of the second layer
+        gap = abs(a // 3 - b // 3)
+        if a != b:
+            pairs["between" if gap else "within"].append(distances[a, b])
+        if gap == 1:
+            pairs["neighbouring"].append(distances[a, b])
+    for name, values in pairs.items():
+        assert table.loc[2, name] == pytest.approx(np.mean(values))
+        assert table.loc[2, f"{name}_words"] == pytest.approx(2 * np.mean(values))
+
+
 @pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 1), (1, 2)])
 def test_one_layer_or_one_head_has_positions_and_no_p_values(layers, heads):
     distances = distance_table(1.0 - np.eye(layers * heads), layers, heads)
     cohesion = cohesion_table(distances)
     assert set(cohesion["by"]) == {"layer", "next layer", "index"}
     assert cohesion["p_value"].isna().all()
+    assert layer_cohesion(distances, distances).filter(like="within").isna().all(axis=None) == (
+        heads == 1
+    )
     positions = clustering.head_positions(distances, behaviour_table(layers, heads))
     assert np.isfinite(positions[["x", "y"]].to_numpy()).all()
 

@@ -9,19 +9,23 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
+from store_tools import MAX_TOKENS, cache_at, many_segments
 
 from helpers.metrics import head_distance
-from helpers.metrics.head_distance import (
-    compile_distances,
-    head_distances,
-    repays_compiling,
-)
+from helpers.metrics.head_distance import head_distances
 from helpers.model.forward import forward
+from helpers.store import examples as examples_module
+from helpers.store.extract import extract, stream
 
 
 def maps(rng, layers, heads, n, *, sharpness=3.0):
     logits = rng.normal(size=(layers, heads, n, n)) * sharpness
     return torch.softmax(torch.from_numpy(logits), -1).to(torch.float16).numpy()
+
+
+@torch.no_grad()
+def compile_distances(heads):
+    head_distance._compiled_kernel(heads, torch.get_num_threads())
 
 
 def by_scipy(attention):
@@ -128,20 +132,6 @@ def test_a_failed_compilation_warns_once_and_gives_the_same_result(fresh_kernel,
     np.testing.assert_array_equal(second, first)
 
 
-def test_repays_compiling_beyond_a_number_of_pairs_of_heads_and_weights(monkeypatch):
-    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 3 * 10**2 * 8**2 / 2)
-    assert not repays_compiling([10] * 3, heads=8)
-    assert repays_compiling([10] * 4, heads=8)
-    assert repays_compiling([10] * 3, heads=9)
-    assert not repays_compiling([], heads=8)
-
-
-def test_repays_compiling_reads_as_many_lengths_as_it_needs():
-    lengths = iter([10**6, 10**6])
-    assert repays_compiling(lengths, heads=8)
-    assert list(lengths) == [10**6]
-
-
 def test_distances_are_eager_unless_compiled_is_asked_for(fresh_kernel, monkeypatch):
     monkeypatch.setattr(torch, "compile", None)
     monkeypatch.setattr(head_distance, "COMPILE_AFTER", 0)
@@ -211,3 +201,76 @@ def test_forward_passes_beside_a_compilation_give_their_own_maps(
             compilation_has_ended.set()
         assert [run.result() >= 3 for run in runs] == [True, True]
     assert any(tmp_path.rglob("*.cpp")), "nothing was compiled"
+
+
+# Over a corpus
+
+
+@pytest.fixture
+def small_stream(tiny_encoder, tmp_path):
+    """Maps that are computed when they are asked for: 11 segments, in shards of four."""
+    with cache_at(tmp_path):
+        return stream(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
+
+
+def test_sweep_of_a_long_corpus_compiles_before_any_map_is_computed(small_stream, monkeypatch):
+    events = []
+
+    def note_calls(module, name):
+        original = getattr(module, name)
+
+        def noted(*args, **options):
+            events.append(name)
+            return original(*args, **options)
+
+        monkeypatch.setattr(module, name, noted)
+
+    note_calls(examples_module, "shards_tensors")
+    eager = head_distance._eager  # which needs no compiling
+    monkeypatch.setattr(head_distance, "_compiled_kernel", lambda heads, threads: eager)
+    note_calls(head_distance, "_compile_if_worthwhile")
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
+    head_distance.sweep(small_stream)
+    assert events == ["_compile_if_worthwhile", "shards_tensors"]
+    events.clear()
+    head_distance.shard_sums(small_stream, 1)
+    assert events == ["_compile_if_worthwhile", "shards_tensors"]
+
+
+def test_shards_and_sweep_choose_the_kernel_by_the_work_of_the_corpus(small_stream, monkeypatch):
+    chosen = []
+
+    def noted(attention, *, compiled=False, original=head_distance.head_distances):
+        chosen.append(compiled)
+        return original(attention)
+
+    monkeypatch.setattr(head_distance, "head_distances", noted)
+    monkeypatch.setattr(head_distance, "_compiled_kernel", lambda heads, threads: None)
+    heads = small_stream.layers * small_stream.heads
+    work = sum(len(record["tokens"]) ** 2 for record in small_stream.records()) * heads**2 / 2
+    for threshold, expected in ((work, False), (work * 0.99, True)):
+        monkeypatch.setattr(head_distance, "COMPILE_AFTER", threshold)
+        for compute in (head_distance.sweep, lambda store: head_distance.shard_sums(store, 2)):
+            chosen.clear()
+            compute(small_stream)
+            assert len(chosen) >= 3
+            assert set(chosen) == {expected}
+
+
+def test_a_stream_in_one_pass_and_by_shards_gives_the_same_compiled_sums(
+    small_stream, tiny_encoder, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))  # it compiles now
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
+    torch.set_num_threads(2)
+    swept = head_distance.sweep(small_stream).to_arrays()
+    by_shard = head_distance.combine(
+        head_distance.shard_sums(small_stream, number) for number in range(3)
+    ).to_arrays()
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", np.inf)
+    with cache_at(tmp_path / "eager"):
+        stored = extract(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
+    eager = head_distance.sweep(stored).to_arrays()
+    for name, values in swept.items():
+        np.testing.assert_array_equal(by_shard[name], values)
+        np.testing.assert_allclose(eager[name], values, rtol=1e-4, atol=1e-3)

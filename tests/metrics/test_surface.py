@@ -5,15 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from store_tools import MAX_TOKENS, cache_at, many_segments
 
 from helpers.data.records import roles
-from helpers.metrics import head_distance, surface
-from helpers.metrics.statistics import percentiles, ratio
+from helpers.metrics import surface
+from helpers.metrics.statistics import bootstrap_intervals, percentiles
 from helpers.metrics.surface import combine, entropy, example_sums, head_table, token_types
-from helpers.store import examples as examples_module
-from helpers.store.extract import extract, stream
 from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
@@ -119,6 +115,15 @@ def test_entropy_of_a_uniform_decoder_is_over_the_tokens_so_far(n):
 # Over a corpus
 
 
+def test_token_types_of_a_token_that_attends_to_itself():
+    maps = np.full((1, 1, 5, 5), 0.1)
+    maps[0, 0] += 0.5 * np.eye(5)
+    shares = token_types(maps, roles(ROBERTA_TOKENS, ROBERTA))
+    assert shares["cls_to_cls"].item() == pytest.approx(0.6)
+    assert shares["other_to_cls"].item() == pytest.approx(0.1)
+    assert shares["sep_to_sep"].item() == pytest.approx(0.7)
+
+
 def example(index, n=6, seed=0, tokens=None):
     maps = np.random.default_rng(seed).dirichlet(np.ones(n), size=(2, 3, n)).astype(np.float16)
     return Example(
@@ -142,84 +147,12 @@ def test_combine_gives_the_averages_of_all_examples():
     parts = combine(example_sums(part, BERT) for part in (examples[:2], examples[2:]))
     for name in together.names:
         np.testing.assert_allclose(parts.mean(name), together.mean(name), rtol=1e-12)
-    np.testing.assert_allclose(parts.distances, together.distances, rtol=1e-12)
-    assert together.distances.shape == (6, 6)
-
-
-@pytest.fixture
-def small_stream(tiny_encoder, tmp_path):
-    """Maps that are computed when they are asked for: 11 segments, in shards of four."""
-    with cache_at(tmp_path):
-        return stream(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
-
-
-def test_sweep_of_a_long_corpus_compiles_before_any_map_is_computed(small_stream, monkeypatch):
-    events = []
-
-    def note_calls(module, name):
-        original = getattr(module, name)
-
-        def noted(*args, **options):
-            events.append(name)
-            return original(*args, **options)
-
-        monkeypatch.setattr(module, name, noted)
-
-    note_calls(examples_module, "shards_tensors")
-    note_calls(head_distance, "compile_distances")
-    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
-    eager = head_distance._eager  # which needs no compiling
-    monkeypatch.setattr(head_distance, "_compiled_kernel", lambda heads, threads: eager)
-    surface.sweep(small_stream)
-    assert events == ["compile_distances", "shards_tensors"]
-    events.clear()
-    surface.shard_sums(small_stream, 1)
-    assert events == ["compile_distances", "shards_tensors"]
-
-
-def test_shards_and_sweep_choose_the_kernel_by_the_work_of_the_corpus(small_stream, monkeypatch):
-    chosen = []
-
-    def noted(attention, *, compiled=False, original=head_distance.head_distances):
-        chosen.append(compiled)
-        return original(attention)
-
-    monkeypatch.setattr(head_distance, "head_distances", noted)
-    monkeypatch.setattr(head_distance, "compile_distances", lambda heads: None)
-    heads = small_stream.layers * small_stream.heads
-    work = sum(len(record["tokens"]) ** 2 for record in small_stream.records()) * heads**2 / 2
-    for threshold, expected in ((work, False), (work * 0.99, True)):
-        monkeypatch.setattr(head_distance, "COMPILE_AFTER", threshold)
-        for compute in (surface.sweep, lambda store: surface.shard_sums(store, 2)):
-            chosen.clear()
-            compute(small_stream)
-            assert len(chosen) >= 3
-            assert set(chosen) == {expected}
-
-
-def test_a_stream_in_one_pass_and_by_shards_gives_the_same_compiled_sums(
-    small_stream, tiny_encoder, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))  # it compiles now
-    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
-    torch.set_num_threads(2)
-    swept = surface.sweep(small_stream).to_arrays()
-    by_shard = combine(surface.shard_sums(small_stream, number) for number in range(3)).to_arrays()
-    monkeypatch.setattr(head_distance, "COMPILE_AFTER", np.inf)
-    with cache_at(tmp_path / "eager"):
-        stored = extract(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
-    eager = surface.sweep(stored).to_arrays()
-    for name, values in swept.items():
-        np.testing.assert_array_equal(by_shard[name], values)
-        if name != "names":
-            np.testing.assert_allclose(eager[name], values, rtol=1e-4, atol=1e-3)
 
 
 def test_sums_are_restored_from_their_arrays():
     sums = example_sums([example(0), example(1)], {"cls": None, "sep": "[SEP]"})
     back = surface.Sums.from_arrays(sums.to_arrays())
     assert surface.article_table(back).equals(surface.article_table(sums))
-    assert back.distances is sums.distances
 
 
 def articles(n, seed=0):
@@ -260,9 +193,6 @@ def test_article_table_adds_up_to_the_averages():
     first = table[table["layer"] == 1]
     mean = np.average(first["previous"], weights=first["examples"])
     assert mean == pytest.approx(sums.mean("previous")[0].mean())
-    within = np.average(first["within_layers"], weights=first["examples"])
-    d = sums.distances / len(articles(9))
-    assert within == pytest.approx((d[:3, :3].sum() + d[3:, 3:].sum()) / 12, abs=1e-9)
 
 
 # Averages by layer, with intervals over articles
@@ -281,9 +211,9 @@ def by_article():
 def test_layer_draws_weigh_articles_by_their_examples(by_article):
     draws, n_articles = surface.layer_resamples(by_article, "sep")
     rows = by_article[by_article["layer"] == 2]
-    estimate = ratio(rows["sep"] * rows["examples"], rows["examples"])
+    bounds = bootstrap_intervals(rows["sep"] * rows["examples"], rows["examples"])
     low, high = percentiles(draws.T.to_numpy(), n_articles)
-    assert (low[1], high[1]) == pytest.approx((estimate.low, estimate.high))
+    assert (low[1], high[1]) == pytest.approx(bounds)
 
 
 def test_layer_draws_leave_out_articles_without_the_measure(by_article):
@@ -334,9 +264,9 @@ def test_gradient_table_has_intervals_over_articles(importance):
     gradients = importance["gradients"][:, 1]  # of the second layer
     assert table.loc[2, "punctuation"] == pytest.approx(np.nanmean(gradients[:, 2]))
     by_article = pd.Series(gradients[:, 2]).groupby(GRADIENT_ARTICLES)
-    estimate = ratio(by_article.sum(), by_article.count())
+    expected = bootstrap_intervals(by_article.sum(), by_article.count())
     bounds = table.loc[2, ["punctuation_low", "punctuation_high"]]
-    assert tuple(bounds) == pytest.approx((estimate.low, estimate.high))
+    assert tuple(bounds) == pytest.approx(expected)
 
 
 def test_gradient_table_has_ratios_of_means_with_intervals(importance):
@@ -344,8 +274,19 @@ def test_gradient_table_has_ratios_of_means_with_intervals(importance):
     gradients = importance["gradients"][:, 1]
     to_other = pd.Series(gradients[:, 3]).groupby(GRADIENT_ARTICLES).sum()
     to_sep = pd.Series(gradients[:, 0]).groupby(GRADIENT_ARTICLES).sum()
-    expected = ratio(to_other, to_sep).columns("other_over_sep")
-    assert table.loc[2, list(expected)].to_dict() == pytest.approx(expected)
+    assert table.loc[2, "other_over_sep"] == pytest.approx(to_other.sum() / to_sep.sum())
+    bounds = table.loc[2, ["other_over_sep_low", "other_over_sep_high"]]
+    assert tuple(bounds) == pytest.approx(bootstrap_intervals(to_other, to_sep))
+    assert set(table["articles"]) == {3}
+
+
+def test_gradient_table_has_ratios_per_unit_of_value(importance):
+    importance["per_value"] = 1 / importance["gradients"]
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm").set_index("layer")
+    per_value = importance["per_value"][:, 1].sum(axis=0)
+    ratio_of_sums = per_value[3] / per_value[0]
+    assert table.loc[2, "other_over_sep_per_value"] == pytest.approx(ratio_of_sums)
+    assert table.filter(like="cls_per_value").isna().all(axis=None)
 
 
 def test_measures_of_a_token_that_the_model_lacks_are_nan():

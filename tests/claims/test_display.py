@@ -1,0 +1,53 @@
+"""How claims are shown: four columns, counts, p-values, and verdicts without power."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.claims.display import THIS_MODEL, UNSEEN, claim_details, summarise_claims
+from helpers.claims.engine import Family, check_claims
+from helpers.metrics.statistics import Estimate, exact
+
+
+def shown(estimate, tables=None, **fields):
+    """Show a claim whose measure is an estimate."""
+    family = Family("a paper")
+    family.claim("3", "A", how_measured="how", **fields)(lambda tables: estimate)
+    claims = check_claims(tables or {}, family.claims)
+    return summarise_claims(claims).iloc[0], claim_details(claims).iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "unit", "expected"),
+    [
+        (Estimate(7.3265, 5.6309, 9.1449), "points", "7.33 points [5.63 to 9.14]"),
+        (exact(70 / 72, 72), "heads", "70 of 72 heads"),
+        (Estimate(0.25, 0.125, 0.5, cases=8), "heads", "2 of 8 heads [1 to 4]"),
+        (Estimate(np.nan), "nats", ""),
+    ],
+)
+def test_numbers_have_intervals_and_units(estimate, unit, expected):
+    row, _ = shown(estimate, above=0, unit=unit, paper=2.5)
+    assert list(row.index) == ["claim", "paper", THIS_MODEL, "verdict"]
+    assert row[THIS_MODEL] == expected
+
+
+def test_small_p_values_are_bounds():
+    _, row = shown(Estimate(9, 8, 10), above=0)
+    assert row["adjusted p"] == "< 0.001"
+    _, row = shown(Estimate(1, 0, 2), above=0)
+    assert row["adjusted p"] == "0.050"
+
+
+@pytest.mark.parametrize(("power", "expected"), [(0.3, UNSEEN), (0.7, "inconclusive")])
+def test_an_inconclusive_verdict_says_whether_the_test_had_power(power, expected):
+    tables = {"power": pd.DataFrame({"claim": ["A"], "power_at_paper": [power]})}
+    row, details = shown(Estimate(1, -1, 2), tables, above=0)
+    assert row["verdict"] == expected
+    assert details["power at the paper's number"] == power
+
+
+def test_the_source_of_a_threshold_is_shown():
+    _, details = shown(Estimate(9, 8, 10), above=7, threshold_source="paper")
+    assert (details["threshold"], details["whose"]) == (7, "paper")
+    assert details["the verdict turns at"] == pytest.approx(8)
