@@ -203,16 +203,16 @@ class ProbeData:
         pairs = 0
         sentences = self.splits["train"][:SCALE_SENTENCES]
         for index in sentences:
-            special, words = self.maps([index])
+            special, words = [features.double() for features in self.maps([index])]
             n = len(words)
             words[range(n), range(n)] = 0  # a word is no candidate for itself
-            square_of_sum = words.double().sum(1).square().sum(0)
-            squares = squares + words.double().square().sum((0, 1)) - square_of_sum / max(n - 1, 1)
-            special_squares = special_squares + special.double().square().sum(0)
+            square_of_sum = words.sum(1).square().sum(0)
+            squares = squares + words.square().sum((0, 1)) - square_of_sum / max(n - 1, 1)
+            special_squares = special_squares + special.square().sum(0)
             pairs += n * (n - 1)
         n_words = sum(len(self.parses[index]) for index in sentences)
         scales = []
-        for mean_squares in (squares / max(pairs, 1), special_squares / n_words):
+        for mean_squares in (squares / pairs, special_squares / n_words):
             scales.append(mean_squares.sqrt().clamp(min=SMALLEST_SCALE).float())
         return tuple(scales)
 

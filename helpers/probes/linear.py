@@ -298,11 +298,8 @@ class LinearProbeFitter:
         sizes = [parameter.numel() for parameter in parameters]
 
         def set_parameters(coordinates: Tensor) -> Float[Tensor, " parameter"]:
-            transformed = []
             parts = zip(by_parameter, coordinates.split(sizes), strict=True)
-            for preconditioner, part in parts:
-                transformed.append(preconditioner.parameter(part))
-            flat = flatten(transformed)
+            flat = flatten(preconditioner.parameter(part) for preconditioner, part in parts)
             vector_to_parameters(flat.detach().float(), parameters)
             return flat
 
@@ -314,12 +311,13 @@ class LinearProbeFitter:
             torch.autograd.backward([flat, penalty], [gradient, None])
             return loss + penalty.item(), coordinates.grad.numpy()
 
-        start = []
-        for preconditioner, parameter in zip(by_parameter, parameters, strict=True):
-            start.append(preconditioner.coordinates(parameter.detach()))
+        pairs = zip(by_parameter, parameters, strict=True)
+        start = flatten(
+            preconditioner.coordinates(parameter.detach()) for preconditioner, parameter in pairs
+        )
         options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MAX_STEPS}
         optimum = minimize(
-            penalised_loss, flatten(start), jac=True, method="L-BFGS-B",
+            penalised_loss, start, jac=True, method="L-BFGS-B",
             options=options,
         )  # fmt: skip
         set_parameters(torch.from_numpy(optimum.x))

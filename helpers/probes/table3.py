@@ -21,7 +21,7 @@ from helpers.probes.data import Counts, ProbeData, prepare
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, LinearProbe, fit_linear
 from helpers.probes.structural import fit_layers, undirected_attachment
-from helpers.probes.training import CONTROL_TASK, UNDIRECTED, attachment, scores_of
+from helpers.probes.training import CONTROL_TASK, UNDIRECTED, attachment, scores_of, shuffled
 from helpers.store.store import Store
 from helpers.torch_utils import thread_map
 
@@ -197,10 +197,8 @@ def bilinear_results(
     return trained_result(data, probe, fit, seeds), table
 
 
-def linear_result(
-    data: ProbeData, probe: str, sentences: Sequence[int], **options: Any
-) -> ProbeResult:
-    """Fit Attn or Attn + GloVe to some sentences and score it on dev.
+def linear_result(data: ProbeData, probe: str, *, part: float = 1.0, **options: Any) -> ProbeResult:
+    """Fit Attn or Attn + GloVe to train and score it on dev.
 
     Parameters
     ----------
@@ -208,27 +206,24 @@ def linear_result(
         The sentences and their maps.
     probe
         Name of the probe in Table 3, with the words' vectors if it ends with "GloVe".
-    sentences
-        Positions of the sentences to fit to.
+    part
+        Fraction of train.  The parts are the same for every probe, and each lies within the next
+        larger one.
     **options
         As for `fit_linear`.
     """
+    order = shuffled(data.splits["train"])
+    sentences = order[: max(1, round(part * len(order)))]
     fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), **options)
     result = result_of(data, probe, scores_of(fit.probe, data, data.splits["dev"]))
     return replace(result, n_train=len(sentences), fit=fit)
-
-
-def shuffled_train(data: ProbeData) -> list[int]:
-    """Shuffle the train sentences, always in the same way."""
-    return np.random.default_rng(0).permutation(data.splits["train"]).tolist()
 
 
 def linear_results(data: ProbeData, probe: str) -> list[ProbeResult]:
     """Fit Attn or Attn + GloVe to `PARTS` of train, and to the control task.
 
     The penalty is chosen on all of train.  On a fraction p of train it is divided by p, so that its
-    weight relative to the summed loss is constant.  The parts are the same for every probe, and
-    each lies within the next larger one.
+    weight relative to the summed loss is constant.
 
     Returns
     -------
@@ -236,14 +231,13 @@ def linear_results(data: ProbeData, probe: str) -> list[ProbeResult]:
         A result for each part, the smallest first, and the result of all of train on the control
         task.
     """
-    order = shuffled_train(data)
-    result = linear_result(data, probe, order)
+    result = linear_result(data, probe)
     l2 = result.fit.l2
-    results = [linear_result(data.control_task(), probe, order, l2=l2), result]
+    results = [linear_result(data.control_task(), probe, l2=l2), result]
     for part in PARTS[1:]:
-        sentences = order[: max(1, round(part * len(order)))]
         # The optimum is near that of the next larger part.
-        result = linear_result(data, probe, sentences, l2=l2 / part, start=result.fit.probe)
+        start = result.fit.probe
+        result = linear_result(data, probe, part=part, l2=l2 / part, start=start)
         results.append(result)
     return results[::-1]
 
@@ -276,11 +270,11 @@ def random_results(
     results = control_results(data, RANDOM_INIT, rank)
     first = results[ATTN_GLOVE]
     options = {"probe": first.probe, "l2": first.fit.l2}
-    control_task = linear_result(data.control_task(), sentences=shuffled_train(data), **options)
+    control_task = linear_result(data.control_task(), **options)
     by_initialisation = [first]
     for store in other_stores:
         data = prepare(store, vectors.vectors)
-        by_initialisation.append(linear_result(data, sentences=shuffled_train(data), **options))
+        by_initialisation.append(linear_result(data, **options))
     results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
     return results, [results[ATTN], first, control_task, *by_initialisation[1:]]
 
@@ -292,7 +286,7 @@ def control_results(data: ProbeData, prefix: str, rank: int) -> dict[str, ProbeR
     """
     results = {}
     for probe in (ATTN, ATTN_GLOVE):
-        results[probe] = linear_result(data, f"{prefix} {probe}", shuffled_train(data))
+        results[probe] = linear_result(data, f"{prefix} {probe}")
     results[BILINEAR], _ = bilinear_results(data, f"{prefix} bilinear probe", 1, [rank])
     return results
 
@@ -367,16 +361,18 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     """
     rows = []
     for probe, baseline in COMPARISONS:
-        metrics = (UAS_WITHOUT_PUNCTUATION, UAS_WITHOUT_PUNCTUATION)
+        of_probe = UAS_WITHOUT_PUNCTUATION
+        of_baseline = UAS_WITHOUT_PUNCTUATION
         if probe == STRUCTURAL:
-            metrics = (UUAS, UNDIRECTED)
-        by_article = []
-        by_seed = []
-        for name, metric in zip((probe, baseline), metrics, strict=True):
-            counts = results[name].counts[metric]
-            by_article.append(counts.by_article(results[name].articles))
-            by_seed.append(counts.by_seed)
-        estimate = with_seed_noise(paired_difference(*by_article).scaled(100), *by_seed)
+            of_probe = UUAS
+            of_baseline = UNDIRECTED
+        minuend = results[probe].counts[of_probe]
+        subtrahend = results[baseline].counts[of_baseline]
+        articles = results[probe].articles
+        over_articles = paired_difference(
+            minuend.by_article(articles), subtrahend.by_article(articles)
+        )
+        estimate = with_seed_noise(over_articles.scaled(100), minuend.by_seed, subtrahend.by_seed)
         columns = estimate.columns("difference", df=True)
         rows.append({"probe": probe, "other": baseline, **columns})
     return pd.DataFrame(rows)
@@ -394,9 +390,11 @@ def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     for result in results:
         for metric, counts in result.counts.items():
             scores = pd.Series(counts.by_seed)
-            summary = {"mean": scores.mean(), "sd": scores.std(), "min": scores.min()}
-            row = {"probe": result.probe, "metric": metric, "seeds": len(scores), **summary}
-            rows.append({**row, "max": scores.max()})
+            rows.append({
+                "probe": result.probe, "metric": metric, "seeds": len(scores),
+                "mean": scores.mean(), "sd": scores.std(), "min": scores.min(),
+                "max": scores.max(),
+            })  # fmt: skip
     return pd.DataFrame(rows)
 
 

@@ -45,22 +45,19 @@ class Schedule(NamedTuple):
     min_updates: int = 600
 
 
+def shuffled(indices: Sequence[int]) -> list[int]:
+    """Shuffle sentences, always in the same way."""
+    return np.random.default_rng(0).permutation(indices).tolist()
+
+
 def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
     """Split sentences at random, always in the same way, into training and validation parts.
 
-    Parameters
-    ----------
-    indices
-        The sentences.
-
-    Returns
-    -------
-    training, validation
-        Both in shuffled order; the second has a tenth of the sentences, and at least one.
+    Both are in shuffled order; the second has a tenth of the sentences, and at least one.
     """
-    shuffled = np.random.default_rng(0).permutation(indices).tolist()
-    size = max(1, round(0.1 * len(shuffled)))
-    return shuffled[size:], shuffled[:size]
+    order = shuffled(indices)
+    size = max(1, round(0.1 * len(order)))
+    return order[size:], order[:size]
 
 
 def candidate_scores(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> Scores:

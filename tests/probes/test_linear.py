@@ -135,7 +135,8 @@ def test_linear_probe_scores_follow_the_equations(with_words):
     special = special.numpy()
     scores = model(data, [1])[0].detach().numpy()
     rows = data.vectors[np.concatenate([data.rows[i] for i in data.splits["train"]])].numpy()
-    v = ((data.vectors[data.rows[1]].numpy() - rows.mean(0)) / rows.std(0))[:, : model.candidate.shape[1]]
+    width = model.candidate.shape[1]
+    v = ((data.vectors[data.rows[1]].numpy() - rows.mean(0)) / rows.std(0))[:, :width]
     candidate = model.candidate.detach().numpy()
     dependent = model.dependent.detach().numpy()
     root = model.root.detach().numpy()
@@ -250,7 +251,7 @@ def test_fit_linear_chooses_the_penalty_and_fits_to_all_sentences(monkeypatch):
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])
 def test_attn_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
-    result = table3.linear_result(data, ATTN, data.splits["train"])
+    result = table3.linear_result(data, ATTN)
     assert result.counts[UAS].by_seed[0] > 98
     table = table3.head_weights(result.fit.probe, data)
     layer, head = planted
@@ -290,7 +291,7 @@ def test_control_heads_by_hand():
 
 def test_control_task_is_learned_from_words_and_not_from_attention():
     data = corpus(120)
-    attention = table3.linear_result(data.control_task(), ATTN, data.splits["train"])
+    attention = table3.linear_result(data.control_task(), ATTN)
     words = table3.trained_result(data, "Distances + GloVe", fit_distances, 1)
     of_attention = attention.counts[CONTROL_TASK].by_seed[0]
     of_words = words.counts[CONTROL_TASK].by_seed[0]

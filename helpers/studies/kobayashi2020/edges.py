@@ -48,8 +48,7 @@ from helpers.model.sites import Weights
 from helpers.probes.data import Counts, ProbeData, attention_block, prepare
 from helpers.probes.linear import fit_linear
 from helpers.probes.structural import fit_layers, undirected_attachment
-from helpers.probes.table3 import shuffled_train
-from helpers.probes.training import scores_of
+from helpers.probes.training import scores_of, shuffled
 from helpers.store.store import Example, Store
 from helpers.studies.common.edge_cuts import (
     DROPPED,
@@ -197,7 +196,7 @@ def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -
     ``store`` has the word-level maps and vectors of the intact model on a treebank.
     """
     data = prepare(store)
-    attention_probe = fit_linear(data, shuffled_train(data)).probe
+    attention_probe = fit_linear(data, shuffled(data.splits["train"])).probe
     structural_probes, layer_table = fit_layers(data)
     best_layer = int(layer_table["chosen"].argmax())
     ablations = list_ablations(encoder, cuts, OUTCOME_MODES)
