@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -23,7 +24,7 @@ from jaxtyping import Bool, Float, Num
 from helpers.errors import InputError
 from helpers.metrics.heads import antecedents, head_label, ordered_mentions, picked_words
 from helpers.metrics.reference import paper_table2
-from helpers.metrics.statistics import Clusters, cluster_sums, paired_difference, ratio
+from helpers.metrics.statistics import Clusters, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
 
 # Words that a head can pick: head words of all other mentions, head words of earlier mentions, or
@@ -39,12 +40,23 @@ UNMATCHED = "nominal without match"  # no earlier mention has the same head word
 TYPES = ("all", *MENTION_TYPES)
 ROWS = (*TYPES, UNMATCHED)
 NOMINAL_MINUS_ALL = "nominal minus all"
+PAPER_MIX = "paper's mix of types"
+# Margins that are weighted sums over types.  The paper does not print the shares of its types: they
+# are those with which the columns of Table 2 give its first column.
+COMBINATIONS = {
+    NOMINAL_MINUS_ALL: {"nominal": 1, "all": -1},
+    PAPER_MIX: {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
+}
+ALL_MENTIONS = "all mentions"
+OWN_TYPE = "the type"
+CHOSEN_FOR = (ALL_MENTIONS, OWN_TYPE)  # mentions of train on which a head is the best
 COLUMNS = (
     "system", "head", "candidates", "type", "n", "accuracy", "accuracy_low", "accuracy_high",
     "paper_accuracy",
 )  # fmt: skip
 HELD_OUT_COLUMNS = (
-    "candidates", "head", "type", "against", "n", "margin", "margin_low", "margin_high",
+    "candidates", "chosen_for", "head", "type", "against", "n", "margin", "margin_low",
+    "margin_high", "margin_df",
 )  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
@@ -309,9 +321,8 @@ def _row(
 def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
-    The head is the one that is best on the type of mention.  Head and rule are paired in the
-    interval of the margin.  The type "nominal minus all" has the difference of two margins, paired
-    as well.
+    The head is the one that is best on all mentions, as in the paper, or the one that is best on
+    the type of mention (``chosen_for``).  Head and rule are paired in the interval of the margin.
 
     Parameters
     ----------
@@ -324,39 +335,51 @@ def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> 
     -------
     DataFrame
         Columns `HELD_OUT_COLUMNS`; margins in percentage points, with a 95% bootstrap interval over
-        documents.  It is empty if the corpus has not both splits.
+        documents.  There is a row for each type of mention, and one for each of `COMBINATIONS`: the
+        margin at nominal mentions minus that at all, and the margin if the types had the shares
+        that they have in the paper.  The table is empty if the corpus has not both splits.
     """
     rows = []
     if judgements.held_out():
-        for candidates in CANDIDATES:
-            for rule in SYSTEMS:
-                rows += _margin_rows(judgements, candidates, rule, seed=seed)
+        for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
+            rows += _margin_rows(judgements, candidates, rule, chosen_for, seed=seed)
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
 
 def _margin_rows(
-    judgements: AntecedentJudgements, candidates: Candidates, rule: str, *, seed: int
+    judgements: AntecedentJudgements,
+    candidates: Candidates,
+    rule: str,
+    chosen_for: str,
+    *,
+    seed: int,
 ) -> list[dict[str, Any]]:
-    """Compute the margins over a rule: a row for each type of mention, and for a difference."""
-    rows = {}
+    """Compute the margins over a rule: a row for each type of mention and each combination."""
     sums = {}
+    heads = {}
     for mention_type in ROWS:
-        best = judgements.best_head(candidates, "train", mention_type)
+        chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
+        best = judgements.best_head(candidates, "train", chosen_type)
+        heads[mention_type] = head_label(*best)
         head_right = judgements.heads[candidates][best].astype(int)
         lead = head_right - judgements.mentions[rule].to_numpy()
-        totals, counts = judgements.sums(lead, mention_type, "dev")
-        sums[mention_type] = (totals, counts)
-        rows[mention_type] = {
-            "candidates": candidates,
-            "head": head_label(*best),
-            "type": mention_type,
-            "against": rule,
-            "n": int(counts.sum()),
-            **ratio(totals, counts, seed=seed).columns("margin"),
-        }
-    difference = paired_difference(sums["nominal"], sums["all"], seed=seed)
-    row = {**rows["nominal"], "type": NOMINAL_MINUS_ALL, **difference.columns("margin")}
-    return [*rows.values(), row]
+        sums[mention_type] = judgements.sums(lead, mention_type, "dev")
+    rows = []
+    for name, weights in {**{row: {row: 1} for row in ROWS}, **COMBINATIONS}.items():
+        totals, counts = np.transpose([sums[mention_type] for mention_type in weights], (1, 2, 0))
+        margin = weighted_ratios(totals, counts, list(weights.values()), seed=seed)
+        rows.append(
+            {
+                "candidates": candidates,
+                "chosen_for": chosen_for,
+                "head": ", ".join(dict.fromkeys(heads[mention_type] for mention_type in weights)),
+                "type": name,
+                "against": rule,
+                "n": int(counts.sum(axis=0).max()),
+                **margin.columns("margin", df=True),
+            }
+        )
+    return rows
 
 
 class DocumentMention(NamedTuple):
