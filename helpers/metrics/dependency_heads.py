@@ -362,6 +362,8 @@ def no_op_table(
     """
     held_out = held_out[held_out["relation"] != ALL]
     rows = held_out[OF_HEAD]
+    if rows.empty:
+        return rows
     sums = _sum_by_article(examples, partial(_special_token_sums, rows=rows))
     if not sums[:, [0, 2]].any():  # no special tokens
         return rows.iloc[:0]
@@ -414,22 +416,20 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     """
     relations = np.asarray(example.record["relations"], object)
     gold = syntactic_heads(example)
-    words = np.arange(len(gold))
-    masks = []
+    words = example.word_positions
+    maps = example.attention[:, :, words]  # [layer, head, word, key]
+    to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
+    attention = []
+    has_relation = []
     for row in rows.itertuples():
+        attention.append(to_special[parse_head(row.head)])
         is_dependent = relations == row.relation
-        is_governor = np.isin(words, gold[is_dependent])
-        masks.append(is_dependent if row.direction == DIRECTIONS[0] else is_governor)
-    has_relation = np.array(masks)  # [row, word]
+        is_governor = np.isin(np.arange(len(gold)), gold[is_dependent])
+        has_relation.append(is_dependent if row.direction == DIRECTIONS[0] else is_governor)
     labels = rows["head"].to_numpy()
-    has_none = ~((labels[:, None] == labels) @ has_relation)
-    layers, heads = np.array([parse_head(label) for label in labels]).T
-    positions = example.word_positions
-    maps = example.attention[layers, heads, positions]  # [row, word, key]
-    before = maps[..., : positions.start].sum(axis=-1)
-    attention = before + maps[..., positions.stop :].sum(axis=-1)  # to special tokens
-    parts = (attention * has_relation, has_relation, attention * has_none, has_none)
-    return np.array([part.sum(axis=1) for part in parts])
+    has_none = ~((labels[:, None] == labels) @ np.array(has_relation))  # [row, word]
+    parts = (attention * np.array(has_relation), has_relation, attention * has_none, has_none)
+    return np.array([np.sum(part, axis=1) for part in parts])
 
 
 def possessives(

@@ -351,7 +351,11 @@ def test_each_head_agrees_with_held_out_heads():
 def test_tables_without_frequent_relations():
     counts = count_heads(random_treebank(10))
     assert list(each_head(counts, minimum=1000)) == ["layer", "head"]
-    assert held_out_heads(counts, minimum=1000).empty
+    held_out = held_out_heads(counts, minimum=1000)
+    assert held_out.empty
+    assert no_op_table(random_treebank(10), held_out).empty
+    assert relation_summary(counts, held_out).empty
+    assert possessives(random_treebank(10), held_out).empty
 
 
 def relations_at(record, word, directions):
