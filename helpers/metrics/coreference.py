@@ -27,10 +27,8 @@ from helpers.metrics.reference import paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
 
-# Words that a head can pick: head words of all other mentions, head words of earlier mentions, or
-# all other words.
-Candidates = Literal["mentions", "earlier mentions", "words"]
-
+# Words that a head can pick: head words of all other mentions, or all other words.
+Candidates = Literal["mentions", "words"]
 Attributes = Mapping[str, str]  # by the name of the attribute
 
 CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
@@ -111,7 +109,7 @@ class AntecedentJudgements:
 
         Parameters
         ----------
-        candidates : {"mentions", "earlier mentions", "words"}
+        candidates : {"mentions", "words"}
             Words that a head can pick.
         split : str, optional
             "train" or "dev".  By default all documents.
@@ -136,7 +134,7 @@ class AntecedentJudgements:
 
         Parameters
         ----------
-        candidates : {"mentions", "earlier mentions", "words"}
+        candidates : {"mentions", "words"}
             Words that a head can pick.
         split : str, optional
             "train" or "dev".  By default all documents.
@@ -246,8 +244,7 @@ def _heads_right(
     head_word = head_words[index]
     allowed = np.zeros((len(CANDIDATES), maps.shape[-1]), bool)
     allowed[0, head_words] = True  # mentions
-    allowed[1, head_words[:index]] = True  # earlier mentions
-    allowed[2] = True  # words
+    allowed[1] = True  # words
     queries = np.full(len(allowed), head_word)
     picked = picked_words(maps, queries, candidates=allowed)
     gold = set(head_words[correct]) - {head_word}
@@ -275,7 +272,7 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
     DataFrame
         Columns `COLUMNS`; accuracies in percent, with a 95% bootstrap interval.
     """
-    systems: list[tuple[str, Candidates]] = [(rule, "earlier mentions") for rule in SYSTEMS]
+    systems = [(rule, "earlier mentions") for rule in SYSTEMS]
     for head in (HEAD, HELD_OUT) if judgements.held_out() else (HEAD,):
         systems += [(head, candidates) for candidates in CANDIDATES]
     rows = []
@@ -288,7 +285,7 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
 def _row(
     judgements: AntecedentJudgements,
     system: str,
-    candidates: Candidates,
+    candidates: str,
     mention_type: str,
     *,
     seed: int,
@@ -304,9 +301,6 @@ def _row(
         label = head_label(*best)
         right = judgements.heads[candidates][best]
     totals, counts = judgements.sums(right, mention_type, split)
-    in_paper = paper_table2().stack()
-    if system == HEAD and candidates == "earlier mentions":
-        in_paper = in_paper.drop(HEAD)  # not a reading of the paper
     return {
         "system": system,
         "head": label,
@@ -314,7 +308,7 @@ def _row(
         "type": mention_type,
         "n": int(counts.sum()),
         **ratio(totals, counts, seed=seed).columns("accuracy"),
-        "paper_accuracy": in_paper.get((system, mention_type), np.nan),
+        "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
     }
 
 

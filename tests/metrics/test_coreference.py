@@ -158,7 +158,7 @@ def slow_judgements(example):
     """For each set of candidates and each mention with an antecedent: which heads are right."""
     mentions = example.record["mentions"]
     words = range(len(example.record["words"]))
-    right = {"mentions": [], "earlier mentions": [], "words": []}
+    right = {"mentions": [], "words": []}
     for number, (_, _, chain, head_word) in enumerate(mentions):
         earlier = mentions[:number]
         gold = {head for _, _, same, head in earlier if chain is not None and same == chain}
@@ -167,7 +167,6 @@ def slow_judgements(example):
         later = mentions[number + 1 :]
         candidates = {
             "mentions": {head for _, _, _, head in earlier + later},
-            "earlier mentions": {head for _, _, _, head in earlier},
             "words": set(words) - {head_word},
         }
         rows = example.attention[:, :, head_word + 1].astype(float).reshape(-1, len(example))
@@ -223,7 +222,7 @@ def test_coreference_table_has_a_row_for_each_system_and_type():
     table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), first_mention)))
     assert tuple(table.columns) == COLUMNS
     by_system = table.groupby(["system", "candidates"])["type"].agg(tuple)
-    assert len(by_system) == 3 + 3 + 3  # rules, heads, held-out heads
+    assert len(by_system) == 3 + 2 + 2  # rules, heads, held-out heads
     assert set(by_system) == {ROWS}
 
 
@@ -250,7 +249,6 @@ def test_coreference_table_scores_the_best_head():
     ("candidates", "expected"),
     [
         ("mentions", [65, 64, 73, 58, np.nan]),
-        ("earlier mentions", [np.nan] * 5),
         ("words", [65, 64, 73, 58, np.nan]),
     ],
 )
