@@ -22,7 +22,15 @@ import pandas as pd
 from jaxtyping import Bool, Float, Num
 
 from helpers.errors import InputError
-from helpers.metrics.heads import antecedents, head_label, ordered_mentions, picked_words
+from helpers.metrics.heads import (
+    COREFERENCE,
+    DIRECTIONS,
+    antecedents,
+    gold_links,
+    head_label,
+    ordered_mentions,
+    predict_link,
+)
 from helpers.metrics.reference import paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
@@ -207,7 +215,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         If a row of a map is not a distribution, or a map has another size than its document.
     """
     rows = []
-    by_heads: list[np.ndarray] = []  # [mention], each [layer, head, candidates]
+    by_heads = []  # [mention, candidates, layer, head]
     for number, example in enumerate(examples):
         record = example.record
         if "mentions" not in record:
@@ -217,7 +225,9 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         mentions = document_mentions(record)
         words = example.word_positions
         maps = example.attention[:, :, words, words]
-        for index, correct in antecedents([mention.chain for mention in mentions]).items():
+        links = antecedents([mention.chain for mention in mentions]).items()
+        questions = [link for link in gold_links(record) if link.relation == COREFERENCE]
+        for (index, correct), question in zip(links, questions, strict=True):
             row = {"document": number, "split": record.get("split", ""), "all": True}
             for mention_type in MENTION_TYPES:
                 row[mention_type] = mentions[index].type == mention_type
@@ -226,29 +236,14 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             has_match = select_antecedent("head match", mentions, index) is not None
             row[UNMATCHED] = row["nominal"] and not has_match
             rows.append(row)
-            by_heads.append(_heads_right(maps, mentions, index, correct))
+            among_words = question._replace(candidates=None)
+            _, right_mentions = predict_link(question, maps, DIRECTIONS[0])
+            _, right_words = predict_link(among_words, maps, DIRECTIONS[0])
+            by_heads.append([right_mentions, right_words])
     if not rows:
         raise InputError(NO_ANTECEDENT)
-    heads = np.stack(by_heads).transpose(3, 1, 2, 0)  # [candidates, layer, head, mention]
+    heads = np.moveaxis(by_heads, 0, -1)  # [candidates, layer, head, mention]
     return AntecedentJudgements(pd.DataFrame(rows), dict(zip(CANDIDATES, heads, strict=True)))
-
-
-def _heads_right(
-    maps: Float[np.ndarray, "layer head word word"],
-    mentions: Sequence[DocumentMention],
-    index: int,
-    correct: Sequence[int],
-) -> Bool[np.ndarray, "layer head candidates"]:
-    """Whether each attention head picks an antecedent of a mention, for each of `CANDIDATES`."""
-    head_words = np.array([mention.head for mention in mentions])
-    head_word = head_words[index]
-    allowed = np.zeros((len(CANDIDATES), maps.shape[-1]), bool)
-    allowed[0, head_words] = True  # mentions
-    allowed[1] = True  # words
-    queries = np.full(len(allowed), head_word)
-    picked = picked_words(maps, queries, candidates=allowed)
-    gold = set(head_words[correct]) - {head_word}
-    return np.isin(picked, list(gold))
 
 
 def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
@@ -545,4 +540,4 @@ def _word_attributes() -> Mapping[str, Mapping[str, Attributes]]:
     table = pd.read_csv(path, dtype=str, index_col="kind")
     table["words"] = table["words"].str.split()
     by_word = table.explode("words").set_index("words", append=True)
-    return {kind: by_word.loc[kind].to_dict("index") for kind in table.index.unique()}
+    return {name: by_word.loc[name].to_dict("index") for name in table.index.unique()}
