@@ -126,11 +126,3 @@ def cell(
 ) -> Callable[[Tables], Estimate]:
     """Make a measure that reads a number as `estimate_from_table` does."""
     return partial(estimate_from_table, table=table, column=column, df=df, **where)
-
-
-def count_with_interval(
-    tables: Tables, table: str, name: str, count: Callable[[pd.Series], float]
-) -> Estimate:
-    """Apply a count to a column of a table, and to the bounds of its interval."""
-    value, *bounds = [float(count(column(tables, table, end))) for end in with_bounds(name)]
-    return Estimate(value, min(bounds), max(bounds))

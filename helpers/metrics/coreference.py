@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -21,15 +22,21 @@ import pandas as pd
 from jaxtyping import Bool, Float, Num
 
 from helpers.errors import InputError
-from helpers.metrics.heads import antecedents, head_label, ordered_mentions, picked_words
+from helpers.metrics.heads import (
+    COREFERENCE,
+    DIRECTIONS,
+    antecedents,
+    gold_links,
+    head_label,
+    ordered_mentions,
+    predict_link,
+)
 from helpers.metrics.reference import paper_table2
-from helpers.metrics.statistics import Clusters, cluster_sums, paired_difference, ratio
+from helpers.metrics.statistics import Clusters, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
 
-# Words that a head can pick: head words of all other mentions, head words of earlier mentions, or
-# all other words.
-Candidates = Literal["mentions", "earlier mentions", "words"]
-
+# Words that a head can pick: head words of all other mentions, or all other words.
+Candidates = Literal["mentions", "words"]
 Attributes = Mapping[str, str]  # by the name of the attribute
 
 CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
@@ -39,12 +46,23 @@ UNMATCHED = "nominal without match"  # no earlier mention has the same head word
 TYPES = ("all", *MENTION_TYPES)
 ROWS = (*TYPES, UNMATCHED)
 NOMINAL_MINUS_ALL = "nominal minus all"
+PAPER_MIX = "paper's mix of types"
+# Margins that are weighted sums over types.  The paper does not print the shares of its types: they
+# are those with which the columns of Table 2 give its first column.
+COMBINATIONS = {
+    NOMINAL_MINUS_ALL: {"nominal": 1, "all": -1},
+    PAPER_MIX: {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
+}
+ALL_MENTIONS = "all mentions"
+OWN_TYPE = "the type"
+CHOSEN_FOR = (ALL_MENTIONS, OWN_TYPE)  # mentions of train on which a head is the best
 COLUMNS = (
     "system", "head", "candidates", "type", "n", "accuracy", "accuracy_low", "accuracy_high",
     "paper_accuracy",
 )  # fmt: skip
 HELD_OUT_COLUMNS = (
-    "candidates", "head", "type", "against", "n", "margin", "margin_low", "margin_high",
+    "candidates", "chosen_for", "head", "type", "against", "n", "margin", "margin_low",
+    "margin_high", "margin_df",
 )  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
@@ -99,7 +117,7 @@ class AntecedentJudgements:
 
         Parameters
         ----------
-        candidates : {"mentions", "earlier mentions", "words"}
+        candidates : {"mentions", "words"}
             Words that a head can pick.
         split : str, optional
             "train" or "dev".  By default all documents.
@@ -124,7 +142,7 @@ class AntecedentJudgements:
 
         Parameters
         ----------
-        candidates : {"mentions", "earlier mentions", "words"}
+        candidates : {"mentions", "words"}
             Words that a head can pick.
         split : str, optional
             "train" or "dev".  By default all documents.
@@ -197,7 +215,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         If a row of a map is not a distribution, or a map has another size than its document.
     """
     rows = []
-    by_heads: list[np.ndarray] = []  # [mention], each [layer, head, candidates]
+    by_heads = []  # [mention, candidates, layer, head]
     for number, example in enumerate(examples):
         record = example.record
         if "mentions" not in record:
@@ -207,7 +225,9 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         mentions = document_mentions(record)
         words = example.word_positions
         maps = example.attention[:, :, words, words]
-        for index, correct in antecedents([mention.chain for mention in mentions]).items():
+        links = antecedents([mention.chain for mention in mentions]).items()
+        questions = [link for link in gold_links(record) if link.relation == COREFERENCE]
+        for (index, correct), question in zip(links, questions, strict=True):
             row = {"document": number, "split": record.get("split", ""), "all": True}
             for mention_type in MENTION_TYPES:
                 row[mention_type] = mentions[index].type == mention_type
@@ -216,30 +236,14 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             has_match = select_antecedent("head match", mentions, index) is not None
             row[UNMATCHED] = row["nominal"] and not has_match
             rows.append(row)
-            by_heads.append(_heads_right(maps, mentions, index, correct))
+            among_words = question._replace(candidates=None)
+            _, right_mentions = predict_link(question, maps, DIRECTIONS[0])
+            _, right_words = predict_link(among_words, maps, DIRECTIONS[0])
+            by_heads.append([right_mentions, right_words])
     if not rows:
         raise InputError(NO_ANTECEDENT)
-    heads = np.stack(by_heads).transpose(3, 1, 2, 0)  # [candidates, layer, head, mention]
+    heads = np.moveaxis(by_heads, 0, -1)  # [candidates, layer, head, mention]
     return AntecedentJudgements(pd.DataFrame(rows), dict(zip(CANDIDATES, heads, strict=True)))
-
-
-def _heads_right(
-    maps: Float[np.ndarray, "layer head word word"],
-    mentions: Sequence[DocumentMention],
-    index: int,
-    correct: Sequence[int],
-) -> Bool[np.ndarray, "layer head candidates"]:
-    """Whether each attention head picks an antecedent of a mention, for each of `CANDIDATES`."""
-    head_words = np.array([mention.head for mention in mentions])
-    head_word = head_words[index]
-    allowed = np.zeros((len(CANDIDATES), maps.shape[-1]), bool)
-    allowed[0, head_words] = True  # mentions
-    allowed[1, head_words[:index]] = True  # earlier mentions
-    allowed[2] = True  # words
-    queries = np.full(len(allowed), head_word)
-    picked = picked_words(maps, queries, candidates=allowed)
-    gold = set(head_words[correct]) - {head_word}
-    return np.isin(picked, list(gold))
 
 
 def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
@@ -263,7 +267,7 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
     DataFrame
         Columns `COLUMNS`; accuracies in percent, with a 95% bootstrap interval.
     """
-    systems: list[tuple[str, Candidates]] = [(rule, "earlier mentions") for rule in SYSTEMS]
+    systems = [(rule, "earlier mentions") for rule in SYSTEMS]
     for head in (HEAD, HELD_OUT) if judgements.held_out() else (HEAD,):
         systems += [(head, candidates) for candidates in CANDIDATES]
     rows = []
@@ -276,7 +280,7 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
 def _row(
     judgements: AntecedentJudgements,
     system: str,
-    candidates: Candidates,
+    candidates: str,
     mention_type: str,
     *,
     seed: int,
@@ -292,9 +296,6 @@ def _row(
         label = head_label(*best)
         right = judgements.heads[candidates][best]
     totals, counts = judgements.sums(right, mention_type, split)
-    in_paper = paper_table2().stack()
-    if system == HEAD and candidates == "earlier mentions":
-        in_paper = in_paper.drop(HEAD)  # not a reading of the paper
     return {
         "system": system,
         "head": label,
@@ -302,16 +303,15 @@ def _row(
         "type": mention_type,
         "n": int(counts.sum()),
         **ratio(totals, counts, seed=seed).columns("accuracy"),
-        "paper_accuracy": in_paper.get((system, mention_type), np.nan),
+        "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
     }
 
 
 def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
-    The head is the one that is best on the type of mention.  Head and rule are paired in the
-    interval of the margin.  The type "nominal minus all" has the difference of two margins, paired
-    as well.
+    The head is the one that is best on all mentions, as in the paper, or the one that is best on
+    the type of mention (``chosen_for``).  Head and rule are paired in the interval of the margin.
 
     Parameters
     ----------
@@ -324,39 +324,51 @@ def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> 
     -------
     DataFrame
         Columns `HELD_OUT_COLUMNS`; margins in percentage points, with a 95% bootstrap interval over
-        documents.  It is empty if the corpus has not both splits.
+        documents.  There is a row for each type of mention, and one for each of `COMBINATIONS`: the
+        margin at nominal mentions minus that at all, and the margin if the types had the shares
+        that they have in the paper.  The table is empty if the corpus has not both splits.
     """
     rows = []
     if judgements.held_out():
-        for candidates in CANDIDATES:
-            for rule in SYSTEMS:
-                rows += _margin_rows(judgements, candidates, rule, seed=seed)
+        for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
+            rows += _margin_rows(judgements, candidates, rule, chosen_for, seed=seed)
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
 
 def _margin_rows(
-    judgements: AntecedentJudgements, candidates: Candidates, rule: str, *, seed: int
+    judgements: AntecedentJudgements,
+    candidates: Candidates,
+    rule: str,
+    chosen_for: str,
+    *,
+    seed: int,
 ) -> list[dict[str, Any]]:
-    """Compute the margins over a rule: a row for each type of mention, and for a difference."""
-    rows = {}
+    """Compute the margins over a rule: a row for each type of mention and each combination."""
     sums = {}
+    heads = {}
     for mention_type in ROWS:
-        best = judgements.best_head(candidates, "train", mention_type)
+        chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
+        best = judgements.best_head(candidates, "train", chosen_type)
+        heads[mention_type] = head_label(*best)
         head_right = judgements.heads[candidates][best].astype(int)
         lead = head_right - judgements.mentions[rule].to_numpy()
-        totals, counts = judgements.sums(lead, mention_type, "dev")
-        sums[mention_type] = (totals, counts)
-        rows[mention_type] = {
-            "candidates": candidates,
-            "head": head_label(*best),
-            "type": mention_type,
-            "against": rule,
-            "n": int(counts.sum()),
-            **ratio(totals, counts, seed=seed).columns("margin"),
-        }
-    difference = paired_difference(sums["nominal"], sums["all"], seed=seed)
-    row = {**rows["nominal"], "type": NOMINAL_MINUS_ALL, **difference.columns("margin")}
-    return [*rows.values(), row]
+        sums[mention_type] = judgements.sums(lead, mention_type, "dev")
+    rows = []
+    for name, weights in {**{row: {row: 1} for row in ROWS}, **COMBINATIONS}.items():
+        totals, counts = np.transpose([sums[mention_type] for mention_type in weights], (1, 2, 0))
+        margin = weighted_ratios(totals, counts, list(weights.values()), seed=seed)
+        rows.append(
+            {
+                "candidates": candidates,
+                "chosen_for": chosen_for,
+                "head": ", ".join(dict.fromkeys(heads[mention_type] for mention_type in weights)),
+                "type": name,
+                "against": rule,
+                "n": int(counts.sum(axis=0).max()),
+                **margin.columns("margin", df=True),
+            }
+        )
+    return rows
 
 
 class DocumentMention(NamedTuple):
@@ -528,4 +540,4 @@ def _word_attributes() -> Mapping[str, Mapping[str, Attributes]]:
     table = pd.read_csv(path, dtype=str, index_col="kind")
     table["words"] = table["words"].str.split()
     by_word = table.explode("words").set_index("words", append=True)
-    return {kind: by_word.loc[kind].to_dict("index") for kind in table.index.unique()}
+    return {name: by_word.loc[name].to_dict("index") for name in table.index.unique()}

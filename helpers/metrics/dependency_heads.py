@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from helpers.data.records import Record, Sentence, cluster_of
-from helpers.data.treebank import parse_words
+from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads
 from helpers.metrics.heads import (
     DIRECTIONS,
     POSSESSIVE_RELATIONS,
+    Direction,
     gold_links,
     head_label,
     head_rows,
@@ -25,12 +25,17 @@ from helpers.metrics.heads import (
 )
 from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import (
+    DRAWS,
+    Clusters,
+    Estimate,
+    bootstrap_estimate,
     bootstrap_intervals,
     bootstrap_t_test,
     cluster_sums,
     holm,
-    paired_difference,
     ratio,
+    resampled_sums,
+    weighted_ratios,
 )
 from helpers.store.store import Example
 
@@ -42,10 +47,27 @@ COLUMNS = (
 OF_HEAD = ["relation", "head", "direction"]
 HELD_OUT_COLUMNS = (
     *OF_HEAD, "train_accuracy", "dev_accuracy", "dev_accuracy_low", "dev_accuracy_high",
-    "train_count", "dev_count",
-    "baseline", "baseline_offset", "margin", "margin_low", "margin_high", "p_holm",
+    "dev_accuracy_df", "train_count", "dev_count", "baseline", "baseline_offset", "margin",
+    "margin_low", "margin_high", "margin_df", "p_holm",
 )  # fmt: skip
-SAME_CONVENTIONS = "same conventions"
+# Quantities of `relation_summary`.
+MEAN_MARGIN = "mean margin"
+MEAN_MARGIN_IN_PAPER = "mean margin over the paper's relations"
+SLIGHT_SHARE = "share with a slight margin"
+DEPENDENTS_SHARE = "share whose dependents attend to heads"
+OTHER_DIRECTIONS = "number with another direction than in the paper"
+SLIGHT_MARGIN = 5  # percentage points
+WITH_FUNCTION = "heads with a function"  # the last row of `no_op_table`
+FUNCTION_MARGIN = 10  # percentage points
+# Columns of `possessives`, as sums of the accuracies from the 's, from the possessor, and of the
+# word after the 's.
+POSSESSIVE_COLUMNS = {
+    "mark": (1, 0, 0),
+    "possessor": (0, 1, 0),
+    "next_word": (0, 0, 1),
+    "difference": (1, -1, 0),
+    "beyond_next_word": (1, -1, -1),
+}
 
 
 class Choice(NamedTuple):
@@ -163,6 +185,105 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
     return table.assign(p_holm=holm(table["p_holm"]))
 
 
+def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+    """Summarise the held-out heads over relations, with bootstrap intervals over articles.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns.
+    held_out : DataFrame
+        What `held_out_heads` returns.
+    seed : int
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``quantity``, ``value``, ``value_low``, ``value_high``, ``value_df``; "All" counts
+        nowhere.  Quantities, of which the first three need articles of dev and the others those of
+        train, from which a resample chooses heads again:
+
+        - `MEAN_MARGIN` and `MEAN_MARGIN_IN_PAPER`: the mean margin over the offset in percentage
+          points, over all relations and over those of the paper's Table 1;
+        - `SLIGHT_SHARE`: the share of all relations with a margin of at most `SLIGHT_MARGIN`;
+        - `DEPENDENTS_SHARE`: the share of the paper's relations except pobj whose dependents
+          attend to their heads;
+        - `OTHER_DIRECTIONS`: the number of the paper's relations with another direction than in the
+          paper, in which only pobj is read from the head to the dependent.  It needs pobj.
+    """
+    single = held_out[held_out["relation"] != ALL]
+    if single.empty:
+        return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
+    names = single["relation"].map(paper_names(counts.names))
+    in_paper = names.isin(paper_table1().index).to_numpy()
+    margins = single["margin"].to_numpy()
+    resampled, articles = _resampled_margins(counts, single["relation"], seed=seed)
+    is_slight = resampled <= SLIGHT_MARGIN
+    estimates = {
+        MEAN_MARGIN: bootstrap_estimate(margins.mean(), resampled.mean(axis=1), articles),
+        SLIGHT_SHARE: bootstrap_estimate(
+            (margins <= SLIGHT_MARGIN).mean(), is_slight.mean(axis=1), articles
+        ),
+    }
+    if in_paper.any():
+        estimates[MEAN_MARGIN_IN_PAPER] = bootstrap_estimate(
+            margins[in_paper].mean(), resampled[:, in_paper].mean(axis=1), articles
+        )
+        estimates |= _directions(counts, single[in_paper], names[in_paper] == "pobj", seed=seed)
+    rows = []
+    for quantity, estimate in estimates.items():
+        rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
+    return pd.DataFrame(rows)
+
+
+def _resampled_margins(
+    counts: HeadCounts, relations: Iterable[str], *, seed: int
+) -> tuple[Float[np.ndarray, "resample relation"], int]:
+    """Resample the margins on dev of heads chosen on train; NaN where no word has the relation.
+
+    The second value is the number of dev articles.
+    """
+    leads = []
+    totals = []
+    for relation in relations:
+        choice = _best(counts, relation, "train")
+        by_head, by_offset, total = _count_by_article(counts, choice, "dev")
+        leads.append(100 * (by_head - by_offset))
+        totals.append(total)
+    lead = resampled_sums(np.column_stack(leads), seed=seed, draws=DRAWS)
+    total = resampled_sums(np.column_stack(totals), seed=seed, draws=DRAWS)
+    undefined = np.full_like(lead, np.nan)
+    return np.divide(lead, total, out=undefined, where=total > 0), len(leads[0])
+
+
+def _directions(
+    counts: HeadCounts, rows: pd.DataFrame, is_pobj: pd.Series, *, seed: int
+) -> dict[str, Estimate]:
+    """Estimate how many relations are read from which side, with heads chosen on train.
+
+    Every resample of the train articles chooses heads again.
+    """
+    is_reverse = (rows["direction"] == DIRECTIONS[1]).to_numpy()
+    is_pobj = is_pobj.to_numpy()
+    best_directions = []
+    for relation in rows["relation"]:
+        right = counts.by_article(counts.right, relation, "train")
+        by_direction = resampled_sums(right, seed=seed).max(axis=(2, 3))  # [resample, direction]
+        best_directions.append(by_direction.argmax(axis=1))
+    resampled = np.column_stack(best_directions) == 1  # [resample, relation]
+    estimates = {}
+    if not is_pobj.all():
+        estimates[DEPENDENTS_SHARE] = bootstrap_estimate(
+            1 - is_reverse[~is_pobj].mean(), 1 - resampled[:, ~is_pobj].mean(axis=1), len(right)
+        )
+    if is_pobj.any():
+        estimates[OTHER_DIRECTIONS] = bootstrap_estimate(
+            (is_reverse != is_pobj).sum(), (resampled != is_pobj).sum(axis=1), len(right)
+        )
+    return estimates
+
+
 def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
     """Score every attention head on the relation that it does best.
 
@@ -206,10 +327,13 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     return table.join(pd.DataFrame(rows)[columns])
 
 
-def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
+def no_op_table(
+    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
+) -> pd.DataFrame:
     """Compare a head's attention to special tokens with and without its relation (section 3.2).
 
-    The paper suggests that a head attends to special tokens when its relation is absent.
+    The paper suggests that a head with a function attends to special tokens where the function does
+    not apply.
 
     Parameters
     ----------
@@ -217,6 +341,8 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         Word-level maps of a treebank; only dev is read.
     held_out : DataFrame
         What `held_out_heads` returns.
+    seed : int
+        Seed of the bootstrap.
 
     Returns
     -------
@@ -229,32 +355,57 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         - ``without``: the same from words that none of the head's relations is read from;
         - ``difference``: ``without`` minus ``with``.
 
-        Shares have 95% bootstrap intervals over articles.  There is no row if the model has no
-        special tokens.
+        The last row, `WITH_FUNCTION`, has the means over the relations whose head has a function:
+        its margin over the offset is above `FUNCTION_MARGIN` percentage points, and ``p_holm``
+        below 0.05.  There is no such row without such a relation.  Shares have 95% bootstrap
+        intervals over articles.  There is no row if the model has no special tokens.
     """
-    rows = held_out.loc[held_out["relation"] != ALL, OF_HEAD]
-    by_article: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((4, len(rows))))
-    for example in examples:
-        if example.record.get("split") == "dev":
-            sums = _special_token_sums(example, rows)
-            by_article[cluster_of(example.record, example.index)] += sums
-    if not any(sums[[0, 2]].any() for sums in by_article.values()):  # no special tokens
+    held_out = held_out[held_out["relation"] != ALL]
+    rows = held_out[OF_HEAD]
+    if rows.empty:
+        return rows
+    sums = _sum_by_article(examples, partial(_special_token_sums, rows=rows))
+    if not sums[:, [0, 2]].any():  # no special tokens
         return rows.iloc[:0]
+    has_function = (held_out["margin"] > FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
+    groups = [(row, [number]) for number, row in enumerate(rows.to_dict("records"))]
+    if has_function.any():
+        groups.append(({"relation": WITH_FUNCTION}, list(np.flatnonzero(has_function))))
     table = []
-    parts = np.array(list(by_article.values())).transpose(2, 1, 0)  # [row, part, article]
-    for row, sums in zip(rows.to_dict("records"), parts, strict=True):
-        with_relation = tuple(sums[:2])
-        without_relation = tuple(sums[2:])
+    for labels, indices in groups:
+        attention_with, count_with, attention_without, count_without = np.moveaxis(
+            sums[..., indices], 1, 0
+        )  # each [article, relation]
+        weights = np.full(len(indices), 1 / len(indices))
+        difference = weighted_ratios(
+            np.hstack([attention_without, attention_with]),
+            np.hstack([count_without, count_with]),
+            np.concatenate([weights, -weights]),
+            seed=seed,
+        )
+        without = weighted_ratios(attention_without, count_without, weights, seed=seed)
         table.append(
             {
-                **row,
-                "count": int(sums[1].sum()),
-                **ratio(*with_relation).columns("with"),
-                **ratio(*without_relation).columns("without"),
-                **paired_difference(without_relation, with_relation).columns("difference"),
+                **labels,
+                "count": int(count_with.sum()),
+                **weighted_ratios(attention_with, count_with, weights, seed=seed).columns("with"),
+                **without.columns("without"),
+                **difference.columns("difference", df=True),
             }
         )
     return pd.DataFrame(table)
+
+
+def _sum_by_article(
+    examples: Iterable[Example], sums_of: Callable[[Example], np.ndarray]
+) -> Clusters:
+    """Sum a function's arrays over the dev sentences of each article."""
+    by_article: dict[str, np.ndarray] = {}
+    for example in examples:
+        if example.record.get("split") == "dev":
+            article = cluster_of(example.record, example.index)
+            by_article[article] = by_article.get(article, 0) + sums_of(example)
+    return np.array(list(by_article.values()))
 
 
 def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarray, "part row"]:
@@ -265,25 +416,25 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     """
     relations = np.asarray(example.record["relations"], object)
     gold = syntactic_heads(example)
-    words = np.arange(len(gold))
-    masks = []
+    words = example.word_positions
+    maps = example.attention[:, :, words]  # [layer, head, word, key]
+    to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
+    attention = []
+    has_relation = []
     for row in rows.itertuples():
+        attention.append(to_special[parse_head(row.head)])
         is_dependent = relations == row.relation
-        is_governor = np.isin(words, gold[is_dependent])
-        masks.append(is_dependent if row.direction == DIRECTIONS[0] else is_governor)
-    has_relation = np.array(masks)  # [row, word]
+        is_governor = np.isin(np.arange(len(gold)), gold[is_dependent])
+        has_relation.append(is_dependent if row.direction == DIRECTIONS[0] else is_governor)
     labels = rows["head"].to_numpy()
-    has_none = ~((labels[:, None] == labels) @ has_relation)
-    layers, heads = np.array([parse_head(label) for label in labels]).T
-    positions = example.word_positions
-    maps = example.attention[layers, heads, positions]  # [row, word, key]
-    before = maps[..., : positions.start].sum(axis=-1)
-    attention = before + maps[..., positions.stop :].sum(axis=-1)  # to special tokens
-    parts = (attention * has_relation, has_relation, attention * has_none, has_none)
-    return np.array([part.sum(axis=1) for part in parts])
+    has_none = ~((labels[:, None] == labels) @ np.array(has_relation))  # [row, word]
+    parts = (attention * np.array(has_relation), has_relation, attention * has_none, has_none)
+    return np.array([np.sum(part, axis=1) for part in parts])
 
 
-def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
+def possessives(
+    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
+) -> pd.DataFrame:
     """Compare reading the head of possessives from the 's and from the possessor (section 4.2).
 
     Parameters
@@ -292,38 +443,48 @@ def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         Word-level maps of a treebank; only dev is read.
     held_out : DataFrame
         What `held_out_heads` returns.
+    seed : int
+        Seed of the bootstrap.
 
     Returns
     -------
     DataFrame
-        One row, or none without a possessor that has an 's: ``relation``, ``head``, ``direction``,
-        ``count``; accuracy in percent from the 's (``mark``) and from the ``possessor``, and their
-        ``difference``, with 95% bootstrap intervals over articles.
+        One row, or none without a possessor that has an 's.  Columns:
+
+        - ``relation``, ``head``, ``direction``, ``count``;
+        - ``mark`` and ``possessor``: accuracy in percent from the 's and from the possessor;
+        - ``next_word``: that of a fixed offset of +1 from the 's.  From the possessor the same
+          offset finds the 's, so it is never right;
+        - ``difference``: ``mark`` minus ``possessor``;
+        - ``beyond_next_word``: ``difference`` minus that of the offset, which is ``next_word``.
+
+        All but the count have 95% bootstrap intervals over articles.
     """
     row = held_out.loc[held_out["relation"].isin(POSSESSIVE_RELATIONS), OF_HEAD].head(1)
-    answers = []
-    for chosen in row.itertuples():
-        for example in examples:
-            if example.record.get("split") != "dev":
-                continue
-            words = example.word_positions
-            weights = example.stored_attention[parse_head(chosen.head)].astype(np.float32)
-            for question in gold_links(example.record):
-                if question.mark is None:
-                    continue
-                answer = [cluster_of(example.record, example.index)]
-                for word in (question, question._replace(mark=None)):
-                    _, is_right = predict_link(word, weights[words, words], chosen.direction)
-                    answer.append(int(is_right))
-                answers.append(answer)
-    table = pd.DataFrame(answers, columns=["article", "mark", "possessor"])
-    table["difference"] = table["mark"] - table["possessor"]
-    by_article = table.groupby("article")
-    row = row.assign(count=len(table))
-    for name in ("mark", "possessor", "difference"):
-        estimate = ratio(100 * by_article[name].sum(), by_article.size())
-        row = row.assign(**estimate.columns(name))
-    return row[row["count"] > 0]
+    for chosen in row.to_dict("records"):
+        sums = _sum_by_article(examples, partial(_possessive_sums, **chosen))
+        right = 100 * sums[:, :3]
+        count = sums[:, 3]
+        row = row.assign(count=int(count.sum()))
+        for name, weights in POSSESSIVE_COLUMNS.items():
+            row = row.assign(**ratio(right @ weights, count, seed=seed).columns(name, df=True))
+        return row[row["count"] > 0]
+    return row
+
+
+def _possessive_sums(
+    example: Example, *, relation: str, head: str, direction: Direction
+) -> Float[np.ndarray, " sum"]:
+    """Count right picks from the 's, from the possessor, and of the word after the 's; and all."""
+    words = example.word_positions
+    weights = example.stored_attention[parse_head(head)].astype(np.float32)[words, words]
+    sums = np.zeros(4)
+    for question in gold_links(example.record):
+        if question.relation == relation and question.mark is not None:
+            _, from_mark = predict_link(question, weights, direction)
+            _, from_possessor = predict_link(question._replace(mark=None), weights, direction)
+            sums += (from_mark, from_possessor, question.mark + 1 in question.gold, 1)
+    return sums
 
 
 def special_candidates(counts: HeadCounts, *, seed: int = 0) -> pd.DataFrame:
@@ -456,111 +617,24 @@ def _scores(
     by_head, by_offset : int array of shape (article,)
         Number of words that each of them gets right.
     """
-    relation, direction, layer, head, offset = choice
-    by_head = counts.by_article(counts.right[:, direction, layer, head], relation, split)
-    by_offset = counts.by_article(counts.offset_right[:, offset], relation, split)
-    total = counts.by_article(counts.total, relation, split)
+    by_head, by_offset, total = _count_by_article(counts, choice, split)
     row = {
-        "relation": relation,
-        "head": head_label(layer, head),
-        "direction": DIRECTIONS[direction],
-        **ratio(100 * by_head, total, seed=seed).columns(column),
+        "relation": choice.relation,
+        "head": head_label(choice.layer, choice.head),
+        "direction": DIRECTIONS[choice.direction],
+        **ratio(100 * by_head, total, seed=seed).columns(column, df=True),
         "baseline": 100 * by_offset.sum() / total.sum(),
-        "baseline_offset": OFFSETS[offset],
-        **ratio(100 * (by_head - by_offset), total, seed=seed).columns("margin"),
+        "baseline_offset": OFFSETS[choice.offset],
+        **ratio(100 * (by_head - by_offset), total, seed=seed).columns("margin", df=True),
     }
     return row, by_head, by_offset
 
 
-def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
-    """Compare spaCy's parses with the dev trees of a treebank of Universal Dependencies.
-
-    Parameters
-    ----------
-    treebank : iterable of Sentence
-        Sentences with gold trees.
-    minimum : int
-        Number of words that a relation needs.
-
-    Returns
-    -------
-    DataFrame or None
-        See `attachment_agreement`; None if the treebank has another scheme.
-    """
-    gold = [sentence for sentence in treebank if sentence.split == "dev"]
-    relations: set[str] = set()
-    for tree in gold:
-        relations.update(tree.relations)
-    if scheme_of(relations) != "ud":
-        return None
-    silver = parse_words([tree.words for tree in gold])
-    return attachment_agreement(gold, silver, minimum=minimum)
-
-
-def attachment_agreement(
-    gold: Sequence[Sentence], silver: Sequence[Sentence], *, minimum: int = 1
-) -> pd.DataFrame:
-    """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
-
-    The schemes disagree about what a head is.  A word is *comparable* if both give it the same
-    head: its relation is marked "same" in `helpers.metrics.reference.relation_table`, and neither
-    it nor its gold head has a copula, whose place at the top of the clause can move the arc.
-
-    Parameters
-    ----------
-    gold, silver : sequence of Sentence
-        Trees and parses of the same words.
-    minimum : int
-        Number of words that a relation needs.
-
-    Returns
-    -------
-    DataFrame
-        A row for "All" words, one for the comparable ones ("same conventions"), and one for each
-        gold relation, most frequent first.  Columns:
-
-        - ``relation``, ``count`` and ``comparable`` (numbers of words);
-        - ``attachment``: words with the same head, in percent (unlabelled);
-        - ``attachment_comparable``: the same among comparable words;
-        - ``inverted``: words to which the parse attaches their gold head, in percent;
-        - ``silver_relation``: the most frequent relation in the parse.
-    """
-    correspondence = relation_table().query("scheme == 'ud' and attachment == 'same'")
-    same_head_relations = list(correspondence["relation"])
-    parts = []
-    for tree, parse in zip(gold, silver, strict=True):
-        words = np.arange(len(tree.words)) + 1
-        heads = np.array(tree.heads)
-        silver_heads = np.array(parse.heads)
-        has_copula = heads[np.array(tree.relations) == "cop"]
-        near_copula = np.isin(words, has_copula) | np.isin(heads, has_copula)
-        columns = {
-            "relation": tree.relations,
-            "comparable": np.isin(tree.relations, same_head_relations) & ~near_copula,
-            "agrees": silver_heads == heads,
-            "inverted": (heads > 0) & (silver_heads[heads - 1] == words),
-            "silver_relation": parse.relations,
-        }
-        parts.append(pd.DataFrame(columns))
-    words = pd.concat(parts)
-    groups = [
-        (ALL, words),
-        (SAME_CONVENTIONS, words[words["comparable"]]),
-    ]
-    for relation, size in Counter(words["relation"]).most_common():
-        if size >= minimum:
-            groups.append((relation, words[words["relation"] == relation]))
-    table = []
-    for name, group in groups:
-        table.append(
-            {
-                "relation": name,
-                "count": len(group),
-                "comparable": group["comparable"].sum(),
-                "attachment": 100 * group["agrees"].mean(),
-                "attachment_comparable": 100 * group["agrees"][group["comparable"]].mean(),
-                "inverted": 100 * group["inverted"].mean(),
-                "silver_relation": Counter(group["silver_relation"]).most_common(1)[0][0],
-            }
-        )
-    return pd.DataFrame(table)
+def _count_by_article(
+    counts: HeadCounts, choice: Choice, split: str | None
+) -> tuple[Int[np.ndarray, " article"], ...]:
+    """Count the words of each article that a head and an offset get right, and all words."""
+    relation, direction, layer, head, offset = choice
+    by_head = counts.by_article(counts.right[:, direction, layer, head], relation, split)
+    by_offset = counts.by_article(counts.offset_right[:, offset], relation, split)
+    return by_head, by_offset, counts.by_article(counts.total, relation, split)

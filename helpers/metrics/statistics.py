@@ -15,6 +15,7 @@ Is a number above or below a threshold?                   `p_value`
 How far apart are two estimates?                          `difference`
 Are two numbers equivalent, within a margin?              `equivalence`
 Do two classifiers differ on the same examples?           `mcnemar`
+How uncertain is a mean of several such numbers?          `weighted_ratios`
 A mean or correlation of independent values               `mean_interval`, `correlation`
 A share of independent cases                              `wilson_proportion`
 ========================================================  ==========================================
@@ -304,6 +305,40 @@ def paired_difference(
     """
     value = _ratio(*minuend) - _ratio(*subtrahend)
     replicates, clusters = _paired_differences(minuend, subtrahend, seed, DRAWS)
+    return replace(bootstrap_estimate(value, replicates, clusters), replicates=None)
+
+
+def weighted_ratios(
+    right: Num[np.ndarray, "cluster ratio"],
+    total: Num[np.ndarray, "cluster ratio"],
+    weights: ArrayLike,
+    *,
+    seed: int = 0,
+) -> Estimate:
+    """Estimate a weighted sum of ratios over the same clusters, with its bootstrap interval.
+
+    For example, the mean over relations, or over types of mention with shares of one's own.
+
+    Parameters
+    ----------
+    right, total
+        As for `ratio`, with a column for each ratio.
+    weights
+        Weight of each ratio.
+    seed
+        Seed of the resamples.
+
+    Returns
+    -------
+    Estimate
+        NaN if a ratio has no cases.  The ratio that occurs in the fewest clusters decides how much
+        the interval is widened.
+    """
+    value = sum(
+        weight * _ratio(*column) for weight, *column in zip(weights, right.T, total.T, strict=True)
+    )
+    replicates = _ratios(right, total, seed, DRAWS) @ np.asarray(weights)
+    clusters = _count_clusters(total).min()
     return replace(bootstrap_estimate(value, replicates, clusters), replicates=None)
 
 

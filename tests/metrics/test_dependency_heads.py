@@ -4,16 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.data.records import Sentence
 from helpers.errors import InputError, MapError
 from helpers.metrics.dependency_heads import (
     COLUMNS,
-    attachment_agreement,
     dependency_heads,
     each_head,
     held_out_heads,
     no_op_table,
     possessives,
+    relation_summary,
     special_candidates,
     split_words,
 )
@@ -151,14 +150,24 @@ def test_possessives_compares_the_s_with_the_possessor(anns_hat, head, mark, pos
     assert row["mark"] == mark
     assert row["possessor"] == possessor
     assert row["difference"] == mark - possessor
+    assert row["next_word"] == 0  # the hat is two words after the 's
+    assert row["beyond_next_word"] == mark - possessor
     assert row["count"] == 1
+
+
+def test_possessives_subtracts_what_the_word_after_the_s_explains():
+    words = ["Ann", "'s", "hat", "fell"]
+    sentence = example(words, [3, 1, 4, 0], ["poss", "case", "nsubj", "ROOT"])
+    point(sentence, *MARK_HEAD, {1: 2, 2: 3})
+    held_out = pd.DataFrame([{"relation": "poss", "head": "1-1", "direction": TO_HEAD}])
+    (row,) = possessives([sentence], held_out).to_dict("records")
+    assert row["difference"] == row["next_word"] == 100
+    assert row["beyond_next_word"] == 0
 
 
 def test_possessives_without_the_relation_has_no_row(anns_hat):
     held_out = pd.DataFrame([{"relation": "det", "head": "1-1", "direction": TO_HEAD}])
-    table = possessives([anns_hat], held_out)
-    assert table.empty
-    assert {"mark", "possessor_low", "difference_high"} <= set(table.columns)
+    assert possessives([anns_hat], held_out).empty
 
 
 TWO_SENTENCES = (
@@ -296,35 +305,6 @@ def test_relation_table_has_the_paper_s_relations(scheme, missing):
     assert not missing & set(table.loc[is_mapped, "paper"])
 
 
-@pytest.fixture
-def agreement() -> pd.DataFrame:
-    """Agreement about "the cat is on a big mat": UD hangs all on "mat", CLEAR on "is"."""
-    words = ("the", "cat", "is", "on", "a", "big", "mat")
-    names = ("det", "nsubj", "cop", "case", "det", "amod", "root")
-    gold = Sentence(words, (2, 7, 7, 7, 7, 7, 0), names, "dev", "")
-    relations = ["det", "nsubj", "ROOT", "prep", "det", "amod", "pobj"]
-    parse = gold._replace(heads=[2, 3, 0, 3, 7, 5, 4], relations=relations)
-    return attachment_agreement([gold], [parse]).set_index("relation")
-
-
-def test_attachment_agreement_counts_words_with_the_same_head(agreement):
-    assert agreement.loc["All", "attachment"] == pytest.approx(100 * 2 / 7)  # the, a
-
-
-def test_attachment_agreement_leaves_out_words_that_a_copula_moves(agreement):
-    """Whatever hangs on "mat" can move with the copula; only the "the" of "the cat" is left."""
-    assert agreement.loc["same conventions", ["count", "attachment"]].tolist() == [1, 100]
-    assert agreement.loc["det", ["count", "comparable"]].tolist() == [2, 1]
-
-
-def test_attachment_agreement_finds_inverted_arcs(agreement):
-    case = agreement.loc["case"]
-    assert case["attachment"] == 0
-    assert case["inverted"] == 100
-    assert case["silver_relation"] == "prep"
-    assert agreement.loc["cop", "inverted"] == 0  # its predicate hangs on the preposition
-
-
 def slow_leads(treebank, counts: HeadCounts, layer, head):
     """Compute by how much a head is above the best offset on train, by relation and direction."""
     leads = {}
@@ -371,7 +351,11 @@ def test_each_head_agrees_with_held_out_heads():
 def test_tables_without_frequent_relations():
     counts = count_heads(random_treebank(10))
     assert list(each_head(counts, minimum=1000)) == ["layer", "head"]
-    assert held_out_heads(counts, minimum=1000).empty
+    held_out = held_out_heads(counts, minimum=1000)
+    assert held_out.empty
+    assert no_op_table(random_treebank(10), held_out).empty
+    assert relation_summary(counts, held_out).empty
+    assert possessives(random_treebank(10), held_out).empty
 
 
 def relations_at(record, word, directions):
@@ -415,8 +399,14 @@ def test_no_op_table_equals_a_slow_reference(one_head):
         directions = {"All": "", "a": TO_HEAD, "b": TO_DEPENDENT}
         held_out["head"] = "2-1"
         held_out["direction"] = held_out["relation"].map(directions)
+    held_out[["margin", "p_holm"]] = 50.0, 0.01
     table = no_op_table(treebank, held_out).set_index("relation")
     held_out = held_out.set_index("relation").drop(index="All")
+    of_functions = table.loc["heads with a function"]
+    table = table.drop(index="heads with a function")
+    for column in ("with", "without", "difference"):
+        assert of_functions[column] == pytest.approx(table[column].mean())
+        assert of_functions[f"{column}_low"] < of_functions[column] < of_functions[f"{column}_high"]
     assert set(table.index) == {"a", "b"}
     for relation, row in table.iterrows():
         assert row["head"] == held_out.loc[relation, "head"]
@@ -428,6 +418,55 @@ def test_no_op_table_equals_a_slow_reference(one_head):
         assert row["difference"] == pytest.approx(row["without"] - row["with"])
         for column in ("with", "without", "difference"):
             assert row[f"{column}_low"] < row[column] < row[f"{column}_high"]
+
+
+def test_no_op_table_has_no_mean_without_a_head_with_a_function():
+    treebank = random_treebank(60)
+    held_out = held_out_heads(count_heads(treebank), minimum=1)
+    held_out["margin"] = [50.0, 5.0, 50.0]  # All, a slight margin, and one by chance
+    held_out["p_holm"] = [0.01, 0.01, 0.2]
+    assert len(no_op_table(treebank, held_out)) == 2
+
+
+@pytest.fixture(scope="module")
+def objects_of_prepositions() -> list[Example]:
+    """Fifty sentences in which head 1-1 finds det, and head 1-2 attends from "on" to "mat"."""
+    treebank = []
+    for index in range(50):
+        split = "train" if index % 2 else "dev"
+        relations = ["det", "nsubj", "ROOT", "prep", "pobj"]
+        words = ["the", "cat", "sat", "on", "mat"]
+        sentence = example(words, [2, 3, 0, 3, 4], relations, split=split, index=index, seed=index)
+        sentence.record["source"] = f"article {index}"
+        point(sentence, 0, 0, {1: 2, 2: 3, 4: 3})
+        point(sentence, 0, 1, {4: 5})
+        treebank.append(sentence)
+    return treebank
+
+
+def test_relation_summary_of_planted_heads(objects_of_prepositions):
+    counts = count_heads(objects_of_prepositions)
+    held_out = held_out_heads(counts, minimum=1)
+    table = relation_summary(counts, held_out).set_index("quantity")
+    single = held_out[held_out["relation"] != "All"]
+    assert table.loc["mean margin", "value"] == pytest.approx(single["margin"].mean())
+    assert table.loc["mean margin over the paper's relations", "value"] == pytest.approx(
+        single["margin"].mean()  # the paper has all four
+    )
+    assert table.loc["share with a slight margin", "value"] == (single["margin"] <= 5).mean()
+    read_from_dependents = table.loc["share whose dependents attend to heads"]
+    assert read_from_dependents["value"] == read_from_dependents["value_low"] == 1
+    assert table.loc["number with another direction than in the paper", "value"] == 0
+    assert table["value_df"].gt(1).all()
+
+
+def test_relation_summary_chooses_heads_again_in_every_resample(heads_of_splits):
+    """Relations that the paper does not have are in the means alone."""
+    counts = count_heads(heads_of_splits)
+    table = relation_summary(counts, held_out_heads(counts, minimum=10))
+    assert set(table["quantity"]) == {"mean margin", "share with a slight margin"}
+    only_all = held_out_heads(counts, minimum=10).head(1)
+    assert relation_summary(counts, only_all).empty
 
 
 def test_special_candidates_equals_a_slow_reference():

@@ -15,9 +15,11 @@ from helpers.metrics.statistics import (
     mcnemar,
     mean_interval,
     p_value,
+    paired_difference,
     paired_interval,
     ratio,
     resampled_sums,
+    weighted_ratios,
     with_seed_noise,
 )
 
@@ -41,6 +43,21 @@ def test_ratio_agrees_with_resampling_one_by_one():
     assert estimate.value == right.sum() / total.sum()
     assert [estimate.low, estimate.high] == pytest.approx(
         np.quantile(slow, [0.025, 0.975]), abs=0.01
+    )
+
+
+def test_weighted_ratios_of_two_are_a_paired_difference():
+    rng = np.random.default_rng(3)
+    total = rng.integers(1, 8, (40, 2))
+    right = rng.binomial(total, [0.6, 0.4])
+    difference_of_columns = paired_difference(
+        (right[:, 0], total[:, 0]), (right[:, 1], total[:, 1])
+    )
+    weighted = weighted_ratios(right, total, [1, -1])
+    assert list(weighted) == pytest.approx(list(difference_of_columns))
+    assert weighted.df == difference_of_columns.df == 39
+    assert weighted_ratios(right, total, [0.5, 0.5]).value == pytest.approx(
+        np.mean(right.sum(axis=0) / total.sum(axis=0))
     )
 
 

@@ -16,6 +16,9 @@ from helpers.run import compare
 from helpers.study import Study
 
 NOT_MEASURED = "not measured"
+DIRECT_OBJECTS = (
+    "For direct objects, a head outdoes the best fixed offset by over ten percentage points"
+)
 
 
 def runs_of(**tables_by_run):
@@ -55,11 +58,8 @@ def test_claims_side_by_side_of_two_runs():
     first = tables_with_heads()
     second = tables_with_heads(dobj=10.0)
     dobj = second["dependency_heads_held_out"]["relation"] == "dobj"
-    second["dependency_heads_held_out"].loc[dobj, ["margin", "margin_low", "margin_high"]] = [
-        -30,
-        -31,
-        -29,
-    ]
+    margin = ["margin", "margin_low", "margin_high"]
+    second["dependency_heads_held_out"].loc[dobj, margin] = [-30.0, -31.0, -29.0]
     del second["probe_differences"]
     table = compare.claims_side_by_side(runs_of(first=first, second=second))
     assert list(table) == [
@@ -72,7 +72,7 @@ def test_claims_side_by_side_of_two_runs():
         np.testing.assert_array_equal(table[name], checked["value"])
         for verdict in ("verdict", "due_to_training"):
             assert list(table[f"{name} {verdict}"]) == list(checked[verdict])
-    row = table.set_index("claim").loc["Direct objects have a head of their own"]
+    row = table.set_index("claim").loc[DIRECT_OBJECTS]
     assert list(row) == [
         "4.2",
         *[pytest.approx(46.8)] * 2,
@@ -185,7 +185,7 @@ def test_compare_a_complete_and_a_partial_run(figures):
     write_run(figures / names[1], {name: tables[name] for name in partial})
     claims, _, (folder, _) = compare.compare(compare.open_runs(names))
     numbers = claims.set_index("claim")[names[1]]
-    assert numbers["Direct objects have a head of their own"] == pytest.approx(46.8)
+    assert numbers[DIRECT_OBJECTS] == pytest.approx(46.8)
     assert np.isnan(
         numbers["Over half of the attention in middle layers goes to one special token"]
     )

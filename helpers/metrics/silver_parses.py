@@ -1,0 +1,195 @@
+"""How good spaCy's trees are as annotation, compared with the gold trees of a treebank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from helpers.data.records import Sentence
+from helpers.data.treebank import parse_words
+from helpers.metrics.head_counts import count_heads
+from helpers.metrics.heads import DIRECTIONS, parse_head
+from helpers.metrics.reference import ALL, relation_table, scheme_of
+from helpers.metrics.statistics import paired_difference, ratio
+from helpers.store.store import Example
+
+SAME_CONVENTIONS = "same conventions"
+
+
+def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
+    """Compare spaCy's parses with the dev trees of a treebank of Universal Dependencies.
+
+    Parameters
+    ----------
+    treebank : iterable of Sentence
+        Sentences with gold trees.
+    minimum : int
+        Number of words that a relation needs.
+
+    Returns
+    -------
+    DataFrame or None
+        See `attachment_agreement`; None if the treebank has another scheme.
+    """
+    gold = [sentence for sentence in treebank if sentence.split == "dev"]
+    relations: set[str] = set()
+    for tree in gold:
+        relations.update(tree.relations)
+    if scheme_of(relations) != "ud":
+        return None
+    silver = parse_words([tree.words for tree in gold])
+    return attachment_agreement(gold, silver, minimum=minimum)
+
+
+def attachment_agreement(
+    gold: Sequence[Sentence], silver: Sequence[Sentence], *, minimum: int = 1
+) -> pd.DataFrame:
+    """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
+
+    The schemes disagree about what a head is.  A word is *comparable* if both give it the same
+    head: its relation is marked "same" in `helpers.metrics.reference.relation_table`, and neither
+    it nor its gold head has a copula, whose place at the top of the clause can move the arc.
+
+    Parameters
+    ----------
+    gold, silver : sequence of Sentence
+        Trees and parses of the same words.
+    minimum : int
+        Number of words that a relation needs.
+
+    Returns
+    -------
+    DataFrame
+        A row for "All" words, one for the comparable ones ("same conventions"), and one for each
+        gold relation, most frequent first.  Columns:
+
+        - ``relation``, ``count`` and ``comparable`` (numbers of words);
+        - ``attachment``: words with the same head, in percent (unlabelled);
+        - ``attachment_comparable``: the same among comparable words;
+        - ``inverted``: words to which the parse attaches their gold head, in percent;
+        - ``silver_relation``: the most frequent relation in the parse.
+    """
+    correspondence = relation_table().query("scheme == 'ud' and attachment == 'same'")
+    same_head_relations = list(correspondence["relation"])
+    parts = []
+    for tree, parse in zip(gold, silver, strict=True):
+        words = np.arange(len(tree.words)) + 1
+        heads = np.array(tree.heads)
+        silver_heads = np.array(parse.heads)
+        has_copula = heads[np.array(tree.relations) == "cop"]
+        near_copula = np.isin(words, has_copula) | np.isin(heads, has_copula)
+        columns = {
+            "relation": tree.relations,
+            "comparable": np.isin(tree.relations, same_head_relations) & ~near_copula,
+            "agrees": silver_heads == heads,
+            "inverted": (heads > 0) & (silver_heads[heads - 1] == words),
+            "silver_relation": parse.relations,
+        }
+        parts.append(pd.DataFrame(columns))
+    words = pd.concat(parts)
+    groups = [
+        (ALL, words),
+        (SAME_CONVENTIONS, words[words["comparable"]]),
+    ]
+    for relation, size in Counter(words["relation"]).most_common():
+        if size >= minimum:
+            groups.append((relation, words[words["relation"] == relation]))
+    table = []
+    for name, group in groups:
+        table.append(
+            {
+                "relation": name,
+                "count": len(group),
+                "comparable": group["comparable"].sum(),
+                "attachment": 100 * group["agrees"].mean(),
+                "attachment_comparable": 100 * group["agrees"][group["comparable"]].mean(),
+                "inverted": 100 * group["inverted"].mean(),
+                "silver_relation": Counter(group["silver_relation"]).most_common(1)[0][0],
+            }
+        )
+    return pd.DataFrame(table)
+
+
+def gold_and_silver(
+    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
+) -> pd.DataFrame | None:
+    """Score the same attention heads on the same sentences with gold and with spaCy's trees.
+
+    Only relations enter whose words have the same syntactic head in both schemes ("same" in
+    `helpers.metrics.reference.relation_table`), and whose names in both mean the same in the
+    paper's.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank of Universal Dependencies, such as
+        ``study.treebank_store()``; only dev is read.
+    held_out : DataFrame
+        What `helpers.metrics.dependency_heads.held_out_heads` returns for it.
+    seed : int
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    DataFrame or None
+        None if the treebank has another scheme, and a row for each relation otherwise.  Columns:
+
+        - ``relation`` and ``silver_relation``: its names in the treebank and in the parses;
+        - ``head``, ``direction``: the head chosen on the gold trees of train;
+        - ``gold_count``, ``silver_count``: numbers of words with that name;
+        - ``gold``, ``silver``: the head's accuracy in percent, measured with either's trees;
+        - ``difference``: ``silver`` minus ``gold`` in percentage points, paired by article.
+
+        Accuracies have 95% bootstrap intervals over articles.
+    """
+    if scheme_of(held_out["relation"]) != "ud":
+        return None
+    dev = [example for example in examples if example.record.get("split") == "dev"]
+    parses = parse_words([example.record["words"] for example in dev])
+    gold_counts = count_heads(dev)
+    silver_counts = count_heads(_with_parses(dev, parses))
+    rows = []
+    for row in held_out.itertuples():
+        silver_relation = _silver_relations().get(row.relation)
+        if silver_relation not in silver_counts.names:
+            continue
+        head = (DIRECTIONS.index(row.direction), *parse_head(row.head))
+        sums = []
+        for counts, relation in ((gold_counts, row.relation), (silver_counts, silver_relation)):
+            right = counts.by_article(100 * counts.right[:, *head].astype(np.int64), relation)
+            sums.append((right, counts.by_article(counts.total, relation)))
+        gold, silver = sums
+        rows.append(
+            {
+                "relation": row.relation,
+                "silver_relation": silver_relation,
+                "head": row.head,
+                "direction": row.direction,
+                "gold_count": gold[1].sum(),
+                "silver_count": silver[1].sum(),
+                **ratio(*gold, seed=seed).columns("gold"),
+                **ratio(*silver, seed=seed).columns("silver"),
+                **paired_difference(silver, gold, seed=seed).columns("difference"),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _silver_relations() -> dict[str, str]:
+    """Translate relations of Universal Dependencies whose words have the same head in CLEAR."""
+    table = relation_table()
+    is_same = (table["attachment"] == "same") & (table["paper"] != "")
+    of_clear = table[table["scheme"] == "clear"]
+    merged = table[is_same].merge(of_clear, on="paper", suffixes=("", "_silver"))
+    return dict(zip(merged["relation"], merged["relation_silver"], strict=True))
+
+
+def _with_parses(examples: Iterable[Example], parses: Iterable[Sentence]) -> Iterator[Example]:
+    """Replace the trees of sentences by spaCy's."""
+    for example, parse in zip(examples, parses, strict=True):
+        trees = {"heads": parse.heads, "relations": parse.relations}
+        yield replace(example, record={**example.record, **trees})
