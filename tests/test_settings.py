@@ -18,22 +18,34 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("segments", "twenty", "--segments twenty: expected a whole number, or all"),
-        ("segments", 20.0, "--segments 20.0: expected a whole number, or all"),
-        ("segments", True, "--segments True: expected a whole number, or all"),
-        ("seed", None, "--seed None: expected a whole number"),
-        ("max_tokens", "all", "--max-tokens all: expected a whole number"),
-        ("random_init", "one", "--random-init one: expected a whole number"),
+        (
+            "segments",
+            "twenty",
+            "--segments twenty: expected a whole number from 2 to 1,000,000,000, or all for no limit",
+        ),
+        (
+            "segments",
+            20.0,
+            "--segments 20.0: expected a whole number from 2 to 1,000,000,000, or all for no limit",
+        ),
+        (
+            "segments",
+            True,
+            "--segments True: expected a whole number from 2 to 1,000,000,000, or all for no limit",
+        ),
+        ("seed", None, "--seed None: expected a whole number from 0 to 1,000,000,000"),
+        ("max_tokens", "all", "--max-tokens all: expected a whole number from 8 to 1,000,000,000"),
+        (
+            "random_init",
+            "one",
+            "--random-init one: expected a whole number from 0 to 1,000,000,000",
+        ),
         ("stream", "yes", "--stream yes: expected True or False"),
         ("text", None, "--text None: expected text"),
         ("lens", "values", "--lens values: expected attention or norm"),
         ("dtype", "float64", "--dtype float64: expected float32 or float16 or bfloat16"),
         ("entropy_matched", True, "--entropy-matched needs --random-init SEED; give a seed"),
-        (
-            "figures",
-            "eps",
-            "--figures eps: expected pdf, or nothing; PNG and SVG are always written",
-        ),
+        ("figures", "eps", "--figures eps: expected pdf or nothing"),
     ],
 )
 def test_settings_of_a_wrong_type_are_refused_with_the_flag(setting, value, message):
