@@ -6,12 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import Field, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers.errors import InputError
 from helpers.files import build_dir, check_writable
-from helpers.settings import NO_LIMIT, Settings, flag
+from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
     from helpers.study import Study
@@ -104,7 +104,8 @@ def parser() -> argparse.ArgumentParser:
     for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type != "bool":
-            options = {"type": _value_type(setting), "default": setting.default}
+            is_number = setting.type.startswith("int")
+            options = {"type": _number if is_number else str, "default": setting.default}
         run.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
     compare = command(
         "compare",
@@ -136,42 +137,24 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="remove damaged files, which the next run that needs them makes again",
     )
-    cache = command("cache", _cache, "list the stores, or remove or accept some")
+    cache = command("cache", _cache, "list the stores, or remove some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
-    cache.set_defaults(accept=[])
-    accept = cache.add_subparsers(title="commands").add_parser(
-        "accept", help="keep stores that another version of the code or of a library has made"
-    )
-    accept.add_argument("accept", nargs="+", metavar="STORE", help="folder names")
     command("doctor", _doctor, "list what a run needs, and how to install what is missing")
     refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")
     refresh.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     return top
 
 
-def _value_type(setting: Field) -> Callable[[str], Any]:
-    """Choose the function that reads a setting from the command line."""
-    if setting.metadata["unlimited"]:
-        return _size
-    return int if str(setting.type).startswith("int") else str
-
-
-def _size(text: str) -> int | None:
-    """Read a size: a whole number, or "all" for None."""
-    if text == NO_LIMIT:
-        return None
-    try:
-        return int(text)
-    except ValueError as error:
-        problem = f"{text!r} is not a size; give a whole number, or {NO_LIMIT} for no limit"
-        raise argparse.ArgumentTypeError(problem) from error
+def _number(text: str) -> int | str:
+    """Read a number; another text, such as "all", is left to `Settings`, which checks it."""
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _run(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
-    models = [model.strip() for model in options.model.split(",") if model.strip()]
-    if not models or len(set(models)) < len(models):
+    models = [model.strip() for model in options.model.split(",")]
+    if "" in models or len(set(models)) < len(models):
         raise InputError(
             f"--model {options.model}: expected a model, or several different ones; give names "
             "or folders, separated by commas"
@@ -199,34 +182,25 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     study.results.check_name()
     check_writable(study.slug)
     # Imported late, because it takes seconds: a wrong argument is answered before.
-    from helpers.results import run_record
     from helpers.run.record import check, recorded
 
     for line in check(study, declared):
         print(line, flush=True)
     if options.dry_run:
         return 0
+    from helpers.results import run_record
     from helpers.run.report import example_viewers, write_report
-    from helpers.studies.registry import later_claims
 
-    results = study.results
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
-            # Notebook 06 saves the paper's own claims.  Later ones stay while no table has changed.
-            names = set(record.notebooks)
-            if not record.compare():
-                names.update(run_record(results.folder).get("notebooks", {}))
-            if not all(notebooks.is_core(name) for name in names):
-                with record.writing(notebooks.LATER_CLAIMS):
-                    study.save_claims(later_claims())
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    description = record.today | {"notebooks": run_record(results.folder).get("notebooks", {})}
-    tables = results.folder / "tables"
-    report = write_report(description, results.folder, tables, folder, example_viewers(study))
-    print(f"figures and tables: {results.folder}\nnotebooks: {folder}\nreport: {report}")
+    results = study.results.folder
+    viewers = example_viewers(study)
+    report = write_report(run_record(results), results, results / "tables", folder, viewers)
+    print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     print(record.outcome())
     return 0
 
@@ -234,12 +208,9 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from helpers.run import compare
 
-    runs = compare.open_runs(options.runs)
-    claims, notes, (results, report) = compare.compare(runs)
+    claims, notes, (results, report) = compare.compare(compare.open_runs(options.runs))
     print(claims.round(3).to_string(index=False, na_rep=""))
-    print(*notes, sep="\n")
-    print(f"tables and figure: {results}")
-    print(f"report: {report}")
+    print(*notes, f"tables and figure: {results}", f"report: {report}", sep="\n")
     return 0
 
 
@@ -273,10 +244,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from helpers.run.housekeeping import accept_stores, cache_table, remove_stores
+    from helpers.run.housekeeping import cache_table, remove_stores
 
-    if options.accept:
-        accept_stores(options.accept)
     remove_stores(options.remove)
     print(cache_table().to_string(index=False, na_rep=""))
     return 0

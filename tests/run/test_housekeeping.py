@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -11,11 +11,8 @@ from store_tools import content, extract_small, flip
 from helpers.__main__ import main
 from helpers.cache import cached
 from helpers.files import CHECKSUMS, write_checksums
-from helpers.progress import OUTPUT_LIST_VARIABLE
-from helpers.run.record import Record
 from helpers.store import format
 from helpers.store.format import read_manifest
-from helpers.study import Study
 
 
 @pytest.fixture
@@ -78,47 +75,6 @@ def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     (trained / CHECKSUMS).unlink()
     assert main(["verify", "--repair"]) == 0
     assert not trained.exists()
-
-
-def test_a_store_of_other_code_is_told_and_can_be_accepted(
-    own_cache, tiny_folder, capsys, monkeypatch, tmp_path
-):
-    text = tmp_path / "text.txt"
-    notes = tmp_path / "notes"
-    text.write_text("\n\n".join(f"The cat sat.\nThe dog watched {n}." for n in range(9)))
-    study = Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=32, name="own")
-    with monkeypatch.context() as before:
-        before.setattr(format, "FILLER", "helpers.store.examples")
-        old = study.segment_store().folder
-    manifest = read_manifest(old)
-    shards = content(old)["shard-00000.safetensors"]
-    assert main(["cache"]) == 0
-    assert f"{old.name}" in capsys.readouterr().out.partition("made by other code")[0]
-    line = f"{old.name}: made by other code: extracted again; 'python -m helpers cache accept "
-    new = study.segment_store().folder
-    assert capsys.readouterr().err == f"{line}{old.name}' keeps it\n"
-    flip(old / "shard-00000.safetensors")
-    assert main(["verify", "--repair", old.name]) == 1
-    assert (
-        f"made by other code than is here; after 'python -m helpers cache --remove {old.name}"
-        in capsys.readouterr().out
-    )
-    flip(old / "shard-00000.safetensors")
-    assert main(["cache", "accept", old.name]) == 2
-    assert f"{new.name}: extracted already" in capsys.readouterr().err
-    assert main(["cache", "--remove", new.name]) == 0
-    assert main(["cache", "accept", old.name]) == 0
-    assert f"{old.name}: accepted, now {new.name}\n" in capsys.readouterr().out
-    assert format.stores() == [new] and content(new)["shard-00000.safetensors"] == shards
-    assert main(["cache", "accept", new.name]) == 2
-    assert "made by today's code" in capsys.readouterr().err
-    monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(notes))
-    store = Study(**asdict(study.settings)).segment_store()
-    assert not capsys.readouterr().err
-    assert store.manifest.accepted == manifest.spec.code
-    record = Record(study.results, {})
-    record.note("01", notes)
-    assert record.notebooks == {"01": {"tables": [], "figures": [], "accepted": [new.name]}}
 
 
 def test_the_cache_tells_stores_apart(stores, capsys):
