@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options)
     except (InputError, OSError) as error:  # OSError: a name too long, a file not readable
-        print(f"error: {str(error).replace(chr(10), ' ')}", file=sys.stderr)
+        print(f"error: {error}".replace("\n", " "), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; run again to go on from what is finished", file=sys.stderr)
@@ -154,14 +154,11 @@ def _run(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
     models = [model.strip() for model in options.model.split(",")]
-    if "" in models or len(set(models)) < len(models):
+    is_list = "" not in models and len(set(models)) == len(models)
+    if not is_list or (options.name and len(models) > 1):
         raise InputError(
-            f"--model {options.model}: expected a model, or several different ones; give names "
-            "or folders, separated by commas"
-        )
-    if len(models) > 1 and options.name:
-        raise InputError(
-            f"--name {options.name}: several models have a name each; leave --name out"
+            f"--model {options.model}: expected a model, or several different ones separated by "
+            "commas, which have a name each: leave --name out"
         )
     settings = {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
     studies = [Study(**settings | {"model": model}) for model in models]
@@ -254,10 +251,8 @@ def _cache(options: argparse.Namespace) -> int:
 def _doctor(_: argparse.Namespace) -> int:
     from helpers.run.housekeeping import diagnosis
 
-    for name, finding, advice in diagnosis():
-        print(f"{name:<12} {finding}")
-        if advice:
-            print(f"{'':<12} -> {advice}")
+    for name, finding in diagnosis():
+        print(f"{name:<18} {finding}")
     return 0
 
 

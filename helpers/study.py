@@ -87,9 +87,6 @@ class Study:
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
 
-    def __repr__(self) -> str:
-        return f"<Study {self.slug}>"
-
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded once."""
@@ -232,7 +229,7 @@ class Study:
         return self._store(self.encoder, self.segment_corpus(limit), stream=stream)
 
     def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
-        """Extract the word-level maps over the treebank; of the study's own model, word vectors too.
+        """Extract the word-level maps over the treebank; with word vectors, for the own model.
 
         Parameters
         ----------

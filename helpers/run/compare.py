@@ -22,7 +22,6 @@ from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag
 from helpers.study import Study
 
 MAX_NAME_LENGTH = 100
-VERDICT_COLUMNS = ("verdict", "due_to_training")
 BEST_HEAD_COLUMNS = ("head", "accuracy", "accuracy_low", "accuracy_high", "baseline")
 PAPER_COLUMNS = ("head", "accuracy", "baseline")
 HEAD = ["layer", "head"]
@@ -68,10 +67,9 @@ def open_run(name_or_path: str) -> Run:
         tables = read_tables(folder)
         if tables:
             return Run(folder.name, tables, run_record(folder).get("settings", {}))
-    finished = sorted({path.parts[-3] for path in figures_dir("").glob("*/tables/*.csv")})
     raise InputError(
-        f"{name_or_path}: no finished run of that name in {figures_dir('').name}/; there are "
-        f"{', '.join(finished) or 'none'}; 'python -m helpers run' makes one"
+        f"{name_or_path}: no finished run of that name in {figures_dir('')}; "
+        "'python -m helpers run' makes one"
     )
 
 
@@ -100,8 +98,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     claims : pandas.DataFrame
         See `claims_side_by_side`.
     notes : list of str
-        A line for each run's verdicts (`count_supported_claims`) and for each setting in which the
-        runs differ (`differences`).
+        A line for each run's verdicts (`count_supported_claims`), and one with the settings in
+        which the runs differ (`different_settings`), if there are any.
     paths : list of Path
         The folder of the tables and the figure, and the report.
     """
@@ -113,13 +111,12 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     tables = {"best_heads": best, "spread": spread(claims, [*tables_of]), "atlas": atlas(tables_of)}
     for table_name, table in {"claims": claims, **tables}.items():
         write_table(table, folder, table_name)
-    different_settings = differences(runs)
     notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
-    notes += [f"{setting} differs: {values}" for setting, values in different_settings.items()]
-    settings = ", ".join(different_settings)
+    settings = ", ".join(different_settings(runs))
     note = f"These runs also differ in {settings}." if settings else ""
     figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
     save_figure(figure, folder, "compare")
+    notes += [note] if note else []
     description = {
         "model": {"name": " and ".join(tables_of)},
         "notes": notes,
@@ -138,16 +135,13 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
         Columns section, claim, paper; for each run its number in ``<name>`` and its verdicts in
         ``<name> verdict`` and ``<name> due_to_training``.
     """
-    columns = {}
+    claims = pd.DataFrame()
     for run in runs:
         table = check_claims(run.tables, CLAIMS)
-        columns["section"] = table["section"]
-        columns["claim"] = table["claim"]
-        columns["paper"] = table["paper_value"]
-        columns[run.name] = table["value"]
-        for verdict in VERDICT_COLUMNS:
-            columns[f"{run.name} {verdict}"] = table[verdict]
-    return pd.DataFrame(columns)
+        claims[["section", "claim", "paper"]] = table[["section", "claim", "paper_value"]]
+        columns = [run.name, f"{run.name} verdict", f"{run.name} due_to_training"]
+        claims[columns] = table[["value", "verdict", "due_to_training"]]
+    return claims
 
 
 def count_supported_claims(claims: pd.DataFrame) -> dict[str, str]:
@@ -212,15 +206,11 @@ def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
     return pd.concat(parts).reindex(columns=ATLAS).reset_index(drop=True)
 
 
-def differences(runs: Sequence[Run]) -> dict[str, str]:
-    """Find the settings, except those of the model, in which runs differ: flags with values."""
-    different_settings = {}
-    for setting in set(RESULT_SETTINGS).difference(MODEL_SETTINGS, ["revision"]):
-        values = {run.name: run.settings.get(setting) for run in runs if run.settings}
-        if len(set(values.values())) > 1:
-            texts = [f"{value or 'default'} in {name}" for name, value in values.items()]
-            different_settings[flag(setting)] = ", ".join(texts)
-    return dict(sorted(different_settings.items()))
+def different_settings(runs: Sequence[Run]) -> list[str]:
+    """List the flags of the settings, except those of the model, in which runs differ."""
+    recorded = pd.DataFrame([run.settings for run in runs if run.settings]).astype(str)
+    names = recorded.columns[recorded.nunique() > 1]
+    return [flag(name) for name in names if name in RESULT_SETTINGS and name not in MODEL_SETTINGS]
 
 
 def _heads(tables: Tables) -> pd.DataFrame:

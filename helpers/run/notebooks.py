@@ -27,7 +27,6 @@ from helpers.settings import SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
     from nbconvert import HTMLExporter
-    from nbformat import NotebookNode
 
     from helpers.run.record import Record
     from helpers.study import Study
@@ -68,11 +67,11 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     if not only:
         return [path for path in paths if extended or path.name < FIRST_LATER]
     by_number = {path.name[:2]: path for path in paths}
-    numbers = sorted({number.strip().zfill(2) for number in only.split(",")})
-    if not by_number.keys() >= set(numbers):
+    numbers = {number.strip().zfill(2) for number in only.split(",") if number.strip()}
+    if not numbers or not numbers <= by_number.keys():
         series = ", ".join(by_number)
         raise InputError(f"--only {only}: expected numbers of notebooks; the series has {series}")
-    return [by_number[number] for number in numbers]
+    return [by_number[number] for number in sorted(numbers)]
 
 
 def declared(path: Path) -> set[str]:
@@ -94,7 +93,7 @@ def read_title(notebook: str) -> str:
     path = project_root() / "notebooks" / f"{notebook}.ipynb"
     if not path.is_file():
         return notebook
-    return "".join(_read_cells(path)[0]["source"]).splitlines()[0].removeprefix("# ")
+    return _read_cells(path)[0]["source"][0].strip("# \n")
 
 
 def _read_cells(path: Path) -> list[dict[str, Any]]:
@@ -117,9 +116,10 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
     for name, value in asdict(settings).items():
         if value != defaults[name] and name not in declared_settings.union(SIZES):
             takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
-            numbers = ", ".join(path.name[:2] for path in paths)
-            problem = f"{flag(name)} {flag_value(value)}: no effect on {numbers}"
-            raise InputError(f"{problem}; it is for notebook {takers or '(none)'}")
+            raise InputError(
+                f"{flag(name)} {flag_value(value)}: no effect on the notebooks of this run; it is "
+                f"for {takers}"
+            )
     return declared_settings
 
 
@@ -244,7 +244,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def refresh(paths: Sequence[Path]) -> None:
-    """Execute notebooks in place, as they are committed: outputs only, no times, no bars."""
+    """Execute notebooks in place, as they are committed: without what differs between machines."""
     import nbformat
 
     folder = build_dir("refresh")
@@ -252,24 +252,15 @@ def refresh(paths: Sequence[Path]) -> None:
     for path in tqdm(paths, desc="notebooks", unit="notebook"):
         execute(path, folder, {})
         notebook = nbformat.read(folder / path.name, as_version=4)
-        nbformat.write(_committed_form(notebook), path)
-
-
-def _committed_form(notebook: NotebookNode) -> NotebookNode:
-    """Remove from a notebook everything that differs between two runs or two machines."""
-    notebook.metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
-    cells = []
-    for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        cell.metadata = {"tags": tags} if tags else {}
-        if "outputs" in cell:
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-            for output in cell.outputs:
-                output.get("data", {}).pop(LIVE_WIDGET, None)
-        if "injected-parameters" not in tags:
-            cells.append(cell)
-    notebook.cells = cells
-    return notebook
+        notebook.metadata = {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        }
+        for cell in notebook.cells:
+            tags = cell.metadata.get("tags")
+            cell.metadata = {"tags": tags} if tags else {}
+            if cell.cell_type == "code":
+                cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+                for output in cell.outputs:
+                    output.get("data", {}).pop(LIVE_WIDGET, None)
+        nbformat.write(notebook, path)

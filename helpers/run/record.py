@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,9 @@ from filelock import FileLock, Timeout
 from helpers.cache import read_exact
 from helpers.data.corpora import registry
 from helpers.data.glove import DEFAULT, read_glove
-from helpers.data.records import describe_documents
-from helpers.data.text_files import file_fingerprint
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
-from helpers.files import cache_root, check_free, resolve_user_path, write_atomic
+from helpers.files import cache_root, check_free, write_atomic
 from helpers.results import (
     INTERACTIVE,
     Results,
@@ -32,7 +29,6 @@ from helpers.results import (
     write_record,
 )
 from helpers.run.tolerances import TableDifference, compare_tables
-from helpers.settings import PATH_SETTINGS
 from helpers.study import Study
 
 MAKERS = ("commit", "versions", "code")  # what made an entry of run.json
@@ -88,10 +84,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
             size = n_stores * needed_bytes(store, missing) if missing else 0
             total += size
             name = store.spec.corpus["name"]
-            line = f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
-            if setting == "sentences":
-                line += f"; documents: {describe_documents(store.records())}"
-            yield line
+            yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
     check_free(cache_root(), total)
     free = shutil.disk_usage(cache_root()).free
     yield f"{cache_root()}: {total / 1e9:.1f} GB in all, {free / 1e9:,.0f} GB are free"
@@ -107,12 +100,6 @@ def describe(study: Study) -> dict[str, Any]:
     ):
         corpora[name] = corpus.name
         corpora[f"{name} fingerprint"] = corpus.fingerprint
-    # Samples of these three have fingerprints of their own.
-    for setting in set(PATH_SETTINGS).difference(("text", "treebank", "coref")):
-        for name in getattr(study.settings, setting).split(","):
-            path = resolve_user_path(name.strip())
-            if path.is_file():
-                corpora[f"{setting} {path.name} fingerprint"] = file_fingerprint(path)
     return {
         "settings": serialize_settings(study.settings, study.results.declared),
         "model": study.encoder.identity,
@@ -161,7 +148,7 @@ def recorded(study: Study) -> Iterator[Record]:
         ) from None
     with run_lock:
         record = Record(results, describe(study))
-        record.set_aside_other_inputs()
+        record.check_inputs()
         shutil.rmtree(results.batch_folder, ignore_errors=True)  # of an earlier run
         try:
             yield record
@@ -210,23 +197,23 @@ class Record:
         """
         self.notebooks[notebook] = read_notes(notes) | {"cells": cells}
 
-    def set_aside_other_inputs(self) -> None:
-        """Move the results folder away if it is of other inputs under the same names; say so."""
-        before = run_record(self.results.folder)
-        changed = []
-        for group in ("model", "corpora"):
-            inputs = self.today.get(group, {})
-            for name, value in before.get(group, {}).items():
-                if inputs.get(name, value) != value:
-                    changed.append(name.removesuffix(" fingerprint"))
+    def check_inputs(self) -> None:
+        """Refuse a results folder of a model or corpora of other contents under the same names.
+
+        Raises
+        ------
+        InputError
+            With what has changed.
+        """
+        folder = self.results.folder
+        before = run_record(folder)
+        recorded_inputs = before.get("model", {}) | before.get("corpora", {})
+        inputs = recorded_inputs | self.today["model"] | self.today["corpora"]
+        changed = [name for name, value in recorded_inputs.items() if inputs[name] != value]
         if changed:
-            number = len(list(self.results.build.glob("set-aside-*"))) + 1
-            folder = self.results.build / f"set-aside-{number}"
-            shutil.move(self.results.folder, folder)
-            print(
-                f"{self.results.slug}: other contents of {', '.join(changed)} than in the last "
-                f"run. The results of before are now in {folder}.",
-                file=sys.stderr,
+            raise InputError(
+                f"{folder}: other contents of {', '.join(changed)} than in the run that is there; "
+                "remove that folder, or give this run another --name"
             )
 
     def publish(self) -> None:
@@ -235,31 +222,30 @@ class Record:
         Entries whose files change are taken out of ``run.json`` first: if the process is killed in
         between, no table of two runs is listed as one of either.
         """
-        results = self.results
-        before = run_record(results.folder)
+        folder = self.results.folder
+        before = run_record(folder)
         pairs = list(self._files())
         self.differences = [_compare(*pair) for pair in pairs if pair[0].suffix == ".csv"]
-        is_rounding = all(table.status in ("identical", "rounding") for table in self.differences)
+        is_rounding = {table.status for table in self.differences} <= {"identical", "rounding"}
         is_complete = all(target.is_file() for _, target in pairs)
         is_made_alike = all(self._is_made_alike(name, before) for name in self.notebooks)
-        if is_made_alike and is_rounding and is_complete:
+        self.is_published = not (is_made_alike and is_rounding and is_complete)
+        if not self.is_published:
             return
-        self.is_published = True
         makers = {key: before.get(key) for key in MAKERS}
-        earlier = {}
-        for name, entry in before.get("notebooks", {}).items():
-            if name not in self.notebooks:
-                earlier[name] = makers | entry
-        if INTERACTIVE in earlier:
-            for group in FORMS:
-                names = set(earlier[INTERACTIVE][group]) - set(self.names(group))
-                earlier[INTERACTIVE][group] = sorted(names)
-        if before:
-            write_record(results.folder, before | {"notebooks": earlier})
+        earlier = {
+            name: makers | entry
+            for name, entry in before.get("notebooks", {}).items()
+            if name not in self.notebooks
+        }
+        interactive = earlier.get(INTERACTIVE, {})
+        for group in FORMS.keys() & interactive.keys():
+            interactive[group] = sorted(set(interactive[group]).difference(self.names(group)))
+        write_record(folder, before | {"notebooks": earlier})
         for source, target in pairs:
             write_atomic(target, source.read_bytes())
         entries = dict(sorted((earlier | self.notebooks).items()))
-        write_record(results.folder, self.today | {"notebooks": entries})
+        write_record(folder, self.today | {"notebooks": entries})
 
     def outcome(self) -> str:
         """Summarize how the tables of this run compare with those of before, in a line.
@@ -267,19 +253,15 @@ class Record:
         It names each kind of number that differs, and says whether all verdicts agree.
         """
         tables = pd.DataFrame(self.differences, columns=list(TableDifference.__annotations__))
-        counts = tables["status"].value_counts().sort_index()
+        parts = []
+        for (status, quantity), group in tables.groupby(["status", "quantity"]):
+            worst = group.loc[group["share_of_tolerance"].idxmax()]
+            part = f"{len(group)} {status}"
+            if quantity:
+                part += f" in {quantity} ({worst['largest']:.2g} in {worst['name']}.csv)"
+            parts.append(part)
+        parts.append("all verdicts agree" if tables["verdicts_agree"].all() else "verdicts differ")
         n_figures = len(self.names("figures"))
-        parts = [f"{count} {status}" for status, count in counts.items()]
-        for quantity, group in tables[tables["status"] == "rounding"].groupby("quantity"):
-            largest = group.loc[group["share_of_tolerance"].idxmax()]
-            parts.append(f"{quantity}: at most {largest['largest']:.1g} in {largest['name']}.csv")
-        for table in tables[tables["status"] == "different"].itertuples():
-            parts.append(f"{table.name}.csv: {table.largest:.2g} in {table.column}")
-        disagreeing = tables[~tables["verdicts_agree"].astype(bool)]["name"]
-        if len(disagreeing):
-            parts.append(f"verdicts differ in {', '.join(disagreeing)}")
-        else:
-            parts.append("all verdicts agree")
         summary = f"{len(tables)} tables and {n_figures} figures; tables: {'; '.join(parts)}. "
         if self.is_published:
             return summary + f"They are now in {self.results.folder}."
@@ -293,14 +275,15 @@ class Record:
         return sorted({name for entry in self.notebooks.values() for name in entry[group]})
 
     def _is_made_alike(self, notebook: str, before: Mapping[str, Any]) -> bool:
-        """Say whether the same code, inputs and library versions made a notebook's entry before."""
+        """Say whether the same code, inputs and library versions made a notebook's entry before.
+
+        The digest of the code covers the versions of the libraries.
+        """
         entry = before.get("notebooks", {}).get(notebook, {})
         maker = before | entry
-        return (
-            all(entry.get(key) == value for key, value in self.notebooks[notebook].items())
-            and all(maker.get(key) == self.today.get(key) for key in ("model", "corpora", "code"))
-            and _releases(maker["versions"]) == _releases(self.today["versions"])
-        )
+        return all(
+            entry.get(key) == value for key, value in self.notebooks[notebook].items()
+        ) and all(maker.get(key) == self.today.get(key) for key in ("model", "corpora", "code"))
 
     def _files(self) -> Iterator[tuple[Path, Path]]:
         """Yield each file that this run has written, and its place in the results folder."""
@@ -319,8 +302,3 @@ def _compare(source: Path, target: Path) -> TableDifference:
     if source.read_bytes() == target.read_bytes():
         return TableDifference(source.stem, "identical")
     return compare_tables(read_exact(target), read_exact(source), source.stem)
-
-
-def _releases(versions: Mapping[str, str]) -> dict[str, str]:
-    """Shorten versions to their first two numbers: a patch release changes no method."""
-    return {name: ".".join(number.split(".")[:2]) for name, number in versions.items()}

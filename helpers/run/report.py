@@ -17,16 +17,15 @@ import pandas as pd
 from helpers.claims.engine import verdicts
 from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
-from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
+from helpers.files import atomic_file, build_dir, write_atomic
 from helpers.run.notebooks import read_title
-from helpers.run.tolerances import without_prefix
 from helpers.study import Study
 from helpers.viewer.page import document, render
 from helpers.viewer.view import Viewer, viewers
 
 HERE = Path(__file__).parent
 MAX_TABLE_BYTES = 1_500_000
-MAX_VIEWER_BYTES = 10_000_000  # of all viewers: the page is to be sent by mail
+MAX_VIEWERS = 12  # the page is to be sent by mail
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
 MAX_OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
@@ -60,7 +59,7 @@ def write_report(
     build : Path
         The folder of the notebooks' HTML copies, into which the page is written.
     viewers : sequence of Viewer
-        As many of them are shown as fit into 10 MB.
+        At most 12 of them are shown.
 
     Returns
     -------
@@ -71,16 +70,15 @@ def write_report(
     claims_path = tables / "claims.csv"
     parts = []
     for notebook, outputs in sorted(facts.pop("notebooks", {}).items()):
-        copy = build / f"{notebook}.html"
-        part = {
-            "id": f"part-{notebook}".replace(" ", "-"),
-            "title": read_title(notebook),
-            "html": copy.name if copy.is_file() else "",
-            "pictures": _pictures(figures, outputs),
-            "tables": _tables(tables, outputs["tables"]),
-        }
-        if part["html"] or part["pictures"] or part["tables"]:
-            parts.append(part)
+        parts.append(
+            {
+                "id": f"part-{notebook}".replace(" ", "-"),
+                "title": read_title(notebook),
+                "html": f"{notebook}.html" if (build / f"{notebook}.html").is_file() else "",
+                "pictures": _pictures(figures, outputs),
+                "tables": _tables(tables, outputs["tables"]),
+            }
+        )
     page = render(
         HERE / "report.html",
         run=build.name,
@@ -89,7 +87,9 @@ def write_report(
         claims=_table(claims_path) if claims_path.is_file() else None,
         parts=parts,
         facts=facts,
-        viewers=_viewer_pages(viewers),
+        viewers=[
+            (view.heading, document(view.heading, view.data())) for view in viewers[:MAX_VIEWERS]
+        ],
         style=(HERE / "report.css").read_text(encoding="utf-8"),
         script=(HERE / "report.js").read_text(encoding="utf-8"),
     )
@@ -99,7 +99,7 @@ def write_report(
 
 
 def zip_report(run: str) -> Path:
-    """Zip a run's page, the HTML copies of its notebooks and its tables.
+    """Zip a run's page, which has the tables in it, and the HTML copies of its notebooks.
 
     Raises
     ------
@@ -111,9 +111,8 @@ def zip_report(run: str) -> Path:
         raise InputError(f"{build}: there is no report; 'python -m helpers run' writes it")
     path = build / f"{run}.zip"
     with atomic_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
-        for folder, pattern in ((build, "*.html"), (figures_dir(run), "tables/*.csv")):
-            for file in folder.glob(pattern):
-                archive.write(file, run / file.relative_to(folder))
+        for page in build.glob("*.html"):
+            archive.write(page, Path(run, page.name))
     return path
 
 
@@ -125,19 +124,6 @@ def example_viewers(study: Study) -> list[Viewer]:
         if name in tables:
             example_viewers += viewers(tables[name], study.treebank_store, study.coreference_store)
     return example_viewers
-
-
-def _viewer_pages(viewers: Sequence[Viewer]) -> list[tuple[str, str]]:
-    """Make the headings and pages of the first viewers, up to ``MAX_VIEWER_BYTES``."""
-    pages = []
-    size = 0
-    for viewer in viewers:
-        page = document(viewer.heading, viewer.data())
-        size += len(page.encode())
-        if size > MAX_VIEWER_BYTES:
-            break
-        pages.append((viewer.heading, page))
-    return pages
 
 
 def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -154,12 +140,8 @@ def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Prepare the tables of a notebook, each before the same tables of the controls.
-
-    That of claims is left out, because it comes first in the page.
-    """
-    ordered = sorted(names, key=lambda name: (without_prefix(name), len(name)))
-    paths = [folder / f"{name}.csv" for name in ordered if name != "claims"]
+    """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
+    paths = [folder / f"{name}.csv" for name in names if name != "claims"]
     return [_table(path) for path in paths if path.is_file()]
 
 

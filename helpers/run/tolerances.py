@@ -57,7 +57,9 @@ PROBE_COLUMNS = ("probe", "other", "model", "measure")
 CLAIMS_OF_TRAINED = ("5", "Kovaleva", "Michel", "Niven")
 # Choices of the best of several, and titles that name it.  Another one may be best where the two
 # are tied: the numbers of the row must then agree within their tolerance.
-CHOICES = ("head", "direction", "relation", "chosen", "pattern", "removable", "title")
+CHOICES = (
+    "head", "direction", "relation", "chosen", "pattern", "removable", "title", "baseline_offset",
+)  # fmt: skip
 HEAD = ["layer", "head"]
 VERDICTS = ["verdict", "due_to_training"]
 
@@ -66,7 +68,7 @@ VERDICTS = ["verdict", "due_to_training"]
 class TableDifference:
     """How a table differs from the same table of before.
 
-    ``status`` is "identical", "new", "rounding" or "different".  The other fields are about the cell
+    ``status`` is "identical", "new", "rounding" or "different".  The others are about the cell
     that uses most of its tolerance: ``largest`` is its difference, ``quantity`` names the numbers
     of its ``column``.
     """
@@ -105,7 +107,7 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> Tabl
         number is missing in one of the two, or a number differs by more than its tolerance.
     """
     if list(before.columns) != list(after.columns) or len(before) != len(after):
-        return TableDifference(name, "different", column="rows or columns", largest=math.inf)
+        return TableDifference(name, "different", "rows or columns", "", math.inf)
     if without_prefix(name) == "probe_heads":  # sorted by its numbers
         before = before.sort_values(HEAD, ignore_index=True)
         after = after.sort_values(HEAD, ignore_index=True)
@@ -152,14 +154,13 @@ def _compare_columns(
 ) -> TableDifference | None:
     """Find the cell of a column that uses most of its tolerance; None for identical columns."""
     column = str(before.name)
-    exceeds = TableDifference("", "different", "cells", column, math.inf, math.inf)
     if before.equals(after) or before.empty:
         return None
-    is_numeric = {before.dtype.kind, after.dtype.kind} <= set("if")  # integers and fractions
-    if column == "baseline_offset" or (column in CHOICES and not is_numeric):
+    if column in CHOICES:
         return TableDifference("", "rounding", "choices between equals", column)
+    is_numeric = {before.dtype.kind, after.dtype.kind} <= set("if")  # integers and fractions
     if not is_numeric or (before.isna() != after.isna()).any():
-        return exceeds
+        return TableDifference("", "different", column, column, math.inf, math.inf)
     old = before.to_numpy(float)
     differences = np.nan_to_num(np.abs(old - after.to_numpy(float)))
     with np.errstate(divide="ignore", invalid="ignore"):
