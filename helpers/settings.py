@@ -52,9 +52,9 @@ RESERVED_NAMES = ("compare", "section", "claim", "paper", "relation")
 def _flag(default: Any, help_text: str, **limits: Any) -> Any:
     """Declare a setting: its default, its help and its limits.
 
-    A number has a ``minimum``; None means "no limit" for one that is ``unlimited``.  A text may have
-    ``choices``; one that ``is_path`` holds a path, or several with commas between them, or the name
-    of a corpus.
+    A number has a ``minimum``; None means "no limit" for one that is ``unlimited``.  A text may
+    have ``choices``; one that ``is_path`` holds a path, or several with commas between them, or the
+    name of a corpus.
     """
     return field(default=default, metadata={"help": help_text, **limits})
 
@@ -242,7 +242,7 @@ def _check(setting: Field, value: object) -> None:
         is_valid = is_valid and limits["minimum"] <= value <= MAX_NUMBER
         expected = f"a whole number from {limits['minimum']} to {MAX_NUMBER:,}"
         if "unlimited" in limits:
-            expected += f", or {NO_LIMIT} for no limit"
+            expected += f", or {NO_LIMIT}"
     elif "choices" in limits:
         is_valid = value in limits["choices"]
         expected = " or ".join(choice or "nothing" for choice in limits["choices"])

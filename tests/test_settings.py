@@ -21,17 +21,17 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
         (
             "segments",
             "twenty",
-            "--segments twenty: expected a whole number from 2 to 1,000,000,000, or all for no limit",
+            "--segments twenty: expected a whole number from 2 to 1,000,000,000, or all",
         ),
         (
             "segments",
             20.0,
-            "--segments 20.0: expected a whole number from 2 to 1,000,000,000, or all for no limit",
+            "--segments 20.0: expected a whole number from 2 to 1,000,000,000, or all",
         ),
         (
             "segments",
             True,
-            "--segments True: expected a whole number from 2 to 1,000,000,000, or all for no limit",
+            "--segments True: expected a whole number from 2 to 1,000,000,000, or all",
         ),
         ("seed", None, "--seed None: expected a whole number from 0 to 1,000,000,000"),
         ("max_tokens", "all", "--max-tokens all: expected a whole number from 8 to 1,000,000,000"),
@@ -60,7 +60,7 @@ def test_sizes_without_a_limit_are_none_and_not_zero(setting, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     for no_limit in (None, "all"):
         assert getattr(Settings(**{setting: no_limit}), setting) is None
-    with pytest.raises(InputError, match=rf"^{flag(setting)} 0: .* all for no limit$"):
+    with pytest.raises(InputError, match=rf"^{flag(setting)} 0: .* or all$"):
         Settings(**{setting: 0})
 
 

@@ -28,7 +28,6 @@ MAX_TABLE_BYTES = 1_500_000
 MAX_VIEWERS = 12  # the page is to be sent by mail
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
-MAX_OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
 # Columns of the claims that are read first, and how each is set.
 SUMMARY_COLUMNS = (
     ("claim", "text"),
@@ -65,11 +64,11 @@ def write_report(
     -------
     Path
     """
-    facts = dict(record)
-    notes = facts.pop("notes", [])
+    description = dict(record)
+    notes = description.pop("notes", [])
     claims_path = tables / "claims.csv"
     parts = []
-    for notebook, outputs in sorted(facts.pop("notebooks", {}).items()):
+    for notebook, outputs in sorted(description.pop("notebooks", {}).items()):
         parts.append(
             {
                 "id": f"part-{notebook}".replace(" ", "-"),
@@ -82,11 +81,11 @@ def write_report(
     page = render(
         HERE / "report.html",
         run=build.name,
-        name=facts.get("model", {}).get("name", build.name),
+        name=description.get("model", {}).get("name", build.name),
         notes=notes,
         claims=_table(claims_path) if claims_path.is_file() else None,
         parts=parts,
-        facts=facts,
+        facts=description,
         viewers=[
             (view.heading, document(view.heading, view.data())) for view in viewers[:MAX_VIEWERS]
         ],
@@ -155,12 +154,11 @@ def _table(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = {"title": path.stem.replace("_", " ")}
     if path.stat().st_size > MAX_TABLE_BYTES or table.shape[1] > MAX_COLUMNS:
         return content | {"note": f"{len(table)} x {table.shape[1]}, too large for a page"}
-    content |= {"file": path.name, "data": _in_base64(path), "open": len(table) <= MAX_OPEN_ROWS}
+    content |= {"file": path.name, "data": _in_base64(path)}
     if {"section", "value_low", "due_to_training"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         content["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
         content["summary"] = _summary(table)
-        content["open"] = False
     content["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
     for name in table:
         table[name] = table[name].apply(_short, is_p_value=name.startswith("p_"))
