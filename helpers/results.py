@@ -347,14 +347,6 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_atomic(folder / "run.json", f"{text}\n".encode())
 
 
-def recorded_outputs(results: Path, group: str) -> set[str] | None:
-    """Read the "tables" or "figures" that ``run.json`` lists; None if it has no such lists."""
-    entries = run_record(results).get("notebooks")
-    if entries is None:
-        return None
-    return {name for entry in entries.values() for name in entry[group]}
-
-
 def in_batch_run() -> bool:
     """Say whether ``run`` executes this notebook."""
     return bool(os.environ.get(OUTPUT_LIST_VARIABLE))
@@ -491,10 +483,11 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
 
     InputError for a file that is no table.
     """
-    names = recorded_outputs(results, "tables")
+    record = run_record(results)
+    names = {name for entry in record.get("notebooks", {}).values() for name in entry["tables"]}
     tables = {}
     for path in sorted((results / "tables").glob("*.csv")):
-        if names is not None and path.stem not in names:
+        if "notebooks" in record and path.stem not in names:
             continue
         try:
             tables[path.stem] = unescape_formulas(pd.read_csv(path))
