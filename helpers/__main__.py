@@ -6,12 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import Field, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers.errors import InputError
 from helpers.files import build_dir, check_writable
-from helpers.settings import NO_LIMIT, Settings, flag
+from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
     from helpers.study import Study
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options)
     except (InputError, OSError) as error:  # OSError: a name too long, a file not readable
-        print(f"error: {str(error).replace(chr(10), ' ')}", file=sys.stderr)
+        print(f"error: {error}".replace("\n", " "), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; run again to go on from what is finished", file=sys.stderr)
@@ -104,7 +104,8 @@ def parser() -> argparse.ArgumentParser:
     for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type != "bool":
-            options = {"type": _value_type(setting), "default": setting.default}
+            is_number = setting.type.startswith("int")
+            options = {"type": _number if is_number else str, "default": setting.default}
         run.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
     compare = command(
         "compare",
@@ -146,36 +147,20 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _value_type(setting: Field) -> Callable[[str], Any]:
-    """Choose the function that reads a setting from the command line."""
-    if setting.metadata["unlimited"]:
-        return _size
-    return int if str(setting.type).startswith("int") else str
-
-
-def _size(text: str) -> int | None:
-    """Read a size: a whole number, or "all" for None."""
-    if text == NO_LIMIT:
-        return None
-    try:
-        return int(text)
-    except ValueError as error:
-        problem = f"{text!r} is not a size; give a whole number, or {NO_LIMIT} for no limit"
-        raise argparse.ArgumentTypeError(problem) from error
+def _number(text: str) -> int | str:
+    """Read a number; another text, such as "all", is left to `Settings`, which checks it."""
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _run(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
-    models = [model.strip() for model in options.model.split(",") if model.strip()]
-    if not models or len(set(models)) < len(models):
+    models = [model.strip() for model in options.model.split(",")]
+    is_list = "" not in models and len(set(models)) == len(models)
+    if not is_list or (options.name and len(models) > 1):
         raise InputError(
-            f"--model {options.model}: expected a model, or several different ones; give names "
-            "or folders, separated by commas"
-        )
-    if len(models) > 1 and options.name:
-        raise InputError(
-            f"--name {options.name}: several models have a name each; leave --name out"
+            f"--model {options.model}: expected a model, or several different ones separated by "
+            "commas, which have a name each: leave --name out"
         )
     settings = {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
     studies = [Study(**settings | {"model": model}) for model in models]
@@ -196,34 +181,25 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     study.results.check_name()
     check_writable(study.slug)
     # Imported late, because it takes seconds: a wrong argument is answered before.
-    from helpers.results import run_record
     from helpers.run.record import check, recorded
 
     for line in check(study, declared):
         print(line, flush=True)
     if options.dry_run:
         return 0
+    from helpers.results import run_record
     from helpers.run.report import example_viewers, write_report
-    from helpers.studies.registry import later_claims
 
-    results = study.results
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
-            # Notebook 06 saves the paper's own claims.  Later ones stay while no table has changed.
-            names = set(record.notebooks)
-            if not record.compare():
-                names.update(run_record(results.folder).get("notebooks", {}))
-            if not all(notebooks.is_core(name) for name in names):
-                with record.writing(notebooks.LATER_CLAIMS):
-                    study.save_claims(later=later_claims())
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    description = record.today | {"notebooks": run_record(results.folder).get("notebooks", {})}
-    tables = results.folder / "tables"
-    report = write_report(description, results.folder, tables, folder, example_viewers(study))
-    print(f"figures and tables: {results.folder}\nnotebooks: {folder}\nreport: {report}")
+    results = study.results.folder
+    viewers = example_viewers(study)
+    report = write_report(run_record(results), results, results / "tables", folder, viewers)
+    print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     print(record.outcome())
     return 0
 
@@ -231,12 +207,9 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from helpers.run import compare
 
-    runs = compare.open_runs(options.runs)
-    claims, notes, (results, report) = compare.compare(runs)
+    claims, notes, (results, report) = compare.compare(compare.open_runs(options.runs))
     print(claims.round(3).to_string(index=False, na_rep=""))
-    print(*notes, sep="\n")
-    print(f"tables and figure: {results}")
-    print(f"report: {report}")
+    print(*notes, f"tables and figure: {results}", f"report: {report}", sep="\n")
     return 0
 
 
@@ -299,10 +272,8 @@ def _cache(options: argparse.Namespace) -> int:
 def _doctor(_: argparse.Namespace) -> int:
     from helpers.run.housekeeping import diagnosis
 
-    for name, finding, advice in diagnosis():
-        print(f"{name:<12} {finding}")
-        if advice:
-            print(f"{'':<12} -> {advice}")
+    for name, finding in diagnosis():
+        print(f"{name:<18} {finding}")
     return 0
 
 

@@ -42,7 +42,6 @@ WITHOUT_NUMBERS = (
 # These modules decide what is computed, but compute nothing: what they decide is in the inputs.
 ORCHESTRATION = (
     "helpers.settings",
-    "helpers.sources",
     "helpers.store.cluster",
     "helpers.study",
 )

@@ -4,7 +4,7 @@
 tables and figures that it wrote.  What made them stands there, too: the git commit, the versions of
 the libraries and the digest of the code.  In a batch run, notebooks save to the build folder, and
 `helpers.run.record` writes the results folder at the end.  A notebook in JupyterLab or a script
-saves to the results folder directly, and is listed as an interactive session.
+saves to the results folder directly, and is listed under "interactive".
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache, cached_property
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from filelock import FileLock
 
 from helpers.cache import package_digest
 from helpers.errors import InputError, TableError, or_wider
@@ -33,6 +30,7 @@ from helpers.files import (
     build_dir,
     cache_root,
     figures_dir,
+    folder_lock,
     project_root,
     resolve_user_path,
     slugify,
@@ -46,11 +44,9 @@ from helpers.settings import (
     RESERVED_NAMES,
     RESULT_SETTINGS,
     Settings,
-    flag,
     flag_value,
     small_profile,
 )
-from helpers.sources import fingerprints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,15 +54,12 @@ if TYPE_CHECKING:
     from helpers.claims.engine import Claim
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
-# The files that are compared and committed, and forms of them that are asked for with a flag.
-FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
-FORMS_ON_REQUEST = {"tables": ("tables/{}.tex",), "figures": ("{}.pdf",)}
-INTERACTIVE = "interactive"  # how entries of run.json begin that no batch run made
 # A spreadsheet runs a cell that begins so as a formula, unless it is a number. An apostrophe put
 # before it makes it text; apostrophes of the text itself may come first.
 FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
 ESCAPE = r"^'(?='*[=+\-@\t\r\n])"  # the apostrophe, when a table is read
-MAX_LABEL_BYTES = 80  # bytes of a run's name before its digest
+INTERACTIVE = "interactive"  # the entry of run.json for what no batch run has made
+MAX_LABEL_LENGTH = 60  # characters of a run's name before its digest
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = (
     "value", "threshold", "turns_at", "power_at_paper", "control", "entropy_matched_control",
@@ -97,6 +90,8 @@ class Results:
         The name of the run, as in `run_name`.
     folder, build : Path
         The folders of its results and of its executed notebooks.
+    batch_folder : Path
+        The folder to which the notebooks of a batch run save.
     """
 
     def __init__(
@@ -111,11 +106,7 @@ class Results:
         self.slug = run_name(settings)
         self.folder = figures_dir(self.slug)
         self.build = build_dir(self.slug)
-
-    @cached_property
-    def corpus_fingerprints(self) -> dict[str, str]:
-        """The SHA-256 of each corpus that the declared settings describe in full."""
-        return fingerprints(self.settings, self.declared)
+        self.batch_folder = self.build / "results"
 
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
@@ -148,8 +139,7 @@ class Results:
             optional=optional,
             dtype=self.settings.dtype,
         )
-        self._enter("tables", name)
-        folder = self.build if in_batch_run() else self.folder
+        folder = self._enter("tables", name)
         write_table(table, folder / "tables", name, latex=self.settings.latex)
         return table
 
@@ -172,8 +162,7 @@ class Results:
         """
         from helpers.plots.style import save_figure
 
-        self._enter("figures", name, caption)
-        folder = self.build / "figures" if in_batch_run() else self.folder
+        folder = self._enter("figures", name, caption)
         save_figure(figure, folder, name, paper=self.settings.figures == "pdf")
         return figure
 
@@ -190,7 +179,7 @@ class Results:
         """
         tables = read_tables(self.folder)
         if in_batch_run():
-            tables |= read_tables(self.build)
+            tables |= read_tables(self.batch_folder)
         return tables
 
     def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
@@ -236,82 +225,49 @@ class Results:
         InputError
             With the settings that differ.
         """
-        if not self.settings.name:
-            return
-        recorded = run_record(self.folder).get("settings")
+        names = [name for name in self.declared if name in RESULT_SETTINGS]
+        recorded = run_record(self.folder).get("settings", {})
         conflicts = []
-        if recorded is not None:
-            names = [name for name in self.declared if name in RESULT_SETTINGS]
-            for name, value in serialize_settings(self.settings, names).items():
-                recorded_value = recorded.get(name, value)
-                if recorded_value != value:
-                    label = "ATTENTION_PROFILE=small" if name == "small" else flag(name)
-                    conflicts.append(f"{label} is {recorded_value!r} there, {value!r} here")
-        elif any(self.folder.glob("tables/*.csv")):
-            conflicts.append("it has tables but no run.json, so their settings are unknown")
-        if conflicts:
+        for name, value in serialize_settings(self.settings, names).items():
+            recorded_value = recorded.get(name, value)
+            if recorded_value != value:
+                conflicts.append(f"{name} is {recorded_value!r} there, {value!r} here")
+        if self.settings.name and conflicts:
             raise InputError(
                 f"--name {self.slug}: {self.folder} has another run ({'; '.join(conflicts)}); "
                 "give this one another name, or none, or remove that folder"
             )
 
-    def claim(self, description: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the folder for a run of these inputs; return what its ``run.json`` says.
+    def _enter(self, group: str, name: str, caption: str = "") -> Path:
+        """List a table or figure, and return the folder to which it is to be written.
 
-        Tables and figures of another model, or of other corpora under the same names, are set
-        aside.  It is called with the `record_lock`.
-
-        Parameters
-        ----------
-        description : mapping
-            The ``model`` and ``corpora`` of ``run.json``, as far as they are known.
-        """
-        before = run_record(self.folder)
-        names = contradictions(before, description)
-        if names:
-            print(set_aside(self.folder, self.build, names), file=sys.stderr, flush=True)
-            return {}
-        return before
-
-    @contextmanager
-    def described(self, description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Add a description to what ``run.json`` says, yield all of it, and write it at the end."""
-        with record_lock(self.slug):
-            before = self.claim(description)
-            record = dict(before)
-            record.setdefault("notebooks", {})
-            for key, value in description.items():
-                record.setdefault(key, value)
-            for key in ("settings", "corpora"):
-                for name, value in description[key].items():
-                    record[key].setdefault(name, value)
-            yield record
-            write_record(self.folder, record)
-
-    def _enter(self, group: str, name: str, caption: str = "") -> None:
-        """List a table or figure that is about to be written, for the batch run or in run.json.
-
-        In ``run.json`` it leaves the entry of the notebook that wrote an earlier version of it,
-        because that entry names what made the earlier version.
+        A batch run reads the list at the end.  Otherwise it is in ``run.json``.  There the table or
+        figure leaves the entry of the notebook that wrote an earlier version of it, because that
+        entry names what made the earlier version.
         """
         if in_batch_run():
-            note_output(group, name, caption)
-            return
+            notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
+            entry = read_notes(notes)
+            _list_output(entry, group, name, caption)
+            notes.write_text(json.dumps(entry), encoding="utf-8")
+            return self.batch_folder
         self.check_name()
-        description = {
-            "settings": serialize_settings(self.settings, self.declared),
-            "corpora": self.corpus_fingerprints,
-        }
-        makers = made_by()
-        digest = hashlib.sha256(json.dumps(makers, sort_keys=True).encode()).hexdigest()
-        session = f"{INTERACTIVE}-{digest[:8]}"
-        with self.described(description) as record:
-            entries = record["notebooks"]
+        with self.lock():
+            record = run_record(self.folder)
+            settings = serialize_settings(self.settings, self.declared)
+            record["settings"] = settings | record.get("settings", {})
+            entries = record.setdefault("notebooks", {})
             for entry in entries.values():
                 entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-            entry = entries.setdefault(session, {"tables": [], "figures": [], **makers})
+            entry = entries.setdefault(INTERACTIVE, {"tables": [], "figures": []}) | made_by()
             _list_output(entry, group, name, caption)
-            record["notebooks"] = without_empty_sessions(entries)
+            entries[INTERACTIVE] = entry
+            write_record(self.folder, record)
+        return self.folder
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Let one process at a time read and change ``run.json``."""
+        return folder_lock(cache_root() / "locks" / self.slug)
 
 
 def run_name(settings: Settings) -> str:
@@ -333,92 +289,45 @@ def run_name(settings: Settings) -> str:
     """
     if settings.name:
         return settings.name
-    model = slug(
+    label = slug(
         settings.model,
         random_seed=settings.random_init,
         entropy_matched=settings.entropy_matched,
     )
-    if settings.lens != Settings.lens:
-        model += f"-{settings.lens}"
-    differing = {name: value for name, value in settings.non_default.items() if name != "lens"}
-    parts = [model, *(_label(name, value) for name, value in differing.items()), settings.preset]
-    label = "--".join(part for part in parts if part)
-    short_label = label.encode(errors="replace")[:MAX_LABEL_BYTES].decode(errors="ignore")
+    differing = settings.non_default
+    if differing.pop("lens", None):
+        label += f"-{settings.lens}"
+    for name, value in differing.items():
+        text = f"{name.replace('_', '-')}-{flag_value(value)}"
+        if name in PATH_SETTINGS:
+            text = Path(value.split(",")[0]).name.partition(".")[0] or "folder"
+        label += f"--{slugify(text)}"
+    if settings.preset:
+        label += f"--{settings.preset}"
     is_local = Path(settings.model).expanduser().is_dir() and settings.model not in BUILT_IN
-    if not differing and not is_local and label == short_label and label not in RESERVED_NAMES:
+    is_long = len(label) > MAX_LABEL_LENGTH
+    if not (differing or is_local or is_long or label in RESERVED_NAMES):
         return label
     values = serialize_settings(settings, [*MODEL_SETTINGS, *settings.non_default])
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-    return f"{short_label}-{digest[:6]}"
-
-
-def _label(setting: str, value: object) -> str:
-    """Write a setting as a part of a folder's name: a file's own name, or setting and value."""
-    if setting in PATH_SETTINGS:
-        return slugify(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
-    return slugify(f"{setting.replace('_', '-')}-{flag_value(value)}")
+    return f"{label[:MAX_LABEL_LENGTH]}-{digest[:6]}"
 
 
 def serialize_settings(settings: Settings, names: Collection[str]) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
-    values = {}
-    for name in names:
-        value = getattr(settings, name)
-        values[name] = _portable_path(value) if name in ("model", *PATH_SETTINGS) else value
+    values = {name: getattr(settings, name) for name in names}
+    for name in values.keys() & {"model", *PATH_SETTINGS}:
+        values[name] = ",".join(map(_portable_path, values[name].split(",")))
     values["small"] = small_profile()
     return values
 
 
 def _portable_path(text: str) -> str:
     """Write the path of a model or file from the project; names of models and corpora stay."""
-    if "," in text and not resolve_user_path(text).exists():
-        return ",".join(_portable_path(part.strip()) for part in text.split(","))
-    path = resolve_user_path(text)
+    path = resolve_user_path(text.strip())
     if text in ("", *BUILT_IN) or not path.exists():
         return text
     return f"./{os.path.relpath(path.resolve(), project_root())}"
-
-
-def contradictions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name the inputs in which two descriptions of a run differ, of those that both have."""
-    names = set()
-    for group in ("model", "corpora"):
-        old = before.get(group, {})
-        new = now.get(group, {})
-        for key in old.keys() & new.keys():
-            if old[key] != new[key]:
-                names.add("model" if group == "model" else key.removesuffix(" fingerprint"))
-    return sorted(names)
-
-
-def set_aside(results: Path, build: Path, names: Collection[str]) -> str:
-    """Move the tables and figures of other inputs to the build folder; say so in a sentence."""
-    number = 1
-    while (folder := build / f"set-aside-{number}").exists():
-        number += 1
-    (folder / "tables").mkdir(parents=True)
-    for group, patterns in FILES.items():
-        listed_names = recorded_outputs(results, group)
-        for pattern in patterns + FORMS_ON_REQUEST[group]:
-            for path in results.glob(pattern.format("*")):
-                if listed_names is None or path.stem in listed_names:
-                    shutil.move(path, folder / path.relative_to(results))
-    shutil.move(results / "run.json", folder)
-    n_tables = len(list(folder.glob("tables/*.csv")))
-    n_figures = len(list(folder.glob("*.png")))
-    return (
-        f"{results.name}: the {' and the '.join(names)} changed since the last run. "
-        f"{n_tables} tables and {n_figures} figures of before are now in {folder}."
-    )
-
-
-@contextmanager
-def record_lock(slug: str) -> Iterator[None]:
-    """Let one process at a time read and change the ``run.json`` of a run."""
-    folder = cache_root() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{slug}.lock"):
-        yield
 
 
 def run_record(results: Path) -> dict[str, Any]:
@@ -435,50 +344,19 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_atomic(folder / "run.json", f"{text}\n".encode())
 
 
-def recorded_outputs(results: Path, group: str) -> set[str] | None:
-    """Read the "tables" or "figures" that ``run.json`` lists; None if it has no such lists."""
-    notebooks = run_record(results).get("notebooks")
-    if notebooks is None:
-        return None
-    names = set()
-    for outputs in notebooks.values():
-        names.update(outputs[group])
-    return names
-
-
-def without_empty_sessions(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the interactive sessions whose tables and figures were all made again since."""
-    return {
-        name: entry
-        for name, entry in sorted(entries.items())
-        if not name.startswith(INTERACTIVE) or entry["tables"] or entry["figures"]
-    }
-
-
 def in_batch_run() -> bool:
     """Say whether ``run`` executes this notebook."""
     return bool(os.environ.get(OUTPUT_LIST_VARIABLE))
 
 
-def note_output(group: str, name: str, caption: str = "") -> None:
-    """List a table or figure for the batch run of this notebook, if any."""
-    if in_batch_run():
-        notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
-        entry = read_notes(notes)
-        _list_output(entry, group, name, caption)
-        notes.write_text(json.dumps(entry), encoding="utf-8")
-
-
 def read_notes(notes: Path) -> dict[str, Any]:
     """Read the lists of the tables and figures that a notebook of a batch run has written."""
-    if notes.is_file():
-        return json.loads(notes.read_bytes())
-    return {"tables": [], "figures": []}
+    return json.loads(notes.read_bytes()) if notes.is_file() else {"tables": [], "figures": []}
 
 
 def _list_output(entry: dict[str, Any], group: str, name: str, caption: str) -> None:
     """Enter a table or figure, and its caption, in an entry of ``run.json``."""
-    entry[group] = sorted({*entry.get(group, []), name})
+    entry[group] = sorted({*entry[group], name})
     if caption:
         entry.setdefault("captions", {})[name] = " ".join(caption.split())
 
@@ -496,18 +374,15 @@ def git_commit() -> str | None:
 
     Tables, figures and executed notebooks do not count as code, because a run writes them.
     """
-    commit = git("rev-parse", "--short=12", "HEAD")
-    changes = git("status", "--porcelain", "--", "helpers", "requirements.txt")
-    return f"{commit}-dirty" if commit and changes else commit
-
-
-def git(*arguments: str) -> str | None:
-    """Run git in the project's folder and return its output; None without git or a repository."""
-    with suppress(OSError, subprocess.CalledProcessError):
-        return subprocess.check_output(
-            ["git", *arguments], cwd=project_root(), stderr=subprocess.DEVNULL, text=True
-        ).strip()
-    return None
+    commands = ("rev-parse --short=12 HEAD", "status --porcelain -- helpers requirements.txt")
+    options: dict[str, Any] = {"cwd": project_root(), "text": True, "stderr": subprocess.DEVNULL}
+    try:
+        commit, changes = [
+            subprocess.check_output(["git", *command.split()], **options) for command in commands
+        ]
+    except (OSError, subprocess.CalledProcessError):  # no git, or no repository
+        return None
+    return f"{commit.strip()}-dirty" if changes else commit.strip()
 
 
 def check_table(
@@ -542,30 +417,30 @@ def check_table(
     TableError
         With the table, the column and the likely cause.
     """
-    if not len(table):
-        return
     for column in table.select_dtypes("float"):
         values = table[column]
+        parts = str(column).split("_")
+        may_be_empty = (
+            not len(table)
+            or column in optional
+            or parts[0] in MAY_BE_MISSING
+            or parts[-1] in ("low", "high")
+        )
         if np.isinf(values).any():
             problem = "has infinite numbers"
-        elif values.isna().all() and not _may_be_empty(str(column), special_tokens, optional):
-            problem = "has no number"
-        else:
+        elif may_be_empty or values.notna().any() or _lacks_token(parts, special_tokens):
             continue
+        else:
+            problem = "has no number"
         raise TableError(
             f"{name}.csv: column {column} {problem}; {NON_FINITE_HINT}{or_wider(dtype)}"
         )
 
 
-def _may_be_empty(
-    column: str,
-    special_tokens: Callable[[], Mapping[str, str | None]],
-    optional: Collection[str],
+def _lacks_token(
+    parts: Collection[str], special_tokens: Callable[[], Mapping[str, str | None]]
 ) -> bool:
-    """Tell whether a column of a table may have no number."""
-    parts = column.split("_")
-    if column in optional or parts[0] in MAY_BE_MISSING or parts[-1] in ("low", "high"):
-        return True
+    """Whether the model lacks the special token that a column, by the parts of its name, is of."""
     roles = {"cls", "sep"}.intersection(parts)
     return any(special_tokens().get(role) is None for role in roles)
 
@@ -593,9 +468,7 @@ def as_latex(table: pd.DataFrame) -> str:
     """
 
     def format_number(value: float) -> str:
-        if value % 1 == 0 or abs(value) >= 1000:
-            return f"{value:.0f}"
-        return f"{value:.3g}"
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
     table = table.rename(columns=lambda name: str(name).replace("_", " "))
     text = table.to_latex(index=False, escape=True, na_rep="", float_format=format_number)
@@ -607,10 +480,11 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
 
     InputError for a file that is no table.
     """
-    names = recorded_outputs(results, "tables")
+    record = run_record(results)
+    names = {name for entry in record.get("notebooks", {}).values() for name in entry["tables"]}
     tables = {}
     for path in sorted((results / "tables").glob("*.csv")):
-        if names is not None and path.stem not in names:
+        if "notebooks" in record and path.stem not in names:
             continue
         try:
             tables[path.stem] = pd.read_csv(path).replace(ESCAPE, "", regex=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +31,6 @@ for _name, _declaration in LATER_SETTINGS.items():
         PRESETS["small"][_name] = _declaration.pop("small")
 
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
-SIZES_AND_LENGTH = tuple(PRESETS["small"])
 # Settings that do not change results.
 EXECUTION_SETTINGS = (
     "quick",
@@ -46,36 +42,21 @@ EXECUTION_SETTINGS = (
     "figures",
     "latex",
 )
-CHOICES = {"lens": ("attention", "norm"), "dtype": ("float32", "float16", "bfloat16")}
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
-MAX_SEED = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
-MAX_NAME_BYTES = 100  # bytes of the name of a run; file systems allow 255
+MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
+RUN_NAME = re.compile(r"|[^\W_][\w.+-]{0,59}")  # empty: it is made from the settings
 # A run cannot have the name of the folder of comparisons, or of a column of their tables.
 RESERVED_NAMES = ("compare", "section", "claim", "paper", "relation")
 
 
-def _flag(
-    default: Any,
-    help_text: str,
-    *,
-    minimum: int | None = None,
-    maximum: float = math.inf,
-    unlimited: bool = False,
-    is_path: bool = False,
-) -> Any:
-    """Declare a setting: its default, its help and its bounds.
+def _flag(default: Any, help_text: str, **limits: Any) -> Any:
+    """Declare a setting: its default, its help and its limits.
 
-    None means "no limit" for an ``unlimited`` one; one that ``is_path`` holds a path, or several
-    with commas between them, or the name of a corpus.
+    A number has a ``minimum``; None means "no limit" for one that is ``unlimited``.  A text may
+    have ``choices``; one that ``is_path`` holds a path, or several with commas between them, or the
+    name of a corpus.
     """
-    metadata = {
-        "help": help_text,
-        "minimum": minimum,
-        "maximum": maximum,
-        "unlimited": unlimited,
-        "is_path": is_path,
-    }
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"help": help_text, **limits})
 
 
 @dataclass(frozen=True)
@@ -99,7 +80,6 @@ class _PaperSettings:
         None,
         "a seed: keep the embeddings, re-initialise all other weights (a control)",
         minimum=0,
-        maximum=MAX_SEED,
     )
     entropy_matched: bool = _flag(
         False, "with random_init: give each head the trained one's mean entropy"
@@ -135,15 +115,18 @@ class _PaperSettings:
     seeds: int = _flag(
         3, "number of training runs of each probe, or of the encoder (09)", minimum=1
     )
-    seed: int = _flag(
-        0, "random seed of every sample and training run", minimum=0, maximum=MAX_SEED
-    )
+    seed: int = _flag(0, "random seed of every sample and training run", minimum=0)
     quick: bool = _flag(False, "for a class: at most 40 segments, 240 sentences, one seed")
     device: str = _flag("auto", "cpu, cuda, mps or auto")
-    dtype: str = _flag("float32", "float32, float16 or bfloat16 for the forward pass")
+    dtype: str = _flag(
+        "float32",
+        "float32, float16 or bfloat16 for the forward pass",
+        choices=("float32", "float16", "bfloat16"),
+    )
     lens: str = _flag(
         "attention",
         "attention (the weights), or norm (weights times value vectors, Kobayashi 2020)",
+        choices=("attention", "norm"),
     )
     stream: bool = _flag(
         False, "compute the maps of sections 3 and 6 when they are read; store none"
@@ -151,51 +134,41 @@ class _PaperSettings:
     workers: int = _flag(0, "number of local Dask processes for extraction (0: none)", minimum=0)
     scheduler: str = _flag("", "address of a Dask cluster with the same cache folder (tcp://...)")
     name: str = _flag("", "name of the results folder (default: the model and what differs)")
-    figures: str = _flag("", "pdf: also write figures as PDF for papers (no title, fonts embedded)")
+    figures: str = _flag(
+        "",
+        "pdf: also write figures as PDF for papers (no title, fonts embedded)",
+        choices=("pdf", ""),
+    )
     latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)")
 
     def __post_init__(self) -> None:
+        limits = PRESETS.get(self.preset, {})
         for setting in fields(self):
             value = getattr(self, setting.name)
-            is_unlimited = setting.metadata["unlimited"] and value == NO_LIMIT
-            if not is_unlimited:
-                _check_type(setting, value)
-                _check_bounds(setting, value)
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise InputError(f"{flag(name)} {value}: expected {' or '.join(choices)}")
+            if "unlimited" in setting.metadata and value == NO_LIMIT:
+                value = None
+            _check(setting, value)
+            if setting.name in limits:
+                value = capped(value, limits[setting.name])
+            # The one change of a frozen object: it is still being made.
+            object.__setattr__(self, setting.name, value)
         if self.entropy_matched and self.random_init is None:
             raise InputError("--entropy-matched needs --random-init SEED; give a seed")
-        if self.figures not in ("", "pdf"):
-            problem = f"--figures {self.figures}: expected pdf, or nothing"
-            raise InputError(f"{problem}; PNG and SVG are always written")
-        if self.name:
-            _check_run_name(self.name)
-        # The one change of a frozen object: it is still being made.
-        for name, size in self._final_sizes().items():
-            object.__setattr__(self, name, size)
-
-    def _final_sizes(self) -> dict[str, int | None]:
-        """Compute the sizes with "all" as None, and with the upper limits of the preset."""
-        sizes = {}
-        for name in SIZES_AND_LENGTH:
-            value = getattr(self, name)
-            size = None if value == NO_LIMIT else value
-            limit = PRESETS.get(self.preset, {}).get(name)
-            sizes[name] = size if limit is None else capped(size, limit)
-        return sizes
+        if self.name in RESERVED_NAMES or not RUN_NAME.fullmatch(self.name):
+            raise InputError(
+                f"--name {self.name}: expected the name of one folder: at most 60 letters, digits, "
+                f". _ + -, and none of {', '.join(RESERVED_NAMES)}"
+            )
 
     @property
     def non_default(self) -> dict[str, Any]:
         """The settings that change results, the model apart, and are not at their defaults."""
         defaults = Settings(quick=self.quick)  # in a preset the defaults are smaller, too
-        values = {}
-        for name in RESULT_SETTINGS:
-            value = getattr(self, name)
-            if name not in MODEL_SETTINGS and value != getattr(defaults, name):
-                values[name] = value
-        return values
+        return {
+            name: getattr(self, name)
+            for name in RESULT_SETTINGS
+            if name not in MODEL_SETTINGS and getattr(self, name) != getattr(defaults, name)
+        }
 
     @property
     def preset(self) -> str:
@@ -215,19 +188,16 @@ class _PaperSettings:
         return 2 if self.preset else 3
 
 
-def _later_fields() -> Iterator[tuple[str, str, Any]]:
-    """Yield the name, the type and the field of each of `LATER_SETTINGS`."""
-    for name, declaration in LATER_SETTINGS.items():
-        type_name = type(declaration["default"]).__name__
-        if declaration.get("unlimited"):
-            type_name += " | None"
-        yield name, type_name, _flag(**declaration)
-
-
+_later_fields = []
+for _name, _declaration in LATER_SETTINGS.items():
+    _type = type(_declaration["default"]).__name__
+    if "unlimited" in _declaration:
+        _type += " | None"
+    _later_fields.append((_name, _type, _flag(**_declaration)))
 # The settings of the paper's notebooks and of the studies of later papers, as one dataclass.
 Settings = make_dataclass(
     "Settings",
-    _later_fields(),
+    _later_fields,
     bases=(_PaperSettings,),
     namespace={"__doc__": _PaperSettings.__doc__, "__module__": __name__},
     frozen=True,
@@ -237,7 +207,7 @@ Settings = make_dataclass(
 RESULT_SETTINGS = tuple(
     setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
 )
-PATH_SETTINGS = tuple(setting.name for setting in fields(Settings) if setting.metadata["is_path"])
+PATH_SETTINGS = tuple(setting.name for setting in fields(Settings) if "is_path" in setting.metadata)
 MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
 
 
@@ -251,18 +221,6 @@ def small_profile() -> bool:
     return os.environ.get("ATTENTION_PROFILE") == "small"
 
 
-def folder_name(text: str, longest: int = MAX_NAME_BYTES) -> str:
-    """Shorten a text to the name of a folder; one that is cut ends with a digest of all of it.
-
-    ``longest`` is in bytes, without the digest.
-    """
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= longest:
-        return text
-    beginning = encoded[:longest].decode(errors="ignore")
-    return f"{beginning}-{hashlib.sha256(encoded).hexdigest()[:8]}"
-
-
 def flag(setting: str) -> str:
     """Write the name of a setting as its flag of the command line."""
     return f"--{setting.replace('_', '-')}"
@@ -273,35 +231,22 @@ def flag_value(value: object) -> str:
     return NO_LIMIT if value is None else str(value)
 
 
-def _check_type(setting: Field, value: object) -> None:
-    """Raise InputError unless a value has the type that its setting declares."""
+def _check(setting: Field, value: object) -> None:
+    """Raise InputError unless a value has the type, and is within the limits, of its setting."""
     type_name = setting.type.removesuffix(" | None")
+    limits = setting.metadata
     if value is None and type_name != setting.type:
         return
-    if type(value).__name__ != type_name:
-        expected = {"int": "a whole number", "str": "text", "bool": "True or False"}[type_name]
-        if setting.metadata["unlimited"]:
+    is_valid = type(value).__name__ == type_name
+    if type_name == "int":
+        is_valid = is_valid and limits["minimum"] <= value <= MAX_NUMBER
+        expected = f"a whole number from {limits['minimum']} to {MAX_NUMBER:,}"
+        if "unlimited" in limits:
             expected += f", or {NO_LIMIT}"
+    elif "choices" in limits:
+        is_valid = value in limits["choices"]
+        expected = " or ".join(choice or "nothing" for choice in limits["choices"])
+    else:
+        expected = "text" if type_name == "str" else "True or False"
+    if not is_valid:
         raise InputError(f"{flag(setting.name)} {value}: expected {expected}")
-
-
-def _check_bounds(setting: Field, value: object) -> None:
-    """Raise InputError where a number is too small or too large for any run."""
-    minimum = setting.metadata["minimum"]
-    maximum = setting.metadata["maximum"]
-    if value is None or minimum is None or minimum <= value <= maximum:
-        return
-    expected = f"{minimum:,} or more" if maximum == math.inf else f"{minimum} to {maximum:,}"
-    if setting.metadata["unlimited"]:
-        expected += f", or {NO_LIMIT} for no limit"
-    raise InputError(f"{flag(setting.name)} {value}: expected {expected}")
-
-
-def _check_run_name(name: str) -> None:
-    """Raise InputError unless a name is that of one folder that no other output has."""
-    is_plain = re.fullmatch(r"[^\W_][\w.+-]*", name) is not None
-    if not is_plain or name in RESERVED_NAMES or len(name.encode()) > MAX_NAME_BYTES:
-        raise InputError(
-            f"--name {name}: expected the name of one folder: letters, digits, . _ + -, "
-            f"at most {MAX_NAME_BYTES} bytes, and none of {', '.join(RESERVED_NAMES)}"
-        )

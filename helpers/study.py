@@ -7,7 +7,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
-from helpers import sources
 from helpers.cache import cached
 from helpers.data.records import cluster_of, describe_documents
 from helpers.results import Results
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from distributed import Client
-    from matplotlib.figure import Figure
 
     from helpers.claims.engine import Claim
     from helpers.data.glove import Embeddings
@@ -64,6 +62,10 @@ class Study:
         All settings; they do not change.
     results : Results
         The folder of the tables, the figures and ``run.json``.
+    slug : str
+        The name of the run and of its folders.
+    save_table, save_figure, tables : callable
+        Those of the results: `Results.save_table`, `Results.save_figure` and `Results.tables`.
 
     Raises
     ------
@@ -81,35 +83,16 @@ class Study:
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.results = Results(self.settings, settings.keys(), lambda: self.encoder.special_tokens)
-
-    def __repr__(self) -> str:
-        return f"<Study {self.slug}>"
-
-    @property
-    def slug(self) -> str:
-        """The name of the run and of its folders."""
-        return self.results.slug
+        self.slug = self.results.slug
+        self.save_table = self.results.save_table
+        self.save_figure = self.results.save_figure
+        self.tables = self.results.tables
 
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded once."""
-        encoder = self._load(self.settings.random_init)
-        if self.settings.entropy_matched:
-            return self._entropy_matched(encoder, self._load(None))
-        return encoder
-
-    def _load(self, random_init: int | None, **temperatures: Any) -> Encoder:
-        """Load the study's model, or its control of that seed (and of these ``temperatures``)."""
-        from helpers.model.encoder import load
-
-        return load(
-            self.settings.model,
-            revision=self.settings.revision,
-            device=self.settings.device,
-            dtype=self.settings.dtype,
-            random_init=random_init,
-            **temperatures,
-        )
+        trained = self._load(None) if self.settings.entropy_matched else None
+        return self._load(self.settings.random_init, match=trained)
 
     def control(self, seed: int, *, entropy_matched: bool = False) -> Encoder:
         """Load a control with random weights.
@@ -128,10 +111,9 @@ class Study:
         Encoder
         """
         own_seed = self.settings.random_init
-        random_model = self._load(seed if own_seed is None else own_seed + 1 + seed)
-        if entropy_matched:
-            return self._entropy_matched(random_model, self.encoder)
-        return random_model
+        if own_seed is not None:
+            seed += own_seed + 1
+        return self._load(seed, match=self.encoder if entropy_matched else None)
 
     @cached_property
     def controls(self) -> dict[str, Encoder]:
@@ -141,26 +123,43 @@ class Study:
             "entropy_matched": self.control(self.settings.seed, entropy_matched=True),
         }
 
-    def _entropy_matched(self, random_model: Encoder, reference: Encoder) -> Encoder:
-        """Give a control's heads the mean entropies of another model's, over a part of the text."""
-        limit = QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
-        texts = self._store(reference, self.segment_corpus(limit), stream=True)
+    def _load(self, random_init: int | None, match: Encoder | None = None) -> Encoder:
+        """Load the study's model, or its control of a seed.
+
+        The heads of a control get the mean entropies of the model to ``match``, over a part of the
+        text.
+        """
+        from helpers.model.encoder import load
+
+        settings = self.settings
+        load_model = partial(
+            load,
+            settings.model,
+            revision=settings.revision,
+            device=settings.device,
+            dtype=settings.dtype,
+            random_init=random_init,
+        )
+        model = load_model()
+        if match is None:
+            return model
+        limit = QUICK_ENTROPY_SEGMENTS if settings.quick else ENTROPY_SEGMENTS
+        texts = self._store(match, self.segment_corpus(limit), stream=True)
 
         def compute() -> list[list[float]]:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
 
-            inputs = [model_inputs(reference, record) for record in texts.records()]
-            batch = padded(reference, inputs)
-            return temperatures(random_model.model.base_model, reference.model.base_model, batch)
+            batch = padded(match, [model_inputs(match, record) for record in texts.records()])
+            return temperatures(model.model.base_model, match.model.base_model, batch)
 
         head_temperatures = cached(
             "temperatures",
             compute,
-            inputs={"random": random_model.identity, "texts": texts.key},
+            inputs={"random": model.identity, "texts": texts.key},
             module="helpers.model.forward",  # and what it imports: helpers.model.sites
         )
-        return self._load(random_model.identity["random_init"], temperatures=head_temperatures)
+        return load_model(temperatures=head_temperatures)
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
@@ -175,7 +174,10 @@ class Study:
         Corpus of Segment
             A sample of pairs of paragraphs of ``settings.text`` (default: the bundled dump).
         """
-        return sources.segment_corpus(self.settings, limit)
+        from helpers.data.wikipedia import segments
+
+        count = limit or self.settings.segments
+        return segments(self.settings.text or None, count=count, seed=self.settings.seed)
 
     def treebank_corpus(self) -> Corpus[Sentence]:
         """Sample the treebank of sections 4.2 and 5.
@@ -185,7 +187,14 @@ class Study:
         Corpus of Sentence
             A sample of trees of ``settings.treebank`` (default: automatic parses of the text).
         """
-        return sources.treebank_corpus(self.settings)
+        from helpers.data.corpora import resolve_treebank
+        from helpers.data.treebank import silver_treebank
+
+        seed = self.settings.seed
+        count = self.settings.sentences
+        if self.settings.treebank:
+            return resolve_treebank(self.settings.treebank, sentences=count, seed=seed)
+        return silver_treebank(self.settings.text or None, count=count, seed=seed)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """Choose the documents of section 4.3.
@@ -195,7 +204,11 @@ class Study:
         Corpus of Document
             Those of ``settings.coref``; by default the bundled sample.
         """
-        return sources.coreference_corpus(self.settings)
+        from helpers.data.coreference import coreference_corpus
+        from helpers.data.corpora import resolve_coreference
+
+        coref = self.settings.coref
+        return resolve_coreference(coref) if coref else coreference_corpus()
 
     def segment_store(self, limit: int | None = None, *, stream: bool = False) -> Store:
         """Extract the token-level maps over the text.
@@ -216,11 +229,13 @@ class Study:
         stream = stream or self.settings.stream
         return self._store(self.encoder, self.segment_corpus(limit), stream=stream)
 
-    def treebank_store(self, *, stream: bool = False) -> Store:
-        """Extract the word-level maps and word vectors over the treebank.
+    def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
+        """Extract the word-level maps over the treebank; with word vectors, for the own model.
 
         Parameters
         ----------
+        control : Encoder, optional
+            A control; by default the study's own model.
         stream : bool
             Whether maps are computed when they are read, and none are stored.
 
@@ -229,13 +244,17 @@ class Study:
         Store
             At the level ``word``; records have words, heads, relations, split and source.
         """
-        return self._word_store(self.encoder, self.treebank_corpus(), stream=stream, hidden=True)
+        encoder = control or self.encoder
+        options = {"level": "word", "stream": stream, "hidden": control is None}
+        return self._store(encoder, self.treebank_corpus(), **options)
 
-    def coreference_store(self, *, stream: bool = False) -> Store:
+    def coreference_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
         """Extract the word-level maps over the coreference documents.
 
         Parameters
         ----------
+        control : Encoder, optional
+            A control; by default the study's own model.
         stream : bool
             Whether maps are computed when they are read, and none are stored.
 
@@ -244,7 +263,8 @@ class Study:
         Store
             At the level ``word``; records have words, mentions, split and source.
         """
-        return self._word_store(self.encoder, self.coreference_corpus(), stream=stream)
+        encoder = control or self.encoder
+        return self._store(encoder, self.coreference_corpus(), level="word", stream=stream)
 
     def random_treebank_stores(self) -> Iterator[Store]:
         """Extract the word-level maps of the model with random weights, once per initialisation.
@@ -256,31 +276,12 @@ class Study:
         """
         corpus = self.treebank_corpus()
         for seed in self._random_seeds:
-            yield self._word_store(self._load(seed), corpus, hidden=seed == 0)
+            yield self._store(self._load(seed), corpus, level="word", hidden=seed == 0)
 
     @property
     def _random_seeds(self) -> list[int]:
         """The seeds of `random_treebank_stores`."""
         return list(range(self.settings.initialisations))
-
-    def control_stores(self) -> Iterator[tuple[str, Store, Store]]:
-        """Yield each control's name and its word-level maps of the treebank and the documents.
-
-        Yields
-        ------
-        name : str
-            The beginning of the names of the control's tables.
-        treebank, coreference : Store
-            Its maps over the two corpora.
-        """
-        treebank = self.treebank_corpus()
-        documents = self.coreference_corpus()
-        for name, encoder in self.controls.items():
-            treebank_store = self._word_store(encoder, treebank, hidden=True)
-            yield name, treebank_store, self._word_store(encoder, documents)
-
-    def _word_store(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
-        return self._store(encoder, corpus, level="word", **options)
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -399,9 +400,9 @@ class Study:
         from helpers.model.gradients import choose_segments, gradient_importance
 
         store = self.segment_store()
-        encoder = self.encoder if control is None else control
+        encoder = control or self.encoder
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        max_segments = len(store) if control is None else CONTROL_GRADIENTS
+        max_segments = CONTROL_GRADIENTS if control else len(store)
         indices = choose_segments(
             articles,
             capped(self.settings.gradient_segments, max_segments),
@@ -415,9 +416,8 @@ class Study:
                 "store": store.key,
                 "records": records,
                 "seed": self.settings.seed,
-                "control": None if control is None else control.identity,
+                "model": encoder.identity,
             },
-            module="helpers.model.gradients",
         )
         articles_of_records = [articles[index] for index in indices]
         return gradient_table(gradients, articles_of_records, encoder.objective)
@@ -442,8 +442,8 @@ class Study:
             inputs={"store": store.key},
             module="helpers.metrics.head_counts",
         )
-        names = tuple(arrays["names"].tolist())
-        return HeadCounts(**{**arrays, "names": names})
+        arrays["names"] = tuple(arrays["names"].tolist())
+        return HeadCounts(**arrays)
 
     def split_words(self, store: Store) -> pd.DataFrame:
         """Count the words of a treebank by their number of tokens, once (section 4.1).
@@ -463,12 +463,8 @@ class Study:
         def word_ids(words: list[str]) -> list[int | None]:
             return self.encoder.encode_words(words).word_ids
 
-        return cached(
-            "split-words",
-            partial(split_words, store.records(), word_ids),
-            inputs={"store": store.key},
-            module="helpers.metrics.dependency_heads",
-        )
+        count = partial(split_words, store.records(), word_ids)
+        return cached("split-words", count, inputs={"store": store.key})
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
@@ -487,7 +483,7 @@ class Study:
             return table3(
                 store,
                 self.random_treebank_stores(),
-                self._word_store(matched, self.treebank_corpus(), hidden=True),
+                self._store(matched, self.treebank_corpus(), level="word", hidden=True),
                 self.embeddings,
                 seeds=self.settings.seeds,
             )
@@ -505,20 +501,6 @@ class Study:
             },
             module="helpers.probes.table3",
         )
-
-    def save_table(
-        self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
-    ) -> pd.DataFrame:
-        """Write a table to the results and return it; see `Results.save_table`."""
-        return self.results.save_table(table, name, optional=optional)
-
-    def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
-        """Write a figure to the results and return it; see `Results.save_figure`."""
-        return self.results.save_figure(figure, name, caption=caption)
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Read the tables of this run by name; see `Results.tables`."""
-        return self.results.tables()
 
     def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Test the paper's claims and write ``claims.csv``; see `Results.save_claims`."""
@@ -545,12 +527,11 @@ def describe_store(store: Store) -> pd.DataFrame:
         "layers x heads": f"{store.layers} x {store.heads}",
         "level": store.spec.level,
     }
-    is_treebank = store.spec.level == "word" and "relations" in store.record(0)
-    if is_treebank:
+    if "relations" in store.record(0):
         rows["documents"] = describe_documents(store.records())
     for reason, count in store.manifest.report.items():
         rows[reason] = f"{count:,}"
-    return pd.Series(rows, name="store").to_frame()
+    return pd.DataFrame({"store": rows})
 
 
 def show_claims(claims: pd.DataFrame) -> None:
@@ -587,7 +568,7 @@ def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
     DataFrame
         One row per layer, one column per head.
     """
-    n_layers, n_heads = values.shape
-    layers = pd.RangeIndex(1, n_layers + 1, name="layer")
-    heads = pd.RangeIndex(1, n_heads + 1, name="head")
-    return pd.DataFrame(values, layers, heads)
+    grid = pd.DataFrame(values).rename_axis(index="layer", columns="head")
+    grid.index += 1
+    grid.columns += 1
+    return grid

@@ -37,7 +37,7 @@ LAYERS = (  # from the bottom up
     {"claims"},
     {"plots"},
     {"viewer"},
-    {"sources", "results", "study"},
+    {"results", "study"},
     {"studies"},
     {"run"},
     {"__main__"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,10 @@ from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.results import read_tables, run_record, write_table
 from helpers.run.report import write_report
-from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag, folder_name
+from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag
 from helpers.study import Study
 
-MAX_NAME_BYTES = 200  # file systems allow 255
-VERDICT_COLUMNS = ("verdict", "due_to_training")
+MAX_NAME_LENGTH = 100
 BEST_HEAD_COLUMNS = ("head", "accuracy", "accuracy_low", "accuracy_high", "baseline")
 PAPER_COLUMNS = ("head", "accuracy", "baseline")
 HEAD = ["layer", "head"]
@@ -64,20 +62,14 @@ def open_run(name_or_path: str) -> Run:
     InputError
         If there is no such run, or a table of it cannot be read.
     """
-    candidates = (
-        Path(name_or_path).expanduser(),
-        figures_dir(name_or_path),
-        Study(model=name_or_path).results.folder,
-    )
-    for folder in candidates:
-        if any(folder.glob("tables/*.csv")):
-            folder = folder.resolve()
-            settings = run_record(folder).get("settings", {})
-            return Run(folder.name, read_tables(folder), settings)
-    finished = sorted({path.parts[-3] for path in figures_dir("").glob("*/tables/*.csv")})
+    names = (Path(name_or_path).resolve(), name_or_path, Study(model=name_or_path).slug)
+    for folder in map(figures_dir, names):  # an absolute path stays as it is
+        tables = read_tables(folder)
+        if tables:
+            return Run(folder.name, tables, run_record(folder).get("settings", {}))
     raise InputError(
-        f"{name_or_path}: no finished run of that name in {figures_dir('').name}/; there are "
-        f"{', '.join(finished) or 'none'}; 'python -m helpers run' makes one"
+        f"{name_or_path}: no finished run of that name in {figures_dir('')}; "
+        "'python -m helpers run' makes one"
     )
 
 
@@ -91,11 +83,10 @@ def open_runs(names: Sequence[str]) -> list[Run]:
     """
     default = [Study(random_init=seed).slug for seed in (None, 0)]
     runs = [open_run(name) for name in names or default]
-    if len(runs) < 2:
-        raise InputError(f"compare {names[0]}: compare takes two or more runs")
-    (name, count), *_ = Counter(run.name for run in runs).most_common()
-    if count > 1:
-        raise InputError(f"compare: two runs are called {name}; run one with another --name")
+    if len({run.name for run in runs}) < max(len(runs), 2):
+        raise InputError(
+            f"compare {' '.join(names)}: compare takes two or more runs of different names"
+        )
     return runs
 
 
@@ -107,27 +98,25 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     claims : pandas.DataFrame
         See `claims_side_by_side`.
     notes : list of str
-        A line for each run's verdicts (`count_supported_claims`) and for each setting in which the
-        runs differ (`differences`).
+        A line for each run's verdicts (`count_supported_claims`), and one with the settings in
+        which the runs differ (`different_settings`), if there are any.
     paths : list of Path
         The folder of the tables and the figure, and the report.
     """
     tables_of = {run.name: run.tables for run in runs}
-    name = folder_name("-vs-".join(tables_of), MAX_NAME_BYTES)
+    name = "-vs-".join(tables_of)[:MAX_NAME_LENGTH]
     folder = figures_dir("compare") / name
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
-    tables = {"best_heads": best, "spread": spread(claims), "atlas": atlas(tables_of)}
-    write_table(claims, folder, "claims")
-    for table_name, table in tables.items():
+    tables = {"best_heads": best, "spread": spread(claims, [*tables_of]), "atlas": atlas(tables_of)}
+    for table_name, table in {"claims": claims, **tables}.items():
         write_table(table, folder, table_name)
-    different_settings = differences(runs)
     notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
-    notes += [f"{setting} differs: {values}" for setting, values in different_settings.items()]
-    settings = ", ".join(different_settings)
+    settings = ", ".join(different_settings(runs))
     note = f"These runs also differ in {settings}." if settings else ""
     figure = comparison(tables_of, best_heads=best, note=note)
     save_figure(figure, folder, "compare")
+    notes += [note] if note else []
     description = {
         "model": {"name": " and ".join(tables_of)},
         "notes": notes,
@@ -146,49 +135,38 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
         Columns section, claim, paper; for each run its number in ``<name>`` and its verdicts in
         ``<name> verdict`` and ``<name> due_to_training``.
     """
-    columns = {}
+    claims = pd.DataFrame()
     for run in runs:
         table = check_claims(run.tables, paper_claims())
-        columns["section"] = table["section"]
-        columns["claim"] = table["claim"]
-        columns["paper"] = table["paper_value"]
-        columns[run.name] = table["value"]
-        for verdict in VERDICT_COLUMNS:
-            columns[f"{run.name} {verdict}"] = table[verdict]
-    return pd.DataFrame(columns)
+        claims[["section", "claim", "paper"]] = table[["section", "claim", "paper_value"]]
+        columns = [run.name, f"{run.name} verdict", f"{run.name} due_to_training"]
+        claims[columns] = table[["value", "verdict", "due_to_training"]]
+    return claims
 
 
 def count_supported_claims(claims: pd.DataFrame) -> dict[str, str]:
     """Count in words the supported claims of each run, and those due to training."""
     return {
-        name: verdicts(claims[f"{name} verdict"], claims[f"{name} due_to_training"])
-        for name in _run_names(claims)
+        column.removesuffix(" verdict"): verdicts(
+            claims[column], claims[column.replace(" verdict", " due_to_training")]
+        )
+        for column in claims.filter(regex=" verdict$")
     }
 
 
-def _run_names(claims: pd.DataFrame) -> list[str]:
-    ending = " verdict"
-    return [column.removesuffix(ending) for column in claims if column.endswith(ending)]
-
-
-def spread(claims: pd.DataFrame) -> pd.DataFrame:
-    """Compute how far the runs agree on each claim, from `claims_side_by_side`.
+def spread(claims: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Compute how far the runs of these names agree on each claim, from `claims_side_by_side`.
 
     Returns
     -------
     pandas.DataFrame
         Columns section, claim, paper; ``runs`` that could measure the claim; ``mean``, ``sd``,
-        ``least`` and ``most`` of their numbers; ``verdicts``, the number of runs for each.
+        ``least`` and ``most`` of their numbers.
     """
-    names = _run_names(claims)
     table = claims[["section", "claim", "paper"]].copy()
-    statistics = claims[names].agg(["count", "mean", "std", "min", "max"], axis=1)
+    statistics = claims[list(names)].agg(["count", "mean", "std", "min", "max"], axis=1)
     table[["runs", "mean", "sd", "least", "most"]] = statistics.to_numpy()
-    counts = []
-    for _, verdicts_of_runs in claims[[f"{name} verdict" for name in names]].iterrows():
-        by_verdict = verdicts_of_runs.value_counts().items()
-        counts.append(", ".join(f"{count} {verdict}" for verdict, count in by_verdict))
-    return table.assign(verdicts=counts)
+    return table
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
@@ -201,22 +179,17 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
         for each run its head, accuracy, interval and baseline.  The paper's relations come first.
     """
     paper = paper_table1()
-    tables = {}
+    tables = {"paper": paper[list(PAPER_COLUMNS)]}
     for run in runs:
         if "dependency_heads" in run.tables:
             table = run.tables["dependency_heads"]
             relations = table["relation"].replace(paper_names(table["relation"]))
             # Of two relations with one name in the paper, the first stays.
-            tables[run.name] = table.set_index(relations)[~relations.duplicated().to_numpy()]
-    counts = Counter(relation for table in tables.values() for relation in table.index)
-    order = [relation for relation in paper.index if relation in counts]
-    for relation, count in counts.items():
-        if count > 1 and relation not in paper.index:
-            order.append(relation)
-    parts = {"paper": paper[list(PAPER_COLUMNS)].reindex(order)}
-    for name, table in tables.items():
-        parts[name] = table.reindex(columns=BEST_HEAD_COLUMNS).reindex(order)
-    wide = pd.concat(parts, axis=1)
+            table = table.set_index(relations)[~relations.duplicated().to_numpy()]
+            tables[run.name] = table.reindex(columns=BEST_HEAD_COLUMNS)
+    wide = pd.concat(tables, axis=1)
+    n_runs = wide.xs("head", axis=1, level=1).drop(columns="paper").count(axis=1)
+    wide = wide[(n_runs > 1) | ((n_runs > 0) & wide.index.isin(paper.index))]
     wide.columns = [f"{name} {column}" for name, column in wide.columns]
     return wide.rename_axis("relation").reset_index()
 
@@ -233,18 +206,11 @@ def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
     return pd.concat(parts).reindex(columns=ATLAS).reset_index(drop=True)
 
 
-def differences(runs: Sequence[Run]) -> dict[str, str]:
-    """Find the settings, except those of the model, in which runs differ: flags with values."""
-    different_settings = {}
-    for setting in RESULT_SETTINGS:
-        values = {run.name: run.settings.get(setting) for run in runs if run.settings}
-        if setting in (*MODEL_SETTINGS, "revision") or len(set(values.values())) < 2:
-            continue
-        different_settings[flag(setting)] = ", ".join(
-            f"{'default' if value in ('', None) else value} in {name}"
-            for name, value in values.items()
-        )
-    return different_settings
+def different_settings(runs: Sequence[Run]) -> list[str]:
+    """List the flags of the settings, except those of the model, in which runs differ."""
+    recorded = pd.DataFrame([run.settings for run in runs if run.settings]).astype(str)
+    names = recorded.columns[recorded.nunique() > 1]
+    return [flag(name) for name in names if name in RESULT_SETTINGS and name not in MODEL_SETTINGS]
 
 
 def _heads(tables: Tables) -> pd.DataFrame:

@@ -27,7 +27,6 @@ from helpers.settings import SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
     from nbconvert import HTMLExporter
-    from nbformat import NotebookNode
 
     from helpers.run.record import Record
     from helpers.study import Study
@@ -66,20 +65,13 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
         )
     paths = sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
     if not only:
-        return [path for path in paths if extended or is_core(path.name)]
+        return [path for path in paths if extended or path.name < FIRST_LATER]
     by_number = {path.name[:2]: path for path in paths}
     numbers = {number.strip().zfill(2) for number in only.split(",") if number.strip()}
-    unknown = sorted(numbers - by_number.keys())
-    if unknown or not numbers:
-        missing = ", ".join(unknown) or "in the list"
+    if not numbers or not numbers <= by_number.keys():
         series = ", ".join(by_number)
-        raise InputError(f"--only {only}: there is no notebook {missing}; the series has {series}")
+        raise InputError(f"--only {only}: expected numbers of notebooks; the series has {series}")
     return [by_number[number] for number in sorted(numbers)]
-
-
-def is_core(notebook: str) -> bool:
-    """Say whether an entry of ``run.json`` is one of the paper's own notebooks, 00 to 06."""
-    return notebook[:2] < FIRST_LATER
 
 
 def declared(path: Path) -> set[str]:
@@ -92,8 +84,7 @@ def declared(path: Path) -> set[str]:
 
 def code_cells_digest(path: Path) -> str:
     """Compute the SHA-256 of a notebook's code; its prose and outputs change no table."""
-    cells = [cell for cell in _read_cells(path) if cell["cell_type"] == "code"]
-    sources = ["".join(cell["source"]) for cell in cells]
+    sources = [cell["source"] for cell in _read_cells(path) if cell["cell_type"] == "code"]
     return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
 
 
@@ -102,7 +93,7 @@ def read_title(notebook: str) -> str:
     path = project_root() / "notebooks" / f"{notebook}.ipynb"
     if not path.is_file():
         return notebook
-    return "".join(_read_cells(path)[0]["source"]).splitlines()[0].removeprefix("# ")
+    return _read_cells(path)[0]["source"][0].strip("# \n")
 
 
 def _read_cells(path: Path) -> list[dict[str, Any]]:
@@ -112,8 +103,8 @@ def _read_cells(path: Path) -> list[dict[str, Any]]:
 def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
     """Collect the settings that notebooks declare, and refuse one that has no effect.
 
-    A setting has no effect if it differs from its default and no notebook declares it.  For a size
-    this is only a note, because one command line serves several parts of the series.
+    A setting has no effect if it differs from its default and no notebook declares it.  A size may
+    have none, because one command line serves several parts of the series.
 
     Raises
     ------
@@ -123,15 +114,12 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
     declared_settings = set().union(*map(declared, paths))
     defaults = asdict(type(settings)(quick=settings.quick))
     for name, value in asdict(settings).items():
-        if value == defaults[name] or name in declared_settings:
-            continue
-        takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
-        numbers = ", ".join(path.name[:2] for path in paths)
-        problem = f"{flag(name)} {flag_value(value)}: no effect on {numbers}"
-        note = f"{problem}; it is for notebook {takers or '(none)'}"
-        if name not in SIZES:
-            raise InputError(note)
-        print(f"note: {note}", file=sys.stderr)
+        if value != defaults[name] and name not in declared_settings.union(SIZES):
+            takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
+            raise InputError(
+                f"{flag(name)} {flag_value(value)}: no effect on the notebooks of this run; it is "
+                f"for {takers}"
+            )
     return declared_settings
 
 
@@ -150,19 +138,33 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
         If a notebook stopped for any other reason.
     """
     folder = study.results.build
-    folder.mkdir(parents=True, exist_ok=True)
     settings = asdict(study.settings) | {"name": study.slug}
     bar = tqdm(paths, unit="notebook")
     with ThreadPoolExecutor(1) as copier:  # a copy is made while the next notebook is executed
         copies = []
         for path in bar:
             bar.set_description(path.stem)
-            written = execute(path, folder, settings)
-            record.note(path.stem, written, code_cells_digest(path))
+            notes = execute(path, folder, settings)
+            record.note(path.stem, notes, code_cells_digest(path))
             copies.append(copier.submit(write_html, folder / path.name))
     for copy in copies:
         copy.result()
+    _save_later_claims(study, record)
     return folder
+
+
+def _save_later_claims(study: Study, record: Record) -> None:
+    """Add the claims of later papers to those that the paper's own notebooks save."""
+    from helpers.results import run_record
+    from helpers.studies.registry import later_claims
+
+    names = {*record.notebooks, *run_record(study.results.folder).get("notebooks", {})}
+    if any(name >= FIRST_LATER for name in names):
+        notes = study.results.build / f"{LATER_CLAIMS}.written"
+        notes.unlink(missing_ok=True)
+        with environment({OUTPUT_LIST_VARIABLE: str(notes)}):
+            study.save_claims(later=later_claims())
+        record.note(LATER_CLAIMS, notes)
 
 
 def write_html(path: Path) -> None:
@@ -174,23 +176,12 @@ def write_html(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
     for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = _without_progress(cell.outputs)
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream":
+                output.text = PROGRESS_LINE.sub("", output.text)  # which the log has
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
     write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
-
-
-def _without_progress(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """Remove the lines of progress, which the log has, and outputs in which nothing else is."""
-    remaining = []
-    for output in outputs:
-        if output.output_type == "stream":
-            lines = output.text.splitlines(keepends=True)
-            output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
-        if output.get("text", "shown").strip():
-            remaining.append(output)
-    return remaining
 
 
 @cache
@@ -206,7 +197,6 @@ def _exporter() -> HTMLExporter:
 def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
     """Execute a notebook into a folder; return the file with the tables and figures it wrote."""
     import papermill
-    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     output = folder / path.name
@@ -215,7 +205,7 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with _environment({BATCH_VARIABLE: "1", OUTPUT_LIST_VARIABLE: str(written)}):
+        with environment({BATCH_VARIABLE: "1", OUTPUT_LIST_VARIABLE: str(written)}):
             papermill.execute_notebook(
                 path,
                 output,
@@ -230,26 +220,20 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
-        last = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback[-1]) if error.traceback else ""
         raise NotebookFailed(
-            f"{path.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{last}\n"
+            f"{path.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n"
             f"The executed notebook is {output}; what was computed is kept for the next run."
         ) from error
-    except DeadKernelError:
+    except RuntimeError:
         raise NotebookFailed(
-            f"{path.name}: its process was killed, as the system does where memory runs out; what "
-            "was computed is kept: free some memory or choose smaller sizes, and run again"
-        ) from None
-    except RuntimeError as error:
-        raise NotebookFailed(
-            f"{path.name}: its process did not start ({error}); is the machine busy? What was "
-            "computed is kept: run again"
+            f"{path.name}: its process was killed or did not start, maybe because memory ran out; "
+            "what was computed is kept: free some memory or choose smaller sizes, and run again"
         ) from None
     return written
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables, which the kernels that start meanwhile inherit."""
     os.environ.update(variables)
     try:
@@ -259,18 +243,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def read_times(folder: Path) -> dict[str, float]:
-    """Read how many seconds each executed notebook of a folder took, as papermill noted."""
-    times = {}
-    for path in folder.glob("*.ipynb"):
-        metadata = json.loads(path.read_text(encoding="utf-8"))["metadata"]
-        duration = metadata.get("papermill", {}).get("duration")
-        times[path.stem] = duration or 0.0  # None where it was killed
-    return times
-
-
 def refresh(paths: Sequence[Path]) -> None:
-    """Execute notebooks in place, as they are committed: outputs only, no times, no bars."""
+    """Execute notebooks in place, as they are committed: without what differs between machines."""
     import nbformat
 
     folder = build_dir("refresh")
@@ -278,25 +252,15 @@ def refresh(paths: Sequence[Path]) -> None:
     for path in tqdm(paths, desc="notebooks", unit="notebook"):
         execute(path, folder, {})
         notebook = nbformat.read(folder / path.name, as_version=4)
-        nbformat.write(_committed_form(notebook), path)
-
-
-def _committed_form(notebook: NotebookNode) -> NotebookNode:
-    """Remove from a notebook everything that differs between two runs or two machines."""
-    notebook.metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
-    cells = []
-    for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        if "injected-parameters" in tags:
-            continue
-        cell.metadata = {"tags": ["parameters"]} if "parameters" in tags else {}
-        if cell.cell_type == "code":
-            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
-            for output in cell.outputs:
-                output.get("data", {}).pop(LIVE_WIDGET, None)
-        cells.append(cell)
-    notebook.cells = cells
-    return notebook
+        notebook.metadata = {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        }
+        for cell in notebook.cells:
+            tags = cell.metadata.get("tags")
+            cell.metadata = {"tags": tags} if tags else {}
+            if cell.cell_type == "code":
+                cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+                for output in cell.outputs:
+                    output.get("data", {}).pop(LIVE_WIDGET, None)
+        nbformat.write(notebook, path)

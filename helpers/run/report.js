@@ -8,7 +8,7 @@ for (const table of document.querySelectorAll("table")) {
     const text = (row) => row.cells[column].textContent;
     const compare = (a, b) => {
       if (!text(a) || !text(b)) return Number(!text(a)) - Number(!text(b)); // empty cells stay last
-      return sign * (numeric ? Number(text(a)) - Number(text(b))
+      return sign * (numeric ? parseFloat(text(a).replace("< ", "")) - parseFloat(text(b).replace("< ", ""))
         : text(a).localeCompare(text(b), "en", { numeric: true }));
     };
     const body = table.tBodies[0];

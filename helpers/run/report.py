@@ -7,7 +7,6 @@ that lie beside it.
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,29 @@ import pandas as pd
 
 from helpers.claims.engine import verdicts
 from helpers.errors import InputError
-from helpers.files import atomic_file, build_dir, figures_dir, write_atomic
-from helpers.results import ESCAPE, recorded_outputs
-from helpers.run.notebooks import read_times, read_title
-from helpers.run.tolerances import without_prefix
+from helpers.files import atomic_file, build_dir, write_atomic
+from helpers.results import ESCAPE
+from helpers.run.notebooks import read_title
 from helpers.study import Study
 from helpers.viewer.page import document, render
 from helpers.viewer.view import Viewer, viewers
 
 HERE = Path(__file__).parent
 MAX_TABLE_BYTES = 1_500_000
-MAX_VIEWER_BYTES = 10_000_000  # of all viewers: the page is to be sent by mail
-MAX_COLUMNS = 40  # a wider table is only offered as a file
+MAX_VIEWERS = 12  # the page is to be sent by mail
+MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
-MAX_OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
-UNFOLDED = ("atlas", "claims")
+# Columns of the claims that are read first, and how each is set.
+SUMMARY_COLUMNS = (
+    ("claim", "text"),
+    ("paper", "number"),
+    ("this model [95% interval]", "number"),
+    ("verdict", ""),
+)
 
 
 def write_report(
-    study_facts: Mapping[str, Any],
+    record: Mapping[str, Any],
     figures: Path,
     tables: Path,
     build: Path,
@@ -43,11 +46,11 @@ def write_report(
 ) -> Path:
     """Write ``index.html``, the page of a run or a comparison.
 
-    Its parts are the claims, and one for each notebook in ``study_facts["notebooks"]``.
+    Its parts are the claims, and one for each notebook in ``record["notebooks"]``.
 
     Parameters
     ----------
-    study_facts : mapping
+    record : mapping
         The content of ``run.json``, or for a comparison its ``model``, ``notes`` and a part of
         ``notebooks``.
     figures, tables : Path
@@ -55,43 +58,37 @@ def write_report(
     build : Path
         The folder of the notebooks' HTML copies, into which the page is written.
     viewers : sequence of Viewer
-        As many of them are shown as fit into 10 MB.
+        At most 12 of them are shown.
 
     Returns
     -------
     Path
     """
-    description = dict(study_facts)
-    times = read_times(build)
-    if times:
-        description["time of the notebooks"] = _duration(sum(times.values()))
+    description = dict(record)
     notes = description.pop("notes", [])
     claims_path = tables / "claims.csv"
-    claims = _table(claims_path) if claims_path.is_file() else None
     parts = []
     for notebook, outputs in sorted(description.pop("notebooks", {}).items()):
-        copy = build / f"{notebook}.html"
-        part = {
-            "id": f"part-{notebook}".replace(" ", "-"),
-            "title": read_title(notebook),
-            "html": copy.name if copy.is_file() else "",
-            "time": _duration(times[notebook]) if notebook in times else "",
-            "pictures": _pictures(figures, outputs),
-            "tables": _tables(tables, outputs["tables"]),
-        }
-        if part["html"] or part["pictures"] or part["tables"]:
-            parts.append(part)
-    viewer_pages = _viewer_pages(viewers)
+        parts.append(
+            {
+                "id": f"part-{notebook}".replace(" ", "-"),
+                "title": read_title(notebook),
+                "html": f"{notebook}.html" if (build / f"{notebook}.html").is_file() else "",
+                "pictures": _pictures(figures, outputs),
+                "tables": _tables(tables, outputs["tables"]),
+            }
+        )
     page = render(
         HERE / "report.html",
         run=build.name,
-        name=description.get("model", {}).get("name") or build.name,
+        name=description.get("model", {}).get("name", build.name),
         notes=notes,
-        claims=claims,
+        claims=_table(claims_path) if claims_path.is_file() else None,
         parts=parts,
         facts=description,
-        viewers=viewer_pages,
-        left_out=len(viewers) - len(viewer_pages),
+        viewers=[
+            (view.heading, document(view.heading, view.data())) for view in viewers[:MAX_VIEWERS]
+        ],
         style=(HERE / "report.css").read_text(encoding="utf-8"),
         script=(HERE / "report.js").read_text(encoding="utf-8"),
     )
@@ -101,7 +98,7 @@ def write_report(
 
 
 def zip_report(run: str) -> Path:
-    """Zip a run's page, the HTML copies of its notebooks and its tables.
+    """Zip a run's page, which has the tables in it, and the HTML copies of its notebooks.
 
     Raises
     ------
@@ -109,17 +106,12 @@ def zip_report(run: str) -> Path:
         If the run has no page.
     """
     build = build_dir(run)
-    results = figures_dir(run)
     if not (build / "index.html").is_file():
         raise InputError(f"{build}: there is no report; 'python -m helpers run' writes it")
-    listed = recorded_outputs(results, "tables") or set()
     path = build / f"{run}.zip"
     with atomic_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
-        for file in build.glob("*.html"):
-            archive.write(file, Path(run, file.name))
-        for file in (results / "tables").glob("*.csv"):
-            if file.stem in listed:
-                archive.write(file, Path(run, "tables", file.name))
+        for page in build.glob("*.html"):
+            archive.write(page, Path(run, page.name))
     return path
 
 
@@ -133,19 +125,6 @@ def example_viewers(study: Study) -> list[Viewer]:
     return example_viewers
 
 
-def _viewer_pages(viewers: Sequence[Viewer]) -> list[tuple[str, str]]:
-    """Make the headings and pages of the first viewers, up to ``MAX_VIEWER_BYTES``."""
-    pages = []
-    size = 0
-    for viewer in viewers:
-        page = document(viewer.heading, viewer.data())
-        size += len(page.encode())
-        if size > MAX_VIEWER_BYTES:
-            break
-        pages.append((viewer.heading, page))
-    return pages
-
-
 def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
     """Prepare the figures of a notebook: label, caption and PNG."""
     captions = outputs.get("captions", {})
@@ -153,19 +132,15 @@ def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
     for name in outputs["figures"]:
         path = folder / f"{name}.png"
         if path.is_file():
-            label = re.sub(r"^fig(\d+)_.*", r"figure \1", name).replace("_", " ").capitalize()
+            label = name.replace("fig", "figure ").replace("_", " ").capitalize()
             caption = captions.get(name, "")
             pictures.append({"label": label, "caption": caption, "data": _in_base64(path)})
     return pictures
 
 
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Prepare the tables of a notebook, each before the same tables of the controls.
-
-    That of claims is left out, because it comes first in the page.
-    """
-    ordered = sorted(names, key=lambda name: (without_prefix(name), len(name)))
-    paths = [folder / f"{name}.csv" for name in ordered if name != "claims"]
+    """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
+    paths = [folder / f"{name}.csv" for name in names if name != "claims"]
     return [_table(path) for path in paths if path.is_file()]
 
 
@@ -174,22 +149,30 @@ def _table(path: Path) -> dict[str, Any]:
 
     Its numbers are cut short; the file, which the page offers, has all digits.
     """
-    title = path.stem.replace("_", " ")
-    size = path.stat().st_size
-    if size > MAX_TABLE_BYTES:
-        return {"title": title, "note": f"{size / 1e6:,.0f} MB, too much for a page"}
     # Text, with the digits that stand in the file.
     table = pd.read_csv(path, dtype=str, keep_default_na=False).replace(ESCAPE, "", regex=True)
-    content: dict[str, Any] = {"title": title, "file": path.name, "data": _in_base64(path)}
-    if table.shape[1] > MAX_COLUMNS:
-        return content | {"note": f"{len(table)} x {table.shape[1]}, too wide to show"}
-    if {"section", "verdict", "due_to_training"} <= set(table):
+    content: dict[str, Any] = {"title": path.stem.replace("_", " ")}
+    if path.stat().st_size > MAX_TABLE_BYTES or table.shape[1] > MAX_COLUMNS:
+        return content | {"note": f"{len(table)} x {table.shape[1]}, too large for a page"}
+    content |= {"file": path.name, "data": _in_base64(path)}
+    if {"section", "value_low", "due_to_training"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         content["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
+        content["summary"] = _summary(table)
     content["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
-    content["rows"] = table.map(_short).to_numpy().tolist()
-    content["open"] = path.stem in UNFOLDED or len(table) <= MAX_OPEN_ROWS
+    for name in table:
+        table[name] = table[name].apply(_short, is_p_value=name.startswith("p_"))
+    content["rows"] = table.to_numpy().tolist()
     return content
+
+
+def _summary(claims: pd.DataFrame) -> dict[str, Any]:
+    """Prepare the four columns of claims that are read first."""
+    short = claims.map(_short)
+    interval = short["value"] + " [" + short["value_low"] + ", " + short["value_high"] + "]"
+    numbers = interval.where(short["value_low"] != "", short["value"])
+    cells = zip(short["claim"], short["paper_value"], numbers, short["verdict"], strict=True)
+    return {"columns": SUMMARY_COLUMNS, "rows": list(cells)}
 
 
 def _css_class(column: pd.Series) -> str:
@@ -200,12 +183,14 @@ def _css_class(column: pd.Series) -> str:
     return "text" if column.map(len).max() > LONG_CELL else ""
 
 
-def _short(cell: str) -> str:
+def _short(cell: str, *, is_p_value: bool = False) -> str:
     """Shorten a number to four digits after its leading zeros."""
     try:
         number = float(cell)
     except ValueError:
         return cell
+    if is_p_value and number < 0.001:
+        return "< 0.001"
     if cell.lstrip("-").isdecimal():
         return cell
     return f"{number:.1f}" if abs(number) >= 1000 else f"{number:.4g}"
@@ -213,8 +198,3 @@ def _short(cell: str) -> str:
 
 def _in_base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
-
-
-def _duration(seconds: float) -> str:
-    minutes, remainder = divmod(round(seconds), 60)
-    return f"{minutes} min {remainder:02d} s" if minutes else f"{remainder} s"

@@ -9,9 +9,7 @@ instruction sets of one processor (tests/run/test_tolerances.py names each measu
 
 from __future__ import annotations
 
-import io
 import math
-import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 
 @dataclass(frozen=True)
@@ -32,16 +31,16 @@ class Tolerance:
     """
 
     quantity: str
-    unit: str
     relative: float = 0.0
     of_largest: float = 0.0
     absolute: float = 0.0
     tables: Sequence[str] = ()
     columns: Sequence[str] = ()
 
-    def allowed(self, number: float, largest: float) -> float:
-        """Compute by how much a number may differ in a column with this largest number."""
-        return self.relative * abs(number) + self.of_largest * largest + self.absolute
+    def allowed(self, numbers: Float[np.ndarray, " cell"]) -> Float[np.ndarray, " cell"]:
+        """Compute by how much each number of a column may differ."""
+        sizes = np.abs(numbers)
+        return self.relative * sizes + self.of_largest * np.nanmax(sizes) + self.absolute
 
 
 TOLERANCES = {
@@ -59,12 +58,11 @@ TRAINED_PROBES = (
 )  # fmt: skip
 PROBE_COLUMNS = ("probe", "other", "model", "measure")
 CLAIMS_OF_TRAINED = ("5", "Kovaleva", "Michel", "Niven")
-# Choices of the best of several.  Another one may be best where the two are tied: the numbers of
-# the row must then agree within their tolerance.
-CHOICES = ("head", "direction", "relation", "chosen", "pattern", "removable")
-TIED = "choices between equals"
-TIED_SHARE = 1e-6  # of a tolerance: any number that differs is reported before a tied choice
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# Choices of the best of several, and titles that name it.  Another one may be best where the two
+# are tied: the numbers of the row must then agree within their tolerance.
+CHOICES = (
+    "head", "direction", "relation", "chosen", "pattern", "removable", "title", "baseline_offset",
+)  # fmt: skip
 HEAD = ["layer", "head"]
 VERDICTS = ["verdict", "due_to_training"]
 
@@ -73,17 +71,16 @@ VERDICTS = ["verdict", "due_to_training"]
 class TableDifference:
     """How a table differs from the same table of before.
 
-    ``status`` is "identical", "rounding" or "exceeds".  The other fields are about the cell that
-    uses most of its tolerance: ``largest`` is its difference, in ``unit``; ``quantity`` names the
-    numbers of its column.
+    ``status`` is "identical", "new", "rounding" or "different".  The others are about the cell
+    that uses most of its tolerance: ``largest`` is its difference, ``quantity`` names the numbers
+    of its ``column``.
     """
 
     name: str
     status: str
-    largest: float = 0.0
     quantity: str = ""
-    unit: str = ""
     column: str = ""
+    largest: float = 0.0
     share_of_tolerance: float = 0.0
     verdicts_agree: bool = True
 
@@ -109,28 +106,26 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> Tabl
     Returns
     -------
     TableDifference
-        "exceeds" if rows or columns differ, a text differs that is no choice between equals, a
+        "different" if rows or columns differ, a text differs that is no choice between equals, a
         number is missing in one of the two, or a number differs by more than its tolerance.
     """
     if list(before.columns) != list(after.columns) or len(before) != len(after):
-        return TableDifference(name, "exceeds", math.inf, column="rows or columns")
+        return TableDifference(name, "different", "rows or columns", "", math.inf)
     if without_prefix(name) == "probe_heads":  # sorted by its numbers
         before = before.sort_values(HEAD, ignore_index=True)
         after = after.sort_values(HEAD, ignore_index=True)
-    row_tolerances = _row_tolerances(before, name)
-    differences = [TableDifference(name, "identical")]
-    for column in before:
-        tolerance = _column_tolerance(name, column)
-        tolerances = [tolerance] * len(before) if tolerance else row_tolerances
-        differences.append(_compare_columns(before[column], after[column], name, tolerances))
-    worst = max(differences, key=lambda difference: difference.share_of_tolerance)
+    is_trained = _is_trained(before)
+    worst = TableDifference(name, "identical")
+    for rows, usual in ((~is_trained, table_tolerance(name)), (is_trained, TOLERANCES["trained"])):
+        for column in before:
+            tolerance = _column_tolerance(name, column) or usual
+            difference = _compare_columns(
+                before.loc[rows, column], after.loc[rows, column], tolerance
+            )
+            if difference and difference.share_of_tolerance >= worst.share_of_tolerance:
+                worst = replace(difference, name=name)
     verdicts = before.columns.intersection(VERDICTS)
     return replace(worst, verdicts_agree=before[verdicts].equals(after[verdicts]))
-
-
-def read_for_comparison(content: bytes) -> pd.DataFrame:
-    """Read the bytes of a table; only an empty field is a missing value."""
-    return pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=[""])
 
 
 def without_prefix(name: str) -> str:
@@ -140,16 +135,12 @@ def without_prefix(name: str) -> str:
     return name
 
 
-def _row_tolerances(table: pd.DataFrame, name: str) -> list[Tolerance]:
-    """Find the tolerance of each row: claims and probes of one table are of different kinds."""
-    usual = table_tolerance(name)
-    is_trained = pd.Series(False, index=table.index)
-    if name == "claims":
-        is_trained = table["section"].astype(str).str.startswith(CLAIMS_OF_TRAINED)
-    if usual in (TOLERANCES["linear"], TOLERANCES["averages"]):
-        for column in table.columns.intersection(PROBE_COLUMNS):
-            is_trained |= table[column].isin(TRAINED_PROBES)
-    return [TOLERANCES["trained"] if trained else usual for trained in is_trained]
+def _is_trained(table: pd.DataFrame) -> pd.Series:
+    """Find the rows of claims and probes that depend on training by gradient steps."""
+    is_trained = table[table.columns.intersection(PROBE_COLUMNS)].isin(TRAINED_PROBES).any(axis=1)
+    if "section" in table:
+        is_trained |= table["section"].astype(str).str.startswith(CLAIMS_OF_TRAINED)
+    return is_trained
 
 
 def _column_tolerance(name: str, column: str) -> Tolerance | None:
@@ -162,56 +153,27 @@ def _column_tolerance(name: str, column: str) -> Tolerance | None:
 
 
 def _compare_columns(
-    before: pd.Series, after: pd.Series, name: str, row_tolerances: Sequence[Tolerance]
-) -> TableDifference:
-    """Find the cell of a column that uses most of its tolerance."""
+    before: pd.Series, after: pd.Series, tolerance: Tolerance
+) -> TableDifference | None:
+    """Find the cell of a column that uses most of its tolerance; None for identical columns."""
     column = str(before.name)
-    identical = TableDifference(name, "identical")
-    tied = TableDifference(
-        name, "rounding", quantity=TIED, column=column, share_of_tolerance=TIED_SHARE
-    )
-    exceeds = TableDifference(
-        name, "exceeds", math.inf, "text", column=column, share_of_tolerance=math.inf
-    )
-    if before.equals(after):
-        return identical
-    if column == "baseline_offset" or (column == "title" and _titles_agree(before, after)):
-        return tied
-    if not {before.dtype.kind, after.dtype.kind} <= set("if"):  # integers and fractions
-        return tied if column in CHOICES else exceeds
+    if before.equals(after) or before.empty:
+        return None
+    if column in CHOICES:
+        return TableDifference("", "rounding", "choices between equals", column)
+    is_numeric = {before.dtype.kind, after.dtype.kind} <= set("if")  # integers and fractions
+    if not is_numeric or (before.isna() != after.isna()).any():
+        return TableDifference("", "different", column, column, math.inf, math.inf)
     old = before.to_numpy(float)
-    differences = np.abs(old - after.to_numpy(float))
-    if (before.isna() != after.isna()).any():
-        return replace(exceeds, quantity="missing numbers")
-    if not np.nansum(differences):
-        return identical
-    largest_number = float(np.nanmax(np.abs(old)))
-    allowed = [
-        tolerance.allowed(number, largest_number)
-        for tolerance, number in zip(row_tolerances, old, strict=True)
-    ]
+    differences = np.nan_to_num(np.abs(old - after.to_numpy(float)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(differences > 0, differences / allowed, 0.0)
+        shares = np.nan_to_num(differences / tolerance.allowed(old), posinf=math.inf)
     row = int(np.argmax(shares))
-    tolerance = row_tolerances[row]
-    scale = {"of the value": abs(old[row]), "of the largest weight": largest_number}
     return TableDifference(
-        name,
-        "exceeds" if shares[row] > 1 + 1e-9 else "rounding",
-        float(differences[row]) / (scale.get(tolerance.unit, 1.0) or 1.0),
+        "",
+        "different" if shares[row] > 1 + 1e-9 else "rounding",
         tolerance.quantity,
-        tolerance.unit,
         column,
+        float(differences[row]),
         float(shares[row]),
     )
-
-
-def _titles_agree(before: pd.Series, after: pd.Series) -> bool:
-    """Say whether titles differ only in the last digit of a number."""
-    for old, new in zip(before.astype(str), after.astype(str), strict=True):
-        if NUMBER.sub("#", old) != NUMBER.sub("#", new):
-            return False
-        for old_number, new_number in zip(NUMBER.findall(old), NUMBER.findall(new), strict=True):
-            if abs(int(old_number.replace(".", "")) - int(new_number.replace(".", ""))) > 1:
-                return False
-    return True

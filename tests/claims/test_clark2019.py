@@ -13,7 +13,7 @@ from helpers.claims import section4
 from helpers.claims.clark2019 import paper_claims
 from helpers.claims.engine import COLUMNS, NOT_MEASURED, TEXT_COLUMNS, check_claims
 from helpers.metrics.coreference import COMBINATIONS, PAPER_MIX
-from helpers.metrics.reference import FIGURE_5, paper_table1, paper_table2, values_of
+from helpers.metrics.reference import FIGURE_5, paper_table1, paper_table2
 from helpers.studies.registry import later_claims
 
 CLAIMS = paper_claims()

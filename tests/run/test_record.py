@@ -13,8 +13,6 @@ from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.results import serialize_settings
 from helpers.run import record
 from helpers.run.record import check
-from helpers.settings import Settings
-from helpers.sources import fingerprints
 from helpers.study import Study
 
 
@@ -52,8 +50,8 @@ def today(figures, monkeypatch):
         return {"settings": settings} | copy.deepcopy(description)
 
     monkeypatch.setattr(record, "describe", describe)
-    monkeypatch.setattr(results, "fingerprints", lambda *_: {})
-    monkeypatch.setattr(results, "made_by", lambda: {key: description[key] for key in record.MADE})
+    makers = ("commit", "versions", "code")
+    monkeypatch.setattr(results, "made_by", lambda: {key: description[key] for key in makers})
     return description
 
 
@@ -96,11 +94,12 @@ def number_in(folder, table):
 
 
 def test_record_of_a_first_run(run, figures):
-    assert run(entropy=4.0, random_entropy=1.0) == "2 tables, 0 figures: all new"
+    outcome = run(entropy=4.0, random_entropy=1.0)
+    assert outcome.startswith("2 tables and 0 figures; tables: 2 new; all verdicts agree. ")
     assert number_in(figures, "entropy") == 4.0
     assert written(figures)["notebooks"] == {
-        "0_random_entropy": {"tables": ["random_entropy"], "figures": []},
-        "0_entropy": {"tables": ["entropy"], "figures": []},
+        "0_random_entropy": {"tables": ["random_entropy"], "figures": [], "cells": ""},
+        "0_entropy": {"tables": ["entropy"], "figures": [], "cells": ""},
     }
 
 
@@ -109,7 +108,7 @@ def test_record_of_the_same_bytes_leaves_everything(run, today, figures):
     before = (figures / "mine" / "run.json").read_bytes()
     today["commit"] = "b"
     today["versions"] = {"torch": "2.13.1"}
-    assert run(entropy=4.0) == "1 table, 0 figures: as they were, byte for byte"
+    assert "tables: 1 identical; all verdicts agree" in run(entropy=4.0)
     assert (figures / "mine" / "run.json").read_bytes() == before
 
 
@@ -118,34 +117,28 @@ def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_p
     before = {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
     today["commit"] = "b"
     outcome = run(entropy=4.0001, random_entropy=1.0)
-    assert "1 table identical" in outcome
-    assert (
-        "1 table with rounding in averages (at most 2e-05 of the value, in entropy.csv)" in outcome
-    )
-    assert str(tmp_path / "build" / "mine" / "tables") in outcome
+    assert "tables: 1 identical; 1 rounding in averages (0.0001 in entropy.csv)" in outcome
+    assert "all verdicts agree" in outcome and "stay as they were" in outcome
+    assert str(tmp_path / "build" / "mine" / "results") in outcome
     assert before == {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
-    assert number_in(tmp_path / "build", "entropy") == 4.0001
+    computed = pd.read_csv(tmp_path / "build/mine/results/tables/entropy.csv")
+    assert computed["entropy"][0] == 4.0001
 
 
 def test_record_of_more_than_rounding_writes_every_table(run, figures):
     run(entropy=4.0, random_entropy=1.0)
     outcome = run(random_entropy=1.00001, entropy=4.1)
-    assert "entropy.csv differs by more (0.025 of the value in entropy)" in outcome
-    assert "New or changed: all." in outcome
+    assert "1 different in averages (0.1 in entropy.csv)" in outcome
+    assert f"They are now in {figures / 'mine'}" in outcome
     assert (number_in(figures, "entropy"), number_in(figures, "random_entropy")) == (4.1, 1.00001)
 
 
-@pytest.mark.parametrize(
-    ("fact", "value"),
-    [("code", "second"), ("versions", {"torch": "2.14.0"})],
-)
-def test_record_of_rounding_by_other_code_writes_every_table(fact, value, run, today, figures):
+def test_record_of_rounding_by_other_code_writes_every_table(run, today, figures):
     run(entropy=4.0)
-    today[fact] = value
-    outcome = run(entropy=4.0001)
-    assert "Other code, inputs or library versions" in outcome
+    today["code"] = "second"
+    run(entropy=4.0001)
     assert number_in(figures, "entropy") == 4.0001
-    assert written(figures)[fact] == value
+    assert written(figures)["code"] == "second"
 
 
 def test_record_of_other_cells_writes_every_table(today, notebook, figures):
@@ -159,7 +152,7 @@ def test_record_of_other_cells_writes_every_table(today, notebook, figures):
 def test_record_of_the_same_bytes_by_other_code_names_it(run, today, figures):
     run(entropy=4.0)
     today |= {"commit": "b", "code": "second"}
-    assert run(entropy=4.0) == "1 table, 0 figures: as they were, byte for byte"
+    assert "tables: 1 identical; all verdicts agree" in run(entropy=4.0)
     assert (written(figures)["commit"], written(figures)["code"]) == ("b", "second")
 
 
@@ -190,20 +183,14 @@ def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monke
     assert Study(name="mine").tables()["entropy"]["entropy"][0] == 4.0
 
 
-def test_tables_of_an_edited_text_are_set_aside(run, today, figures, tmp_path, capsys):
-    run(entropy=4.0, random_entropy=1.0)
-    (figures / "mine" / "notes.md").touch()
+def test_a_run_on_an_edited_text_leaves_the_results_of_before(run, today, figures):
+    run(entropy=4.0)
+    before = (figures / "mine" / "run.json").read_bytes()
     today["corpora"] = {"text": "mini", "text fingerprint": "2"}
-    assert run(entropy=4.5) == "1 table, 0 figures: all new"
-    printed = capsys.readouterr().err
-    aside = tmp_path / "build" / "mine" / "set-aside-1"
-    assert "the text changed since the last run" in printed and str(aside) in printed
-    assert list(Study(name="mine").tables()) == ["entropy"]
-    assert {path.name for path in (figures / "mine" / "tables").iterdir()} == {"entropy.csv"}
-    assert (figures / "mine" / "notes.md").is_file()
-    old = {path.relative_to(aside).as_posix() for path in aside.rglob("*.*") if path.is_file()}
-    assert {"run.json", "tables/entropy.csv", "tables/random_entropy.csv"} <= old
-    assert list(written(figures)["notebooks"]) == ["0_entropy"]
+    with pytest.raises(InputError, match=r"mine: other contents of text fingerprint .*--name$"):
+        run(entropy=4.5)
+    assert number_in(figures, "entropy") == 4.0
+    assert (figures / "mine" / "run.json").read_bytes() == before
 
 
 def test_tables_of_a_run_without_fingerprints_still_count(run, today, figures):
@@ -226,15 +213,14 @@ def test_tables_saved_in_jupyterlab_count_after_a_run(run, today, figures):
     assert number_in(figures, "entropy") == 4.2
     entries = written(figures)["notebooks"]
     assert entries["0_entropy"]["tables"] == []
-    (session,) = [name for name in entries if name.startswith("interactive")]
-    assert entries[session] == {
+    assert entries["interactive"] == {
         "tables": ["entropy", "relative_position"], "figures": [],
         "commit": "b", "versions": today["versions"], "code": "first",
     }  # fmt: skip
     run(entropy=4.2)
     entries = written(figures)["notebooks"]
     assert entries["0_entropy"]["tables"] == ["entropy"]
-    assert entries[session]["tables"] == ["relative_position"]
+    assert entries["interactive"]["tables"] == ["relative_position"]
 
 
 def test_save_description_leaves_the_record_of_a_run(run, figures):
@@ -258,26 +244,16 @@ def test_tables_saved_in_jupyterlab_before_a_run_count(run, figures, today):
     assert set(Study(name="mine").tables()) == {"entropy", "relative_position"}
 
 
-def test_jupyterlab_sets_tables_of_an_edited_text_aside(tmp_path, figures, capsys):
+def test_description_has_the_fingerprints_of_the_text_and_its_parses(tmp_path, tiny_folder):
     text = tmp_path / "mini.txt"
-    for number, words in enumerate(("A cat sat.\nA dog sat.", "A cow sat.\nA dog sat.")):
+    descriptions = []
+    for words in ("A cat sat.\nA dog sat.", "A cat sat.\nA cow sat."):
         text.write_text(words)
-        study = Study(name="mine", text=str(text), segments=1000, sentences=2000)
-        study.save_table(pd.DataFrame({"layer": [number]}), ("token_types", "entropy")[number])
-    assert "the text and the treebank changed since the last run" in capsys.readouterr().err
-    assert list(Study(name="mine", text=str(text)).tables()) == ["entropy"]
-    aside = tmp_path / "build" / "mine" / "set-aside-1" / "tables"
-    assert [path.name for path in aside.iterdir()] == ["token_types.csv"]
-
-
-def test_fingerprints_are_of_what_the_settings_describe_in_full(tmp_path):
-    text = tmp_path / "mini.txt"
-    text.write_text("A cat sat.\nA dog sat.")
-    settings = Settings(text=str(text))
-    names = {"text fingerprint", "treebank fingerprint"}
-    assert fingerprints(settings, ["text", "segments", "sentences"]).keys() == names
-    assert fingerprints(settings, ["text", "segments"]).keys() == {"text fingerprint"}
-    assert fingerprints(Settings(vectors="none.txt"), ["vectors"]) == {}
+        study = Study(model=str(tiny_folder("bert")), text=str(text))
+        descriptions.append(record.describe(study)["corpora"])
+    before, after = descriptions
+    changed = [name for name in before if before[name] != after[name]]
+    assert changed == ["text fingerprint", "treebank fingerprint"]
 
 
 def test_recorded_allows_one_run_of_a_name(today):
@@ -304,19 +280,19 @@ def test_a_run_that_fails_in_its_first_notebook_leaves_nothing(
             raise ZeroDivisionError
         names = {path.name for path in figures.rglob("*.*") if path.is_file()}
         assert names == ({"notes.md", "run.json", "entropy.csv"} if finished else {"notes.md"})
-        assert (tmp_path / "build" / "mine" / "tables" / "half.csv").is_file()
+        assert (tmp_path / "build/mine/results/tables/half.csv").is_file()
 
 
 def test_a_run_killed_while_it_copies_lists_no_table_of_two_runs(run, figures, monkeypatch):
     run(entropy=4.0, random_entropy=1.0)
-    copy_files = record.Record._copy
+    copy_file = record.write_atomic
 
-    def killed(self, patterns):
-        copy_files(self, patterns)
+    def killed(path, content):
+        copy_file(path, content)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr(record.Record, "_copy", killed)
+        broken.setattr(record, "write_atomic", killed)
         run(entropy=5.0)
     assert number_in(figures, "entropy") == 5.0
     assert list(Study(name="mine").tables()) == ["random_entropy"]

@@ -10,7 +10,6 @@ from committed import committed_figures
 from helpers.run.tolerances import (
     TOLERANCES,
     compare_tables,
-    read_for_comparison,
     table_tolerance,
     without_prefix,
 )
@@ -99,26 +98,23 @@ def test_compare_tables_of_the_same_numbers():
 )
 def test_compare_tables_within_and_beyond_the_tolerance(name, column, within, beyond):
     before = table_of(layer=[1], **{column: [4.0]})
-    for number, status in ((within, "rounding"), (beyond, "exceeds")):
+    for number, status in ((within, "rounding"), (beyond, "different")):
         difference = compare_tables(before, table_of(layer=[1], **{column: [number]}), name)
         assert (difference.name, difference.status, difference.column) == (name, status, column)
-        relative = number / 4 - 1
-        assert difference.largest == pytest.approx(
-            relative if name.endswith("entropy") else number - 4
-        )
+        assert difference.largest == pytest.approx(number - 4)
 
 
 def test_compare_tables_allows_counts_no_difference():
     before = table_of(relation=["det"], accuracy=[70.0])
     after = table_of(relation=["det"], accuracy=[70.01])
-    assert compare_tables(before, after, "dependency_heads").status == "exceeds"
+    assert compare_tables(before, after, "dependency_heads").status == "different"
 
 
 def test_compare_tables_where_a_difference_of_averages_is_near_zero():
     before = table_of(difference=[0.4, 0.000001])
     after = table_of(difference=[0.4, 0.000003])
     assert compare_tables(before, after, "no_op").status == "rounding"
-    assert compare_tables(before[1:], after[1:], "no_op").status == "exceeds"
+    assert compare_tables(before[1:], after[1:], "no_op").status == "different"
 
 
 def test_compare_tables_by_the_probe_of_each_row():
@@ -128,19 +124,19 @@ def test_compare_tables_by_the_probe_of_each_row():
     assert (difference.status, difference.quantity) == ("rounding", "trained probes")
     assert difference.largest == pytest.approx(1.5)
     moved = before.assign(value=[51.5, 60.0])
-    assert compare_tables(before, moved, "probes").status == "exceeds"
+    assert compare_tables(before, moved, "probes").status == "different"
 
 
 def test_compare_tables_by_the_section_of_each_claim():
     before = table_of(section=["3.1", "5"], claim=["A", "B"], value=[0.5, 60.0])
     assert compare_tables(before, before.assign(value=[0.5, 61.5]), "claims").status == "rounding"
-    assert compare_tables(before, before.assign(value=[0.51, 60.0]), "claims").status == "exceeds"
+    assert compare_tables(before, before.assign(value=[0.51, 60.0]), "claims").status == "different"
 
 
 def test_compare_tables_with_another_verdict():
     before = table_of(section=["3.1"], value=[0.5], verdict=["supported"])
     difference = compare_tables(before, before.assign(verdict=["not supported"]), "claims")
-    assert difference.status == "exceeds" and not difference.verdicts_agree
+    assert difference.status == "different" and not difference.verdicts_agree
     unchanged = compare_tables(before, before.assign(value=[0.50001]), "claims")
     assert unchanged.status == "rounding" and unchanged.verdicts_agree
 
@@ -151,22 +147,21 @@ def test_compare_tables_with_another_best_head():
     difference = compare_tables(before, tied, "dependency_heads")
     assert (difference.status, difference.largest) == ("rounding", 0)
     better = tied.assign(accuracy=[71.0])
-    assert compare_tables(before, better, "dependency_heads").status == "exceeds"
+    assert compare_tables(before, better, "dependency_heads").status == "different"
 
 
 def test_compare_tables_with_another_text():
     before = table_of(token=["the"], count=[9])
     after = table_of(token=["of"], count=[9])
-    assert compare_tables(before, after, "commonest_tokens").status == "exceeds"
+    assert compare_tables(before, after, "commonest_tokens").status == "different"
 
 
-def test_compare_tables_with_a_number_in_a_title():
+def test_compare_tables_with_another_title_of_a_choice():
     before = table_of(title=["1-12 attends broadly · 4.6 nats"], example=[7])
-    rounded = before.assign(title=["1-12 attends broadly · 4.7 nats"])
-    assert compare_tables(before, rounded, "fig1_examples").status == "rounding"
-    for title in ("1-12 attends broadly · 4.8 nats", "1-12 attends narrowly · 4.6 nats"):
-        moved = before.assign(title=[title])
-        assert compare_tables(before, moved, "fig1_examples").status == "exceeds"
+    after = before.assign(title=["1-12 attends broadly · 4.7 nats"])
+    assert compare_tables(before, after, "fig1_examples").status == "rounding"
+    moved = after.assign(example=[8])
+    assert compare_tables(before, moved, "fig1_examples").status == "different"
 
 
 def test_compare_tables_with_other_rows_columns_or_missing_numbers():
@@ -177,15 +172,10 @@ def test_compare_tables_with_other_rows_columns_or_missing_numbers():
         before.assign(entropy=[4.0, np.nan]),
     ):
         difference = compare_tables(before, after, "entropy")
-        assert difference.status == "exceeds" and math.isinf(difference.largest)
+        assert difference.status == "different" and math.isinf(difference.largest)
 
 
 def test_compare_tables_sorted_by_their_numbers():
     before = table_of(layer=[5, 3], head=[8, 2], w=[6.2, 6.2001])
     after = table_of(layer=[3, 5], head=[2, 8], w=[6.2, 6.2001])
     assert compare_tables(before, after, "probe_heads").status == "rounding"
-
-
-def test_read_for_comparison_keeps_words_that_look_like_missing_numbers():
-    table = read_for_comparison(b"token,count\nnan,3\n,4\n")
-    assert table["token"][0] == "nan" and pd.isna(table["token"][1])

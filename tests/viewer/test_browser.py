@@ -375,6 +375,7 @@ def atlas_page(offline, tmp_path):
     record = {"notes": [HOSTILE], "notebooks": notebooks}
     path = write_report(record, tmp_path, tmp_path, tmp_path / "build")
     offline.goto(path.as_uri())
+    offline.locator("#part-atlas summary").click()
     return offline
 
 
