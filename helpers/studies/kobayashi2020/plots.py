@@ -127,7 +127,7 @@ def fig15_edges(
     """
     note = "by layer, and in several layers together (last); bars: 95%, over articles"
     title = "Figure 15 · Attention to special tokens cut, and as much cut from words"
-    figure = canvas(6.4, title, join_nonempty(model, note))
+    figure = canvas(7.0, title, join_nonempty(model, note))
     (*role_axes, redistributed_axes), outcome_axes = figure.subplots(2, 3)
     angles = concat_with_keys(ratios, "model").query("measure == 'sentence angle'")
     for axes, role in zip(role_axes, SPECIAL_TYPES, strict=True):
@@ -166,7 +166,7 @@ def _draw_layers(axes: Axes, rows: pd.DataFrame, by: str, value: str) -> None:
             markersize=4, linewidth=1, label=label,
         )  # fmt: skip
     axes.set_xlabel("Layer")
-    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=1)
 
 
 def _draw_token_types(
