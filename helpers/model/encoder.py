@@ -103,9 +103,10 @@ class Encoder:
     @property
     def slug(self) -> str:
         """The model's name as a folder name."""
-        has_temperatures = "temperatures" in self.identity
         return slug(
-            self.name, random_seed=self.identity["random_init"], entropy_matched=has_temperatures
+            self.name,
+            random_seed=self.identity["random_init"],
+            entropy_matched="temperatures" in self.identity,
         )
 
     @property
@@ -217,8 +218,9 @@ def load(
         "random_init": random_init,
         "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
-    module = "helpers.model.weights"
-    properties = cached("model", lambda: dict(read().properties), inputs=key, module=module)
+    properties = cached(
+        "model", lambda: dict(read().properties), inputs=key, module="helpers.model.weights"
+    )
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
@@ -227,7 +229,7 @@ def load(
     }
     if temperatures is not None:
         identity["temperatures"] = temperatures
-    inputs = dict(properties["inputs"])
+    inputs = properties["inputs"]
     inputs["special_ids"] = frozenset(inputs["special_ids"])
     return Encoder(name, identity, dtype, **inputs, read=read)
 
@@ -316,7 +318,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
     """Find the hub cache's folder of a model, whose name is the commit of its files."""
     from huggingface_hub import snapshot_download
 
-    patterns = [*CONFIG_FILES, "model*.safetensors"]
+    patterns = (*CONFIG_FILES, "model*.safetensors")
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (OSError, ValueError) as error:
