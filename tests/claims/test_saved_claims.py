@@ -1,4 +1,4 @@
-"""What a run writes to claims.csv, section by section, and the command for the power of claims."""
+"""Rows of claims.csv by section, and the command for the power of claims."""
 
 import pandas as pd
 import pytest
