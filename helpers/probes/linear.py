@@ -95,11 +95,13 @@ class LinearProbe(nn.Module):
         """Compute the score of every candidate head of every word."""
         special, maps = data.maps(indices)
         vectors = self.vectors[data.word_rows(indices).ravel()]  # [word, width + 1]
-        roles = torch.cat([self.dependent, F.pad(self.candidate, (0, 1))])
+        roles = self.dependent
+        if self.candidate.numel():
+            roles = torch.cat([roles, F.pad(self.candidate, (0, 1))])
         # [word, role, feature] @ [word, feature, candidate]
-        halves = (vectors @ roles.T).unflatten(1, (2, -1)) @ maps.transpose(1, 2)
-        of_dependent, of_candidate = halves.unflatten(0, (len(indices), -1)).unbind(2)
-        scores = of_dependent + of_candidate.transpose(1, 2)
+        halves = (vectors @ roles.T).unflatten(1, (-1, maps.shape[2])) @ maps.transpose(1, 2)
+        halves = halves.unflatten(0, (len(indices), -1))
+        scores = halves[:, :, 0] + halves[:, :, 1:].sum(2).transpose(1, 2)
         root = ((vectors @ self.root.T) * special).sum(1).view(len(indices), -1, 1)
         return torch.cat([root, scores], dim=-1)
 
