@@ -344,9 +344,9 @@ class Study:
     def _sums(self, store: Store) -> Sums:
         from helpers.metrics import surface
 
-        return surface.Sums.from_arrays(self._pass_over("section-3", store, surface))
+        return self._pass_over("section-3", store, surface)
 
-    def _pass_over(self, name: str, store: Store, module: ModuleType) -> dict[str, np.ndarray]:
+    def _pass_over(self, name: str, store: Store, module: ModuleType) -> Sums:
         """Sum what a module of metrics computes of each shard, once."""
 
         def compute() -> dict[str, np.ndarray]:
@@ -357,7 +357,8 @@ class Study:
             with self._cluster() as client:
                 return module.combine(map_shards(module.shard_sums, store, client)).to_arrays()
 
-        return cached(name, compute, inputs={"store": store.key}, module=module.__name__)
+        arrays = cached(name, compute, inputs={"store": store.key}, module=module.__name__)
+        return module.Sums.from_arrays(arrays)
 
     def distances(self, control: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
         """Compute the square tables of the distances between heads, in nats (section 6).
@@ -377,11 +378,10 @@ class Study:
         from helpers.metrics.clustering import distance_table
 
         store = self._control_segments[control] if control else self.segment_store()
-        sums = head_distance.Sums(**self._pass_over("section-6", store, head_distance))
-        all_tokens, among_words = sums.means()
+        sums = self._pass_over("section-6", store, head_distance)
         return (
-            distance_table(all_tokens, store.layers, store.heads),
-            distance_table(among_words, store.layers, store.heads),
+            distance_table(sums.mean("distances"), store.layers, store.heads),
+            distance_table(sums.mean("word_distances"), store.layers, store.heads),
         )
 
     def gradient_table(self, control: Encoder | None = None) -> pd.DataFrame:
@@ -561,10 +561,12 @@ def show_claims(claims: pd.DataFrame) -> None:
     from helpers.claims.display import claim_details, summarise_claims
 
     with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
-        display(summarise_claims(claims).set_index("claim"))
-        details = claim_details(claims).to_html(index=False)
+        table = summarise_claims(claims).to_html(index=False)
+        details = claim_details(claims).to_html(
+            index=False, na_rep="", float_format="{:.3g}".format
+        )
     summary = "<summary>Thresholds, controls and how each was measured</summary>"
-    display(HTML(f"<details>{summary}{details}</details>"))
+    display(HTML(table), HTML(f"<details>{summary}{details}</details>"))
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:

@@ -7,12 +7,30 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.claims.engine import INCONCLUSIVE, YES
+from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE
 
 LEAST_P = 0.001  # a smaller p-value is shown as smaller than this
 LEAST_POWER = 0.5
 UNSEEN = "inconclusive (could not have been seen here)"
+CAUSES = {
+    "yes": "due to training",
+    "no": "not due to training",
+    "inconclusive": "perhaps due to training",
+}
 THIS_MODEL = "this model [95% interval]"
+DETAILS = {
+    "claim": "claim",
+    "how_measured": "how measured",
+    "threshold": "threshold",
+    "threshold_source": "whose",
+    "turns_at": "the verdict turns at",
+    "value_low": "unadjusted interval from",
+    "value_high": "to",
+    "p_adjusted": "adjusted p",
+    "control": "random weights",
+    "entropy_matched_control": "random weights, entropy-matched",
+    "power_at_paper": "power at the paper's number",
+}  # headings by column
 
 
 def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
@@ -26,24 +44,24 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns claim, paper, this model and verdict, all of text.  The interval is the one that
-        is adjusted for the number of claims, like the verdict.
+        The columns claim, paper, this model and verdict, all of text.  The interval is adjusted for
+        the number of claims, like the verdict.
     """
     rows = []
     for row in claims.to_dict("records"):
-        rows.append(
-            {
-                "claim": row["claim"],
-                "paper": _number(row, "paper_value"),
-                THIS_MODEL: _number_with_interval(row),
-                "verdict": shown_verdict(row),
-            }
-        )
+        paper = _number(row, "paper_value")
+        number = _number(row, "value")
+        if not pd.isna(row["adjusted_low"]):
+            scale = row["cases"] if row["cases"] and row["unit"] else 1
+            low = scale * row["adjusted_low"]
+            high = scale * row["adjusted_high"]
+            number += f" [{low:.3g} to {high:.3g}]"
+        rows.append((row["claim"], paper, number, shown_verdict(row)))
     return pd.DataFrame(rows, columns=["claim", "paper", THIS_MODEL, "verdict"])
 
 
 def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
-    """Show the rest of a table of claims: unadjusted intervals, thresholds, p-values and controls.
+    """Show the rest of a table of claims: thresholds, unadjusted intervals, p-values and controls.
 
     Parameters
     ----------
@@ -53,32 +71,25 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per claim, all of text.
+        One row per claim, with the headings of `DETAILS`.
     """
-    rows = []
-    for row in claims.to_dict("records"):
-        threshold = _number(row, "threshold")
-        rows.append(
-            {
-                "claim": row["claim"],
-                "how measured": row["how_measured"],
-                "threshold": f"{threshold} ({row['threshold_source']})" if threshold else "",
-                "the verdict turns at": _number(row, "turns_at"),
-                "unadjusted interval": _interval(row, "value_low", "value_high"),
-                "adjusted p": _p_value(row["p_adjusted"]),
-                "random weights": _number(row, "control"),
-                "random weights, entropy-matched": _number(row, "entropy_matched_control"),
-                "power at the paper's number": _number({**row, "unit": ""}, "power_at_paper"),
-            }
-        )
-    return pd.DataFrame(rows)
+    p = claims["p_adjusted"]
+    text = p.map("{:.3f}".format).mask(p < LEAST_P, f"< {LEAST_P}").mask(p.isna(), "")
+    return claims.assign(p_adjusted=text)[list(DETAILS)].rename(columns=DETAILS)
 
 
 def shown_verdict(row: Mapping[Hashable, Any]) -> str:
-    """Word the verdict of a claim's row; a test without power says that it has none."""
+    """Word the verdict of a claim's row, with the numbers of the controls.
+
+    A test without power says that it has none.
+    """
     if row["verdict"] == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
         return UNSEEN
-    return row["verdict"] + (", due to training" if row["due_to_training"] == YES else "")
+    if row["due_to_training"] not in CAUSES:
+        return row["verdict"]
+    controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
+    numbers = ", entropy-matched ".join(number for number in controls if number)
+    return f"{row['verdict']}, {CAUSES[row['due_to_training']]} (random weights: {numbers})"
 
 
 def _number(row: Mapping[Hashable, Any], column: str) -> str:
@@ -86,26 +97,7 @@ def _number(row: Mapping[Hashable, Any], column: str) -> str:
     value = row[column]
     if pd.isna(value):
         return ""
-    if row["cases"] and row["unit"]:
-        return f"{round(value * row['cases'])} of {row['cases']:.0f} {row['unit']}"
-    return f"{value:.3g} {row['unit']}".strip()
-
-
-def _interval(row: Mapping[Hashable, Any], low: str, high: str) -> str:
-    """Word an interval; empty for a number without one."""
-    if pd.isna(row[low]):
-        return ""
-    scale = row["cases"] if row["unit"] and row["cases"] else 1
-    return f"[{row[low] * scale:.3g} to {row[high] * scale:.3g}]"
-
-
-def _number_with_interval(row: Mapping[Hashable, Any]) -> str:
-    """Word the number of a run and its adjusted interval."""
-    return f"{_number(row, 'value')} {_interval(row, 'adjusted_low', 'adjusted_high')}".strip()
-
-
-def _p_value(p: float) -> str:
-    """Word a p-value."""
-    if pd.isna(p):
-        return ""
-    return f"< {LEAST_P}" if p < LEAST_P else f"{p:.3f}"
+    unit = "" if pd.isna(row["unit"]) else row["unit"]
+    if row["cases"] and unit:
+        return f"{round(value * row['cases'])} of {row['cases']:.0f} {unit}"
+    return f"{value:.3g} {unit}".strip()

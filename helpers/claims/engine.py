@@ -7,7 +7,7 @@ not measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -92,11 +92,6 @@ class Claim:
     unit: str = ""
     about_training: bool = False
 
-    def __post_init__(self) -> None:
-        """Refuse a claim that has no threshold, or two."""
-        if (self.above is None) == (self.below is None):
-            raise ValueError(f"{self.statement!r} ({self.section}): give above or below")
-
 
 @dataclass(frozen=True)
 class Family:
@@ -171,12 +166,18 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     """
     rows, tests = evaluate_claims(tables, claims)
     table = pd.DataFrame(rows, columns=COLUMNS)
-    table = table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
-    table = _with_verdicts(table, tests)
+    for question in ("verdict", "due_to_training"):
+        answers = tests[tests["question"] == question].groupby("claim")["verdict"].agg(_combine)
+        table[question] = answers.reindex(table.index, fill_value=NOT_MEASURED)
+    is_supported = table["verdict"] == SUPPORTED
+    table["due_to_training"] = table["due_to_training"].map(DUE_TO_TRAINING).where(is_supported, "")
+    against_threshold = tests[tests["question"] == "verdict"].set_index("claim")
+    for column in ("p_adjusted", "adjusted_low", "adjusted_high", "turns_at"):
+        table[column] = against_threshold[column]
     if "power" in tables:
         power = tables["power"].set_index("claim")["power_at_paper"]
         table["power_at_paper"] = table["claim"].map(power)
-    return table
+    return table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
 
 
 def evaluate_claims(
@@ -190,25 +191,32 @@ def evaluate_claims(
         The row of each claim without its verdicts.
     tests
         A row for each comparison of a claim's number with its threshold, or with a control's
-        number, with the columns `TEST_COLUMNS`, ``p_adjusted``, ``level`` (of the adjusted
-        interval) and ``verdict``.  ``sign`` is 1 if the claim holds above, and -1 if it holds
-        below.
+        number: the columns `TEST_COLUMNS`, ``p_adjusted``, ``verdict``, the adjusted interval and
+        ``turns_at``.  ``sign`` is 1 if the claim holds above, and -1 if it holds below.
     """
     run, *controls = _tables_by_model(tables)
     rows = []
     tests = []
     for number, claim in enumerate(claims):
-        estimate = _evaluate(claim, run)
-        threshold = _threshold(claim, run)
-        if np.isnan([estimate.value, threshold]).any():
-            estimate = Estimate(np.nan)
-            threshold = np.nan
-        of_controls = [_evaluate(claim, control) for control in controls]
-        rows.append(_claim_row(claim, estimate, threshold, of_controls))
+        estimate, threshold = _measure(claim, run)
         comparisons = [("verdict", estimate, threshold)]
-        if claim.about_training:
-            for control in of_controls:
-                comparisons.append(("due_to_training", difference(estimate, control), 0.0))
+        row = {
+            "section": claim.section,
+            "claim": claim.statement,
+            "paper_value": claim.paper,
+            **estimate.columns("value"),
+            "cases": estimate.cases,
+            "unit": claim.unit,
+            "threshold": threshold,
+            "threshold_source": claim.threshold_source,
+            "how_measured": claim.how_measured,
+        }
+        for column, control in zip(CONTROL_COLUMNS.values(), controls, strict=True):
+            of_control, _ = _measure(claim, control)
+            row[column] = of_control.value
+            if claim.about_training:
+                comparisons.append(("due_to_training", difference(estimate, of_control), 0.0))
+        rows.append(row)
         sign = 1 if claim.below is None else -1
         for question, tested, limit in comparisons:
             if not np.isnan(tested.value - limit):
@@ -221,32 +229,24 @@ def _with_adjustment(tests: pd.DataFrame) -> pd.DataFrame:
     """Adjust tests for the number of those of the same family and question, by Holm's method."""
     by_family = tests.groupby(["family", "question"])["p_value"]
     products = by_family.transform(lambda p_values: holm(p_values, largest=np.inf))
-    values = np.array([estimate.value for estimate in tests["estimate"]], float)
+    levels = 1 - ALPHA * tests["p_value"] / products
+    values = []
+    bounds = []
+    for estimate, level in zip(tests["estimate"], levels, strict=True):
+        values.append(estimate.value)
+        bounds.append(estimate.interval(level))
+    low, high = np.array(bounds, float).reshape(-1, 2).T
+    is_low_nearer = np.abs(low - tests["threshold"]) < np.abs(high - tests["threshold"])
     is_exact = np.array([estimate.is_exact for estimate in tests["estimate"]], bool)
     is_decided = is_exact | (products < ALPHA)  # NaN is not below
-    holds = tests["sign"] * (values - tests["threshold"]) > 0
+    holds = tests["sign"] * (np.array(values) - tests["threshold"]) > 0
     return tests.assign(
         p_adjusted=products.clip(upper=1),
-        level=1 - ALPHA * tests["p_value"] / products,
+        adjusted_low=low,
+        adjusted_high=high,
+        turns_at=np.select([is_exact, is_low_nearer], [values, low], default=high),
         verdict=np.select([~is_decided, holds], [INCONCLUSIVE, SUPPORTED], default=NOT_SUPPORTED),
     )
-
-
-def _with_verdicts(table: pd.DataFrame, tests: pd.DataFrame) -> pd.DataFrame:
-    """Add the adjusted p-values and intervals, and the two verdicts, to the table of claims."""
-    for question in ("verdict", "due_to_training"):
-        answers = tests[tests["question"] == question].groupby("claim")["verdict"].agg(_combine)
-        table[question] = answers.reindex(table.index, fill_value=NOT_MEASURED)
-    is_supported = table["verdict"] == SUPPORTED
-    table["due_to_training"] = table["due_to_training"].map(DUE_TO_TRAINING).where(is_supported, "")
-    for test in tests[tests["question"] == "verdict"].itertuples():
-        bounds = np.array(test.estimate.interval(test.level))
-        table.loc[test.claim, ["adjusted_low", "adjusted_high"]] = bounds
-        table.loc[test.claim, "p_adjusted"] = test.p_adjusted
-        if test.estimate.is_exact:
-            bounds[:] = test.estimate.value
-        table.loc[test.claim, "turns_at"] = bounds[np.abs(bounds - test.threshold).argmin()]
-    return table
 
 
 def _combine(verdicts: pd.Series) -> Verdict:
@@ -256,46 +256,21 @@ def _combine(verdicts: pd.Series) -> Verdict:
     return SUPPORTED if (verdicts == SUPPORTED).all() else INCONCLUSIVE
 
 
-def _evaluate(claim: Claim, tables: Tables) -> Estimate:
-    """Measure a claim; NaN where that is not possible."""
+def _measure(claim: Claim, tables: Tables) -> tuple[Estimate, float]:
+    """Measure a claim's number and its threshold; NaN where that is not possible."""
+    threshold = claim.above if claim.below is None else claim.below
     try:
         estimate = claim.measure(tables)
+        if callable(threshold):
+            threshold = threshold(tables)
     except NotMeasurable:
-        return Estimate(np.nan)
+        return Estimate(np.nan), np.nan
     if not isinstance(estimate, Estimate):
         raise TypeError(
             f"the measure of {claim.statement!r} ({claim.section}) returned {estimate!r}: return "
             "an Estimate, or exact(...) for a count"
         )
-    return estimate
-
-
-def _threshold(claim: Claim, tables: Tables) -> float:
-    """Compute the threshold of a claim; NaN where that is not possible."""
-    threshold = claim.above if claim.below is None else claim.below
-    try:
-        return threshold(tables) if callable(threshold) else threshold
-    except NotMeasurable:
-        return np.nan
-
-
-def _claim_row(
-    claim: Claim, estimate: Estimate, threshold: float, of_controls: Sequence[Estimate]
-) -> dict[str, str | float]:
-    """Make a claim's row of the table, without p-value and verdicts."""
-    values_of_controls = [control.value for control in of_controls]
-    return {
-        "section": claim.section,
-        "claim": claim.statement,
-        "paper_value": claim.paper,
-        **estimate.columns("value"),
-        "cases": estimate.cases,
-        "unit": claim.unit,
-        "threshold": threshold,
-        "threshold_source": claim.threshold_source,
-        **dict(zip(CONTROL_COLUMNS.values(), values_of_controls, strict=True)),
-        "how_measured": claim.how_measured,
-    }
+    return estimate, threshold
 
 
 def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:

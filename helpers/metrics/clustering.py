@@ -94,21 +94,15 @@ def head_positions(
     from sklearn.manifold import MDS
 
     values = distances.to_numpy()
-    if len(values) > 2:
-        scaling = MDS(
-            metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
-        ).fit(values)
-        points = scaling.embedding_
-        raw_stress = scaling.stress_
-    else:  # a line is enough for two heads
-        points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
-        raw_stress = 0.0
+    scaling = MDS(
+        metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
+    ).fit(values)
     layers, heads = _shape(distances)
-    positions = head_rows(layers, heads, x=points[:, 0], y=points[:, 1])
+    positions = head_rows(layers, heads, x=scaling.embedding_[:, 0], y=scaling.embedding_[:, 1])
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
-    return positions.assign(stress=np.sqrt(raw_stress / squares) if squares else 0.0)
+    return positions.assign(stress=np.sqrt(scaling.stress_ / squares))
 
 
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -129,37 +123,34 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     DataFrame
         The positions.  The ``behaviour`` of those heads is the names of their relations.
     """
-    relations_of: dict[str, list[str]] = {}
+    found_by = []  # pairs of head and relation
     if "dependency_heads" in tables:
-        best_heads = tables["dependency_heads"].set_index("relation")
-        names = paper_names(best_heads.index)
-        is_better = best_heads["accuracy_low"] > best_heads["baseline"]
-        for relation, head in best_heads.loc[is_better, "head"].items():
-            if names.get(relation) in FIGURE_5:
-                relations_of.setdefault(head, []).append(names[relation])
+        table = tables["dependency_heads"]
+        names = table["relation"].map(paper_names(table["relation"]))
+        is_better = table["accuracy_low"] > table["baseline"]
+        is_marked = is_better & names.isin(FIGURE_5)
+        found_by += zip(table.loc[is_marked, "head"], names[is_marked], strict=True)
     if "coreference" in tables:
-        best_systems = tables["coreference"].drop_duplicates("system").set_index("system")
-        if best_systems.loc["head", "accuracy_low"] > best_systems.loc["head match", "accuracy"]:
-            head = best_systems.loc["head", "head"]
-            relations_of.setdefault(head, []).append("coreference")
-    layers, heads = positions[["layer", "head"]].max()
-    findings = {head: ", ".join(relations) for head, relations in relations_of.items()}
-    labelled = zip(head_labels(layers, heads), positions["behaviour"], strict=True)
+        systems = tables["coreference"].drop_duplicates("system").set_index("system")
+        if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
+            found_by.append((systems.loc["head", "head"], "coreference"))
+    relations = pd.DataFrame(found_by, columns=["head", "relation"])
+    findings = relations.groupby("head")["relation"].agg(", ".join).to_dict()
+    labels = head_labels(*positions[["layer", "head"]].max())
+    behaviours = zip(labels, positions["behaviour"], strict=True)
     return positions.assign(
-        behaviour=[findings.get(label, behaviour) for label, behaviour in labelled]
+        behaviour=[findings.get(label, behaviour) for label, behaviour in behaviours]
     )
 
 
-def cohesion_table(
-    distances: pd.DataFrame, words: pd.DataFrame | None = None, *, seed: int = 0
-) -> pd.DataFrame:
+def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Test whether attention heads of one layer, and heads of one index, are close to each other.
 
     Parameters
     ----------
     distances : DataFrame
         A `distance_table`.
-    words : DataFrame, optional
+    words : DataFrame
         The same without special tokens.
     seed : int
         The seed of the permutations.
@@ -172,7 +163,7 @@ def cohesion_table(
         - "layer": heads of one layer against heads of different layers (section 6);
         - "next layer": against only the layers before and after, because distant layers are
           likely to differ in any case;
-        - "next layer, words": the same with the distances ``words``, if given;
+        - "next layer, words": the same with the distances ``words``;
         - "index": heads with one index in different layers, which share a bias in some models,
           against heads with different indices in different layers.
 
@@ -188,17 +179,16 @@ def cohesion_table(
     gap = np.abs(layer[:, None] - layer)
     has_same_index = index[:, None] == index
     in_one_layer = (gap == 0) & ~has_same_index
+    in_other_layer = gap > 0
     one_block = layer[None]
-    comparisons = [
-        ("layer", distances, one_block, in_one_layer, gap > 0),
-        ("next layer", distances, one_block, in_one_layer, gap == 1),
-    ]
-    if words is not None:
-        comparisons.append(("next layer, words", words, one_block, in_one_layer, gap == 1))
     by_index = index.reshape(layers, heads)
-    comparisons.append(
-        ("index", distances, by_index, (gap > 0) & has_same_index, (gap > 0) & ~has_same_index)
-    )
+    with_same_index = in_other_layer & has_same_index
+    comparisons = [
+        ("layer", distances, one_block, in_one_layer, in_other_layer),
+        ("next layer", distances, one_block, in_one_layer, gap == 1),
+        ("next layer, words", words, one_block, in_one_layer, gap == 1),
+        ("index", distances, by_index, with_same_index, in_other_layer & ~has_same_index),
+    ]
     rows = []
     for by, table, groups, is_within, is_between in comparisons:
         values = table.to_numpy()

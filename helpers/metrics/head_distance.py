@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -30,6 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from helpers.data.records import Roles, roles
+from helpers.metrics.surface import Sums, combine
 from helpers.progress import progress
 from helpers.store.store import Example, Store, read_ahead
 from helpers.torch_utils import COMPILATION_LOCK
@@ -56,7 +56,6 @@ EXPONENT_BITS = -0x800000  # the sign and exponent of a float32
 Tiles = Float[Tensor, "head tile element"]
 PairEntropies = Float[Tensor, "head partner"]
 Kernel = Callable[[Tiles], PairEntropies]
-Distances = Float[np.ndarray, "heads heads"]
 
 
 @torch.no_grad()
@@ -95,27 +94,6 @@ def head_distances(
     return mean_entropy - (head_entropy[:, None] + head_entropy) / 2
 
 
-def repays_compiling(lengths: Iterable[int], heads: int) -> bool:
-    """Decide whether the distances of a corpus take longer than compiling their kernel.
-
-    The answer depends on the corpus and the model alone: a run that goes on after an
-    interruption, and every worker of a cluster, computes with the kernel of an undisturbed run.
-
-    Parameters
-    ----------
-    lengths : iterable of int
-        The number of tokens of each example.  It is read as far as the answer needs.
-    heads : int
-        The number of attention heads in all layers together.
-    """
-    work = 0.0
-    for length in lengths:
-        work += length**2 * heads**2 / 2
-        if work > COMPILE_AFTER:
-            return True
-    return False
-
-
 def renormalise_over_words(
     attention: Float[np.ndarray, "layer head query key"], roles: Roles
 ) -> Float[np.ndarray, "layer head query key"]:
@@ -133,59 +111,23 @@ def renormalise_over_words(
     return np.divide(word_attention, total, out=uniform, where=total > 0)
 
 
-@dataclass
-class Sums:
-    """Sums over examples of the distances between attention heads.
-
-    Attributes
-    ----------
-    distances : array, shape (heads, heads)
-        The sum over all examples, in nats.
-    word_distances : array, shape (heads, heads)
-        The same without special tokens, over one example in `WORD_DISTANCE_STRIDE`.
-    examples, word_examples : int
-        The numbers of examples in either sum.
-    """
-
-    distances: Distances | float = 0.0
-    word_distances: Distances | float = 0.0
-    examples: int = 0
-    word_examples: int = 0
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Convert the sums to named arrays, which can be saved in a file."""
-        return {name: np.asarray(value) for name, value in vars(self).items()}
-
-    def means(self) -> tuple[Distances, Distances]:
-        """Average the distances over examples: with all tokens, and without special tokens."""
-        among_words = self.word_distances / np.maximum(self.word_examples, 1)
-        return self.distances / np.maximum(self.examples, 1), among_words
-
-
-def combine(parts: Iterable[Sums]) -> Sums:
-    """Add up the sums of shards in the order in which they come."""
-    combined = Sums()
-    for part in parts:
-        for name, value in vars(part).items():
-            setattr(combined, name, getattr(combined, name) + value)
-    return combined
-
-
 def example_sums(
     examples: Iterable[Example], special_tokens: Mapping[str, str | None], *, compiled: bool = False
 ) -> Sums:
-    """Sum the distances between heads over some examples; ``compiled`` as in `head_distances`."""
-    sums = Sums()
+    """Sum the distances between heads over some examples; ``compiled`` as in `head_distances`.
+
+    The measures are ``distances``, and ``word_distances`` without special tokens, which are of one
+    example in `WORD_DISTANCE_STRIDE`.
+    """
+    sums = Sums(("distances", "word_distances"))
     for example in examples:
         attention = example.attention
-        sums.distances = sums.distances + head_distances(attention, compiled=compiled)
-        sums.examples += 1
+        values = {"distances": head_distances(attention, compiled=compiled)}
         if example.index % WORD_DISTANCE_STRIDE == 0:
             token_roles = roles(example.record["tokens"], special_tokens)
             word_attention = renormalise_over_words(attention, token_roles)
-            word_distances = head_distances(word_attention, compiled=compiled)
-            sums.word_distances = sums.word_distances + word_distances
-            sums.word_examples += 1
+            values["word_distances"] = head_distances(word_attention, compiled=compiled)
+        sums.add(values)
     return sums
 
 
@@ -207,12 +149,14 @@ def sweep(source: Store) -> Sums:
 def _compile_if_worthwhile(source: Store) -> bool:
     """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
 
-    It happens before maps are read, because other threads may compute them in forward passes, and
-    wait while something compiles.
+    The answer depends on the corpus and the model alone: a run that goes on after an interruption,
+    and every worker of a cluster, computes with the kernel of an undisturbed run.  Compiling
+    happens before maps are read, because other threads may compute them in forward passes, and wait
+    while something compiles.
     """
     heads = source.layers * source.heads
-    lengths = (len(record["tokens"]) for record in source.records())
-    compiled = repays_compiling(lengths, heads)
+    weights = sum(len(record["tokens"]) ** 2 for record in source.records())
+    compiled = weights * heads**2 / 2 > COMPILE_AFTER
     if compiled:
         with torch.no_grad():
             _compiled_kernel(heads, torch.get_num_threads())

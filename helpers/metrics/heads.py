@@ -16,7 +16,6 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.data.records import Record
-from helpers.errors import InputError
 
 Direction = Literal["dependent attends to head", "head attends to dependent"]
 
@@ -74,18 +73,8 @@ def parse_head(label: str) -> tuple[int, int]:
     -------
     layer, head : int
         Array indices, both from 0: ``parse_head("8-10")`` is (7, 9).
-
-    Raises
-    ------
-    InputError
-        If the text is no such label.
     """
-    layer, _, head = label.strip().partition("-")
-    if not (layer.isdecimal() and head.isdecimal() and int(layer) and int(head)):
-        raise InputError(
-            f"{label!r} does not name an attention head; write layer-head, both from 1, such as "
-            "8-10"
-        )
+    layer, head = label.split("-")
     return int(layer) - 1, int(head) - 1
 
 
@@ -155,13 +144,12 @@ def picked_words(
         Picked words, from 0.  A word without candidates picks itself.
     """
     words = attention.shape[-1]
-    queries = np.arange(words) if queries is None else np.asarray(queries)
+    queries = np.arange(words) if queries is None else queries
     by_dependent = attention if direction == DIRECTIONS[0] else attention.swapaxes(-1, -2)
+    allowed = queries[:, None] != np.arange(words)  # [query, word]
+    if candidates is not None:
+        allowed &= candidates
     scores = by_dependent[..., queries, :]  # [..., query, word]
-    if candidates is None:
-        candidates = np.full((len(queries), words), True)
-    allowed = candidates.copy()
-    allowed[np.arange(len(queries)), queries] = False
     picked = np.where(allowed, scores, -np.inf).argmax(axis=-1)  # [..., query]
     return np.where(allowed.any(axis=-1), picked, queries)
 
@@ -183,11 +171,9 @@ def possessive_marks(record: Record) -> dict[int, int]:
         Position of the possessor, and position of its 's, both from 0.
     """
     marks = {}
-    next_words = record["words"][1:]
-    for word, (relation, next_word) in enumerate(
-        zip(record["relations"], next_words, strict=False)  # the last word has no next one
-    ):
-        if relation in POSSESSIVE_RELATIONS and next_word in POSSESSIVE_MARKS:
+    for word, next_word in enumerate(record["words"][1:]):
+        is_possessor = record["relations"][word] in POSSESSIVE_RELATIONS
+        if is_possessor and next_word in POSSESSIVE_MARKS:
             marks[word] = word + 1
     return marks
 

@@ -25,7 +25,7 @@ That a difference is not significant does not show that two numbers are equivale
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -35,12 +35,11 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, binomtest, norm, t
 
 WEIGHTS_AT_ONCE = 1 << 19  # of resamples: 8 MiB, as integers and as floats
-WEIGHTS_KEPT = 4 * WEIGHTS_AT_ONCE  # for the next table with as many clusters
 T_VALUES_AT_ONCE = 1 << 16  # so that intermediate arrays stay in the processor's cache
 LEVEL = 0.95
 RESAMPLES = 1000
 DRAWS = 10_000  # resamples for an interval that a claim is tested with
-ROUNDING = 1e-12  # of a mean or a variance of values of about unit size
+ROUNDING = 1e-12  # of a variance of values of about unit size
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
 Replicates = Float[np.ndarray, "resample *statistic"]
@@ -486,15 +485,11 @@ def _t_values(
 ) -> Float[np.ndarray, "*resample statistic"]:
     """Compute Student's t of means from sums of values and of squares, of about unit size.
 
-    Without any variance it is infinite, with the sign of the mean, and zero for a mean of zero.
+    Without any variance it is a very large number with the sign of the mean.
     """
     means = sums / clusters
     variances = (squares - clusters * means**2) / max(clusters - 1, 1)
-    means = np.where(np.abs(means) > ROUNDING, means, 0)
-    varies = variances > ROUNDING
-    limits = np.select([means > 0, means < 0], [np.inf, -np.inf], 0.0)
-    errors = np.sqrt(variances / clusters, out=np.ones_like(variances), where=varies)
-    return np.divide(means, errors, out=limits, where=varies)
+    return means / np.sqrt(np.maximum(variances, ROUNDING) / clusters)
 
 
 def mean_interval(values: ArrayLike) -> Estimate:
@@ -607,33 +602,19 @@ def resampled_sums(counts: Clusters, *, seed: int = 0, draws: int = RESAMPLES) -
     return np.concatenate([weights @ flat for weights in parts]).reshape(shape)
 
 
+@lru_cache(maxsize=4)  # the rows of a table use the same resamples
 def _resample_weights(
     clusters: int, seed: int, draws: int
-) -> Iterable[Float[np.ndarray, "resample cluster"]]:
+) -> list[Int[np.ndarray, "resample cluster"]]:
     """Draw resamples, in parts, as the number of times that each cluster is in each of them."""
-    if draws * clusters <= WEIGHTS_KEPT:
-        return _kept_weights(clusters, seed, draws)
-    return _weights(clusters, seed, draws)
-
-
-def _weights(
-    clusters: int, seed: int, draws: int
-) -> Iterator[Float[np.ndarray, "resample cluster"]]:
-    """Draw resamples as `_resample_weights` does, without keeping any."""
     generator = np.random.default_rng(seed)
     shares = np.full(clusters, 1 / clusters)
     step = max(1, WEIGHTS_AT_ONCE // clusters)
+    parts = []
     for start in range(0, draws, step):
-        size = min(step, draws - start)
-        yield generator.multinomial(clusters, shares, size=size).astype(np.float64)
-
-
-@lru_cache(maxsize=4)  # the rows of a table use the same resamples
-def _kept_weights(
-    clusters: int, seed: int, draws: int
-) -> list[Float[np.ndarray, "resample cluster"]]:
-    """Draw resamples as `_weights` does, once."""
-    return list(_weights(clusters, seed, draws))
+        weights = generator.multinomial(clusters, shares, size=min(step, draws - start))
+        parts.append(weights.astype(np.int16))
+    return parts
 
 
 def _ratios(right: Clusters, total: Clusters, seed: int, draws: int = RESAMPLES) -> Replicates:

@@ -397,19 +397,17 @@ def gradient_table(
     gradients = importance["gradients"]  # [example, layer, type of key]
     article_number, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
-    by_ending = {"": gradients}
-    if "per_value" in importance:
-        by_ending["_per_value"] = importance["per_value"]
+    by_ending = {"": gradients, "_per_value": importance.get("per_value")}
     ratios = []
     for ending, values in by_ending.items():
-        columns = [f"{name}{ending}" for name in KEY_TYPES]
-        ratios.append((columns, values, ~np.isnan(values)))
-    for ending, values in by_ending.items():
-        to_special_keys = values[..., :2]
-        to_other_keys = values[..., 3:]
-        has_both = ~np.isnan(to_special_keys + to_other_keys)
-        columns = [f"other_over_sep{ending}", f"other_over_cls{ending}"]
-        ratios.append((columns, to_other_keys * has_both, to_special_keys * has_both))
+        if values is not None:
+            is_measured = ~np.isnan(values)
+            ratios.append(([f"{name}{ending}" for name in KEY_TYPES], values, is_measured))
+            to_special_keys = values[..., :2]
+            to_other_keys = values[..., 3:]
+            has_both = is_measured[..., :2] & is_measured[..., 3:]
+            columns = [f"other_over_sep{ending}", f"other_over_cls{ending}"]
+            ratios.append((columns, to_other_keys * has_both, to_special_keys * has_both))
     table = pd.DataFrame({"layer": np.arange(gradients.shape[1]) + 1})
     for columns, numerator, denominator in ratios:
         totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)

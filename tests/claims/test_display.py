@@ -44,10 +44,22 @@ def test_an_inconclusive_verdict_says_whether_the_test_had_power(power, expected
     tables = {"power": pd.DataFrame({"claim": ["A"], "power_at_paper": [power]})}
     row, details = shown(Estimate(1, -1, 2), tables, above=0)
     assert row["verdict"] == expected
-    assert details["power at the paper's number"] == f"{power}"
+    assert details["power at the paper's number"] == power
 
 
 def test_the_source_of_a_threshold_is_shown():
     _, details = shown(Estimate(9, 8, 10), above=7, threshold_source="paper")
-    assert details["threshold"] == "7 (paper)"
-    assert details["the verdict turns at"] == "8"
+    assert (details["threshold"], details["whose"]) == (7, "paper")
+    assert details["the verdict turns at"] == pytest.approx(8)
+
+
+def test_the_controls_stand_next_to_the_cause():
+    family = Family("a paper")
+    family.claim("3", "A", how_measured="", above=0, about_training=True)(
+        lambda tables: tables["number"]
+    )
+    tables = {"number": Estimate(9, 8, 10), "random_number": Estimate(1, 0.5, 1.5)}
+    tables["entropy_matched_number"] = Estimate(8.9, 8, 10)
+    claims = check_claims(tables, family.claims)
+    verdict = "supported, perhaps due to training (random weights: 1, entropy-matched 8.9)"
+    assert summarise_claims(claims)["verdict"].tolist() == [verdict]

@@ -65,12 +65,6 @@ def test_check_claims_does_not_measure_a_claim_without_its_threshold():
     assert np.isnan(row["value"])
 
 
-@pytest.mark.parametrize("thresholds", [{}, {"above": 0, "below": 1}])
-def test_claim_refuses_no_threshold_and_two(thresholds):
-    with pytest.raises(ValueError, match=r"'A' \(3\): give above or below"):
-        declare(number, **thresholds)
-
-
 def test_claim_returns_the_measure_as_it_is():
     assert Family("a paper").claim("3", "A", how_measured="how", above=0)(number) is number
 

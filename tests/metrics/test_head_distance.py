@@ -12,7 +12,7 @@ from scipy.spatial.distance import jensenshannon
 from store_tools import MAX_TOKENS, cache_at, many_segments
 
 from helpers.metrics import head_distance
-from helpers.metrics.head_distance import head_distances, repays_compiling
+from helpers.metrics.head_distance import head_distances
 from helpers.model.forward import forward
 from helpers.store import examples as examples_module
 from helpers.store.extract import extract, stream
@@ -130,20 +130,6 @@ def test_a_failed_compilation_warns_once_and_gives_the_same_result(fresh_kernel,
         second = kernel(attention)
     np.testing.assert_array_equal(first, head_distances(attention))
     np.testing.assert_array_equal(second, first)
-
-
-def test_repays_compiling_beyond_a_number_of_pairs_of_heads_and_weights(monkeypatch):
-    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 3 * 10**2 * 8**2 / 2)
-    assert not repays_compiling([10] * 3, heads=8)
-    assert repays_compiling([10] * 4, heads=8)
-    assert repays_compiling([10] * 3, heads=9)
-    assert not repays_compiling([], heads=8)
-
-
-def test_repays_compiling_reads_as_many_lengths_as_it_needs():
-    lengths = iter([10**6, 10**6])
-    assert repays_compiling(lengths, heads=8)
-    assert list(lengths) == [10**6]
 
 
 def test_distances_are_eager_unless_compiled_is_asked_for(fresh_kernel, monkeypatch):
@@ -287,4 +273,5 @@ def test_a_stream_in_one_pass_and_by_shards_gives_the_same_compiled_sums(
     eager = head_distance.sweep(stored).to_arrays()
     for name, values in swept.items():
         np.testing.assert_array_equal(by_shard[name], values)
-        np.testing.assert_allclose(eager[name], values, rtol=1e-4, atol=1e-3)
+        if name != "names":
+            np.testing.assert_allclose(eager[name], values, rtol=1e-4, atol=1e-3)
