@@ -116,6 +116,21 @@ def test_paper_values_of_coreference_are_those_of_table_2():
             assert paper == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("directions", "verdict"),
+    [((1, 1, 1), "supported"), ((0.9, 0.85, 1), "supported"), ((0.6, 0.5, 0.6), "not supported")],
+)
+def test_shares_of_relations_can_be_certain(directions, verdict):
+    """The paper's 13 of 13 relations have an interval without width, and pass."""
+    tables = run_like_the_paper()
+    summary = tables["relation_summary"]
+    is_direction = summary["quantity"] == "share whose dependents attend to heads"
+    summary.loc[is_direction, ["value", "value_low", "value_high"]] = directions
+    table = claims_table(tables)
+    (row,) = [name for name in table.index if name.startswith("Dependents attend to their heads")]
+    assert table.loc[row, "verdict"] == verdict
+
+
 def test_shares_of_mention_types_give_the_first_column_of_table_2():
     table2 = paper_table2().drop("neural coreference")
     shares = COMBINATIONS[PAPER_MIX]
