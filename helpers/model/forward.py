@@ -24,9 +24,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
+from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, Lens
-from helpers.model.sites import Site, sites
+from helpers.model.sites import Outputs, Site, patch_head_outputs, sites
 from helpers.torch_utils import COMPILATION_LOCK
+
+OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
 
 Inputs = dict[str, Any]
 Maps = list[Float[Tensor, "batch head query key"]]  # one for each layer
@@ -204,15 +207,45 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
     def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
         getattr(current, "projected", []).append(output)
 
-    def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
+    def run_recorded(inputs: list[Inputs], **options: bool) -> tuple[Maps, list[Tensor], States]:
         current.projected = []
-        maps, states = forward(encoder, inputs, hidden=hidden)
-        return maps, list(map(transformed_norms, layers, current.projected)), states
+        maps, states = forward(encoder, inputs, **options)
+        return maps, current.projected, states
+
+    def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
+        maps, projected, states = run_recorded(inputs, hidden=hidden)
+        return maps, list(map(transformed_norms, layers, projected)), states
 
     with ExitStack() as hooks:
         for module in {site.values for site in layers}:  # layers may share one
             hooks.callback(module.register_forward_hook(record).remove)
+        _check_heads_weigh_values(encoder, layers, run_recorded)
         yield run
+
+
+def _check_heads_weigh_values(
+    encoder: Encoder, layers: list[Site], run_recorded: Callable[..., tuple]
+) -> None:
+    """Check on a short text that each layer's heads output attention times values."""
+    head_outputs: list[Outputs] = []
+
+    def keep(_layer: int, outputs: Outputs) -> Outputs:
+        head_outputs.append(outputs)
+        return outputs
+
+    with patch_head_outputs(encoder.model, layers, keep):
+        maps, projected, _ = run_recorded([model_inputs(encoder, {"words": ["a", "b", "c"]})])
+    is_sum = len(projected) == len(head_outputs) == len(layers)
+    for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
+        vectors = site.value_vectors(value).to(attention)
+        expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors)
+        error = (expected - output).abs().max()
+        is_sum = is_sum and bool(error <= OUTPUT_TOLERANCE * output.abs().max())
+    if not is_sum:
+        raise ModelError(
+            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
+            "is not defined for it. Use --lens attention."
+        )
 
 
 def norm_maps(attention: Values, norms: Values) -> Values:

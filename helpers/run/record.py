@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from helpers.cache import read_exact
 from helpers.data.glove import DEFAULT, read_glove
 from helpers.errors import InputError
 from helpers.files import cache_root, check_free, write_atomic
@@ -294,4 +293,7 @@ def _compare(source: Path, target: Path) -> TableDifference:
         return TableDifference(source.stem, "new")
     if source.read_bytes() == target.read_bytes():
         return TableDifference(source.stem, "identical")
-    return compare_tables(read_exact(target), read_exact(source), source.stem)
+    # Every bit of a number counts, and only an empty field is a missing value.
+    options = {"keep_default_na": False, "na_values": [""]}
+    before = pd.read_csv(target, **options)
+    return compare_tables(before, pd.read_csv(source, **options), source.stem)

@@ -365,3 +365,10 @@ def test_convolve_keeps_outputs_gradients_and_names(shape):
         loss = network(x).square().sum()
         gradients.append(torch.autograd.grad(loss, list(network.parameters())))
     torch.testing.assert_close(gradients[1], gradients[0], atol=1e-5, rtol=1e-5)
+
+
+def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):
+    encoder = load(str(tiny_folder("bert")), device="cpu")
+    output = sites(encoder.model)[1].output
+    output.register_forward_pre_hook(lambda _module, args: (args[0] * 1.1,), prepend=True)
+    assert "do more than weigh value vectors" in refusal(encoder)

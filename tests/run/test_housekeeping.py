@@ -10,7 +10,7 @@ from store_tools import content, extract_small, flip
 
 from helpers.__main__ import main
 from helpers.cache import cached
-from helpers.files import CHECKSUMS
+from helpers.files import CHECKSUMS, build_folder
 from helpers.store import format
 from helpers.store.format import read_manifest
 
