@@ -40,6 +40,8 @@ CONTROL_GRADIENTS = 32  # segments for their gradients
 ENTROPY_SEGMENTS = 16
 QUICK_ENTROPY_SEGMENTS = 4
 
+MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet"}
+
 
 class Study:
     """A model, its corpora and its results.
@@ -87,6 +89,12 @@ class Study:
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
+
+    @property
+    def title(self) -> str:
+        """The run and the size of its model, for the subtitles of figures."""
+        name = MODEL_TITLES.get(self.slug, self.slug)
+        return f"{name}, {self.encoder.layers} layers of {self.encoder.heads} heads"
 
     @cached_property
     def encoder(self) -> Encoder:

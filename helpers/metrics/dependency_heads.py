@@ -55,7 +55,6 @@ MEAN_MARGIN = "mean margin"
 MEAN_MARGIN_IN_PAPER = "mean margin over the paper's relations"
 SLIGHT_SHARE = "share with a slight margin"
 DEPENDENTS_SHARE = "share whose dependents attend to heads"
-OTHER_DIRECTIONS = "number with another direction than in the paper"
 SLIGHT_MARGIN = 5  # percentage points
 WITH_FUNCTION = "heads with a function"  # the last row of `no_op_table`
 FUNCTION_MARGIN = 10  # percentage points
@@ -209,8 +208,6 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 
         - `SLIGHT_SHARE`: the share of all relations with a margin of at most `SLIGHT_MARGIN`;
         - `DEPENDENTS_SHARE`: the share of the paper's relations except pobj whose dependents
           attend to their heads;
-        - `OTHER_DIRECTIONS`: the number of the paper's relations with another direction than in the
-          paper, in which only pobj is read from the head to the dependent.  It needs pobj.
     """
     single = held_out[held_out["relation"] != ALL]
     if single.empty:
@@ -230,7 +227,9 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 
         estimates[MEAN_MARGIN_IN_PAPER] = bootstrap_estimate(
             margins[in_paper].mean(), resampled[:, in_paper].mean(axis=1), articles
         )
-        estimates |= _directions(counts, single[in_paper], names[in_paper] == "pobj", seed=seed)
+    is_other = in_paper & (names != "pobj").to_numpy()
+    if is_other.any():
+        estimates[DEPENDENTS_SHARE] = _dependents_share(counts, single[is_other], seed=seed)
     rows = []
     for quantity, estimate in estimates.items():
         rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
@@ -257,31 +256,19 @@ def _resampled_margins(
     return np.divide(lead, total, out=undefined, where=total > 0), len(leads[0])
 
 
-def _directions(
-    counts: HeadCounts, rows: pd.DataFrame, is_pobj: pd.Series, *, seed: int
-) -> dict[str, Estimate]:
-    """Estimate how many relations are read from which side, with heads chosen on train.
+def _dependents_share(counts: HeadCounts, rows: pd.DataFrame, *, seed: int) -> Estimate:
+    """Estimate the share of relations whose dependents attend to their heads.
 
     Every resample of the train articles chooses heads again.
     """
-    is_reverse = (rows["direction"] == DIRECTIONS[1]).to_numpy()
-    is_pobj = is_pobj.to_numpy()
+    attends = (rows["direction"] == DIRECTIONS[0]).mean()
     best_directions = []
     for relation in rows["relation"]:
         right = counts.by_article(counts.right, relation, "train")
         by_direction = resampled_sums(right, seed=seed).max(axis=(2, 3))  # [resample, direction]
         best_directions.append(by_direction.argmax(axis=1))
-    resampled = np.column_stack(best_directions) == 1  # [resample, relation]
-    estimates = {}
-    if not is_pobj.all():
-        estimates[DEPENDENTS_SHARE] = bootstrap_estimate(
-            1 - is_reverse[~is_pobj].mean(), 1 - resampled[:, ~is_pobj].mean(axis=1), len(right)
-        )
-    if is_pobj.any():
-        estimates[OTHER_DIRECTIONS] = bootstrap_estimate(
-            (is_reverse != is_pobj).sum(), (resampled != is_pobj).sum(axis=1), len(right)
-        )
-    return estimates
+    is_first = np.column_stack(best_directions) == 0  # [resample, relation]
+    return bootstrap_estimate(attends, is_first.mean(axis=1), len(right))
 
 
 def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
