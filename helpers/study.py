@@ -284,7 +284,9 @@ class Study:
         """
         corpus = self.treebank_corpus()
         for seed in self._random_seeds:
-            yield self._store(self._load(seed), corpus, level="word", hidden=seed == 0)
+            yield self._store(
+                self._load(seed), corpus, level="word", hidden=seed == self._random_seeds[0]
+            )
 
     @property
     def _random_seeds(self) -> list[int]:

@@ -22,7 +22,6 @@ from helpers.run.compare import (
     Run,
     best_heads,
     claims_side_by_side,
-    count_supported_claims,
     open_run,
 )
 
@@ -79,7 +78,6 @@ def blocks(figures: Path) -> dict[str, str]:
         "best head, direct objects": tables["table 1"].loc["dobj"],
         "best head, antecedents (among all words)": among_mentions + " (" + among_words + ")",
         "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
-        "claims of the paper": pd.Series(count_supported_claims(claims)),
     }
     short = pd.DataFrame({name: row.reindex(["paper", *segments]) for name, row in rows.items()}).T
     written = {name: _markdown(table) for name, table in tables.items()}

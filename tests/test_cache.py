@@ -208,7 +208,6 @@ def test_package_digest_notices_orchestration_and_data(package):
     before = cache_module(package).package_digest()
     edits = {
         "study.py": "X = 1\n",
-        "sources.py": "X = 1\n",
         "plots/style.py": "X = 1\n",
         "studies/kovaleva2019/pattern_labels.csv": "changed",
     }

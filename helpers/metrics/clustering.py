@@ -94,15 +94,21 @@ def head_positions(
     from sklearn.manifold import MDS
 
     values = distances.to_numpy()
-    scaling = MDS(
-        metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
-    ).fit(values)
+    if len(values) > 2:
+        scaling = MDS(
+            metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
+        ).fit(values)
+        points = scaling.embedding_
+        raw_stress = scaling.stress_
+    else:  # a line is enough for two heads
+        points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
+        raw_stress = 0.0
     layers, heads = _shape(distances)
-    positions = head_rows(layers, heads, x=scaling.embedding_[:, 0], y=scaling.embedding_[:, 1])
+    positions = head_rows(layers, heads, x=points[:, 0], y=points[:, 1])
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
-    return positions.assign(stress=np.sqrt(scaling.stress_ / squares))
+    return positions.assign(stress=np.sqrt(raw_stress / squares) if squares else 0.0)
 
 
 def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:

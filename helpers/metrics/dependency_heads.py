@@ -566,9 +566,10 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
         "accuracy", "baseline", "direction", "note",
     ]  # fmt: skip
     names = table["relation"].map(paper_names(table["relation"]))
+    fits = table["relation"].map(of_scheme.set_index("relation")["fit"])
     ours = table.assign(
         in_paper=names,
-        fit=table["relation"].map(of_scheme.set_index("relation")["fit"]).fillna("exact"),
+        fit=fits.astype(object).fillna("exact"),
         note=names.map(paper_table1()["note"]).fillna(""),
     )
     return ours.loc[ours["paper_accuracy"].notna(), columns].round(1)

@@ -37,8 +37,12 @@ def check_cache(names: Sequence[str], *, repair: bool) -> int:
         if problems and not repair:
             is_whole = False
         elif problems and is_store:
-            for step in format.repair(folder):
-                print(f"  {step}")
+            try:
+                for step in format.repair(folder):
+                    print(f"  {step}")
+            except InputError as error:
+                print(f"  not repaired: {error}")
+                is_whole = False
         elif problems:
             shutil.rmtree(folder)
             print("  removed: it is made again when it is needed")

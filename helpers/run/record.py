@@ -57,6 +57,9 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     check_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
+    # A missing file is refused here, before anything is read.
+    study.treebank_corpus()
+    study.coreference_corpus()
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     # Maps of words are stored again for two controls (04), the controls with random weights and the
     # entropy-matched one (05), and the models of later papers, which have settings of their own.

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 from helpers.data.records import roles
 from helpers.metrics.surface import token_types
 from helpers.model.gradients import KEY_TYPES, gradient_importance
-from helpers.store.examples import shard_tensors
+from helpers.store.examples import shards_tensors
 from helpers.store.extract import extract
 
 WITHOUT_SPECIALS = {"gpt2", "t5"}  # no cls_token, no sep_token
@@ -87,12 +87,19 @@ def group_positions(word_ids):
     return groups
 
 
+def shard_tensors(encoder, records, first):
+    """Compute the tensors of one shard of tokens."""
+    work = [(range(first, first + len(records)), records)]
+    ((_, tensors),) = shards_tensors(encoder, work, level="token")
+    return tensors
+
+
 def test_maps_do_not_depend_on_the_batch_and_its_padding(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     records = token_records(encoder, segments)
-    together = shard_tensors(encoder, records, 0, level="token")
+    together = shard_tensors(encoder, records, 0)
     for index, record in enumerate(records):
-        alone = shard_tensors(encoder, [record], index, level="token")
+        alone = shard_tensors(encoder, [record], index)
         assert set(alone) <= set(together)
         for name, expected in alone.items():
             np.testing.assert_allclose(together[name], expected, **HALF)
@@ -103,7 +110,7 @@ def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
     specials = encoder.special_tokens
     record = token_records(encoder, segments)[0]
     masks = roles(record["tokens"], specials)
-    maps = shard_tensors(encoder, [record], 0, level="token")["attention/000000"]
+    maps = shard_tensors(encoder, [record], 0)["attention/000000"]
     shares = token_types(maps.astype(np.float64), masks)
     if family in WITHOUT_SPECIALS:
         assert specials == {"cls": None, "sep": None}
@@ -132,8 +139,8 @@ def test_gradients_reach_every_layer(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     records = token_records(encoder, segments)
     values = gradient_importance(encoder, records, seed=1)["gradients"]
-    has_masked_lm = family not in {"gpt2", "t5"}
-    assert encoder.objective == ("masked-lm" if has_masked_lm else "contrastive")
+    expected = {"gpt2": "contrastive", "t5": "contrastive"}.get(family, "masked-lm")
+    assert encoder.objective == expected
     assert values.shape == (len(records), encoder.layers, len(KEY_TYPES))
     missing = dict(zip(KEY_TYPES, np.isnan(values).all(axis=(0, 1)), strict=True))
     assert missing["cls"] == missing["sep"] == (family in WITHOUT_SPECIALS)

@@ -16,6 +16,7 @@ from functools import partial
 from types import FunctionType, ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 from faults import SLOW_KILLS
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
@@ -206,12 +207,12 @@ def test_a_study_computes_shards_and_sums_on_workers(tiny_folder, tmp_path, monk
         model=str(tiny_folder("bert")), text=str(text), segments=12, max_tokens=32, device="cpu"
     )
     files = []
-    distances = []
+    tables = []
     for workers in (0, 2):
         monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / f"cache-{workers}"))
         study_with_workers = Study(**asdict(study.settings) | {"workers": workers})
         files.append(content(study_with_workers.segment_store().folder))
-        distances.append(study_with_workers.sums.distances)
+        tables.append(study_with_workers.distances()[0])
     assert files[0] == files[1]
-    np.testing.assert_array_equal(*distances)
+    pd.testing.assert_frame_equal(*tables)
     assert client_options == [{"scheduler": "", "workers": 2}] * 2, "for extraction and sums"
