@@ -193,5 +193,5 @@ def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch
     for number in ("03", "06"):
         executed(number, model=str(model), text=str(text), max_tokens=32, device="cpu", name="one")
     tables = figures / "one" / "tables"
-    assert pd.read_csv(tables / "averages_by_article.csv")["between_layers"].isna().all()
+    assert pd.read_csv(tables / "layer_cohesion.csv")["between"].isna().all()
     assert pd.read_csv(tables / "head_cohesion.csv")["within"].isna().all()
