@@ -214,8 +214,6 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _power(options: argparse.Namespace) -> int:
-    from helpers.claims.clark2019 import paper_claims
-    from helpers.claims.power import power_table
     from helpers.run.compare import open_run
     from helpers.studies.registry import later_claims
     from helpers.study import Study
@@ -224,11 +222,8 @@ def _power(options: argparse.Namespace) -> int:
     names = {setting.name for setting in fields(Settings)}
     settings = {name: value for name, value in run.settings.items() if name in names}
     study = Study(**settings | {"name": run.name})
-    later = later_claims()
-    power = power_table(run.tables, [*paper_claims(), *later])
-    study.save_table(power, "power", optional=list(power))
-    study.save_claims(later=later)
-    print(power.round(3).to_string(index=False, na_rep=""))
+    study.save_claims(later=later_claims())
+    print(study.tables()["power"].round(3).to_string(index=False, na_rep=""))
     return 0
 
 

@@ -185,6 +185,8 @@ class Results:
     def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Test the paper's claims on the tables that there are so far, and write ``claims.csv``.
 
+        With all sections, ``power.csv`` is written, too.
+
         Parameters
         ----------
         section : str
@@ -200,9 +202,15 @@ class Results:
         """
         from helpers.claims.clark2019 import paper_claims
         from helpers.claims.engine import COLUMNS, NOT_MEASURED, check_claims
+        from helpers.claims.power import power_table
 
         tables = self.tables()
-        paper_rows = check_claims(tables, paper_claims(section))
+        claims = paper_claims(section)
+        later = list(later)
+        tables["power"] = power_table(tables, claims + later)
+        if not section and len(tables["power"]):
+            self.save_table(tables["power"], "power", optional=list(tables["power"]))
+        paper_rows = check_claims(tables, claims)
         rows = pd.concat([paper_rows, check_claims(tables, later)])
         if "claims" in tables:
             saved = tables["claims"].reindex(columns=COLUMNS)
