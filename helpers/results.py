@@ -215,6 +215,8 @@ class Results:
         if "claims" in tables:
             saved = tables["claims"].reindex(columns=COLUMNS)
             saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
+            if later:
+                saved = saved[saved["section"].str[:1].str.isdecimal()]
             rows = pd.concat([rows, saved[~saved["section"].isin(set(rows["section"]))]])
         is_paper = rows["section"].str[:1].str.isdecimal()
         is_measured = rows["verdict"] != NOT_MEASURED

@@ -31,7 +31,7 @@ BAR_INCHES = 0.3  # height of one bar's row
 CHARACTER_PERCENT = 6  # of a narrow panel's width, for one character of a head's name
 INTERVALS = "bars: here, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
-PAPER_PROBES = "paper: GloVe of 100 dimensions, no weights of ROOT's own"
+PAPER_PROBES = "The paper's probes read GloVe of 100 dimensions and have no weights of ROOT's own."
 ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
 
 
@@ -59,8 +59,10 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     names = table["name"].unique()
     rows_by_type = dict(iter(table.groupby("type", sort=False)))
     title = "Section 4.3 · Antecedents of mentions (Table 2)"
-    held_out = "held out: chosen on train, scored on dev (the smaller n)"
-    figure = canvas(BAR_INCHES * len(names) + 1.2, title, join_nonempty(model, INTERVALS, held_out))
+    held_out = "Held out: chosen on train, scored on dev (the smaller n)."
+    figure = canvas(
+        BAR_INCHES * len(names) + 1.2, title, join_nonempty(model, INTERVALS), note=held_out
+    )
     panels = panel_grid(figure, len(rows_by_type), len(rows_by_type), sharey=True)
     for axes, (mention_type, rows) in zip(panels, rows_by_type.items(), strict=True):
         bars = rows.set_index("name").reindex(names).reset_index()
@@ -101,7 +103,7 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
         names = names + " (" + table["metric"] + ")"
     title = f"Section 5 · Probes of {style.WEIGHT_NAMES[lens]} (Table 3)"
     height = BAR_INCHES * len(table) + 0.9
-    figure = canvas(height, title, join_nonempty(model, INTERVALS, PAPER_PROBES))
+    figure = canvas(height, title, join_nonempty(model, INTERVALS), note=PAPER_PROBES)
     axes = figure.subplots()
     _bars(axes, table.assign(name=names))
     axes.set_xlabel(f"{' or '.join(metrics)} (%)")

@@ -48,13 +48,13 @@ def every_figure(layers, heads):
     table = head_table(layers, heads)
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
-    yield plots.fig2_token_types(table, BERT, model="minilm")
+    yield plots.fig2_token_types(table, BERT, model="MiniLM, 6 layers of 12 heads")
     yield plots.fig3_gradients({"model": gradients(layers)}, BERT)
-    yield plots.fig4_entropy(table, BERT, model="minilm")
-    yield plots.fig6_clusters(positions(layers, heads), table, BERT, model="minilm")
-    yield plots.relative_position(table, model="minilm")
+    yield plots.fig4_entropy(table, BERT, model="MiniLM, 6 layers of 12 heads")
+    yield plots.fig6_clusters(positions(layers, heads), table, BERT, model="MiniLM, 6 layers of 12 heads")
+    yield plots.relative_position(table, model="MiniLM, 6 layers of 12 heads")
     accuracies = {(name, DIRECTIONS[0]): values for name, values in maps.items()}
-    yield scores.relation_heatmaps(accuracies, model="minilm")
+    yield scores.relation_heatmaps(accuracies, model="MiniLM, 6 layers of 12 heads")
     gains = table.assign(w_gain=maps["det"].ravel() - 40, u_gain=maps["nn"].ravel() - 50)
     yield scores.probe_head_gains(gains)
 
