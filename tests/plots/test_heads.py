@@ -15,6 +15,7 @@ from helpers.plots import heads as plots
 from helpers.plots import scores
 from helpers.plots.style import TOKEN_COLORS, TOKEN_STYLES
 
+MODEL = "MiniLM, 6 layers of 12 heads"
 SHAPES = [(2, 2), (6, 12), (24, 16)]
 UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
 
@@ -48,13 +49,13 @@ def every_figure(layers, heads):
     table = head_table(layers, heads)
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
-    yield plots.fig2_token_types(table, BERT, model="MiniLM, 6 layers of 12 heads")
+    yield plots.fig2_token_types(table, BERT, model=MODEL)
     yield plots.fig3_gradients({"model": gradients(layers)}, BERT)
-    yield plots.fig4_entropy(table, BERT, model="MiniLM, 6 layers of 12 heads")
-    yield plots.fig6_clusters(positions(layers, heads), table, BERT, model="MiniLM, 6 layers of 12 heads")
-    yield plots.relative_position(table, model="MiniLM, 6 layers of 12 heads")
+    yield plots.fig4_entropy(table, BERT, model=MODEL)
+    yield plots.fig6_clusters(positions(layers, heads), table, BERT, model=MODEL)
+    yield plots.relative_position(table, model=MODEL)
     accuracies = {(name, DIRECTIONS[0]): values for name, values in maps.items()}
-    yield scores.relation_heatmaps(accuracies, model="MiniLM, 6 layers of 12 heads")
+    yield scores.relation_heatmaps(accuracies, model=MODEL)
     gains = table.assign(w_gain=maps["det"].ravel() - 40, u_gain=maps["nn"].ravel() - 50)
     yield scores.probe_head_gains(gains)
 
