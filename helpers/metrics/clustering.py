@@ -242,7 +242,8 @@ def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame
     DataFrame
         One row for each ``layer``.  Mean distances in nats: ``within`` the layer, to the
         ``neighbouring`` layers before and after, and ``between`` it and all other layers; and the
-        same without special tokens (``within_words`` ...).  Empty where there is no pair of heads.
+        same without special tokens (``within_words`` ...).  A number is NaN where no pair of heads
+        exists.
     """
     layers, heads = _shape(distances)
     layer = np.repeat(np.arange(layers) + 1, heads)

@@ -154,7 +154,7 @@ class HeadCounts:
         Returns
         -------
         float array of shape (direction, layer, head), or of shape (offset,)
-            NaN if there is no word of the relation.
+            NaN if no word has the relation.
         """
         rows = self.rows(relation, split)
         right = self.offset_right if offsets else self.right

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from filelock import FileLock, Timeout
 
@@ -253,7 +254,8 @@ class Record:
             worst = group.loc[group["share_of_tolerance"].idxmax()]
             part = f"{len(group)} {status}"
             if quantity:
-                part += f" in {quantity} ({worst['largest']:.2g} in {worst['name']}.csv)"
+                size = f"{worst['largest']:.2g} in " if np.isfinite(worst["largest"]) else ""
+                part += f" in {quantity} ({size}{worst['name']}.csv)"
             parts.append(part)
         parts.append("all verdicts agree" if tables["verdicts_agree"].all() else "verdicts differ")
         n_figures = len(self.names("figures"))

@@ -110,7 +110,10 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> Tabl
         number is missing in one of the two, or a number differs by more than its tolerance.
     """
     if list(before.columns) != list(after.columns) or len(before) != len(after):
-        return TableDifference(name, "different", "rows or columns", "", math.inf)
+        has_verdicts = not before.columns.intersection(VERDICTS).empty
+        return TableDifference(
+            name, "different", "rows or columns", largest=math.inf, verdicts_agree=not has_verdicts
+        )
     if without_prefix(name) == "probe_heads":  # sorted by its numbers
         before = before.sort_values(HEAD, ignore_index=True)
         after = after.sort_values(HEAD, ignore_index=True)

@@ -86,7 +86,9 @@ def slow_accuracy(
                 candidates = range(last + 2) if special_tokens else range(1, last + 1)
                 allowed = [candidate for candidate in candidates if candidate != word]
                 picked = max(allowed, key=weights[word].__getitem__, default=None)
-                right.append(gold > 0 and picked == gold)  # [CLS] is no head of the root
+                right.append(
+                    gold > 0 and picked == gold
+                )  # [CLS] does not count as the head of the root
     return 100 * np.mean(right)
 
 

@@ -179,3 +179,12 @@ def test_compare_tables_sorted_by_their_numbers():
     before = table_of(layer=[5, 3], head=[8, 2], w=[6.2, 6.2001])
     after = table_of(layer=[3, 5], head=[2, 8], w=[6.2, 6.2001])
     assert compare_tables(before, after, "probe_heads").status == "rounding"
+
+
+@pytest.mark.parametrize(("name", "column", "agree"), [
+    ("claims", "verdict", False), ("entropy", "entropy", True),
+])  # fmt: skip
+def test_compare_tables_of_other_rows_has_no_verdicts_that_agree(name, column, agree):
+    before = pd.DataFrame({column: ["supported"]})
+    difference = compare_tables(before, pd.concat([before, before]), name)
+    assert (difference.status, difference.verdicts_agree) == ("different", agree)
