@@ -104,27 +104,12 @@ def cached(
     InputError
         If an input cannot be written as JSON.
     """
-    folder = _result_folder(name, inputs, code_digest(module) if module else code_of(compute))
+    code = code_digest(module) if module else code_of(compute)
+    key = json.dumps(inputs, sort_keys=True, default=_as_json)
+    folder = cache_root() / "derived" / f"{name}-{_sha256(key, code)[:16]}"
     if checksum_problems(folder):
         _write(folder, name, compute())
     return _read(folder, name)
-
-
-def load_value(name: str, inputs: Mapping[str, Any], *, module: str) -> Any:
-    """Load what `save_value` has stored; None if there is nothing, or if it is damaged."""
-    folder = _result_folder(name, inputs, code_digest(module))
-    return None if checksum_problems(folder) else _read(folder, name)
-
-
-def save_value(name: str, result: Any, inputs: Mapping[str, Any], *, module: str) -> None:
-    """Store a result that a module has computed, under its inputs and the module's code."""
-    _write(_result_folder(name, inputs, code_digest(module)), name, result)
-
-
-def _result_folder(name: str, inputs: Mapping[str, Any], code: str) -> Path:
-    """Locate the folder of a result by its inputs and the digest of its code."""
-    key = json.dumps(inputs, sort_keys=True, default=_as_json)
-    return cache_root() / "derived" / f"{name}-{_sha256(key, code)[:16]}"
 
 
 def code_of(function: Callable[..., Any]) -> str:

@@ -27,7 +27,6 @@ from helpers.metrics.heads import (
     Direction,
     Question,
     gold_links,
-    head_label,
     head_labels,
     predict_link,
 )
@@ -97,17 +96,12 @@ def _special_positions(example: Example, role_names: Sequence[str]) -> list[int]
 
 def _questions_at_positions(example: Example) -> list[dict[str, Any]]:
     """Return an example's questions, with words as positions of its maps."""
-    sent = []
+    questions = []
     for question in gold_links(example.record):
-        gold = np.add(question.gold, example.offset)
-        sent.append(
-            {
-                "relation": question.relation,
-                "asked": question.word + example.offset,
-                "gold": gold.tolist(),
-            }
-        )
-    return sent
+        asked = question.word + example.offset
+        gold = [word + example.offset for word in question.gold]
+        questions.append({"relation": question.relation, "asked": asked, "gold": gold})
+    return questions
 
 
 def _mentions_at_positions(example: Example) -> list[list[int]]:
@@ -246,110 +240,39 @@ def check_relation(store: Store, relation: str) -> None:
     raise InputError(f"no relation {relation!r} here; {remedy}")
 
 
-def search(
-    store: Store,
-    head: tuple[int, int],
-    *,
-    word: str = "",
-    relation: str = "",
-    right: bool | None = None,
-    direction: Direction = DIRECTIONS[0],
-    limit: int = MAX_HITS,
-) -> pd.DataFrame:
-    """Find words by their form, or by a head's answers to a relation.
-
-    Parameters
-    ----------
-    store
-        The examples to search, in order.
-    head
-        Layer and head, both from 0.
-    word
-        Form of the word, in any case. Together with a relation: words with that relation.
-    relation
-        Name of a relation, such as "dobj", or "coreference" for antecedents.
-    right
-        Keep right (True) or wrong (False) answers only; None keeps both.
-    direction
-        Direction in which the head is read.
-    limit
-        Number of hits after which the search stops.
-
-    Returns
-    -------
-    DataFrame
-        One row per hit: ``example``, ``asked`` (position in the map), ``word``, ``relation``,
-        ``picked`` (word), ``gold`` (words), ``right``, ``head`` (label).
-
-    Raises
-    ------
-    InputError
-        If neither a word nor a relation is given, or no example has the relation.
-    """
-    if not word and not relation:
-        raise InputError("search for a word, a relation or both, such as relation='dobj'")
-    rows: list[tuple[Any, ...]] = []
-    for index, record in enumerate(store.records()):
-        matches = _matching_words(record, word)
-        if relation:
-            asked_questions = [
-                question
-                for question in gold_links(record)
-                if question.relation == relation and question.word in matches
-            ]
-            if asked_questions:
-                hits = _answered(store[index], asked_questions, head, direction)
-                rows += [hit for hit in hits if right in (None, hit[-1])]
-        else:
-            rows += _word_hits(index, record, matches)
-        if len(rows) >= limit:
-            break
-    if relation and not rows:
-        check_relation(store, relation)
-    return pd.DataFrame(rows[:limit], columns=HIT_COLUMNS).assign(head=head_label(*head))
+def word_hits(index: int, record: Record, word: str) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of a search for each time that a word is in example ``index``, in any case."""
+    for position, form in enumerate(record.get("words") or record["tokens"]):
+        if form.lower() == word.lower():
+            yield (index, position + record.get("offset", 0), form, "", "", "", None)
 
 
-def _forms(record: Record) -> list[str]:
-    """Return the words of a record; its tokens at token level."""
-    return record.get("words") or record["tokens"]
+def matching_questions(record: Record, relation: str, word: str) -> list[Question]:
+    """List a record's questions about a relation of a word, in any case, or (empty) of all."""
+    questions = []
+    for question in gold_links(record):
+        form = record["words"][question.word]
+        if question.relation == relation and word.lower() in ("", form.lower()):
+            questions.append(question)
+    return questions
 
 
-def _matching_words(record: Record, word: str) -> list[int]:
-    """Return the indices of a record's words that equal a word in any case; of all if empty."""
-    forms = _forms(record)
-    if not word:
-        return list(range(len(forms)))
-    return [index for index, form in enumerate(forms) if form.lower() == word.lower()]
-
-
-def _word_hits(index: int, record: Record, matches: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield a row of a search for the words ``matches`` of example ``index``."""
-    offset = record.get("offset", 0) if "words" in record else 0
-    forms = _forms(record)
-    for match in matches:
-        yield (index, match + offset, forms[match], "", "", "", None)
-
-
-def _answered(
-    example: Example,
-    asked_questions: Sequence[Question],
-    head: tuple[int, int],
-    direction: Direction,
+def answered(
+    example: Example, questions: Sequence[Question], head: tuple[int, int], direction: Direction
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a row of a search for the answer of a head to each question about an example."""
     positions = example.word_positions
     weights = example.stored_attention[head][positions, positions]
     words = example.record["words"]
-    for question in asked_questions:
+    for question in questions:
         picked, right = predict_link(question, weights, direction)
-        gold = " / ".join(words[index] for index in question.gold)
         yield (
             example.index,
             question.word + example.offset,
             words[question.word],
             question.relation,
             words[picked],
-            gold,
+            " / ".join(words[index] for index in question.gold),
             bool(right),
         )
 

@@ -25,15 +25,13 @@ from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.store.format import tensor_name
 from helpers.store.store import Example, Store
 from helpers.viewer import page
-from helpers.viewer.page import MAX_HITS, check_relation, relations_in, search
+from helpers.viewer.page import MAX_HITS, check_relation, relations_in
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from helpers.model.encoder import Encoder
 
 ALL_RELATIONS = "(all)"
-SEARCH_FIELDS = ("word", "relation", "right", "direction")  # of a browser's request
+SEARCH_FIELDS = ("word", "relation", "right")  # of a browser's request
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
 FRAME_PIXELS = 620  # height of the controls and small maps
 TOKEN_PIXELS = 17  # height of a token
@@ -169,15 +167,22 @@ class Viewer:
         InputError
             If neither a word nor a relation is given, or no example has the relation.
         """
-        return search(
-            self.store,
-            self.head,
-            word=word,
-            relation=relation,
-            right=right,
-            direction=self.direction,
-            limit=limit,
-        )
+        if not word and not relation:
+            raise InputError("search for a word, a relation or both, such as relation='dobj'")
+        rows: list[tuple[Any, ...]] = []
+        for index, record in enumerate(self.store.records()):
+            questions = page.matching_questions(record, relation, word)
+            if questions:
+                hits = page.answered(self.store[index], questions, self.head, self.direction)
+                rows += [hit for hit in hits if right in (None, hit[-1])]
+            elif not relation:
+                rows += page.word_hits(index, record, word)
+            if len(rows) >= limit:
+                break
+        if relation and not rows:
+            check_relation(self.store, relation)
+        table = pd.DataFrame(rows[:limit], columns=page.HIT_COLUMNS)
+        return table.assign(head=head_label(*self.head))
 
     @property
     def panes(self) -> list[Viewer]:
@@ -349,30 +354,6 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     )
 
 
-def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
-    """Return an example as bertviz takes it: ``bertviz.head_view(*to_bertviz(store, 17))``.
-
-    Parameters
-    ----------
-    store
-        Examples with their attention maps.
-    example
-        Index of the example, from 0.
-
-    Returns
-    -------
-    maps
-        For each layer a float32 tensor of shape (1, head, query, key).
-    tokens
-        The token or word at each position.
-    """
-    import torch
-
-    stored = store[example]
-    maps = torch.from_numpy(stored.attention)
-    return tuple(layer[None] for layer in maps), stored.tokens
-
-
 class ViewerWidget(anywidget.AnyWidget):
     """A view whose examples and maps come from the kernel, one at a time."""
 
@@ -403,7 +384,11 @@ class ViewerWidget(anywidget.AnyWidget):
         pane = self._panes[request["pane"]]
         head = divmod(int(request.get("head", 0)), pane.store.heads)
         if request["kind"] == "search":
-            return _search_response(pane.store, head, request), []
+            query = {name: request[name] for name in SEARCH_FIELDS}
+            searched = replace(pane, head=head, direction=request["direction"])
+            hits = searched.search(**query, limit=MAX_HITS + 1)
+            rows = json.loads(hits.head(MAX_HITS).to_json(orient="records"))
+            return {"found": rows, "more": len(hits) > MAX_HITS}, []
         example = self._example(pane, request)
         if request["kind"] == "map":
             return {}, [page.quantize(example.stored_attention[head]).tobytes()]
@@ -421,13 +406,3 @@ class ViewerWidget(anywidget.AnyWidget):
         if key not in self._masked:  # one pass of the model for the requests of all heads
             self._masked = {key: masked_example(pane.store, index, masked, pane.encoder)}
         return self._masked[key]
-
-
-def _search_response(
-    store: Store, head: tuple[int, int], request: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the hits of a browser's search, and whether there are more than it shows."""
-    query = {name: request[name] for name in SEARCH_FIELDS}
-    hits = search(store, head, **query, limit=MAX_HITS + 1)
-    rows = json.loads(hits.head(MAX_HITS).to_json(orient="records"))
-    return {"found": rows, "more": len(hits) > MAX_HITS}

@@ -39,7 +39,7 @@ from helpers.viewer.page import (
     summaries,
     thumbnails,
 )
-from helpers.viewer.view import ViewerWidget, masked_example, to_bertviz, view, viewers
+from helpers.viewer.view import ViewerWidget, masked_example, view, viewers
 
 
 def html_of(viewer):
@@ -262,14 +262,6 @@ def test_notebook_output_has_a_page_for_readers_without_a_kernel(limit, heads, m
 def test_view_refuses_what_the_store_does_not_have(arguments, message):
     with pytest.raises(InputError, match=message):
         view(word_store(SENTENCE), **arguments)
-
-
-def test_to_bertviz_gives_a_tensor_for_each_layer():
-    store = word_store(OTHER)
-    maps, tokens = to_bertviz(store, 0)
-    assert [tuple(layer.shape) for layer in maps] == [(1, 4, 7, 7)] * 3
-    np.testing.assert_array_equal(maps[2][0, 1].numpy(), store[0].attention[2, 1])
-    assert tokens == ["[CLS]", *OTHER["words"], "[SEP]"]
 
 
 def test_viewers_open_each_example_in_its_own_store():
