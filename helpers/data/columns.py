@@ -41,7 +41,8 @@ _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
 # The label of a comment that names something, and the value or name after it.
 _MARK = re.compile(r"#\s*(sent_id(?=\s*=)|newdoc\b|begin document\b)[^=(]*=?\s*(.*)")
 _ENTITY = re.compile(r"(?:^|\|)Entity=([^|]*)")
-_BRACKET = re.compile(r"\(([0-9]{1,9})\)|\(([0-9]{1,9})(?![0-9])|([0-9]{1,9})\)")
+# An opening bracket, a chain and a closing one; either bracket may be missing.
+_BRACKET = re.compile(r"(?=\(|[0-9]{1,9}\))(\(?)([0-9]{1,9})(?![0-9])(\)?)")
 
 
 with Path(__file__).with_name("penn_tags.csv").open(newline="", encoding="utf-8") as tags_file:
@@ -216,34 +217,32 @@ def _document(
 
     The trees of CoNLL-U give the heads of words; CoNLL-2012 has phrase structure instead.
     """
-    rows = list(chain(*sentences))
+    rows: list[_Row] = []
     sentence_starts: list[bool] = []
+    heads: list[int] = []  # their indices in the document, -1 for a root
     for sentence in sentences:
-        sentence_starts += [True] + [False] * (len(sentence) - 1)
-    if format == "conll2012":
+        if format == "conllu":
+            sentence_heads, _ = _tree(path, sentence, format)
+            heads += [len(rows) + head - 1 if head else -1 for head in sentence_heads]
+        sentence_starts += [row is sentence[0] for row in sentence]
+        rows += sentence
+    if format == "conllu":
+        entities = [_ENTITY.search(row.cells[9]) for row in rows]
+        brackets = [entity[1] if entity else "_" for entity in entities]
+        tags = [row.cells[3] for row in rows]
+    else:
         if rows[0].word == "[WORD]":
             problem = "a skeleton without words; run the shared task's skeleton2conll on it first"
             raise CorpusError(path, problem, rows[0].line)
-        heads = None
         brackets = [row.cells[-1] for row in rows]
-        tags = tuple(PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows)
-    else:
-        word_heads: list[int] = []  # their indices in the document, -1 for a root
-        for sentence in sentences:
-            offset = len(word_heads)
-            sentence_heads, _ = _tree(path, sentence, format)
-            word_heads += [offset + head - 1 if head else -1 for head in sentence_heads]
-        heads = tuple(word_heads)
-        entities = [_ENTITY.search(row.cells[9]) for row in rows]
-        brackets = [entity[1] if entity else "_" for entity in entities]
-        tags = tuple(row.cells[3] for row in rows)
+        tags = [PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows]
     return AnnotatedText(
         name=name,
         source=name + part,
         words=tuple(row.word for row in rows),
         spans=_spans(path, rows, brackets),
-        tags=tags,
-        heads=heads,
+        tags=tuple(tags),
+        heads=tuple(heads) or None,
         sentence_starts=tuple(sentence_starts),
     )
 
@@ -258,17 +257,16 @@ def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[S
         if _BRACKET.sub("", cell).replace("|", ""):
             expected = "expected brackets with chain numbers such as (3|(4) or 3)"
             raise CorpusError(path, f"coreference {quoted(cell)}; {expected}", rows[index].line)
-        for single, opening, closing in _BRACKET.findall(cell):
-            chain_number = int(single or opening or closing)
-            if single:
-                spans.append((index, index + 1, chain_number))
-            elif opening:
-                open_starts[chain_number].append(index)
-            elif open_starts[chain_number]:
-                spans.append((open_starts[chain_number].pop(), index + 1, chain_number))
-            else:
+        for opening, number, closing in _BRACKET.findall(cell):
+            chain_number = int(number)
+            starts = open_starts[chain_number]
+            if opening:
+                starts.append(index)
+            if closing and not starts:
                 problem = f"{chain_number}) closes no mention; remove it, or open the mention"
                 raise CorpusError(path, problem, rows[index].line)
+            if closing:
+                spans.append((starts.pop(), index + 1, chain_number))
     for chain_number, starts in open_starts.items():
         if starts:
             problem = f"({chain_number} is never closed in this document; close the mention"

@@ -21,14 +21,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
 
 from helpers.data.columns import read_documents
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
 from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
-from helpers.data.treebank import PIPELINE, pipeline
+from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.files import resolve_user_path
 from helpers.progress import progress
@@ -90,7 +89,7 @@ def coreference_corpus(
         "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files},
     }
     if any(file.suffix != ".conllu" for file in files):
-        spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
+        spec["heads"] = parser_versions()
 
     def read(counts: Counter[str]) -> Iterator[Document]:
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
@@ -138,11 +137,8 @@ def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Docume
     predicted_tags = None
     if heads is None:
         heads, predicted_tags = _parse(text)
-        if tags is None:
-            tags = predicted_tags
-        else:
-            tag_pairs = zip(tags, predicted_tags, strict=True)
-            tags = tuple(tag or predicted for tag, predicted in tag_pairs)
+        tag_pairs = zip(tags or predicted_tags, predicted_tags, strict=True)
+        tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in text.spans:
         if len(_head_candidates(start, end, heads)) != 1:
@@ -152,14 +148,11 @@ def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Docume
     return Document(text.words, tags, tuple(mentions), split, text.source)
 
 
-def _parse(text: AnnotatedText) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
     """Parse a document: each word's head (index in the document, -1: a root) and universal tag."""
-    from spacy.tokens import Doc
-
-    nlp = pipeline()
-    parsed = nlp(Doc(nlp.vocab, words=list(text.words), sent_starts=text.sentence_starts))
-    heads = tuple(token.head.i if token.head.i != token.i else -1 for token in parsed)
-    return heads, tuple(token.pos_ for token in parsed)
+    parsed = pipeline()(spacy_doc(text.words, text.sentence_starts))
+    heads = [token.head.i if token.head.i != token.i else -1 for token in parsed]
+    return heads, [token.pos_ for token in parsed]
 
 
 def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None = None) -> int:
@@ -245,15 +238,15 @@ def _words_and_spans(
             elif word:
                 counts["invisible characters left out"] += 1
             elif not open_mentions:
-                raise CorpusError(path, "']' closes no mention; remove it", line=number)
+                raise CorpusError(path, "']' closes no mention; remove it", number)
             else:
                 start, _ = open_mentions.pop()
                 if start == len(words):
                     problem = "a mention without words; put words between its brackets"
-                    raise CorpusError(path, problem, line=number)
+                    raise CorpusError(path, problem, number)
                 spans.append((start, len(words), int(chain) if chain else None))
     if open_mentions:
         _, number = open_mentions[-1]
         problem = "'[' is never closed in this document; add its ']'"
-        raise CorpusError(path, problem, line=number)
+        raise CorpusError(path, problem, number)
     return tuple(words), tuple(sorted(spans, key=itemgetter(0, 1)))

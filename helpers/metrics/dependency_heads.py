@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from helpers.metrics.statistics import (
     cluster_sums,
     holm,
     ratio,
+    resampled_ratios,
     resampled_sums,
     weighted_ratios,
 )
@@ -75,18 +77,14 @@ class Choice(NamedTuple):
     Attributes
     ----------
     relation : str
-    direction : int
-        Index into `DIRECTIONS`.
-    layer, head : int
-        Indices from 0.
+    head : tuple of int
+        Index into `DIRECTIONS`, layer and head, all from 0.
     offset : int
         Index into `OFFSETS`.
     """
 
     relation: str
-    direction: int
-    layer: int
-    head: int
+    head: tuple[int, ...]
     offset: int
 
 
@@ -216,23 +214,20 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 
     in_paper = names.isin(paper_table1().index).to_numpy()
     margins = single["margin"].to_numpy()
     resampled, articles = _resampled_margins(counts, single["relation"], seed=seed)
-    is_slight = resampled <= SLIGHT_MARGIN
-    estimates = {
-        MEAN_MARGIN: bootstrap_estimate(margins.mean(), resampled.mean(axis=1), articles),
-        SLIGHT_SHARE: bootstrap_estimate(
-            (margins <= SLIGHT_MARGIN).mean(), is_slight.mean(axis=1), articles
-        ),
+    quantities = {
+        MEAN_MARGIN: (margins, resampled),
+        SLIGHT_SHARE: (margins <= SLIGHT_MARGIN, resampled <= SLIGHT_MARGIN),
+        MEAN_MARGIN_IN_PAPER: (margins[in_paper], resampled[:, in_paper]),
     }
-    if in_paper.any():
-        estimates[MEAN_MARGIN_IN_PAPER] = bootstrap_estimate(
-            margins[in_paper].mean(), resampled[:, in_paper].mean(axis=1), articles
-        )
+    rows = []
+    for quantity, (values, replicates) in quantities.items():
+        if len(values):
+            estimate = bootstrap_estimate(values.mean(), replicates.mean(axis=1), articles)
+            rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
     is_other = in_paper & (names != "pobj").to_numpy()
     if is_other.any():
-        estimates[DEPENDENTS_SHARE] = _dependents_share(counts, single[is_other], seed=seed)
-    rows = []
-    for quantity, estimate in estimates.items():
-        rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
+        share = _dependents_share(counts, single[is_other], seed=seed)
+        rows.append({"quantity": DEPENDENTS_SHARE, **share.columns("value", df=True)})
     return pd.DataFrame(rows)
 
 
@@ -250,10 +245,8 @@ def _resampled_margins(
         by_head, by_offset, total = _count_by_article(counts, choice, "dev")
         leads.append(100 * (by_head - by_offset))
         totals.append(total)
-    lead = resampled_sums(np.column_stack(leads), seed=seed, draws=DRAWS)
-    total = resampled_sums(np.column_stack(totals), seed=seed, draws=DRAWS)
-    undefined = np.full_like(lead, np.nan)
-    return np.divide(lead, total, out=undefined, where=total > 0), len(leads[0])
+    ratios = resampled_ratios(np.column_stack(leads), np.column_stack(totals), seed, DRAWS)
+    return ratios, len(total)
 
 
 def _dependents_share(counts: HeadCounts, rows: pd.DataFrame, *, seed: int) -> Estimate:
@@ -307,7 +300,7 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     rows = []
     for (layer, head), index in np.ndenumerate(best):
         number, direction = divmod(int(index), len(DIRECTIONS))
-        choice = choices[number]._replace(direction=direction, layer=layer, head=head)
+        choice = choices[number]._replace(head=(direction, layer, head))
         row, _, _ = _scores(counts, choice, "dev", column="accuracy", seed=seed)
         rows.append(row)
     columns = ["relation", "direction", "accuracy", "margin", "margin_low", "margin_high"]
@@ -357,12 +350,11 @@ def no_op_table(
     has_function = (held_out["margin"] > FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
     groups = [(row, [number]) for number, row in enumerate(rows.to_dict("records"))]
     if has_function.any():
-        groups.append(({"relation": WITH_FUNCTION}, list(np.flatnonzero(has_function))))
+        groups.append(({"relation": WITH_FUNCTION}, np.flatnonzero(has_function)))
     table = []
     for labels, indices in groups:
-        attention_with, count_with, attention_without, count_without = np.moveaxis(
-            sums[..., indices], 1, 0
-        )  # each [article, relation]
+        parts = np.moveaxis(sums[..., indices], 1, 0)  # each [article, relation]
+        attention_with, count_with, attention_without, count_without = parts
         weights = np.full(len(indices), 1 / len(indices))
         difference = weighted_ratios(
             np.hstack([attention_without, attention_with]),
@@ -414,9 +406,10 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
         is_governor = np.isin(np.arange(len(gold)), gold[is_dependent])
         has_relation.append(is_dependent if row.direction == DIRECTIONS[0] else is_governor)
     labels = rows["head"].to_numpy()
-    has_none = ~((labels[:, None] == labels) @ np.array(has_relation))  # [row, word]
-    parts = (attention * np.array(has_relation), has_relation, attention * has_none, has_none)
-    return np.array([np.sum(part, axis=1) for part in parts])
+    is_with = np.array(has_relation)  # [row, word]
+    is_without = ~((labels[:, None] == labels) @ is_with)
+    parts = [attention * is_with, is_with, attention * is_without, is_without]
+    return np.sum(parts, axis=-1)
 
 
 def possessives(
@@ -447,16 +440,17 @@ def possessives(
 
         All but the count have 95% bootstrap intervals over articles.
     """
-    row = held_out.loc[held_out["relation"].isin(POSSESSIVE_RELATIONS), OF_HEAD].head(1)
-    for chosen in row.to_dict("records"):
-        sums = _sum_by_article(examples, partial(_possessive_sums, **chosen))
-        right = 100 * sums[:, :3]
-        count = sums[:, 3]
-        row = row.assign(count=int(count.sum()))
-        for name, weights in POSSESSIVE_COLUMNS.items():
-            row = row.assign(**ratio(right @ weights, count, seed=seed).columns(name, df=True))
-        return row[row["count"] > 0]
-    return row
+    table = held_out.loc[held_out["relation"].isin(POSSESSIVE_RELATIONS), OF_HEAD].head(1)
+    if table.empty:
+        return table
+    (chosen,) = table.to_dict("records")
+    sums = _sum_by_article(examples, partial(_possessive_sums, **chosen))
+    right = 100 * sums[:, :3]
+    count = sums[:, 3]
+    table["count"] = int(count.sum())
+    for name, weights in POSSESSIVE_COLUMNS.items():
+        table = table.assign(**ratio(right @ weights, count, seed=seed).columns(name, df=True))
+    return table[table["count"] > 0]
 
 
 def _possessive_sums(
@@ -494,9 +488,10 @@ def special_candidates(counts: HeadCounts, *, seed: int = 0) -> pd.DataFrame:
     """
     accuracy = counts.accuracy(ALL)  # [direction, layer, head]
     direction = accuracy.argmax(axis=0)
-    of_sentence = counts.right[counts.rows(ALL)]  # every sentence has this row, in order
-    changes = counts.right_with_special.astype(np.int64) - of_sentence
-    by_article = cluster_sums(changes, counts.articles, np.unique(counts.articles))
+    with_special = cluster_sums(
+        counts.right_with_special, counts.articles, np.unique(counts.articles)
+    )
+    by_article = with_special - counts.by_article(counts.right, ALL)
     total = counts.by_article(counts.total, ALL)
     in_direction = np.choose(direction, np.moveaxis(100 * by_article, 1, 0))
     low, high = bootstrap_intervals(in_direction, total[:, None, None], seed=seed)
@@ -529,17 +524,12 @@ def split_words(
     DataFrame
         A row for each number of ``tokens``: number of ``words``, and their ``share`` of all words.
     """
-    lengths: list[int] = []
+    words: Counter[int] = Counter()  # by their number of tokens
     for record in records:
-        tokens = pd.Series(word_ids(record["words"])).value_counts()
-        lengths.extend(tokens)
-    table = (
-        pd.Series(lengths)
-        .value_counts()
-        .sort_index()
-        .rename_axis("tokens")
-        .reset_index(name="words")
-    )
+        tokens = Counter(word_ids(record["words"]))
+        del tokens[None]
+        words.update(tokens.values())
+    table = pd.DataFrame(sorted(words.items()), columns=["tokens", "words"])
     return table.assign(share=table["words"] / table["words"].sum())
 
 
@@ -585,7 +575,7 @@ def _best(counts: HeadCounts, relation: str, split: str | None = None) -> Choice
     accuracy = counts.accuracy(relation, split)  # [direction, layer, head]
     head = np.unravel_index(accuracy.argmax(), accuracy.shape)
     offset = counts.accuracy(relation, split, offsets=True).argmax()
-    return Choice(relation, *map(int, head), int(offset))
+    return Choice(relation, head, offset)
 
 
 def _scores(
@@ -606,10 +596,11 @@ def _scores(
         Number of words that each of them gets right.
     """
     by_head, by_offset, total = _count_by_article(counts, choice, split)
+    direction, layer, head = choice.head
     row = {
         "relation": choice.relation,
-        "head": head_label(choice.layer, choice.head),
-        "direction": DIRECTIONS[choice.direction],
+        "head": head_label(layer, head),
+        "direction": DIRECTIONS[direction],
         **ratio(100 * by_head, total, seed=seed).columns(column, df=True),
         "baseline": 100 * by_offset.sum() / total.sum(),
         "baseline_offset": OFFSETS[choice.offset],
@@ -622,7 +613,7 @@ def _count_by_article(
     counts: HeadCounts, choice: Choice, split: str | None
 ) -> tuple[Int[np.ndarray, " article"], ...]:
     """Count the words of each article that a head and an offset get right, and all words."""
-    relation, direction, layer, head, offset = choice
-    by_head = counts.by_article(counts.right[:, direction, layer, head], relation, split)
-    by_offset = counts.by_article(counts.offset_right[:, offset], relation, split)
-    return by_head, by_offset, counts.by_article(counts.total, relation, split)
+    by_head = counts.right[:, *choice.head]
+    by_offset = counts.offset_right[:, choice.offset]
+    by_word = (by_head, by_offset, counts.total)
+    return tuple(counts.by_article(values, choice.relation, split) for values in by_word)

@@ -105,7 +105,7 @@ class Estimate:
 
         Either side is stretched by the ratio of two quantiles.
         """
-        stretch = t.ppf((1 + level) / 2, self.df) / t.ppf((1 + LEVEL) / 2, self.df)
+        stretch = t_quantile(self.df, level) / t_quantile(self.df)
         return (
             self.value - stretch * (self.value - self.low),
             self.value + stretch * (self.high - self.value),
@@ -121,6 +121,11 @@ class Estimate:
             high=factor * self.high,
             replicates=replicates,
         )
+
+
+def t_quantile(df: ArrayLike, level: float = LEVEL) -> Float[np.ndarray, ...]:
+    """Compute the half-width, in standard errors, of Student's interval of a level."""
+    return t.ppf((1 + level) / 2, df)
 
 
 def exact(value: float, cases: int = 0) -> Estimate:
@@ -184,15 +189,14 @@ def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
         The first mean; its half-widths are the roots of the sums of squares.  The degrees of
         freedom are those of Welch and Satterthwaite.
     """
-    half_widths = [(mean.high - mean.low) / 2 for mean in (estimate, source)]
+    widths = np.array([estimate.high - estimate.low, source.high - source.low])
     degrees = [estimate.df, source.df]
-    variances = np.square(half_widths / t.ppf((1 + LEVEL) / 2, degrees))
+    variances = (widths / t_quantile(degrees)) ** 2  # up to a factor
     uncertainty = (variances**2 / degrees).sum()
     df = variances.sum() ** 2 / uncertainty if uncertainty else min(degrees)
     below = np.hypot(estimate.value - estimate.low, source.value - source.low)
     above = np.hypot(estimate.high - estimate.value, source.high - source.value)
-    low = float(estimate.value - below)
-    return Estimate(estimate.value, low, float(estimate.value + above), float(df))
+    return Estimate(estimate.value, estimate.value - below, estimate.value + above, df)
 
 
 def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " seed"]) -> Estimate:
@@ -231,7 +235,7 @@ def p_value(estimate: Estimate, threshold: float = 0) -> float:
         NaN for an estimate without bounds, or whose interval has no width.
     """
     nearer_bound = estimate.low if estimate.value > threshold else estimate.high
-    error = abs(estimate.value - nearer_bound) / t.ppf((1 + LEVEL) / 2, estimate.df)
+    error = abs(estimate.value - nearer_bound) / t_quantile(estimate.df)
     if not error > 0:
         return np.nan
     p = 2 * t.sf(abs(estimate.value - threshold) / error, estimate.df)
@@ -283,9 +287,8 @@ def ratio(
     Estimate
         NaN where there are no cases.
     """
-    replicates = _ratios(right, total, seed, DRAWS)
-    estimate = bootstrap_estimate(_ratio(right, total), replicates, _count_clusters(total))
-    return replace(estimate, replicates=None)
+    right = np.reshape(right, (-1, 1))
+    return weighted_ratios(right, np.reshape(total, (-1, 1)), [1], seed=seed)
 
 
 def paired_difference(
@@ -337,7 +340,7 @@ def weighted_ratios(
     value = sum(
         weight * _ratio(*column) for weight, *column in zip(weights, right.T, total.T, strict=True)
     )
-    replicates = _ratios(right, total, seed, DRAWS) @ np.asarray(weights)
+    replicates = resampled_ratios(right, total, seed, DRAWS) @ np.asarray(weights)
     clusters = _count_clusters(total).min()
     return replace(bootstrap_estimate(value, replicates, clusters), replicates=None)
 
@@ -366,7 +369,7 @@ def bootstrap_intervals(right: Clusters, total: Clusters, *, seed: int = 0) -> B
     low, high
         The bounds of each statistic; NaN where fewer than two clusters have a ``total``.
     """
-    return percentiles(_ratios(right, total, seed), _count_clusters(total))
+    return percentiles(resampled_ratios(right, total, seed), _count_clusters(total))
 
 
 def paired_interval(
@@ -507,7 +510,7 @@ def mean_interval(values: ArrayLike) -> Estimate:
     count = len(values)
     if count < 2:
         return Estimate(mean)
-    half_width = t.ppf((1 + LEVEL) / 2, count - 1) * values.std(ddof=1) / np.sqrt(count)
+    half_width = t_quantile(count - 1) * values.std(ddof=1) / np.sqrt(count)
     return Estimate(mean, float(mean - half_width), float(mean + half_width), df=count - 1)
 
 
@@ -622,7 +625,9 @@ def _resample_weights(
     return parts
 
 
-def _ratios(right: Clusters, total: Clusters, seed: int, draws: int = RESAMPLES) -> Replicates:
+def resampled_ratios(
+    right: Clusters, total: Clusters, seed: int, draws: int = RESAMPLES
+) -> Replicates:
     """Compute the ratios of each resample, NaN where none of its clusters has a ``total``."""
     right_sums = resampled_sums(right, seed=seed, draws=draws)
     total_sums = resampled_sums(total, seed=seed, draws=draws)
@@ -642,7 +647,9 @@ def _paired_differences(
     draws: int = RESAMPLES,
 ) -> tuple[Replicates, Int[np.ndarray, "*statistic"]]:
     """Compute the differences of ratios of each resample, and the number of clusters of each."""
-    differences = _ratios(*minuend, seed, draws) - _ratios(*subtrahend, seed, draws)
+    differences = resampled_ratios(*minuend, seed, draws) - resampled_ratios(
+        *subtrahend, seed, draws
+    )
     clusters = np.minimum(_count_clusters(minuend[1]), _count_clusters(subtrahend[1]))
     return differences, clusters
 
