@@ -170,8 +170,9 @@ def _blocks(
             continue
         cells = text.split("\t") if "\t" in text else _CELL.findall(text)
         if len(cells) not in COLUMN_COUNTS[format]:
-            problem = f"expected {EXPECTED[format]}, found {len(cells)} columns"
-            raise CorpusError(path, problem, line)
+            raise CorpusError(
+                path, f"expected {EXPECTED[format]}, found {len(cells)} columns", line
+            )
         rows.append(_Row(line, word(cells[WORD_COLUMNS[format]], counts), cells))
 
 
@@ -186,27 +187,34 @@ def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...
             head = row.cells[6]
             relation = row.cells[7].strip()
             if row.cells[0] != str(number):
-                problem = f"expected word {number}, found {quoted(row.cells[0])}"
-                raise CorpusError(path, problem, row.line)
+                raise CorpusError(
+                    path, f"expected word {number}, found {quoted(row.cells[0])}", row.line
+                )
         if not (_NUMBER.fullmatch(head) and int(head) <= len(rows) and relation):
-            problem = (
+            raise CorpusError(
+                path,
                 f"{quoted(row.word)} has the head {quoted(head)} and relation {quoted(relation)}"
+                f"{quoted(row.word)} has the head {quoted(head)} and relation {quoted(relation)}; "
+                f"expected a whole number (0: root, at most {len(rows)}) and a relation",
+                row.line,
             )
-            expected = f"expected a whole number (0: root, at most {len(rows)}) and a relation"
-            raise CorpusError(path, f"{problem}; {expected}", row.line)
         heads.append(int(head))
         relations.append(relation)
     if format == "conllu" and heads.count(0) > 1:
         row = rows[heads.index(0, heads.index(0) + 1)]
-        problem = f"a second root, {quoted(row.word)}; a tree of CoNLL-U has one"
-        raise CorpusError(path, problem, row.line)
+        raise CorpusError(
+            path, f"a second root, {quoted(row.word)}; a tree of CoNLL-U has one", row.line
+        )
     ancestors = np.array([0, *heads])
     for _ in range(len(heads).bit_length()):
         ancestors = ancestors[ancestors]  # twice as many steps up; all reach 0 in a tree
     if ancestors.any():
         row = rows[np.flatnonzero(ancestors)[0] - 1]
-        problem = f"the heads of {quoted(row.word)} never reach a root (a word with head 0)"
-        raise CorpusError(path, problem, row.line)
+        raise CorpusError(
+            path,
+            f"the heads of {quoted(row.word)} never reach a root (a word with head 0)",
+            row.line,
+        )
     return tuple(heads), tuple(relations)
 
 
@@ -232,8 +240,11 @@ def _document(
         tags = [row.cells[3] for row in rows]
     else:
         if rows[0].word == "[WORD]":
-            problem = "a skeleton without words; run the shared task's skeleton2conll on it first"
-            raise CorpusError(path, problem, rows[0].line)
+            raise CorpusError(
+                path,
+                "a skeleton without words; run the shared task's skeleton2conll on it first",
+                rows[0].line,
+            )
         brackets = [row.cells[-1] for row in rows]
         tags = [PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows]
     return AnnotatedText(
@@ -255,20 +266,30 @@ def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[S
         if cell in ("-", "_"):
             continue
         if _BRACKET.sub("", cell).replace("|", ""):
-            expected = "expected brackets with chain numbers such as (3|(4) or 3)"
-            raise CorpusError(path, f"coreference {quoted(cell)}; {expected}", rows[index].line)
+            raise CorpusError(
+                path,
+                f"coreference {quoted(cell)}; "
+                "expected brackets with chain numbers such as (3|(4) or 3)",
+                rows[index].line,
+            )
         for opening, number, closing in _BRACKET.findall(cell):
             chain_number = int(number)
             starts = open_starts[chain_number]
             if opening:
                 starts.append(index)
             if closing and not starts:
-                problem = f"{chain_number}) closes no mention; remove it, or open the mention"
-                raise CorpusError(path, problem, rows[index].line)
+                raise CorpusError(
+                    path,
+                    f"{chain_number}) closes no mention; remove it, or open the mention",
+                    rows[index].line,
+                )
             if closing:
                 spans.append((starts.pop(), index + 1, chain_number))
     for chain_number, starts in open_starts.items():
         if starts:
-            problem = f"({chain_number} is never closed in this document; close the mention"
-            raise CorpusError(path, problem, rows[starts[0]].line)
+            raise CorpusError(
+                path,
+                f"({chain_number} is never closed in this document; close the mention",
+                rows[starts[0]].line,
+            )
     return tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -208,13 +208,17 @@ def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
                 raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
             name = header["name"]
             if name in documents:
-                problem = f"a second document named {quoted(name)}; give it another name"
-                raise CorpusError(path, problem, number)
+                raise CorpusError(
+                    path, f"a second document named {quoted(name)}; give it another name", number
+                )
             text = []
             documents[name] = (header["genre"], text)
         elif text is None:
-            problem = "text before the first header; begin with a line such as '# tale-01 story'"
-            raise CorpusError(path, problem, number)
+            raise CorpusError(
+                path,
+                "text before the first header; begin with a line such as '# tale-01 story'",
+                number,
+            )
         else:
             text.append((number, one_line(line)))
     for name, (genre, text) in documents.items():
@@ -242,11 +246,11 @@ def _words_and_spans(
             else:
                 start, _ = open_mentions.pop()
                 if start == len(words):
-                    problem = "a mention without words; put words between its brackets"
-                    raise CorpusError(path, problem, number)
+                    raise CorpusError(
+                        path, "a mention without words; put words between its brackets", number
+                    )
                 spans.append((start, len(words), int(chain) if chain else None))
     if open_mentions:
         _, number = open_mentions[-1]
-        problem = "'[' is never closed in this document; add its ']'"
-        raise CorpusError(path, problem, number)
+        raise CorpusError(path, "'[' is never closed in this document; add its ']'", number)
     return tuple(words), tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -93,8 +93,10 @@ def fetch(name: str, annotation: str) -> dict[str, Path] | None:
         return None
     corpus = registry().loc[name]
     if corpus.kind != annotation:
-        problem = f"{name} is a corpus for {corpus.kind}, not for {annotation}"
-        raise InputError(f"{problem}; name one of {names(annotation)}, or give a path")
+        raise InputError(
+            f"{name} is a corpus for {corpus.kind}, not for {annotation}; "
+            f"name one of {names(annotation)}, or give a path"
+        )
     files = corpus_files().query("corpus == @name")
     paths = {}
     for file in progress(files.itertuples(), f"checking {name}", unit="file", total=len(files)):
@@ -103,8 +105,11 @@ def fetch(name: str, annotation: str) -> dict[str, Path] | None:
         if path is None:
             path = _download(file.path, url, file.sha256)
         elif _sha256(path) != file.sha256:
-            problem = f"not the pinned version (expected SHA-256 {file.sha256})"
-            raise CorpusError(path, f"{problem}; replace it with {url}, or unset CORPORA_DIR")
+            raise CorpusError(
+                path,
+                f"not the pinned version (expected SHA-256 {file.sha256}); "
+                f"replace it with {url}, or unset CORPORA_DIR",
+            )
         paths[Path(file.path).name] = path
     return paths
 
@@ -138,8 +143,10 @@ def resolve_treebank(
     paths = [resolve_user_path(part.strip()) for part in parts]
     for path in paths:
         if not path.exists() or len(paths) > 2:
-            expected = f"a name ({names('treebank')}), a folder or file, or TRAIN,DEV"
-            raise InputError(f"no treebank at {path}; expected {expected}")
+            raise InputError(
+                f"no treebank at {path}; expected "
+                f"a name ({names('treebank')}), a folder or file, or TRAIN,DEV"
+            )
     return treebank(*paths, sentences=sentences, seed=seed)
 
 
@@ -151,8 +158,9 @@ def resolve_coreference(source: str) -> Corpus[Document]:
         return coreference_corpus(folder, name=source)
     path = resolve_user_path(source)
     if not path.exists():
-        expected = f"expected a name ({names('coreference')}) or a path"
-        raise InputError(f"no coreference corpus at {source}; {expected}")
+        raise InputError(
+            f"no coreference corpus at {source}; expected a name ({names('coreference')}) or a path"
+        )
     return coreference_corpus(path)
 
 
@@ -201,5 +209,6 @@ def _download(path: str, url: str, sha256: str) -> Path:
         reason = type(error).__name__
         raise InputError(f"{url} cannot be downloaded ({reason}); {remedy}") from error
     except ValueError as error:  # pooch: the hash does not match
-        problem = f"{url} did not send the pinned version (expected SHA-256 {sha256})"
-        raise InputError(f"{problem}; {remedy}") from error
+        raise InputError(
+            f"{url} did not send the pinned version (expected SHA-256 {sha256}); {remedy}"
+        ) from error

@@ -126,8 +126,12 @@ def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
         except ValueError:
             vector = array("f")
         if not (len(vector) == width > 0 and math.isfinite(sum(vector))):
-            problem = f"expected a word and {width or 'some'} finite numbers after it"
-            raise CorpusError(path, f"{problem}, with single spaces between them", number)
+            raise CorpusError(
+                path,
+                f"expected a word and {width or 'some'} finite numbers after it, "
+                "with single spaces between them",
+                number,
+            )
         if word not in rows:
             rows[word] = len(rows)
             values.extend(vector)

@@ -144,12 +144,14 @@ def xml_elements(path: Path, root: str, items: Collection[str]) -> Iterator[Elem
     except CorpusError:
         raise
     except DefusedXmlException as error:
-        problem = "declares a document type, which is not read; remove the declaration"
-        raise CorpusError(path, problem) from error
+        raise CorpusError(
+            path, "declares a document type, which is not read; remove the declaration"
+        ) from error
     except (ParseError, LookupError, ValueError) as error:  # the latter two: the encoding
         line = error.position[0] if isinstance(error, ParseError) else None
-        problem = f"malformed XML ({str(error)[:80]}); is the file whole?"
-        raise CorpusError(path, problem, line) from error
+        raise CorpusError(
+            path, f"malformed XML ({str(error)[:80]}); is the file whole?", line
+        ) from error
 
 
 def one_line(text: str) -> str:

@@ -134,8 +134,11 @@ def _split_file(folder: Path, split: str) -> Path:
     files = sorted(folder.glob(f"*{split}.conll*")) or sorted(folder.glob(f"{split}.txt*"))
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
-        expected = f"expected one with a name like en-ud-{split}.conllu or {split}.txt"
-        raise CorpusError(folder, f"{split} files in this folder: {names}; {expected}")
+        raise CorpusError(
+            folder,
+            f"{split} files in this folder: {names}; "
+            f"expected one with a name like en-ud-{split}.conllu or {split}.txt",
+        )
     return files[0]
 
 

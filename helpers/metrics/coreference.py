@@ -43,8 +43,7 @@ CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 MENTION_TYPES = ("pronoun", "proper", "nominal")  # columns of Table 2
 TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper"}  # by the head word's tag; else nominal
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
-TYPES = ("all", *MENTION_TYPES)
-ROWS = (*TYPES, UNMATCHED)
+ROWS = ("all", *MENTION_TYPES, UNMATCHED)
 NOMINAL_MINUS_ALL = "nominal minus all"
 PAPER_MIX = "paper's mix of types"
 # Margins that are weighted sums over types.  The paper does not print the shares of its types: they
@@ -56,10 +55,6 @@ COMBINATIONS = {
 ALL_MENTIONS = "all mentions"
 OWN_TYPE = "the type"
 CHOSEN_FOR = (ALL_MENTIONS, OWN_TYPE)  # mentions of train on which a head is the best
-COLUMNS = (
-    "system", "head", "candidates", "type", "n", "accuracy", "accuracy_low", "accuracy_high",
-    "paper_accuracy",
-)  # fmt: skip
 HELD_OUT_COLUMNS = (
     "candidates", "chosen_for", "head", "type", "against", "n", "margin", "margin_low",
     "margin_high", "margin_df",
@@ -265,7 +260,8 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
     Returns
     -------
     DataFrame
-        Columns `COLUMNS`; accuracies in percent, with a 95% bootstrap interval.
+        Columns ``system``, ``head``, ``candidates``, ``type``, ``n`` (mentions), ``accuracy`` in
+        percent, with a 95% bootstrap interval, and ``paper_accuracy``.
     """
     systems = [(rule, "earlier mentions") for rule in SYSTEMS]
     for head in (HEAD, HELD_OUT) if judgements.held_out() else (HEAD,):
@@ -274,7 +270,7 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
     for system, candidates in systems:
         for mention_type in ROWS:
             rows.append(_row(judgements, system, candidates, mention_type, seed=seed))
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows)
 
 
 def _row(
@@ -287,12 +283,14 @@ def _row(
 ) -> dict[str, Any]:
     """Compute a row of Table 2."""
     label = ""
-    split = "dev" if system == HELD_OUT else None
+    split = None
     if system in SYSTEMS:
         right = judgements.mentions[system].to_numpy()
     else:
-        chosen_on = ("train", mention_type) if system == HELD_OUT else ()
-        best = judgements.best_head(candidates, *chosen_on)
+        best = judgements.best_head(candidates)
+        if system == HELD_OUT:
+            best = judgements.best_head(candidates, "train", mention_type)
+            split = "dev"
         label = head_label(*best)
         right = judgements.heads[candidates][best]
     totals, counts = judgements.sums(right, mention_type, split)

@@ -409,7 +409,7 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     is_with = np.array(has_relation)  # [row, word]
     is_without = ~((labels[:, None] == labels) @ is_with)
     parts = [attention * is_with, is_with, attention * is_without, is_without]
-    return np.sum(parts, axis=-1)
+    return np.array([part.sum(axis=1) for part in parts])
 
 
 def possessives(

@@ -124,14 +124,10 @@ def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:
     n = attention.shape[-1]
     smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
     query_entropy = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
-    if roles.cls is None:
-        from_cls = np.full(attention.shape[:2], np.nan)
-    else:
-        from_cls = _mean_at(query_entropy, roles.cls)
     uniform_entropy = -np.log(_uniform(attention).max(axis=-1)).mean()
     return {
         "entropy": query_entropy.mean(axis=-1),
-        "entropy_from_cls": from_cls,
+        "entropy_from_cls": _mean_at(query_entropy, roles.cls),
         "uniform": np.full(attention.shape[:2], uniform_entropy),
         "largest": attention.max(axis=-1).mean(axis=-1),
     }
@@ -141,15 +137,14 @@ def _uniform(attention: Maps) -> Float[np.ndarray, "query key"]:
     """Build the uniform map: over all tokens, or in a decoder over all tokens so far."""
     visible = np.ones(attention.shape[-2:])
     heads = attention.reshape(-1, *visible.shape)
-    is_decoder = not any(np.triu(weights, 1).any() for weights in heads)  # one head mostly tells
-    if is_decoder:
+    if not any(np.triu(weights, 1).any() for weights in heads):  # a decoder; one head mostly tells
         visible = np.tril(visible)
     return visible / visible.sum(axis=-1, keepdims=True)
 
 
-def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray) -> PerHead:
+def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray | None) -> PerHead:
     """Average values over the masked queries; NaN if there are none."""
-    if not mask.any():
+    if mask is None or not mask.any():
         return np.full(values.shape[:2], np.nan)
     return values[..., mask].mean(axis=-1)
 
@@ -186,8 +181,8 @@ class Sums:
 
     def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
         """Select the sums and counts of one measure, ordered by group."""
-        index = self.names.index(name)
-        return np.stack([self.groups[group][:, index] for group in sorted(self.groups)], axis=1)
+        sums = np.stack([self.groups[group] for group in sorted(self.groups)], axis=1)
+        return sums[:, :, self.names.index(name)]
 
     def mean(self, name: str) -> Float[np.ndarray, ...]:
         """Average one measure over the examples that have a value; NaN if none has."""
@@ -196,11 +191,11 @@ class Sums:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Convert the sums to named arrays, which can be saved in a file."""
-        groups = sorted(self.groups)
+        groups = dict(sorted(self.groups.items()))
         return {
             "names": np.array(self.names),
-            "groups": np.array(groups),
-            "sums": np.stack([self.groups[group] for group in groups]),
+            "groups": np.array(list(groups)),
+            "sums": np.stack(list(groups.values())),
         }
 
     @classmethod
@@ -284,16 +279,13 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
         text has only one article.  What uniform attention would give has no interval, because it
         does not depend on the model.
     """
-    means = {}
+    means = {name: sums.mean(name) for name in columns}
     bounds = {}
-    for name in columns:
-        means[name] = sums.mean(name)
+    for name in means:
         if not name.startswith("uniform"):
             low, high = bootstrap_intervals(*sums.by_group(name))
-            bounds[f"{name}_low"] = low
-            bounds[f"{name}_high"] = high
-    layers, heads = means[name].shape
-    return head_rows(layers, heads, **means, **bounds)
+            bounds |= {f"{name}_low": low, f"{name}_high": high}
+    return head_rows(*means[name].shape, **means, **bounds)
 
 
 def article_table(sums: Sums) -> pd.DataFrame:
@@ -310,7 +302,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
         ``article`` (a number), ``layer`` (from 1), ``examples``, and the measures of section 3
         (means over the heads of the layer).
     """
-    counts = sums.by_group("current")[1]  # [group, layer, head]
+    _, counts = sums.by_group("current")  # [group, layer, head]
     examples = counts.max(axis=2).astype(int)  # [group, layer]
     layers = range(1, examples.shape[1] + 1)
     rows = pd.MultiIndex.from_product([sorted(sums.groups), layers], names=["article", "layer"])
@@ -360,9 +352,8 @@ def commonest_tokens(source: Store) -> pd.DataFrame:
     special = set(source.special_tokens.values())
     counts: Counter[str] = Counter()
     for record in source.records():
-        for token in record["tokens"]:
-            if token not in special:
-                counts[token.lstrip(WORD_MARKS).lower()] += 1
+        tokens = [token for token in record["tokens"] if token not in special]
+        counts.update(token.lstrip(WORD_MARKS).lower() for token in tokens)
     return pd.DataFrame(counts.most_common(10), columns=["token", "count"])
 
 
@@ -397,17 +388,17 @@ def gradient_table(
     gradients = importance["gradients"]  # [example, layer, type of key]
     article_number, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
-    by_ending = {"": gradients, "_per_value": importance.get("per_value")}
     ratios = []
-    for ending, values in by_ending.items():
-        if values is not None:
+    for name, ending in (("gradients", ""), ("per_value", "_per_value")):
+        if name in importance:
+            values = importance[name]
             is_measured = ~np.isnan(values)
-            ratios.append(([f"{name}{ending}" for name in KEY_TYPES], values, is_measured))
-            to_special_keys = values[..., :2]
-            to_other_keys = values[..., 3:]
+            ratios.append(([f"{key}{ending}" for key in KEY_TYPES], values, is_measured))
             has_both = is_measured[..., :2] & is_measured[..., 3:]
+            to_special_keys = values[..., :2] * has_both
+            to_other_keys = values[..., 3:] * has_both
             columns = [f"other_over_sep{ending}", f"other_over_cls{ending}"]
-            ratios.append((columns, to_other_keys * has_both, to_special_keys * has_both))
+            ratios.append((columns, to_other_keys, to_special_keys))
     table = pd.DataFrame({"layer": np.arange(gradients.shape[1]) + 1})
     for columns, numerator, denominator in ratios:
         totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)

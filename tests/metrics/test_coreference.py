@@ -5,7 +5,6 @@ import pytest
 
 from helpers.errors import InputError, MapError
 from helpers.metrics.coreference import (
-    COLUMNS,
     ROWS,
     SYSTEMS,
     coreference_held_out,
@@ -220,7 +219,10 @@ def test_select_of_unmatched_mentions_are_nominal():
 
 def test_coreference_table_has_a_row_for_each_system_and_type():
     table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), first_mention)))
-    assert tuple(table.columns) == COLUMNS
+    assert list(table.columns) == [
+        "system", "head", "candidates", "type", "n", "accuracy", "accuracy_low", "accuracy_high",
+        "paper_accuracy",
+    ]  # fmt: skip
     by_system = table.groupby(["system", "candidates"])["type"].agg(tuple)
     assert len(by_system) == 3 + 2 + 2  # rules, heads, held-out heads
     assert set(by_system) == {ROWS}
