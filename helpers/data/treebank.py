@@ -272,7 +272,10 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
 
 def parsed_words(sentences: Sequence[Sequence[str]]) -> Iterable[Doc]:
     """Tag and parse sentences that are split into words already; each gets one root."""
-    docs = (spacy_doc(words, [index == 0 for index in range(len(words))]) for words in sentences)
+    docs = []
+    for words in sentences:
+        starts = [index == 0 for index in range(len(words))]
+        docs.append(spacy_doc(words, starts))
     parsed = pipeline().pipe(docs)
     return progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
 

@@ -98,9 +98,9 @@ def _questions_at_positions(example: Example) -> list[dict[str, Any]]:
     """Return an example's questions, with words as positions of its maps."""
     questions = []
     for question in gold_links(example.record):
-        asked = question.word + example.offset
+        position = question.word + example.offset
         gold = [word + example.offset for word in question.gold]
-        questions.append({"relation": question.relation, "asked": asked, "gold": gold})
+        questions.append({"relation": question.relation, "asked": position, "gold": gold})
     return questions
 
 
