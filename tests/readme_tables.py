@@ -1,6 +1,6 @@
 """The tables in README.md and figures/README.md with the paper and the committed runs side by side.
 
-``python tests/readme_tables.py`` writes them anew from ``figures/*/tables``; tests/test_readme.py
+``python tests/readme_tables.py`` writes them again from ``figures/*/tables``; tests/test_readme.py
 fails where they differ from these.
 """
 
@@ -38,9 +38,9 @@ ARCT_MODELS = {
     ("bag of vectors", "original"): "bag of vectors",
     ("BiLSTM", "original"): "BiLSTM",
     ("encoder", "original"): "MiniLM, fine-tuned",
-    ("encoder", "swapped"): "the same, on swapped warrants too",
-    ("encoder", "mirrored"): "MiniLM, on arguments of dev and their counterparts alone",
-    ("encoder", "negated"): "the same, on negated claims too",
+    ("encoder", "swapped"): "MiniLM, trained on swapped warrants too",
+    ("encoder", "mirrored"): "MiniLM, trained on dev arguments and their counterparts",
+    ("encoder", "negated"): "MiniLM, trained on negated claims too",
     ("random-init encoder", "original"): "MiniLM from random weights",
 }
 READINGS = {"among mentions": "mentions", "among words": "words"}
@@ -226,7 +226,7 @@ def _markdown(table: pd.DataFrame) -> str:
 
 
 def written_anew(page: str, written: Mapping[str, str]) -> str:
-    """Return a page with what stands between ``<!-- table 1 -->`` and ``<!-- end -->`` anew."""
+    """Replace the tables of a page, which are between ``<!-- table 1 -->`` and ``<!-- end -->``."""
     for name, text in written.items():
         pattern = rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)"
         page = re.sub(

@@ -5,6 +5,7 @@ import re
 import runpy
 import shlex
 import sys
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -17,6 +18,9 @@ from committed import committed_figures
 from screens import readme_viewer
 
 from helpers.__main__ import parser
+from helpers.data.columns import detect_format, read_trees
+from helpers.data.coreference import read_brackets
+from helpers.data.glove import read_glove
 from helpers.metrics.heads import head_label
 from helpers.run.notebooks import check_settings, notebooks
 from helpers.settings import Settings
@@ -26,14 +30,19 @@ MAP = ROOT / "helpers" / "README.md"
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SAFETY.md",
     *ROOT.glob("figures/README.md"),
+    *ROOT.glob("tests/**/*.md"),
     *(ROOT / "helpers").rglob("README.md"),
 ]
-SUBPACKAGES = "data|model|store|analysis|plots|viewer|studies|run|study|tables|settings"
+SUBPACKAGES = (
+    "data|model|store|metrics|probes|claims|plots|viewer|studies|run|study|results|settings"
+)
+FORMATS = ROOT / "helpers" / "data" / "README.md"
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(re.findall(rf"`((?:{SUBPACKAGES})\.[\w.]+)`", MAP.read_text())))
+    "name", sorted(set(re.findall(rf"`((?:{SUBPACKAGES})\.(?!csv|json)[\w.]+)`", MAP.read_text())))
 )
 def test_every_function_that_the_map_names_is_there(name):
     assert pkgutil.resolve_name(f"helpers.{name}")
@@ -76,6 +85,33 @@ def test_every_command_line_is_one():
         if "extended" in options:
             settings = {setting.name: options[setting.name] for setting in fields(Settings)}
             check_settings(notebooks(options["only"]), Settings(**settings))
+
+
+def example_of(language, folder, name):
+    """Write the example of a format from the page of formats into a file."""
+    (block,) = re.findall(rf"```{language}\n(.*?)```", FORMATS.read_text(), re.S)
+    path = folder / name
+    path.write_text(block)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("language", "format", "relation"), [("conllu", "conllu", "obj"), ("plain", "plain", "dobj")]
+)
+def test_examples_of_treebanks_are_read(language, format, relation, tmp_path):
+    path = example_of(language, tmp_path, f"example.{language}")
+    assert detect_format(path) == format
+    ((_, sentence),) = read_trees(path)
+    assert sentence.words == ("She", "reads", "books")
+    assert sentence.heads == (2, 0, 2)
+    assert sentence.relations[-1] == relation
+
+
+def test_examples_of_coreference_and_vectors_are_read(tmp_path):
+    (document,) = read_brackets(example_of("brackets", tmp_path, "tale.txt"), Counter())
+    assert document.name == "tale-01"
+    assert [chain for _, _, chain in document.spans] == [1, 1, 2, None, 2]
+    assert read_glove(example_of("glove", tmp_path, "glove.txt")).matrix.shape == (2, 3)
 
 
 @pytest.mark.default_model
