@@ -42,3 +42,16 @@ def shown_texts(figure):
                 skipped |= {id(tick.label1), id(tick.label2)}
     texts = figure.findobj(lambda artist: isinstance(artist, mpl.text.Text))
     return [text for text in texts if text.get_text().strip() and id(text) not in skipped]
+
+
+def texts_outside(figure):
+    """List the texts that reach over the edge of a figure, except labels of points."""
+    outside = []
+    for text in shown_texts(figure):
+        if text.axes is not None and text in text.axes.texts:
+            continue  # labels of points have a test of their own
+        box = mpl.text.Text.get_window_extent(text)
+        is_inside_across = box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1
+        if not is_inside_across or box.y0 < -1 or box.y1 > figure.bbox.y1 + 1:
+            outside.append(text.get_text())
+    return outside

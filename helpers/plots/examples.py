@@ -7,7 +7,9 @@ that it attends to; the larger the weight, the darker the line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
+from textwrap import wrap
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +19,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
+from matplotlib.textpath import TextPath
 
 from helpers.data.records import Record
 from helpers.metrics.clustering import POSITION_SHARE, TOKEN_SHARE
@@ -33,7 +37,7 @@ from helpers.metrics.heads import (
 from helpers.metrics.reference import BROAD
 from helpers.metrics.surface import entropy, relative_position, token_types
 from helpers.plots import style
-from helpers.plots.style import bottom_margin, canvas, empty_figure, join_nonempty, theme
+from helpers.plots.style import bottom_margin, canvas, empty_figure, for_column, join_nonempty
 from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
@@ -42,12 +46,14 @@ MAX_CHARACTERS = 15  # of its longest word, which fits into a panel without bein
 SENTENCE_ENDS = frozenset(".!?")
 MAX_CANDIDATES = 400  # sentences to choose from
 
-ROW_HEIGHT = 0.155  # inches, from one token to the next
-CHARACTER_WIDTH = 0.075  # inches, of the average character, which may be bold, at `FONT_SIZE`
-FONT_SIZE = 8.5
-PANEL_GAP = 0.25  # inches, between panels of a row
-ROW_GAP = 0.16  # inches, between rows of panels
-LINES_WIDTH = 0.45  # inches between the two columns, at least
+FONT_SIZE = 8.5  # points; the lengths below are in inches, for this size
+ROW_HEIGHT = 0.155  # from one token or line of a title to the next
+TIGHT_ROW_HEIGHT = 0.13  # the same in a column
+CHARACTER_WIDTH = 0.069  # of the average character in bold
+WORD_GAP = 0.06  # between a word and its lines
+PANEL_GAP = 0.2  # between panels of a row
+ROW_GAP = 0.2  # between rows of panels
+LINES_WIDTH = 0.26  # between the two columns of words, at least
 PANELS_PER_ROW = 3
 MIN_DRAWN_DARKNESS = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
@@ -77,6 +83,8 @@ CLOSED_CLASSES = {
     "auxpass": "am are be been being 'm 're 's get gets getting got gotten is was were",
 }
 FOLLOWS_HEAD = ("dobj", "pobj")  # ... and a word with one of these follows its verb or preposition.
+# A compound between a possessor and its noun may be wrong, as in "keeps their [skin moist]".
+COMPOUNDS = ("compound", "nn")
 
 
 class MapLocation(NamedTuple):
@@ -200,8 +208,8 @@ def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, s
     Returns
     -------
     list of Panel
-        See `_clearest_panels`.  Sentences in which the annotation of the relation is certainly
-        wrong, which `CLOSED_CLASSES` and `FOLLOWS_HEAD` tell, are left out.
+        See `_clearest_panels`.  Sentences in which the annotation of the relation is wrong, or may
+        well be, are left out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD` and `COMPOUNDS`.
     """
     examples = list(_short_examples(store))
     panels = []
@@ -254,7 +262,7 @@ def panel_table(panels: Sequence[Panel]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["title", *MapLocation._fields])
 
 
-@theme()
+@for_column
 def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 1: heads with the patterns of section 3, in the colours of Figure 2.
 
@@ -268,23 +276,32 @@ def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "atte
         The lens of the maps, for the subtitle.
     """
     subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
-    starts = range(0, len(panels), PANELS_PER_ROW)
-    rows = [panels[start : start + PANELS_PER_ROW] for start in starts]
+    panels = _with_drawable_words(panels)
+    rows = _rows_that_fit([panels])
+    titles = []
+    title_lines = []
+    for row in rows:
+        row_titles = []
+        for panel, width in zip(row, _panel_widths(row), strict=True):
+            row_titles.append(_wrapped(panel.title, width))
+        titles += row_titles
+        title_lines.append(max(text.count("\n") + 1 for text in row_titles))
     title = "Figure 1 · Heads with the most of each pattern"
-    figure, grid = _panel_rows(rows, 0.5, title, join_nonempty(model, subtitle))
-    for axes, panel in zip(grid, panels, strict=True):
+    figure, grid = _panel_rows(rows, title_lines, title, join_nonempty(model, subtitle))
+    for axes, panel, wrapped_title in zip(grid, panels, titles, strict=True):
         _draw_panel(axes, panel)
-        _set_title(axes, panel.title, style.INK)
+        _set_title(axes, wrapped_title, style.INK)
     return figure
 
 
-@theme()
+@for_column
 def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 5 (section 4): successes and failures of single heads, a head in each row.
 
     Every link of the relation has a coloured line.  Where the head is wrong, its own choice has a
     line and the right one a dashed line.  As for the paper's head 9-6, attention to special tokens
-    is not drawn; the title of a panel has its share.
+    is not drawn; the title of a panel has its share.  In a column, a head has two panels, of only
+    the words from the first linked one to the last.
 
     Parameters
     ----------
@@ -299,62 +316,166 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
         return empty_figure(title, model, needs)
+    panels_by_title: dict[str, list[Panel]] = {}
+    for panel in _with_drawable_words(panels):
+        panels_by_title.setdefault(panel.title, []).append(panel)
+    if style.in_column():
+        for head_title, shown in panels_by_title.items():
+            cut = sorted(map(_linked_words, shown), key=lambda panel: len(panel.words))
+            right = [panel for panel in cut if panel.correct]
+            wrong = [panel for panel in cut if not panel.correct]
+            panels_by_title[head_title] = right[:1] + wrong[:1]
+    rows = _rows_that_fit(panels_by_title.values())
+    head_titles: dict[str, str] = {}
+    title_lines = []
+    for row in rows:
+        is_new = row[0].title not in head_titles
+        head_titles[row[0].title] = _wrapped(row[0].title, style.page_width() - 0.2)
+        title_lines.append(1 + is_new * (head_titles[row[0].title].count("\n") + 1))
     weights = style.WEIGHT_NAMES[lens]
-    subtitle = f"{weights} of words (left) to words (right), but not to special tokens"
-    rows_by_title: dict[str, list[Panel]] = {}
-    for panel in panels:
-        rows_by_title.setdefault(panel.title, []).append(panel)
-    rows = list(rows_by_title.values())
-    footnote = " "  # the legend takes its place
-    subtitle = join_nonempty(model, f"{subtitle}; darker is more")
-    figure, grid = _panel_rows(rows, 0.62, title, subtitle, footnote)
-    for axes, panel in zip(grid, panels, strict=True):
+    subtitle = f"{weights} of words (left) to words (right), without special tokens; darker is more"
+    figure, grid = _panel_rows(
+        rows, title_lines, title, join_nonempty(model, subtitle), legend_height=0.2
+    )
+    for axes, panel in zip(grid, [panel for row in rows for panel in row], strict=True):
         _draw_panel(axes, panel)
         mark, color = ("✓", style.RIGHT) if panel.correct else ("✗", style.WRONG)
-        special = f"{panel.special_share:.0%} of their attention to special tokens"
+        special = f"{panel.special_share:.0%} to special tokens"
         _set_title(axes, f"{mark} {special}", color, fontweight="normal")
-        if panel is rows_by_title[panel.title][0]:
-            position = axes.get_position()
-            y = position.y1 + 0.36 / figure.get_figheight()
-            figure.text(
-                position.x0, y, panel.title, fontweight="bold", fontsize=9.5, parse_math=False
-            )
+        head_title = head_titles.pop(panel.title, "")
+        position = axes.get_position()
+        y = position.y1 + 2 * _row_height() / figure.get_figheight()
+        figure.text(
+            0.1 / style.page_width(), y, head_title, fontweight="bold",
+            fontsize=style.type_size(9.5), parse_math=False,
+        )  # fmt: skip
     handles = []
     for verdict, label in LINK_LABELS.items():
         handles.append(Line2D([], [], label=label, **_link_style(verdict)))
-    figure.legend(handles=handles, loc="lower left", ncols=3, handlelength=2.6, borderaxespad=0)
+    figure.legend(handles=handles, loc="lower left", ncols=3, handlelength=2.6)
     return figure
 
 
 LINK_LABELS = {
-    "right": "the head is right",
-    "wrong": "the head is wrong",
-    "missed": "what would be right",
+    "right": "right choice",
+    "wrong": "wrong choice",
+    "missed": "would be right",
 }
 
 
+def _scaled(inches: float) -> float:
+    """Scale a length for type of `FONT_SIZE` to the size of type in the figure."""
+    return inches * style.type_size(FONT_SIZE) / FONT_SIZE
+
+
+def _row_height() -> float:
+    """Compute the inches from one word to the next."""
+    return _scaled(TIGHT_ROW_HEIGHT if style.in_column() else ROW_HEIGHT)
+
+
+def _wrapped(title: str, inches: float) -> str:
+    """Break a title into lines of at most a width."""
+    lines = []
+    for line in title.splitlines():
+        lines += wrap(line, int(inches / _scaled(CHARACTER_WIDTH)))
+    return "\n".join(lines)
+
+
+def _linked_words(panel: Panel) -> Panel:
+    """Cut a panel to the words from the first one that has a link to the last."""
+    linked = [word for link in panel.links for word in (link.attending, link.attended)]
+    first = min(linked)
+    words = slice(first, max(linked) + 1)
+    links = []
+    for attending, attended, verdict in panel.links:
+        links.append(Link(attending - first, attended - first, verdict))
+    return replace(
+        panel,
+        words=panel.words[words],
+        word_types=panel.word_types[words],
+        weights=panel.weights[words, words],
+        links=links,
+    )
+
+
+def _rows_that_fit(rows: Iterable[Sequence[Panel]]) -> list[list[Panel]]:
+    """Break the rows of panels that are wider than the figure, or have too many of them."""
+    fitting = []
+    for row in rows:
+        line: list[Panel] = []
+        for panel in row:
+            is_too_wide = _needed_widths([*line, panel]).sum() > _free_width(len(line) + 1)
+            if line and (is_too_wide or len(line) == _panels_per_row()):
+                fitting.append(line)
+                line = []
+            line.append(panel)
+        fitting.append(line)
+    return fitting
+
+
+def _panels_per_row() -> int:
+    """Choose how many panels a row has at most."""
+    return 2 if style.in_column() else PANELS_PER_ROW
+
+
+def _free_width(panels: int) -> float:
+    """Compute the inches that a row of panels has, without margins and the gaps between them."""
+    return style.page_width() - 0.2 - _scaled(PANEL_GAP) * (panels - 1)
+
+
+def _needed_widths(row: Sequence[Panel]) -> Float[np.ndarray, " panel"]:
+    """Compute the inches that each panel needs for its words and the lines between them."""
+    return np.array([2 * _words_width(panel) + _scaled(LINES_WIDTH) for panel in row])
+
+
+def _words_width(panel: Panel) -> float:
+    """Measure the inches of a panel's widest word, with the gap to the lines."""
+    bold = {word for link in panel.links for word in (link.attending, link.attended)}
+    widths = []
+    for index, word in enumerate(panel.words):
+        weight = "bold" if index in bold else "normal"
+        font = FontProperties(weight=weight, size=style.type_size(FONT_SIZE))
+        widths.append(TextPath((0, 0), word, prop=font).get_extents().x1 / 72)
+    return max(widths) + WORD_GAP
+
+
+def _panel_widths(row: Sequence[Panel]) -> Float[np.ndarray, " panel"]:
+    """Choose the widths of a row's panels: those of a full row, unless the words need others."""
+    needed = _needed_widths(row)
+    full_row = _free_width(_panels_per_row()) / _panels_per_row()
+    if needed.max() <= full_row:
+        return np.full(len(row), full_row)
+    return needed + (_free_width(len(row)) - needed.sum()) / len(row)
+
+
 def _panel_rows(
-    rows: Sequence[Sequence[Panel]], title_height: float, title: str, subtitle: str, note: str = ""
+    rows: Sequence[Sequence[Panel]],
+    title_lines: Sequence[int],
+    title: str,
+    subtitle: str,
+    legend_height: float = 0.0,
 ) -> tuple[Figure, list[Axes]]:
     """Make axes for rows of panels, all with the same distance between words."""
+    row_height = _row_height()
+    gap = _scaled(ROW_GAP)
     n_words = [_longest_panel(row) for row in rows]
-    heights = [ROW_HEIGHT * words + title_height + ROW_GAP for words in n_words]
-    figure = canvas(sum(heights), title, subtitle, note, constrained=False)
-    figure_height = figure.get_figheight()
-    figure_size = [style.WIDTH, figure_height, style.WIDTH, figure_height]
-    column_width = (style.WIDTH - 0.2 + PANEL_GAP) / max(map(len, rows))
-    top = sum(heights) + bottom_margin(note)
+    heights = []
+    for words, lines in zip(n_words, title_lines, strict=True):
+        heights.append(row_height * (words + lines + 0.3) + gap)
+    figure = canvas(gap / 2 + sum(heights) + legend_height, title, subtitle, constrained=False)
+    width, height = figure.get_size_inches()
+    bottom = sum(heights) + legend_height + bottom_margin("")
     grid = []
-    for row, words, height in zip(rows, n_words, heights, strict=True):
-        bottom = top - height + ROW_GAP
-        for column in range(len(row)):
-            x = 0.1 + column * column_width
-            inches = np.array([x, bottom, column_width - PANEL_GAP, ROW_HEIGHT * words])
-            axes = figure.add_axes(inches / figure_size)
+    for row, words, row_inches in zip(rows, n_words, heights, strict=True):
+        bottom -= row_inches
+        left = 0.1
+        for panel_width in _panel_widths(row):
+            inches = np.array([left, bottom + gap, panel_width, row_height * words])
+            axes = figure.add_axes(inches / [width, height, width, height])
             axes.set_axis_off()
             axes.set_ylim(words - 0.5, -0.5)
             grid.append(axes)
-        top -= height
+            left += panel_width + _scaled(PANEL_GAP)
     return figure, grid
 
 
@@ -366,8 +487,9 @@ def _longest_panel(panels: Sequence[Panel]) -> int:
 def _set_title(axes: Axes, title: str, color: str, fontweight: str = "bold") -> None:
     """Write the title of a panel."""
     axes.set_title(
-        title, fontweight=fontweight, fontsize=FONT_SIZE, pad=6, parse_math=False, color=color
-    )
+        title, fontweight=fontweight, fontsize=style.type_size(FONT_SIZE), pad=_scaled(6),
+        parse_math=False, color=color,
+    )  # fmt: skip
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
@@ -379,7 +501,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         color = _link_style(link.verdict)["color"]
         left_colors[link.attending] = color
         right_colors[link.attended] = color
-    _draw_words(axes, panel.words, left_colors, right_colors)
+    _draw_words(axes, panel, left_colors, right_colors)
     _draw_weights(axes, panel.weights / panel.darkest_weight, colors)
     for link in panel.links:
         ends = [link.attending, link.attended]
@@ -407,19 +529,16 @@ def _draw_weights(
 
 
 def _draw_words(
-    axes: Axes, words: Sequence[str], left_colors: Sequence[str], right_colors: Sequence[str]
+    axes: Axes, panel: Panel, left_colors: Sequence[str], right_colors: Sequence[str]
 ) -> None:
     """Write the words to the left and to the right in their colours, verdicts in bold."""
-    width = axes.get_position().width * style.WIDTH  # inches
-    max_characters = int((width - LINES_WIDTH) / 2 / CHARACTER_WIDTH)
-    texts = []
-    for word in words:
-        texts.append(word if len(word) <= max_characters else f"{word[: max_characters - 1]}…")
-    column_width = max(map(len, texts)) * CHARACTER_WIDTH + 0.06
-    lines_width = width - 2 * column_width
-    axes.set_xlim(-column_width / lines_width, 1 + column_width / lines_width)
-    _draw_column(axes, texts, left_colors, x=-0.06 / lines_width, align="right")
-    _draw_column(axes, texts, right_colors, x=(lines_width + 0.06) / lines_width, align="left")
+    width = axes.get_position().width * style.page_width()  # inches
+    words_width = min(_words_width(panel), 0.4 * width)
+    lines_width = width - 2 * words_width
+    axes.set_xlim(-words_width / lines_width, 1 + words_width / lines_width)
+    gap = WORD_GAP / lines_width
+    _draw_column(axes, panel.words, left_colors, x=-gap, align="right")
+    _draw_column(axes, panel.words, right_colors, x=1 + gap, align="left")
 
 
 def _draw_column(
@@ -429,8 +548,8 @@ def _draw_column(
     for y, (text, color) in enumerate(zip(texts, colors, strict=True)):
         weight = "bold" if color in (style.RIGHT, style.WRONG) else "normal"
         axes.text(
-            x, y, text, ha=align, va="center_baseline", color=color, fontsize=FONT_SIZE,
-            weight=weight, parse_math=False,
+            x, y, text, ha=align, va="center_baseline", color=color, weight=weight,
+            fontsize=style.type_size(FONT_SIZE), parse_math=False,
         )  # fmt: skip
 
 
@@ -471,17 +590,31 @@ def _pattern_panel(
 
 
 def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
-    """Check that the annotation of a relation in a sentence is not certainly wrong."""
+    """Check the annotation of a relation in a sentence by rules that need no second parser."""
     words = [word.lower() for word in record["words"]]
     for question in gold_links(record):
         if question.relation != relation:
             continue
         if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
             return False
+        between = record["relations"][question.word : question.gold[0]]
+        if paper_name == "poss" and any(relation in COMPOUNDS for relation in between):
+            return False
         closed_class = CLOSED_CLASSES.get(paper_name)
         if closed_class is not None and words[question.word] not in closed_class.split():
             return False
     return True
+
+
+def _with_drawable_words(panels: Sequence[Panel]) -> list[Panel]:
+    """Replace characters that no font can draw in the words of all panels, with one warning."""
+    words = [word for panel in panels for word in panel.words]
+    drawable_words = iter(style.drawable(words))
+    drawable_panels = []
+    for panel in panels:
+        panel_words = list(islice(drawable_words, len(panel.words)))
+        drawable_panels.append(replace(panel, words=panel_words))
+    return drawable_panels
 
 
 def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:

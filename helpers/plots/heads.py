@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from helpers.metrics.clustering import BEHAVIOURS
-from helpers.metrics.heads import by_head
+from helpers.metrics.heads import by_head, head_label
 from helpers.plots import style
 from helpers.plots.labels import label_points
 from helpers.plots.style import (
@@ -21,6 +21,7 @@ from helpers.plots.style import (
     Styles,
     canvas,
     draw_curve,
+    for_column,
     join_nonempty,
     panel_grid,
     resolve_special_tokens,
@@ -29,13 +30,15 @@ from helpers.plots.style import (
 
 GRADIENT_TITLES = {  # by the suffix of the columns
     "": "|∂L/∂A|",
-    "_per_value": "|∂L/∂A|, divided by the value norm |f(x)|",
+    "_per_value": "|∂L/∂A| / value norm",
 }
 TO_SPECIAL = {name: style.ATTENDED[name] for name in ("cls", "sep", "punctuation")}
-HEADS_AND_MEANS = "a point is a head, a line the mean of the layer"
+HEADS_AND_MEANS = (
+    "points: heads, of which the farthest from its layer's mean, the line, has its name"
+)
 
 
-@theme()
+@for_column
 def fig2_token_types(
     table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
 ) -> Figure:
@@ -67,7 +70,8 @@ def fig2_token_types(
     if table["sep"].notna().any():
         panels.append(_present(table, to_sep, special_tokens))
     title = f"Figure 2 · {style.WEIGHT_NAMES[lens].capitalize()} to special tokens and punctuation"
-    figure = _heads_and_means(table, panels, title, model, height=3.1 if len(panels) > 1 else 3.4)
+    note = f"{special_tokens['sep']}: all of a segment together.  " if len(panels) > 1 else ""
+    figure = _heads_and_means(table, panels, title, model, note)
     for axes in figure.axes:
         axes.set_ylabel(f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)")
         axes.set_ylim(bottom=-0.02)
@@ -75,7 +79,7 @@ def fig2_token_types(
     return figure
 
 
-@theme()
+@for_column
 def fig3_gradients(
     tables: Mapping[str, pd.DataFrame], special_tokens: SpecialTokens, *, model: str = ""
 ) -> Figure:
@@ -106,7 +110,8 @@ def fig3_gradients(
     rows = 2 if present_special else 1
     bands = _missing_tokens_note(table) or "bands: 95% intervals over articles"
     subtitle = join_nonempty(model, _objective(table), bands)
-    figure = canvas(2.5 * rows + 0.5, "Figure 3 · Gradient-based importance of attention", subtitle)
+    height = 1.35 * rows + 0.45 if style.in_column() else 2.5 * rows + 0.5
+    figure = canvas(height, "Figure 3 · Gradient-based importance of attention", subtitle)
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
     for axes in grid.flat:
         axes.set_axis_off()
@@ -120,10 +125,11 @@ def fig3_gradients(
         for name, model_table in tables.items():
             series_style = style.CONTROL_STYLES.get(name, styles[token_type])
             _curve(axes, model_table, f"other_over_{token_type}", series_style)
-        axes.set_title(f"|∂L/∂A|: other tokens / {special_tokens[token_type]}", parse_math=False)
+        axes.set_title(f"other tokens / {special_tokens[token_type]}", parse_math=False)
         axes.yaxis.set_major_formatter("{x:g}")
     handles = _handles_by_label(grid.flat)
-    figure.legend(handles.values(), handles, loc="outside lower left", ncols=4)
+    columns = 2 if style.in_column() else 4
+    figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
     return figure
 
 
@@ -138,9 +144,9 @@ def _objective(table: pd.DataFrame) -> str:
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
     draw_curve(axes, table, "layer", column, series_style)
-    axes.set(
-        xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats per unit)"
-    )
+    ylabel = "Ratio of |∂L/∂A|" if "over" in column else "Mean |∂L/∂A|\n(nats per unit)"
+    xticks = style.counting_ticks(len(table), 6 if style.in_column() else 12)
+    axes.set(xlabel="Layer", yscale="log", ylabel=ylabel, xticks=xticks)
     axes.label_outer()
 
 
@@ -153,7 +159,7 @@ def _handles_by_label(panels: Sequence[Axes]) -> dict[str, Artist]:
     return handles_by_label
 
 
-@theme()
+@for_column
 def fig4_entropy(
     table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
 ) -> Figure:
@@ -184,37 +190,52 @@ def fig4_entropy(
     styles = _present(table, panel_styles, special_tokens)
     panels = [{column: series_style} for column, series_style in styles.items()]
     title = f"Figure 4 · Entropy of {style.WEIGHT_NAMES[lens]} distributions"
-    figure = _heads_and_means(table, panels, title, model, height=2.9)
+    figure = _heads_and_means(table, panels, title, model)
     uniform = table["uniform"].mean()
     largest = max(uniform, table[list(styles)].max(axis=None))
     for axes in figure.axes:
-        line = axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
-        line.set_label("uniform attention")
-        axes.set(ylabel="Entropy (nats)", ylim=(-0.1, 1.06 * largest))
+        axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
+        position = {"xy": (1, uniform), "xycoords": ("axes fraction", "data"), "ha": "right"}
+        axes.annotate("uniform attention", va="bottom", fontsize=style.type_size(8.5), **position)
+        axes.set(ylabel="Entropy (nats)", ylim=(-0.1, 1.12 * largest))
         _legend_above(axes)
     return figure
 
 
 def _heads_and_means(
-    table: pd.DataFrame, panels: Sequence[Styles], title: str, model: str, height: float
+    table: pd.DataFrame, panels: Sequence[Styles], title: str, model: str, note: str = ""
 ) -> Figure:
     """Draw columns in panels: each head as a point, and the mean of each layer's heads as a line.
 
+    In each panel, the head that is farthest from the mean of its layer has its name.
+
     The points of a layer stand next to each other, by column and in the order of the heads.
-    Therefore they neither hide each other nor move between runs.  ``height`` is that of a panel.
+    Therefore they neither hide each other nor move between runs.
     """
     columns = [column for styles in panels for column in styles]
-    note = _interval_note(table, columns) + _missing_tokens_note(table)
+    note += _interval_note(table, columns) + _missing_tokens_note(table)
+    height = 1.5 if style.in_column() else 2.9
     figure = canvas(height * len(panels), title, join_nonempty(model, HEADS_AND_MEANS), note)
     layers = int(table["layer"].max())
     means = table.groupby("layer", as_index=False)[columns].mean()
+    deviations = table[columns] - table.groupby("layer")[columns].transform("mean")
     shift = 0.7 * ((table["head"] - 0.5) / table["head"].max() - 0.5)
     for axes, styles in zip(panel_grid(figure, len(panels), 1, sharex=True), panels, strict=True):
+        index, farthest = deviations[list(styles)].abs().stack().idxmax()
         for slot, (column, series_style) in enumerate(styles.items()):
             x = table["layer"] + 0.64 * ((slot + 0.5 + shift) / len(styles) - 0.5)
             _, color, marker = series_style
-            axes.scatter(x, table[column], s=13, alpha=0.5, color=color, marker=marker, linewidth=0)
+            size = 5 if style.in_column() else 13
+            options = {"s": size, "alpha": 0.5, "color": color, "marker": marker, "linewidth": 0}
+            axes.scatter(x, table[column], **options)
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
+            if column == farthest:
+                axes.annotate(
+                    head_label(table["layer"][index] - 1, table["head"][index] - 1),
+                    (x[index], table[column][index]), xytext=(3, 0), textcoords="offset points",
+                    va="top" if deviations[column][index] > 0 else "bottom",
+                    fontsize=style.type_size(8.5),
+                )  # fmt: skip
         axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=style.counting_ticks(layers))
         axes.label_outer()
     return figure
@@ -222,10 +243,8 @@ def _heads_and_means(
 
 def _legend_above(axes: Axes) -> None:
     """Put a legend above the axes."""
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2, borderpad=0,
-        columnspacing=1.6, handletextpad=0.5,
-    )  # fmt: skip
+    columns = 2 if style.in_column() else 4
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
 
 
 def _present(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens) -> Styles:
@@ -253,7 +272,7 @@ def _missing_tokens_note(table: pd.DataFrame) -> str:
     return f"Left out: this model has no {' and no '.join(missing)}." if missing else ""
 
 
-@theme()
+@for_column
 def fig6_clusters(
     positions: pd.DataFrame,
     averages: pd.DataFrame,
@@ -287,7 +306,7 @@ def fig6_clusters(
     matplotlib.figure.Figure
     """
     shares = {"entropy": averages["entropy"] / averages["uniform"]}
-    titles = {"entropy": "entropy, of the largest"}
+    titles = {"entropy": "entropy / uniform"}
     for column in ("previous", "next"):
         shares[column] = averages[column]
         titles[column] = f"to the {column} token"
@@ -297,25 +316,31 @@ def fig6_clusters(
     points = positions[["x", "y"]].to_numpy(float) / tokens
     title = "Figure 6 · Attention heads in the plane, by what they do"
     subtitle = "a point is a head; the closer, the more alike are its distributions"
-    figure = canvas(4.6, title, join_nonempty(model, subtitle))
-    panels = panel_grid(figure, len(shares) + 2, 4, sharex=True, sharey=True)
-    marker = {"s": 22, "edgecolors": style.MUTED, "linewidths": 0.4}
+    columns, height, size, scale_location = 4, 4.6, 22, "right"
+    if style.in_column():
+        columns, height, size, scale_location = 2, 6.3, 9, "top"
+    figure = canvas(height, title, join_nonempty(model, subtitle))
+    panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
+    marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
     for axes, (column, values) in zip(panels, shares.items(), strict=False):
         scale = {"cmap": style.SEQUENTIAL, "vmin": 0, "vmax": 1}
         scatter = axes.scatter(*points.T, c=values, **scale, **marker)
-        axes.set_title(titles[column], fontsize=9, parse_math=False)
-    figure.colorbar(scatter, ax=panels, label="Share (fraction)", aspect=40, pad=0.01)
+        axes.set_title(titles[column], fontsize=style.type_size(9), parse_math=False)
+    color_bar = {"location": scale_location, "aspect": 40, "pad": 0.01}
+    figure.colorbar(scatter, ax=panels, label="Share (fraction)", **color_bar)
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
     colors = np.where(is_linguistic, style.ACCENT, "white")
     findings.scatter(*points.T, c=colors, **marker)
-    findings.set_title("syntax or coreference", fontsize=9)
+    findings.set_title("syntax or coreference", fontsize=style.type_size(9))
     by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
-    by_layer.set_title(f"Layer, from 1 (dark) to {positions['layer'].max()}", fontsize=9)
+    by_layer.set_title(
+        f"Layer, 1 (dark) to {positions['layer'].max()}", fontsize=style.type_size(9)
+    )
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
-    figure.supxlabel("First MDS dimension (nats per token)", fontsize=9.5)
-    figure.supylabel("Second MDS dimension (nats per token)", fontsize=9.5)
+    figure.supxlabel("First MDS dimension (nats per token)", fontsize=style.type_size(9.5))
+    figure.supylabel("Second MDS dimension (nats per token)", fontsize=style.type_size(9.5))
     # The labels come last, because they are placed on the finished page.
     for axes, (_, values) in zip(panels, shares.items(), strict=False):
         strongest = int(values.argmax())
@@ -347,7 +372,10 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
     """
     maps = {}
     for column in ("previous", "current", "next"):
-        maps[f"to the {column} token"] = by_head(table, column)
+        values = by_head(table, column)
+        layer, head = np.unravel_index(np.nanargmax(values), values.shape)
+        most = f"most: head {head_label(layer, head)}, {values[layer, head]:.0%}"
+        maps[f"to the {column} token\n{most}"] = values
     return style.heat_maps(
         maps,
         f"Section 3.1 · {style.WEIGHT_NAMES[lens].capitalize()} by relative position",

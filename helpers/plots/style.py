@@ -7,8 +7,10 @@ colours but needs neither library.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, wraps
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,9 +30,13 @@ HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
+COLUMN_WIDTH = 3.3  # inches of a column of a paper, whose figures have type of ...
+COLUMN_TYPE = 7.0  # ... this size, in points
 DPI = 160
 TALL_HEIGHT = 12.0  # inches: figures of this height or more have ...
 TALL_DPI = 110  # ... fewer dots per inch, which keeps their files small
+NO_GLYPH = "?"  # stands for a character that no installed font can draw
+INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
 HEADING = "heading"  # labels the texts that a paper has in its caption instead
 # The name of the weights of a map, by lens; the second is of Kobayashi et al. (2020).
 WEIGHT_NAMES = {"attention": "attention", "norm": "norm-weighted attention"}
@@ -82,8 +88,20 @@ LINES = (
     ("#7A5BA8", "^"), ("#4B9B98", "v"), ("#8A8A8A", "P"),
 )  # fmt: skip
 
+# DejaVu Sans comes with matplotlib, so Latin, Greek, Cyrillic and Arabic are the same everywhere.
+# For other scripts, the first of these fonts that is installed and has the character is used.
+FONT = "DejaVu Sans"
+FONTS_OF_OTHER_SCRIPTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "IPAexGothic", "PingFang SC",
+    "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
+    "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai",
+    "Noto Sans Arabic", "Noto Sans Ethiopic", "Nirmala UI", "Lohit Devanagari", "FreeSans",
+    "Arial Unicode MS", "Unifont",
+)  # fmt: skip
+
 RC_PARAMS = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same on every machine
+    "figure.figsize": (WIDTH, WIDTH),  # the height is that of each figure
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -91,10 +109,34 @@ RC_PARAMS = {
     "text.color": INK,
     "xtick.minor.size": 0,
     "legend.frameon": False,
+    "legend.borderpad": 0,
+    "legend.columnspacing": 1.6,
+    "legend.handletextpad": 0.5,
     "lines.linewidth": 1.8,
     "lines.markersize": 6,
     "svg.hashsalt": "attention",  # identifiers in the file are random without it
     "pdf.fonttype": 42,  # TrueType, because publishers refuse matplotlib's default, Type 3
+}
+COLUMN_RC_PARAMS = {
+    "figure.figsize": (COLUMN_WIDTH, COLUMN_WIDTH),
+    "font.size": COLUMN_TYPE,
+    "axes.titlesize": COLUMN_TYPE,
+    "axes.labelsize": COLUMN_TYPE,
+    "xtick.labelsize": COLUMN_TYPE,
+    "ytick.labelsize": COLUMN_TYPE,
+    "legend.fontsize": COLUMN_TYPE,
+    "axes.linewidth": 0.6,
+    "axes.titlepad": 3,
+    "axes.labelpad": 2,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.major.pad": 2,
+    "ytick.major.pad": 2,
+    "legend.columnspacing": 0.8,
+    "legend.handlelength": 1.4,
+    "legend.handletextpad": 0.4,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.5,
 }
 WHITE_EDGES = {"markeredgecolor": "white", "markeredgewidth": 0.75}  # of markers on lines
 
@@ -112,8 +154,90 @@ def theme() -> Iterator[None]:
     rc_params = sns.plotting_context("paper")
     rc_params.update(sns.axes_style("ticks"))
     rc_params.update(RC_PARAMS)
+    rc_params["font.family"] = _font_families()
     with plt.rc_context(rc_params):
         yield
+
+
+def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Decorate a function that draws a figure of the paper: it gets the theme and a second format.
+
+    The figure's ``draw_for_column`` draws it again for a column of a paper: `COLUMN_WIDTH` wide,
+    with type of `COLUMN_TYPE`, without title, subtitle and footnote.
+    """
+
+    @wraps(draw)
+    def draw_page(*tables: Any, **options: Any) -> Figure:
+        def draw_column() -> Figure:
+            import matplotlib.pyplot as plt
+
+            with theme(), plt.rc_context(COLUMN_RC_PARAMS):
+                return draw(*tables, **options)
+
+        with theme():
+            figure = draw(*tables, **options)
+        figure.draw_for_column = draw_column
+        return figure
+
+    return draw_page
+
+
+def page_width() -> float:
+    """Return the width in inches of the figure that is drawn: of a page or of a column."""
+    import matplotlib.pyplot as plt
+
+    return plt.rcParams["figure.figsize"][0]
+
+
+def in_column() -> bool:
+    """Say whether a figure is drawn for a column of a paper."""
+    return page_width() == COLUMN_WIDTH
+
+
+def type_size(points: float) -> float:
+    """Choose the size of type: as given, but always `COLUMN_TYPE` in a column."""
+    return COLUMN_TYPE if in_column() else points
+
+
+@cache
+def _font_families() -> list[str]:
+    """List the fonts in which a character is looked for, of those that are installed."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return [FONT, *(name for name in FONTS_OF_OTHER_SCRIPTS if name in installed)]
+
+
+def drawable(words: Sequence[str]) -> list[str]:
+    """Replace the characters that no font can draw, with one warning that names the first ones.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The words of a figure.
+
+    Returns
+    -------
+    list of str
+        The words; a character without a glyph is `NO_GLYPH`.
+    """
+    from matplotlib.font_manager import FontProperties, fontManager, get_font
+
+    has_glyph: set[int] = set()
+    for family in _font_families():
+        path = fontManager.findfont(FontProperties(family=family))
+        has_glyph.update(get_font(path).get_charmap())
+    missing = {ord(character): NO_GLYPH for character in "".join(words)}
+    for code in has_glyph:
+        missing.pop(code, None)
+    if missing:
+        shown = "".join(map(chr, list(missing)[:5]))
+        warnings.warn(
+            f"no installed font draws {len(missing)} characters of this figure, such as {shown}, "
+            f"which become {NO_GLYPH}; install a font of their script, such as {INSTALLABLE_FONT}",
+            stacklevel=2,
+        )
+    return [word.translate(missing) for word in words]
 
 
 def canvas(
@@ -132,14 +256,20 @@ def canvas(
     """
     import matplotlib.pyplot as plt
 
+    width = page_width()
     bottom = bottom_margin(note)
-    total = height + bottom + (0.66 if subtitle else 0.42)
-    figure = plt.figure(figsize=(WIDTH, total))
+    top = 0.66 if subtitle else 0.42
+    if in_column():
+        top = 0.03
+    total = height + bottom + top
+    figure = plt.figure(figsize=(width, total))
     plt.close(figure)  # otherwise a notebook would display it a second time
     if constrained:
-        rect = (0.04 / WIDTH, bottom / total, 1 - 0.08 / WIDTH, height / total)
+        rect = (0.04 / width, bottom / total, 1 - 0.08 / width, height / total)
         figure.set_layout_engine("constrained", rect=rect)
-    options = {"x": 0.1 / WIDTH, "ha": "left", "parse_math": False, "label": HEADING}
+    if in_column():
+        return figure
+    options = {"x": 0.1 / width, "ha": "left", "parse_math": False, "label": HEADING}
     title_y = 1 - 0.1 / total
     heading = figure.suptitle(title, y=title_y, fontsize=12.5, fontweight="bold", **options)
     heading.set_in_layout(False)
@@ -155,7 +285,7 @@ def empty_figure(title: str, model: str, needs: str) -> Figure:
 
 def bottom_margin(note: str) -> float:
     """Compute the height below the axes in inches."""
-    return 0.3 if note else 0.05
+    return 0.3 if note and not in_column() else 0.05
 
 
 def join_nonempty(*parts: str) -> str:
@@ -311,7 +441,8 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     name : str
         File name without suffix.
     paper : bool, optional
-        Also write ``name.pdf``, without title and footnote, for a paper.
+        For a paper, also write ``name.pdf``, without title and footnote.  Figures that can be
+        drawn `for_column` have a ``name_column.pdf``, too.
 
     Returns
     -------
@@ -331,7 +462,9 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     write_atomic(path, png)
     write_atomic(path.with_suffix(".svg"), svg)
     if paper:
-        write_atomic(path.with_suffix(".pdf"), _pdf_of(figure))
+        write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))
+        if hasattr(figure, "draw_for_column"):
+            write_atomic(folder / f"{name}_column.pdf", _pdf_of(figure.draw_for_column()))
     return path
 
 
@@ -355,15 +488,18 @@ def _svg_of(figure: Figure) -> bytes:
     return _repeatable(drawn.getvalue().decode()).encode()
 
 
-def _pdf_of(figure: Figure) -> bytes:
-    """Draw a figure as a PDF page without the texts that a paper has in its caption."""
+def _pdf_of(figure: Figure, **options: Any) -> bytes:
+    """Draw a figure as a PDF page without the texts that a paper has in its caption.
+
+    ``options`` are those of ``Figure.savefig``.
+    """
     import matplotlib.pyplot as plt
 
     headings = figure.findobj(lambda artist: artist.get_label() == HEADING)
     plt.setp(headings, visible=False)
     page = BytesIO()
     metadata = {"CreationDate": None, "Creator": None}
-    figure.savefig(page, format="pdf", dpi=DPI, metadata=metadata, bbox_inches="tight")
+    figure.savefig(page, format="pdf", dpi=DPI, metadata=metadata, **options)
     plt.setp(headings, visible=True)
     return page.getvalue()
 

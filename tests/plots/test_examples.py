@@ -1,15 +1,18 @@
 """Figures 1 and 5 draw the sentences and pairs that the tables name, in the right colours."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from plot_checks import texts_outside
 from viewer_stores import DOCUMENT, word_store
 
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.surface import RELATIVE_POSITION
-from helpers.plots import examples
+from helpers.plots import examples, style
 from helpers.plots.examples import Link, Panel, coreference_panels, pattern_panels, relation_panels
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG
 
@@ -204,3 +207,43 @@ def test_pattern_panels_draw_the_sentence_closest_to_an_easy_length(times):
     panels = pattern_panels(store, heads)
     assert panels
     assert {panel.location.example for panel in panels} == {1}
+
+
+def test_relation_panels_leave_out_a_compound_between_a_possessor_and_its_noun():
+    """In "keeps their skin moist", the parser may take "skin moist" for a compound."""
+    relations = ["amod", "poss", "case", "compound", *POSSESSIVE["relations"][4:]]
+    store = word_store({**POSSESSIVE, "relations": relations}, layers=1, heads=1)
+    table = pd.DataFrame([best_head("poss", DIRECTIONS[0])])
+    assert relation_panels(store, table, {"poss": "poss"}) == []
+
+
+@pytest.mark.parametrize("draw", [examples.fig1_examples, examples.fig5_heads])
+@pytest.mark.parametrize("word", ["costs", "anthropologists"])
+def test_panels_fit_into_a_column_and_do_not_overlap(draw, word):
+    words = ["[CLS]", word, "$", ".", "[SEP]"]
+    title = "Head 2-3: possessive pronouns and 's attend to what is possessed, 73%"
+    right = replace(panel(title, [Link(0, 3, "right"), Link(4, 1, "right")]), words=words)
+    wrong = replace(panel(title, [Link(2, 1, "wrong"), Link(2, 3, "missed")]), words=words)
+    column = draw([right, right, wrong]).draw_for_column()
+    assert not texts_outside(column)
+    boxes = [text.get_window_extent() for axes in column.axes for text in axes.texts]
+    assert boxes
+    for box in boxes:
+        assert box.x0 >= 0 and box.x1 <= column.bbox.x1 + 1
+        assert sum(box.overlaps(neighbour) for neighbour in boxes) == 1  # with itself
+
+
+def test_fig5_in_a_column_has_the_words_from_the_first_link_to_the_last():
+    right = panel("Head 2-3: ...", [Link(1, 3, "right"), Link(2, 3, "right")])
+    (axes,) = examples.fig5_heads([right, right]).draw_for_column().axes
+    assert [text.get_text() for text in axes.texts] == 2 * WORDS[1:4]
+    assert drawn_links(axes) == [(0, 2, False, RIGHT), (1, 2, False, RIGHT)]
+
+
+def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):
+    monkeypatch.setattr(style, "_font_families", lambda: [style.FONT])
+    foreign = replace(panel("Head 1-2: 70% to [SEP]"), words=["猫", "は", "$", ".", "[SEP]"])
+    with pytest.warns(UserWarning) as caught:
+        figure = examples.fig1_examples([foreign, foreign])
+        figure.draw_without_rendering()
+    assert len(caught) == 1

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from plot_checks import BERT, head_table, shown_texts
+from plot_checks import BERT, head_table, shown_texts, texts_outside
 
 from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import DIRECTIONS
 from helpers.plots import heads as plots
 from helpers.plots import scores
-from helpers.plots.style import TOKEN_COLORS, TOKEN_STYLES
+from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, TOKEN_COLORS, TOKEN_STYLES
 
 MODEL = "MiniLM, 6 layers of 12 heads"
 SHAPES = [(2, 2), (6, 12), (24, 16)]
@@ -74,13 +74,19 @@ def test_titles_labels_and_texts_fit_on_the_page(shape):
         joined = " ".join(text.get_text() for text in texts)
         assert "Layer" in joined, title
         assert any(unit in joined for unit in UNITS), title
-        page = figure.bbox
-        for text in texts:
-            if text.axes is not None and text in text.axes.texts:
-                continue  # labels of points have a test of their own
-            box = mpl.text.Text.get_window_extent(text)
-            assert box.x0 >= -1 and box.x1 <= page.x1 + 1, (title, text.get_text())
-            assert box.y0 >= -1 and box.y1 <= page.y1 + 1, (title, text.get_text())
+        assert not texts_outside(figure), title
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_texts_fit_into_a_column_and_have_its_size(shape):
+    for figure in every_figure(*shape):
+        if not hasattr(figure, "draw_for_column"):
+            continue
+        column = figure.draw_for_column()
+        assert column.get_figwidth() == COLUMN_WIDTH
+        assert not texts_outside(column), figure.get_suptitle()
+        sizes = {text.get_fontsize() for text in shown_texts(column)}
+        assert sizes <= {COLUMN_TYPE, COLUMN_TYPE * 0.7}, figure.get_suptitle()  # exponents
 
 
 def test_fig2_names_the_lens_and_the_widest_interval():

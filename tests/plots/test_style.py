@@ -5,11 +5,22 @@ import re
 
 import numpy as np
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager
 from matplotlib.colors import to_rgb
 from plot_checks import BERT, head_table
 
+from helpers.plots import style
 from helpers.plots.heads import fig2_token_types
-from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG, _repeatable, save_figure
+from helpers.plots.style import (
+    COLUMN_WIDTH,
+    RIGHT,
+    TOKEN_COLORS,
+    WRONG,
+    _repeatable,
+    save_figure,
+)
 
 # Machado, Oliveira and Fernandes (2009), severity 1: matrices from linear RGB to perceived RGB.
 DEFICIENCIES = {
@@ -79,6 +90,54 @@ def test_the_pdf_for_a_paper_has_no_title_and_embedded_fonts(tmp_path):
     box = re.search(rb"/MediaBox \[ ([\d. ]+) \]", page)[1]
     height = float(box.split()[-1]) / 72  # inches
     assert height < drawn.get_figheight() - 0.35  # without the title
+
+
+def test_save_figure_writes_a_pdf_as_wide_as_a_column(tmp_path):
+    save_figure(figure(), tmp_path, "fig2", paper=True)
+    page = (tmp_path / "fig2_column.pdf").read_bytes()
+    box = re.search(rb"/MediaBox \[ ([\d. ]+) \]", page)[1]
+    assert float(box.split()[2]) == pytest.approx(72 * COLUMN_WIDTH)
+
+
+def test_drawable_replaces_characters_without_a_glyph_with_one_warning(monkeypatch):
+    monkeypatch.setattr(style, "_font_families", lambda: [style.FONT])
+    with pytest.warns(UserWarning, match="2 characters") as caught:
+        words = style.drawable(["кот", "猫", "a", "猫は"])
+    assert words == ["кот", "?", "a", "??"]
+    assert len(caught) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_drawable_keeps_cyrillic_and_arabic_words():
+    assert style.drawable(["кот", "قط", "γάτα"]) == ["кот", "قط", "γάτα"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_installed_font_draws_the_words_that_dejavu_sans_cannot(tmp_path, monkeypatch):
+    path = tmp_path / "cjk.ttf"
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    pen.lineTo((0, 800))
+    pen.lineTo((800, 0))
+    pen.closePath()
+    name = style.FONTS_OF_OTHER_SCRIPTS[0]
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder([".notdef", "cat"])
+    font.setupCharacterMap({ord("猫"): "cat"})
+    font.setupGlyf({".notdef": pen.glyph(), "cat": pen.glyph()})
+    font.setupHorizontalMetrics({".notdef": (1000, 0), "cat": (1000, 0)})
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": name, "styleName": "Regular"})
+    font.setupOS2()
+    font.setupPost()
+    font.save(path)
+    installed = font_manager.FontManager()
+    monkeypatch.setattr(font_manager, "fontManager", installed)
+    installed.addfont(path)
+    families = style._font_families.__wrapped__()
+    monkeypatch.setattr(style, "_font_families", lambda: families)
+    assert families == [style.FONT, name]
+    assert style.drawable(["猫", "cat"]) == ["猫", "cat"]
 
 
 @pytest.mark.parametrize("last_digit", [2, 3])
