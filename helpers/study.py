@@ -204,7 +204,8 @@ class Study:
         count = self.settings.sentences
         if self.settings.treebank:
             return resolve_treebank(self.settings.treebank, sentences=count, seed=seed)
-        return silver_treebank(self.settings.text or None, count=count, seed=seed)
+        text = self.settings.text or None
+        return silver_treebank(text, count=count, seed=seed, parser=self.settings.parser)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """Choose the documents of section 4.3.
