@@ -24,12 +24,20 @@ What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
   python -m helpers run --model ./my-model --text my.txt --only 01,02,03
   python -m helpers run --treebank train.conllu,dev.conllu --only 04,05
   python -m helpers run --extended                 notebooks 07 to 10 as well
+  python -m helpers replicate                      the paper's model, number by number
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
 RUN_EPILOG = """\
 Results: figures/<name>/*.png and tables/*.csv; executed notebooks and HTML copies in
 build/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore a second run
 is quick, and an interrupted one goes on where it stopped.
+"""
+PAPER_MODEL = "bert-base-uncased"
+REPLICATE_EPILOG = """\
+The table figures/<name>/tables/replication.csv has every number of the paper next to this run's,
+with a tolerance and an outcome, and so has the report, under notebook 06. Sections 4 and 5 are
+compared with the paper's numbers if --treebank is the Penn Treebank in Stanford Dependencies and
+--coref is CoNLL-2012; with other corpora, their rows say what was used instead.
 """
 COMPARE_DESCRIPTION = """\
 Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row for each head of
@@ -85,12 +93,20 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(command=function)
         return added
 
+    help_format = argparse.ArgumentDefaultsHelpFormatter
     run = command(
         "run",
         _run,
         "run the series, or a part of it",
         epilog=RUN_EPILOG,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=help_format,
+    )
+    replicate = command(
+        "replicate",
+        _replicate,
+        "run 00 to 06 with the paper's model, and compare every number of the paper",
+        epilog=REPLICATE_EPILOG,
+        formatter_class=help_format,
     )
     run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     run.add_argument(
@@ -106,7 +122,9 @@ def parser() -> argparse.ArgumentParser:
         if setting.type != "bool":
             is_number = setting.type.startswith("int")
             options = {"type": _number if is_number else str, "default": setting.default}
-        run.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
+        for added in (run, replicate):
+            added.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
+    replicate.set_defaults(model=PAPER_MODEL, only="", extended=False, dry_run=False)
     compare = command(
         "compare",
         _compare,
@@ -202,6 +220,25 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     print(record.outcome())
     return 0
+
+
+def _replicate(options: argparse.Namespace) -> int:
+    from helpers.claims.replication import summarise_replication
+    from helpers.study import Study
+
+    settings = {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
+    study = Study(**settings)
+    if not study.has_paper_model:
+        raise InputError(
+            f"--model {options.model}: replicate needs the paper's model, a BERT of 12 layers of "
+            "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
+            "other"
+        )
+    status = _run_one(study, options)
+    if status == 0:
+        print(summarise_replication(study.tables()["replication"]).to_string())
+        print(f"each number: {study.results.folder / 'tables' / 'replication.csv'}")
+    return status
 
 
 def _compare(options: argparse.Namespace) -> int:

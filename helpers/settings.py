@@ -97,6 +97,9 @@ class _PaperSettings:
         "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)",
         is_path=True,
     )
+    parser: str = _flag(
+        "", "installed spaCy pipeline for automatic parses (default: an English one, bundled)"
+    )
     coref: str = _flag(
         "", "corpus name, file or folder of coreference (default: bundled sample)", is_path=True
     )

@@ -40,6 +40,8 @@ CONTROL_GRADIENTS = 32  # segments for their gradients
 ENTROPY_SEGMENTS = 16
 QUICK_ENTROPY_SEGMENTS = 4
 
+BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
+
 MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet"}
 
 
@@ -202,7 +204,8 @@ class Study:
         count = self.settings.sentences
         if self.settings.treebank:
             return resolve_treebank(self.settings.treebank, sentences=count, seed=seed)
-        return silver_treebank(self.settings.text or None, count=count, seed=seed)
+        text = self.settings.text or None
+        return silver_treebank(text, count=count, seed=seed, parser=self.settings.parser)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """Choose the documents of section 4.3.
@@ -511,6 +514,41 @@ class Study:
             },
             module="helpers.probes.table3",
         )
+
+    @property
+    def has_paper_model(self) -> bool:
+        """Whether the model is the paper's: a BERT of 12 layers of 12 heads with its vocabulary."""
+        if (self.encoder.layers, self.encoder.heads) != (12, 12):
+            return False
+        config = self.encoder.model.config
+        return config.model_type == "bert" and config.vocab_size in BERT_VOCABULARIES
+
+    def replication_tables(self) -> dict[str, pd.DataFrame]:
+        """Compare every number of the paper with this run's, if the model is the paper's.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            ``paper_heads`` and ``replication``, see `paper_heads` and `replication_table`; empty
+            for any other model.
+        """
+        if not self.has_paper_model:
+            return {}
+        from helpers.claims.replication import CONLL_2012, PENN_TREEBANK, replication_table
+        from helpers.metrics.coreference import evaluate_antecedents
+        from helpers.metrics.paper_heads import paper_heads
+        from helpers.metrics.reference import scheme_of
+
+        counts = self.head_counts(self.treebank_store())
+        heads = paper_heads(counts, evaluate_antecedents(self.coreference_store()))
+        used_instead = {}
+        if scheme_of(counts.names) != "stanford":
+            used_instead[PENN_TREEBANK] = self.treebank_corpus().name
+        documents = self.coreference_corpus()
+        if not all(name.endswith("_conll") for name in documents.spec["files"]):
+            used_instead[CONLL_2012] = documents.name
+        tables = self.tables() | {"paper_heads": heads}
+        return {"paper_heads": heads, "replication": replication_table(tables, used_instead)}
 
     def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Test the paper's claims and write ``claims.csv``; see `Results.save_claims`."""

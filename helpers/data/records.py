@@ -9,19 +9,23 @@ import hashlib
 import json
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool
 
-PUNCTUATION = (".", ",")
 # How the source of a sentence tells its document.
 _IN_DOCUMENT = re.compile(
     r"(?P<article>.+), paragraph \d+, sentence \d+|(?P<document>.+, document .+), sentence .+"
 )
+# Full stops and commas of all scripts by their names in Unicode, such as IDEOGRAPHIC FULL STOP,
+# ARABIC COMMA or DEVANAGARI DANDA.
+_STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
 
 
@@ -198,7 +202,7 @@ class Roles:
         The positions of [CLS] and [SEP].  None means that the model has no such token, which is
         not the same as a model that has one and gives it no attention.
     punctuation : bool array of shape (position,)
-        The positions of full stops and commas.
+        The positions of full stops and commas, of any script.
     other : bool array of shape (position,)
         All other positions.
     """
@@ -216,6 +220,38 @@ class Roles:
         """Name the role of each position."""
         names, masks = zip(*self.masks().items(), strict=True)
         return [names[index] for index in np.argmax(masks, axis=0)]
+
+
+@cache
+def is_punctuation(token: str) -> bool:
+    """Tell whether a token is a full stop or comma of any script (section 3.2).
+
+    Parameters
+    ----------
+    token : str
+        The token as the tokenizer writes it.  Byte-level vocabularies write every byte of a
+        character as a letter of its own.
+
+    Returns
+    -------
+    bool
+    """
+    text = token.lstrip(WORD_MARKS)
+    if all(character in _BYTES for character in text):
+        text = bytes(_BYTES[character] for character in text).decode(errors="replace")
+    is_single_mark = len(text) == 1 and unicodedata.category(text).startswith("P")
+    return is_single_mark and bool(_STOP_OR_COMMA.search(unicodedata.name(text, "")))
+
+
+def _byte_letters() -> dict[str, int]:
+    """List the letters of byte-level vocabularies: printable bytes are written as themselves."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    return letters | {chr(0x100 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTES = _byte_letters()
 
 
 def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:
@@ -238,7 +274,7 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
         special_token = special_tokens.get(role)
         if special_token is not None:
             special_masks[role] = np.array([token == special_token for token in tokens])
-    punctuation = np.array([token.lstrip(WORD_MARKS) in PUNCTUATION for token in tokens])
+    punctuation = np.array([is_punctuation(token) for token in tokens])
     masks = [mask for mask in (*special_masks.values(), punctuation) if mask is not None]
     return Roles(**special_masks, punctuation=punctuation, other=~np.any(masks, axis=0))
 

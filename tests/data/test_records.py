@@ -1,8 +1,16 @@
 """Records: the roles of tokens, clusters of sentences, documents that are cut."""
 
 import pytest
+from tokenizers import pre_tokenizers
 
-from helpers.data.records import Document, Mention, cluster_of, describe_documents, roles
+from helpers.data.records import (
+    Document,
+    Mention,
+    cluster_of,
+    describe_documents,
+    is_punctuation,
+    roles,
+)
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 
@@ -17,6 +25,20 @@ def test_roles_gives_every_position_one_role():
     masks = token_roles.masks()
     assert (sum(mask.astype(int) for mask in masks.values()) == 1).all()
     assert list(masks) == ["cls", "sep", "punctuation", "other"]
+
+
+@pytest.mark.parametrize("mark", "。，、｡،۔।॥՝።፣")
+def test_is_punctuation_of_other_scripts(mark):
+    assert is_punctuation(mark) and is_punctuation(f"▁{mark}")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(mark)[0][0]
+    assert is_punctuation(byte_level)
+    assert not is_punctuation(byte_level[:-1]) or len(byte_level) == 1
+    assert not is_punctuation(mark + mark)
+
+
+@pytest.mark.parametrize("word", ["、の", "?", "؟", "¿", ";", "؛", "·", "", "Ġ", "word", "…", "ÃĢ"])
+def test_is_punctuation_of_other_tokens(word):
+    assert not is_punctuation(word)
 
 
 def test_roles_counts_full_stops_and_commas_only_as_punctuation():

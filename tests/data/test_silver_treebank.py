@@ -33,7 +33,7 @@ def test_silver_treebank_is_seeded_and_in_the_order_of_the_text(sample, tmp_path
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(" ".join(sentence.words) for sentence in sample[0]))
     chosen = silver_treebank(path, count=12, seed=1).records()
-    assert chosen == silver._parse(path, 12, 1)["sentences"]  # not from the cache
+    assert chosen == silver._parse(path, 12, 1, "")["sentences"]  # not from the cache
     assert chosen != silver_treebank(path, count=12, seed=2).records()
     documents = [int(sentence.source.split(",")[0].removeprefix("a.txt ")) for sentence in chosen]
     assert documents == sorted(documents)
@@ -83,7 +83,7 @@ def test_silver_treebank_parses_plain_text(tmp_path):
         ("This sentence has no end at all", "start, end or characters unusual"),
         ("This one has a ⟨strange⟩ character in it.", "start, end or characters unusual"),
         ("This one opens (a bracket and goes on.", "unbalanced brackets or quotes"),
-        ("In 1990 1,200,300 and 1,400,500 came.", "mostly not English letters"),
+        ("In 1990 1,200,300 and 1,400,500 came.", "mostly not letters"),
         ("Too short this.", "not 5 to 40 words"),
         ("Nothing is wrong with this plain sentence.", None),
     ],
@@ -122,3 +122,32 @@ def test_silver_treebank_refuses_sentences_of_one_article(text, n_sentences, tmp
         CorpusError, match=rf"one\.txt: {n_sentences} usable sentences .* --treebank"
     ):
         silver_treebank(path).records()
+
+
+@pytest.fixture
+def german(tmp_path):
+    """Write a text of two articles in German."""
+    paragraph = (
+        "Der alte Mann ging jeden Morgen langsam durch den kleinen Park am Fluss. "
+        "Seine beiden Hunde liefen immer weit vor ihm her durch das nasse Gras."
+    )
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text(f"{paragraph}\n\n{paragraph}")
+    return tmp_path
+
+
+def test_silver_treebank_refuses_another_language_when_it_is_read(german):
+    treebank = silver_treebank(german, count=4)  # sections 3 and 6 do not need it
+    with pytest.raises(InputError, match=r"does not look like English.*--treebank.*--parser"):
+        treebank.records()
+
+
+def test_silver_treebank_takes_a_parser_for_another_language(german):
+    parsed = silver_treebank(german, count=4, parser=silver.PIPELINE)
+    assert len(parsed.records()) == 4
+    assert parsed.fingerprint == silver_treebank(german, count=4).fingerprint
+
+
+def test_silver_treebank_names_a_parser_that_is_not_installed(german):
+    with pytest.raises(InputError, match="--parser de_core_news_sm: no spaCy pipeline"):
+        silver_treebank(german, parser="de_core_news_sm")

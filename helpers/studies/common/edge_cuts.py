@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from helpers.data.records import PUNCTUATION, WORD_MARKS
+from helpers.data.records import is_punctuation
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.sites import Weights, base_transformer, patch_attention_weights
@@ -236,7 +236,7 @@ def key_token_ids(encoder: Encoder) -> TokenIds:
     vocabulary = encoder.tokenizer.get_vocab()
     ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: []}
     for word, token_id in vocabulary.items():
-        if word.lstrip(WORD_MARKS) in PUNCTUATION:
+        if is_punctuation(word):
             ids[PUNCTUATION_KEYS].append(token_id)
     for role, token in encoder.special_tokens.items():
         if token is not None:

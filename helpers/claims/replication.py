@@ -1,0 +1,318 @@
+"""Every number of the paper next to a run's, for a run of the paper's own model (BERT-base).
+
+The paper's numbers are those of Tables 1 to 3 (``helpers/metrics/paper*.csv``) and, from its text
+and Figure 1, those of ``paper_numbers.csv``.  Each row is compared with a tolerance that the size
+of this run's sample gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from helpers.claims.tables import NotMeasurable, Tables, rows_of, rows_where
+from helpers.metrics.paper_heads import COREFERENCE
+from helpers.metrics.reference import COMPARED, paper_table1, paper_table2, values_of
+
+PENN_TREEBANK = "Penn Treebank (Stanford Dependencies)"
+CONLL_2012 = "CoNLL-2012"
+SAME_HEAD = "same head and within tolerance"
+OTHER_HEAD = "another head"
+WITHIN = "within tolerance"
+OUTSIDE = "outside"
+NOT_MEASURED = "not measured"
+OUTCOMES = (SAME_HEAD, WITHIN, OTHER_HEAD, OUTSIDE)
+HALF = 0.5  # the share from which the paper counts heads and layers
+Z = 1.96  # standard errors on either side of a 95% interval
+NEURAL_SYSTEM = "neural coreference"  # in Table 2, of another paper; it is not part of this project
+ROUNDING_IN_TABLE_1 = 0.05  # percentage points
+ROUNDING = 0.5  # of Tables 2 and 3
+# The authors' notebook Syntax_Analysis.ipynb has other numbers than the printed Table 1.
+SLIPS = {"auxpass": {"accuracy": 94.1, "baseline": 82.5}}
+COLUMNS = (
+    "section", "quantity", "source", "annotation", "paper", "run", "tolerance", "outcome", "note",
+)  # fmt: skip
+
+
+def replication_table(tables: Tables, annotations: Mapping[str, str]) -> pd.DataFrame:
+    """Compare the numbers of the paper with those of a run of its model.
+
+    Parameters
+    ----------
+    tables : mapping of str to DataFrame
+        The tables of the run by name, ``paper_heads`` among them.
+    annotations : mapping of str to str
+        For `PENN_TREEBANK` and `CONLL_2012`, the name of the corpus that the run used instead; an
+        annotation that the run did use is left out.
+
+    Returns
+    -------
+    DataFrame
+        A row for each number, with the columns `COLUMNS`.  ``tolerance`` is the largest difference
+        that counts as equal: the width of a 95% interval of the difference of two samples of this
+        run's size, plus the rounding of the printed number.  ``outcome`` is one of `OUTCOMES`,
+        "needs the Penn Treebank (Stanford Dependencies)" or "needs CoNLL-2012" if the run's corpus
+        has another annotation, or "not measured" if the run lacks the table.
+    """
+    rows = [
+        *_text_rows(tables),
+        *_table1_rows(tables),
+        *_table2_rows(tables),
+        *_table3_rows(tables),
+    ]
+    texts = dict.fromkeys(COLUMNS, "") | {"outcome": NOT_MEASURED}
+    texts.pop("tolerance")
+    table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(texts, object)).fillna(texts)
+    for annotation, used in annotations.items():
+        is_replaced = (table["annotation"] == annotation) & (table["outcome"] != NOT_MEASURED)
+        table.loc[is_replaced, "outcome"] = f"needs {annotation}"
+        notes = table.loc[is_replaced, "note"]
+        table.loc[is_replaced, "note"] = (f"used: {used}; " + notes).str.removesuffix("; ")
+    return table
+
+
+def summarise_replication(table: pd.DataFrame) -> pd.DataFrame:
+    """Count the outcomes of `replication_table` by source.
+
+    Parameters
+    ----------
+    table : DataFrame
+        What `replication_table` returns.
+
+    Returns
+    -------
+    DataFrame
+        A row for each source in the paper, a column for each outcome.
+    """
+    return pd.crosstab(table["source"], table["outcome"])
+
+
+def _text_rows(tables: Tables) -> list[dict[str, object]]:
+    """Compare the numbers of ``paper_numbers.csv``: sections 3.1 to 3.3 and Figure 1."""
+    measures = {
+        "heads over half": _heads_over_half,
+        "layers over half": _layers_over_half,
+        "mean in layers": _mean_in_layers,
+        "behaviour": _behaviour,
+    }
+    path = Path(__file__).with_name("paper_numbers.csv")
+    rows = []
+    for number in pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records"):
+        measure = measures[number.pop("measure")]
+        column = number.pop("column")
+        argument = number.pop("argument")
+        try:
+            comparison = measure(tables, column, argument, number["paper"])
+        except NotMeasurable:
+            comparison = {}
+        rows.append({**number, **comparison})
+    return rows
+
+
+def _heads_over_half(tables: Tables, column: str, argument: str, paper: str) -> dict[str, object]:
+    """List the layers of the heads that give over half of their attention to a position.
+
+    Heads whose interval has a half in it may be on either side.  The list is within tolerance if
+    the paper's is one of those that this leaves open.
+    """
+    rows = rows_of(tables, "relative_position", column, f"{column}_low", f"{column}_high")
+    layers = {
+        bound: rows.loc[rows[name] > HALF, "layer"].value_counts()
+        for bound, name in (("least", f"{column}_low"), ("most", f"{column}_high"))
+    }
+    published = pd.Series(paper.split(), dtype=int).value_counts()
+    counts = pd.DataFrame({"paper": published, **layers}).fillna(0)
+    is_open = counts["paper"].between(counts["least"], counts["most"])
+    found = rows.loc[rows[column] > HALF, "layer"]
+    return {
+        "run": " ".join(map(str, found)),
+        "outcome": WITHIN if is_open.all() else OUTSIDE,
+    }
+
+
+def _layers_over_half(tables: Tables, column: str, argument: str, paper: str) -> dict[str, object]:
+    """List the layers whose heads give over half of their attention to a kind of token."""
+    bounds = [column, f"{column}_low", f"{column}_high"]
+    shares = rows_of(tables, "token_types", *bounds).groupby("layer")[bounds].mean()
+    in_paper = shares.index.isin(list(map(int, paper.split())))
+    is_open = (shares[bounds[1]] <= HALF) & (shares[bounds[2]] > HALF)
+    agrees = ((shares[column] > HALF) == in_paper) | is_open
+    layers = shares.index[shares[column] > HALF]
+    return {
+        "run": " ".join(map(str, layers)),
+        "outcome": WITHIN if agrees.all() else OUTSIDE,
+    }
+
+
+def _mean_in_layers(tables: Tables, column: str, argument: str, paper: str) -> dict[str, object]:
+    """Average a quantity of heads over layers; ``argument`` has the first and the last layer.
+
+    A share of [SEP] is a lower limit in the paper; the entropy is a value.
+    """
+    first, last = map(int, argument.split())
+    bounds = [column, f"{column}_low", f"{column}_high"]
+    name = "entropy" if column.startswith("entropy") else "token_types"
+    rows = rows_of(tables, name, *bounds)
+    value, low, high = rows.loc[rows["layer"].between(first, last), bounds].mean()
+    tolerance = np.sqrt(2) * (high - low) / 2 + _rounding(paper)
+    is_limit = name == "token_types"
+    excess = float(paper) - value if is_limit else abs(float(paper) - value)
+    return {
+        "run": f"{value:.3g}",
+        "tolerance": tolerance,
+        "outcome": WITHIN if excess <= tolerance else OUTSIDE,
+    }
+
+
+def _behaviour(tables: Tables, column: str, argument: str, paper: str) -> dict[str, object]:
+    """Read what a head of Figure 1 does in this run; ``argument`` is the head."""
+    layer, head = map(int, argument.split("-"))
+    rows = rows_where(rows_of(tables, "head_positions", column), layer=layer, head=head)
+    behaviour = rows.iloc[0][column]
+    return {"run": behaviour, "outcome": WITHIN if behaviour == paper else OUTSIDE}
+
+
+def _table1_rows(tables: Tables) -> list[dict[str, object]]:
+    """Compare the heads and the fixed offsets of Table 1."""
+    heads = tables["paper_heads"].set_index("relation") if "paper_heads" in tables else None
+    rows = []
+    for relation, published in paper_table1().iterrows():
+        shared = {"section": "4.2", "source": "Table 1", "annotation": PENN_TREEBANK}
+        slips = SLIPS.get(relation, {})
+        head = {"quantity": f"{relation}: head and accuracy (%)"}
+        head["paper"] = f"{published['head']}, {published['accuracy']}"
+        offset = {"quantity": f"{relation}: best fixed offset and its accuracy (%)"}
+        offset["paper"] = f"{published['baseline_offset']:+d}, {published['baseline']}"
+        if heads is not None and relation in heads.index:
+            row = heads.loc[relation]
+            head |= _compare_head(
+                row, published["accuracy"], slips.get("accuracy"), rounding=ROUNDING_IN_TABLE_1
+            )
+            offset |= _compare_offset(row, published, slips.get("baseline"))
+        rows += [shared | head, shared | offset]
+    return rows
+
+
+def _compare_head(
+    row: pd.Series, printed: float, corrected: float | None = None, *, rounding: float
+) -> dict[str, object]:
+    """Compare the accuracy of the paper's head with the printed one, or the corrected one."""
+    published = printed if corrected is None else corrected
+    tolerance = _tolerance(published, row["count"], rounding)
+    note = f"rank {row['rank']:.0f}"
+    if row["rank"] > 1:
+        outcome = OTHER_HEAD
+        note += f"; best: {row['best_head']}, {row['best_accuracy']:.1f}"
+    else:
+        outcome = SAME_HEAD if abs(row["accuracy"] - published) <= tolerance else OUTSIDE
+    if corrected is not None:
+        note += f"; compared with {corrected}, which the authors' notebook has"
+    return {
+        "run": f"{row['paper_head']}, {row['accuracy']:.1f}",
+        "tolerance": tolerance,
+        "outcome": outcome,
+        "note": note,
+    }
+
+
+def _compare_offset(
+    row: pd.Series, published: pd.Series, corrected: float | None = None
+) -> dict[str, object]:
+    """Compare the accuracy of the paper's fixed offset; it has to be the best one here, too."""
+    baseline = published["baseline"] if corrected is None else corrected
+    tolerance = _tolerance(baseline, row["count"], ROUNDING_IN_TABLE_1)
+    is_within = abs(row["offset_accuracy"] - baseline) <= tolerance
+    is_best = row["best_offset"] == row["paper_offset"]
+    note = "" if is_best else f"best: {row['best_offset']:+.0f}"
+    if corrected is not None:
+        note += f"; compared with {corrected}, which the authors' notebook has"
+    return {
+        "run": f"{row['paper_offset']:+.0f}, {row['offset_accuracy']:.1f}",
+        "tolerance": tolerance,
+        "outcome": WITHIN if is_within and is_best else OUTSIDE,
+        "note": note.removeprefix("; "),
+    }
+
+
+def _table2_rows(tables: Tables) -> list[dict[str, object]]:
+    """Compare head 5-4 and the rules of Table 2, for each type of mention."""
+    heads = tables["paper_heads"].set_index("relation") if "paper_heads" in tables else None
+    rows = []
+    for (system, mention_type), paper in paper_table2().stack().dropna().items():
+        if system == NEURAL_SYSTEM:
+            continue
+        row = {
+            "section": "4.3",
+            "source": "Table 2",
+            "annotation": CONLL_2012,
+            "quantity": f"{system}, {mention_type} mentions: accuracy (%)",
+            "paper": f"{paper:.0f}",
+        }
+        label = f"{COREFERENCE}, {mention_type}"
+        if system == "head":
+            if heads is not None and label in heads.index:
+                row |= _compare_head(heads.loc[label], paper, rounding=ROUNDING)
+        else:
+            row |= _compare_rule(tables, system, mention_type, paper)
+        rows.append(row)
+    return rows
+
+
+def _compare_rule(
+    tables: Tables, system: str, mention_type: str, paper: float
+) -> dict[str, object]:
+    """Compare a rule of Table 2."""
+    try:
+        scores = rows_of(tables, "coreference", "system", "type", "n", "accuracy")
+        row = rows_where(scores, system=system, type=mention_type).iloc[0]
+    except NotMeasurable:
+        return {}
+    tolerance = _tolerance(paper, row["n"], ROUNDING)
+    is_within = abs(row["accuracy"] - paper) <= tolerance
+    return {
+        "run": f"{row['accuracy']:.1f}",
+        "tolerance": tolerance,
+        "outcome": WITHIN if is_within else OUTSIDE,
+    }
+
+
+def _table3_rows(tables: Tables) -> list[dict[str, object]]:
+    """Compare the probes of Table 3; the interval of a probe gives its tolerance."""
+    rows = []
+    for probe, paper in values_of("Table 3").items():
+        row = {
+            "section": "5",
+            "source": "Table 3",
+            "annotation": PENN_TREEBANK,
+            "quantity": f"{probe}: attachment score (%)",
+            "paper": f"{paper:.0f}",
+        }
+        try:
+            scores = rows_where(rows_of(tables, "probes", "probe", "value_low"), probe=probe)
+        except NotMeasurable:
+            rows.append(row)
+            continue
+        score = scores[scores["metric"].isin(COMPARED)].iloc[0]
+        tolerance = np.sqrt(2) * (score["value_high"] - score["value_low"]) / 2 + ROUNDING
+        row |= {
+            "run": f"{score['value']:.1f}",
+            "tolerance": tolerance,
+            "outcome": WITHIN if abs(score["value"] - paper) <= tolerance else OUTSIDE,
+        }
+        rows.append(row)
+    return rows
+
+
+def _tolerance(percentage: float, count: float, rounding: float) -> float:
+    """Compute the largest difference, in percentage points, of two samples of ``count`` cases."""
+    share = percentage / 100
+    return 100 * Z * np.sqrt(2 * share * (1 - share) / count) + rounding
+
+
+def _rounding(text: str) -> float:
+    """Compute half a unit of the last digit of a printed number."""
+    decimals = len(text.partition(".")[2])
+    return 0.5 * 10.0**-decimals

@@ -1,0 +1,95 @@
+"""The heads that the paper names in Tables 1 and 2, scored in a run of the paper's own model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from helpers.metrics.coreference import TYPES, AntecedentJudgements
+from helpers.metrics.head_counts import OFFSETS, HeadCounts
+from helpers.metrics.heads import DIRECTIONS, head_label, parse_head
+from helpers.metrics.reference import paper_names, paper_table1
+
+LAYERS = 12  # of BERT-base
+HEADS = 12  # of each layer
+COREFERENCE_HEAD = "5-4"  # in Table 2 and Figure 5
+COREFERENCE = "coreference"
+COLUMNS = (
+    "relation", "corpus_relation", "count", "paper_head", "direction", "accuracy", "rank",
+    "best_head", "best_direction", "best_accuracy", "paper_offset", "offset_accuracy",
+    "best_offset",
+)  # fmt: skip
+
+
+def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.DataFrame:
+    """Score the heads of the paper's Tables 1 and 2, and rank them among all heads.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns, for a model with the paper's 12
+        layers of 12 heads.
+    judgements : AntecedentJudgements
+        What `helpers.metrics.coreference.evaluate_antecedents` returns.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation of Table 1 that the treebank has, and for each type of mention of
+        Table 2.  Columns:
+
+        - ``relation``: the paper's name, or "coreference" and a type; ``corpus_relation``: the
+          treebank's name; ``count``: words or mentions;
+        - ``accuracy`` (percent) of the paper's head in its better ``direction``, and its ``rank``
+          among all heads in both directions;
+        - ``best_head``, ``best_direction`` and ``best_accuracy``;
+        - ``offset_accuracy`` of the paper's fixed offset, and ``best_offset``.
+    """
+    names = paper_names(counts.frequent(1))
+    rows = {}
+    for corpus_relation, relation in names.items():
+        # Several relations of a corpus can have one name: the most frequent one comes first.
+        if relation in paper_table1().index and relation not in rows:
+            rows[relation] = _relation_row(counts, corpus_relation, relation)
+    for mention_type in TYPES:
+        n_mentions = int(judgements.select(mention_type).sum())
+        if n_mentions:
+            accuracy = judgements.accuracy(mention_type=mention_type)
+            comparison = _compare_heads(accuracy[None], COREFERENCE_HEAD)
+            rows[f"{COREFERENCE}, {mention_type}"] = {"count": n_mentions, **comparison}
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("relation").reset_index()
+    return table.reindex(columns=COLUMNS)
+
+
+def _relation_row(counts: HeadCounts, corpus_relation: str, relation: str) -> dict[str, object]:
+    """Score the paper's head and fixed offset on a relation of the treebank."""
+    published = paper_table1().loc[relation]
+    offset_accuracy = counts.accuracy(corpus_relation, offsets=True)
+    is_paper_offset = published["baseline_offset"] == OFFSETS
+    return {
+        "corpus_relation": corpus_relation,
+        "count": counts.size(corpus_relation),
+        **_compare_heads(counts.accuracy(corpus_relation), published["head"]),
+        "paper_offset": published["baseline_offset"],
+        "offset_accuracy": offset_accuracy[is_paper_offset][0],
+        "best_offset": OFFSETS[offset_accuracy.argmax()],
+    }
+
+
+def _compare_heads(
+    accuracy: Float[np.ndarray, "direction layer head"], paper_head: str
+) -> dict[str, object]:
+    """Compare the paper's head with all heads, each in both directions."""
+    in_paper = accuracy[(slice(None), *parse_head(paper_head))]
+    direction = int(in_paper.argmax())
+    best_direction, *best_head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+    return {
+        "paper_head": paper_head,
+        "direction": DIRECTIONS[direction],
+        "accuracy": in_paper[direction],
+        "rank": int((accuracy > in_paper[direction]).sum()) + 1,
+        "best_head": head_label(*best_head),
+        "best_direction": DIRECTIONS[int(best_direction)],
+        "best_accuracy": accuracy.max(),
+    }
