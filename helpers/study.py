@@ -523,32 +523,28 @@ class Study:
         config = self.encoder.model.config
         return config.model_type == "bert" and config.vocab_size in BERT_VOCABULARIES
 
-    def replication_tables(self) -> dict[str, pd.DataFrame]:
-        """Compare every number of the paper with this run's, if the model is the paper's.
+    def paper_heads(self) -> pd.DataFrame:
+        """Score the heads of the paper's Tables 1 and 2 in a run of the paper's own model.
 
         Returns
         -------
-        dict of str to DataFrame
-            ``paper_heads`` and ``replication``, see `paper_heads` and `replication_table`; empty
-            for any other model.
+        DataFrame
+            As `paper_heads.paper_heads`; ``used_instead`` names the corpus of the row, unless it
+            has the annotation of the paper's.
         """
-        if not self.has_paper_model:
-            return {}
-        from helpers.claims.replication import CONLL_2012, PENN_TREEBANK, replication_table
         from helpers.metrics.coreference import evaluate_antecedents
-        from helpers.metrics.paper_heads import paper_heads
+        from helpers.metrics.paper_heads import COREFERENCE, paper_heads
         from helpers.metrics.reference import scheme_of
 
         counts = self.head_counts(self.treebank_store())
-        heads = paper_heads(counts, evaluate_antecedents(self.coreference_store()))
-        used_instead = {}
-        if scheme_of(counts.names) != "stanford":
-            used_instead[PENN_TREEBANK] = self.treebank_corpus().name
+        table = paper_heads(counts, evaluate_antecedents(self.coreference_store()))
+        treebank = "" if scheme_of(counts.names) == "stanford" else self.treebank_corpus().name
         documents = self.coreference_corpus()
-        if not all(name.endswith("_conll") for name in documents.spec["files"]):
-            used_instead[CONLL_2012] = documents.name
-        tables = self.tables() | {"paper_heads": heads}
-        return {"paper_heads": heads, "replication": replication_table(tables, used_instead)}
+        is_conll = all(name.endswith("_conll") for name in documents.spec["files"])
+        is_coreference = table["relation"].str.startswith(COREFERENCE)
+        return table.assign(
+            used_instead=np.where(is_coreference, "" if is_conll else documents.name, treebank)
+        )
 
     def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Test the paper's claims and write ``claims.csv``; see `Results.save_claims`."""

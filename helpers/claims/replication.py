@@ -7,7 +7,6 @@ of this run's sample gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -37,16 +36,13 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def replication_table(tables: Tables, annotations: Mapping[str, str]) -> pd.DataFrame:
+def replication_table(tables: Tables) -> pd.DataFrame:
     """Compare the numbers of the paper with those of a run of its model.
 
     Parameters
     ----------
     tables : mapping of str to DataFrame
-        The tables of the run by name, ``paper_heads`` among them.
-    annotations : mapping of str to str
-        For `PENN_TREEBANK` and `CONLL_2012`, the name of the corpus that the run used instead; an
-        annotation that the run did use is left out.
+        The tables of the run by name, ``paper_heads`` among them (`Study.paper_heads`).
 
     Returns
     -------
@@ -66,12 +62,26 @@ def replication_table(tables: Tables, annotations: Mapping[str, str]) -> pd.Data
     texts = dict.fromkeys(COLUMNS, "") | {"outcome": NOT_MEASURED}
     texts.pop("tolerance")
     table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(texts, object)).fillna(texts)
-    for annotation, used in annotations.items():
+    for annotation, used in _used_instead(tables).items():
         is_replaced = (table["annotation"] == annotation) & (table["outcome"] != NOT_MEASURED)
         table.loc[is_replaced, "outcome"] = f"needs {annotation}"
         notes = table.loc[is_replaced, "note"]
         table.loc[is_replaced, "note"] = (f"used: {used}; " + notes).str.removesuffix("; ")
     return table
+
+
+def _used_instead(tables: Tables) -> dict[str, str]:
+    """Name the corpora that stand in for the paper's, by the annotation that they lack."""
+    if "paper_heads" not in tables:
+        return {}
+    heads = tables["paper_heads"].fillna({"used_instead": ""})
+    is_coreference = heads["relation"].str.startswith(COREFERENCE)
+    used = {}
+    for annotation, rows in ((PENN_TREEBANK, ~is_coreference), (CONLL_2012, is_coreference)):
+        names = heads.loc[rows, "used_instead"].unique()
+        if any(names):
+            used[annotation] = ", ".join(names)
+    return used
 
 
 def summarise_replication(table: pd.DataFrame) -> pd.DataFrame:

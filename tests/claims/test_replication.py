@@ -39,17 +39,15 @@ def planted(tmp_path_factory):
             )
             heads = metrics.surface.head_table(study.sums, metrics.surface.SECTION_3)
             behaviours = metrics.clustering.head_behaviours(heads)
-            patch.setattr(
-                study,
-                "tables",
-                lambda: {
-                    "relative_position": heads,
-                    "token_types": heads,
-                    "entropy": heads,
-                    "head_positions": behaviours,
-                },
-            )
-            return study.replication_tables()
+            tables = {
+                "relative_position": heads,
+                "token_types": heads,
+                "entropy": heads,
+                "head_positions": behaviours,
+                "paper_heads": study.paper_heads(),
+            }
+            assert study.has_paper_model
+            return {"replication": replication_table(tables), **tables}
 
     return measure
 
@@ -111,15 +109,15 @@ def test_replication_table_compares_auxpass_with_the_corrected_numbers():
         {
             "relation": ["auxpass"], "count": [1000], "paper_head": ["4-10"], "accuracy": [93.9],
             "rank": [1], "best_head": ["4-10"], "best_accuracy": [93.9], "paper_offset": [1],
-            "offset_accuracy": [82.0], "best_offset": [1],
+            "offset_accuracy": [82.0], "best_offset": [1], "used_instead": [""],
         }
     )  # fmt: skip
-    table = replication_table({"paper_heads": heads}, {}).set_index("quantity")
+    table = replication_table({"paper_heads": heads}).set_index("quantity")
     for quantity in ("auxpass: head and accuracy (%)",
                      "auxpass: best fixed offset and its accuracy (%)"):  # fmt: skip
         assert "within tolerance" in table.loc[quantity, "outcome"]
     heads["accuracy"] = 82.5
-    table = replication_table({"paper_heads": heads}, {}).set_index("quantity")
+    table = replication_table({"paper_heads": heads}).set_index("quantity")
     assert table.loc["auxpass: head and accuracy (%)", "outcome"] == "outside"
 
 
@@ -128,16 +126,16 @@ def test_tolerance_is_that_of_two_samples():
         {
             "relation": ["det"], "count": [400], "paper_head": ["8-11"], "accuracy": [94.3],
             "rank": [1], "best_head": ["8-11"], "best_accuracy": [94.3], "paper_offset": [1],
-            "offset_accuracy": [51.7], "best_offset": [1],
+            "offset_accuracy": [51.7], "best_offset": [1], "used_instead": [""],
         }
     )  # fmt: skip
-    table = replication_table({"paper_heads": heads}, {}).set_index("quantity")
+    table = replication_table({"paper_heads": heads}).set_index("quantity")
     by_hand = 196 * np.sqrt(2 * 0.943 * 0.057 / 400) + 0.05
     assert table.loc["det: head and accuracy (%)", "tolerance"] == pytest.approx(by_hand)
 
 
 def test_replication_table_without_tables_is_not_measured():
-    table = replication_table({}, {})
+    table = replication_table({})
     assert set(table["outcome"]) == {"not measured"}
     assert summarise_replication(table).to_numpy().sum() == len(table)
 
