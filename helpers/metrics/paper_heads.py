@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.metrics.coreference import TYPES, AntecedentJudgements
+from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import DIRECTIONS, head_label, parse_head
 from helpers.metrics.reference import paper_names, paper_table1
@@ -52,7 +52,7 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         # Several relations of a corpus can have one name: the most frequent one comes first.
         if relation in paper_table1().index and relation not in rows:
             rows[relation] = _relation_row(counts, corpus_relation, relation)
-    for mention_type in TYPES:
+    for mention_type in ("all", *MENTION_TYPES):
         n_mentions = int(judgements.select(mention_type).sum())
         if n_mentions:
             accuracy = judgements.accuracy(mention_type=mention_type)
