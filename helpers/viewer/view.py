@@ -267,12 +267,12 @@ def view(
         is not the model of the store.
     """
     if not 0 <= example < len(store):
-        raise InputError(f"there is no example {example}; the store has 0 to {len(store) - 1}")
+        raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
     if not (1 <= layer <= store.layers and 1 <= head <= store.heads):
         last = head_label(store.layers - 1, store.heads - 1)
-        raise InputError(f"there is no head {layer}-{head}; the model has 1-1 to {last}")
+        raise InputError(f"no head {layer}-{head}: the model has 1-1 to {last}")
     if direction not in DIRECTIONS:
-        raise InputError(f"there is no direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
+        raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
     if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
     if encoder is not None:
@@ -287,8 +287,8 @@ def _check_encoder(encoder: Encoder, store: Store) -> None:
     stored_model = store.spec.model
     if model_key(encoder)["model"] != stored_model:
         raise InputError(
-            f"the maps were made with {stored_model['name']}, and the encoder {encoder.name} is "
-            "another model; leave the encoder out, or load the one that made the maps"
+            f"the maps are those of {stored_model['name']}, and {encoder.name} is not that model "
+            "as it was; leave the encoder out, or load the one that made the maps"
         )
 
 

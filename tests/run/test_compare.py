@@ -50,7 +50,7 @@ def test_open_runs_refuses_fewer_than_two_different_runs(figures, tmp_path):
         compare.open_runs(["minilm"])
     with pytest.raises(InputError, match=r"nolm: no finished run .*; 'python"):
         compare.open_runs(["minilm", "nolm"])
-    with pytest.raises(InputError, match="two or more runs"):
+    with pytest.raises(InputError, match="two or more runs of different names"):
         compare.open_runs(["minilm", str(tmp_path / "minilm")])
 
 

@@ -187,7 +187,7 @@ def test_a_run_on_an_edited_text_leaves_the_results_of_before(run, today, figure
     run(entropy=4.0)
     before = (figures / "mine" / "run.json").read_bytes()
     today["corpora"] = {"text": "mini", "text fingerprint": "2"}
-    with pytest.raises(InputError, match=r"mine: .*text fingerprint.* --name$"):
+    with pytest.raises(InputError, match=r"mine: other contents of text fingerprint .*--name$"):
         run(entropy=4.5)
     assert number_in(figures, "entropy") == 4.0
     assert (figures / "mine" / "run.json").read_bytes() == before
@@ -335,12 +335,12 @@ BRACKETS = "# a story\n[Ann]1 lost [her]1 ring.\n"
     ("setting", "name", "content", "fault"),
     [
         ("text", "empty.txt", "", "no segment"),
-        ("treebank", "empty.conllu", "", "no sentence; expected"),
+        ("treebank", "empty.conllu", "", "holds no sentence"),
         ("treebank", "columns.conllu", 50 * TREE + "1\tGo\n", "151: expected 10 columns, found 2"),
         ("treebank", "order.conllu", 50 * TREE + ROW.format(2, "on", 0), "151: expected word 1"),
         ("treebank", "roots.conllu", TREE + TREE.replace("\t1\tdep", "\t0\tdep"), "5: a second"),
         ("coref", "open.txt", COMMENTS + BRACKETS.replace("]1 ring", " ring"), "52: '['"),
-        ("coref", "none.txt", "# a story\nIt rained.\n", "coreference annotation"),
+        ("coref", "none.txt", "# a story\nIt rained.\n", "no mention in any document"),
     ],
 )  # fmt: skip
 def test_check_reads_files_of_the_user(setting, name, content, fault, tiny_folder, tmp_path):

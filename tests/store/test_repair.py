@@ -133,7 +133,7 @@ def test_a_store_with_a_damaged_list_is_extracted_again(folder, encoder, tmp_pat
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (truncate, "cache --remove"),
+        (truncate, "not a whole manifest"),
         (lambda path: path.write_text('{"format": 3, "checksum": ""}'), "another format than 4"),
     ],
 )

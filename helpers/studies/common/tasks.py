@@ -95,7 +95,7 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     is_learned = (accuracy["start"] == PRETRAINED) & accuracy["learned"].astype(bool)
     learned_tasks = accuracy.loc[is_learned, "task"]
     rows = rows_of(tables, table, "task", *columns)
-    problem = "no task is learned better than by a bag of words"
+    problem = "no task is learned beyond what its words give away"
     return select_or_raise(rows, rows["task"].isin(learned_tasks), problem)
 
 
@@ -230,9 +230,7 @@ def _find_columns(path: Path, number: int, cells: Sequence[str]) -> tuple[list[i
     if columns:
         if not present:  # of the labels, which are last
             problem = f"the header names no label ({', '.join(LABEL_NAMES)})"
-            remedy = (
-                "use classes, not scores, and GLUE's dev.tsv, because its test.tsv has no labels"
-            )
+            remedy = "GLUE's test.tsv has none, so use dev.tsv; scores, as in STS-B, are no labels"
             raise CorpusError(path, f"{problem}; {remedy}", number)
         return columns, True
     if len(cells) == 4 and cells[1] in ("0", "1") and cells[2] in ("", "*"):

@@ -97,7 +97,7 @@ class RequiredTables(dict[str, pd.DataFrame]):
     """The notebook's tables by name; reading one that was not measured raises InputError."""
 
     def __missing__(self, name: str) -> pd.DataFrame:
-        raise InputError(f"the table {name}.csv was not measured; the messages above say why")
+        raise InputError(f"there is no {name}.csv (see above)")
 
 
 @contextmanager

@@ -205,7 +205,7 @@ def _table_files(source: str) -> dict[str, Path]:
         paths += (fetch(name, CORPUS_KIND) or {}).values()
     if not paths:
         expected = f"expected a name ({names(CORPUS_KIND)}) or a folder"
-        raise InputError(f"there are no arguments at {source}; {expected}")
+        raise InputError(f"no arguments at {source}; {expected}")
     return {
         path.name.split(".")[0]: path for path in paths if {".tsv", ".csv"} & set(path.suffixes)
     }
@@ -238,14 +238,12 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
     for line, row in _read_table(existing_file(path)).to_dict("index").items():
         if not all(row[column] for column in REQUIRED_COLUMNS):
             required = ", ".join(REQUIRED_COLUMNS)
-            raise CorpusError(path, f"a cell is empty; every argument needs {required}", line)
+            raise CorpusError(path, f"an empty cell; every argument needs {required}", line)
         label = row["correctLabelW0orW1"]
         if label not in ("0", "1"):
-            raise CorpusError(
-                path, "the label is not 0 or 1; give the number of the right warrant", line
-            )
+            raise CorpusError(path, "a label that is not 0 or 1, the right warrant", line)
         if row["#id"] in arguments:
-            raise CorpusError(path, "the id occurs twice; give each argument its own id", line)
+            raise CorpusError(path, "an id that comes twice; give each its own", line)
         arguments[row["#id"]] = Argument(
             id=row["#id"],
             claim=row["claim"],
@@ -270,9 +268,7 @@ def _read_table(path: Path) -> pd.DataFrame:
         )  # fmt: skip
     except (OSError, EOFError, ValueError) as error:  # of pandas, of gzip, of an encoding
         reason = one_line(str(error))
-        raise CorpusError(
-            path, f"the file is not tab-separated UTF-8 text with a header ({reason})"
-        ) from error
+        raise CorpusError(path, f"not tab-separated UTF-8 text with a header ({reason})") from error
     missing = [column for column in REQUIRED_COLUMNS if column not in table]
     if missing:
         expected = "expected a tab-separated header with " + ", ".join(REQUIRED_COLUMNS)
@@ -280,5 +276,5 @@ def _read_table(path: Path) -> pd.DataFrame:
     table.index += 2
     table = table[(table != "").any(axis=1)].map(one_line)
     if table.empty:
-        raise CorpusError(path, "there is no argument after the header; add one per line")
+        raise CorpusError(path, "no argument after the header")
     return table

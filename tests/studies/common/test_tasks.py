@@ -68,7 +68,7 @@ def test_read_task_of_glue_files(tmp_path, content, expected):
         ("1\t2\t3\t4\t5\n", 1, "5 columns; expected sentence<TAB>label"),
         ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
         ("index\tsentence\n0\tA\n", 1, "names no label .*use dev.tsv"),  # test.tsv
-        ("sentence1\tsentence2\tscore\nA\tB\t3.8\n", 1, "classes, not scores"),
+        ("sentence1\tsentence2\tscore\nA\tB\t3.8\n", 1, "scores, as in STS-B, are no labels"),
         ("", None, "no examples"),
         ("good\tyes\nbad\tyes\n", None, "1 labels in 2 examples"),
         ("".join(f"t\t{n / 7}\n" for n in range(20)), None, "two classes or more, not scores"),

@@ -62,9 +62,9 @@ def test_read_arguments_of_a_csv_file_reads_csv_quoting(tmp_path):
     ("row", "message"),
     [
         (first_row_with("correctLabelW0orW1", "2"), "a label that is not 0 or 1"),
-        (first_row_with("claim", " "), "cell is empty"),
-        (ROWS[0][:-2], "cell is empty"),
-        (ROWS[1], "own id"),
+        (first_row_with("claim", " "), "an empty cell"),
+        (ROWS[0][:-2], "an empty cell"),
+        (ROWS[1], "an id that comes twice"),
     ],
 )
 def test_read_arguments_refuses_a_bad_row_with_its_line(tmp_path, row, message):
@@ -78,7 +78,7 @@ def test_read_arguments_refuses_a_bad_row_with_its_line(tmp_path, row, message):
     ("header", "rows", "message"),
     [
         (HEADER[:4], [], "no column reason, claim"),
-        (HEADER, [], "after the header"),
+        (HEADER, [], "no argument after the header"),
         ([], [], "not tab-separated"),
         (HEADER, [ROWS[1], [*ROWS[0], "x"]], "Expected 7 fields in line 3, saw 8"),
     ],
