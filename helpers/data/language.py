@@ -14,7 +14,7 @@ ENGLISH_WORDS = frozenset((
     "their", "been", "has", "would", "there", "when", "what", "can", "more", "who", "will",
     "other", "about",
 ))  # fmt: skip
-MIN_ENGLISH_SHARE = 0.15  # English prose has 0.25 to 0.45
+MIN_ENGLISH_SHARE = 0.1  # English prose has 0.25 to 0.45
 SAMPLE_WORDS = 2000
 MIN_WORDS = 20  # of a text in the Latin alphabet; fewer words do not tell
 _WORD = re.compile(r"\w+")
