@@ -59,6 +59,7 @@ LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy"
 FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
 ESCAPE = r"^'(?='*[=+\-@\t\r\n])"  # the apostrophe, when a table is read
 INTERACTIVE = "interactive"  # the entry of run.json for what no batch run has made
+EARLIER = "earlier tables"  # of an entry: tables that its notebook shows and did not compute
 MAX_LABEL_LENGTH = 60  # characters of a run's name before its digest
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = (
@@ -182,6 +183,30 @@ class Results:
             tables |= read_tables(self.batch_folder)
         return tables
 
+    def earlier_table(self, name: str) -> pd.DataFrame | None:
+        """Read a table that an earlier run of this name computed, instead of computing it again.
+
+        In ``run.json`` it is listed under "earlier tables", with the commit that made it.
+
+        Parameters
+        ----------
+        name : str
+            Name of its file, without the suffix.
+
+        Returns
+        -------
+        DataFrame or None
+            The table; None if no earlier run has written it.
+        """
+        table = read_tables(self.folder).get(name)
+        if in_batch_run() and table is not None:
+            notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
+            entry = read_notes(notes)
+            commits = entry.setdefault(EARLIER, {})
+            commits[name] = table_commit(run_record(self.folder), name)
+            notes.write_text(json.dumps(entry), encoding="utf-8")
+        return table
+
     def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
         """Test the paper's claims on the tables that there are so far, and write ``claims.csv``.
 
@@ -269,6 +294,8 @@ class Results:
             entries = record.setdefault("notebooks", {})
             for entry in entries.values():
                 entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
+                if group == "tables":
+                    entry.get(EARLIER, {}).pop(name, None)
             entry = entries.setdefault(INTERACTIVE, {"tables": [], "figures": []}) | made_by()
             _list_output(entry, group, name, caption)
             entries[INTERACTIVE] = entry
@@ -352,6 +379,16 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write ``run.json``."""
     text = json.dumps(record, indent=1, default=str)
     write_atomic(folder / "run.json", f"{text}\n".encode())
+
+
+def table_commit(record: Mapping[str, Any], name: str) -> str | None:
+    """Look up in ``run.json`` the commit of the code that computed a table; None if not listed."""
+    for entry in record.get("notebooks", {}).values():
+        if name in entry["tables"]:
+            return entry.get("commit", record.get("commit"))
+        if name in entry.get(EARLIER, {}):
+            return entry[EARLIER][name]
+    return None
 
 
 def in_batch_run() -> bool:
@@ -491,7 +528,9 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
     InputError for a file that is no table.
     """
     record = run_record(results)
-    names = {name for entry in record.get("notebooks", {}).values() for name in entry["tables"]}
+    names = set()
+    for entry in record.get("notebooks", {}).values():
+        names |= {*entry["tables"], *entry.get(EARLIER, {})}
     tables = {}
     for path in sorted((results / "tables").glob("*.csv")):
         if "notebooks" in record and path.stem not in names:

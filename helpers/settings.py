@@ -24,11 +24,14 @@ PRESETS = {
 
 # The declarations of the settings that only studies of later papers use, by name.
 LATER_SETTINGS: dict[str, dict[str, Any]] = {}
+LATER_EXECUTION_SETTINGS: list[str] = []  # those that do not change results
 for _path in sorted(Path(__file__).parent.glob("studies/*/settings.toml")):
     LATER_SETTINGS |= tomllib.loads(_path.read_text(encoding="utf-8"))
 for _name, _declaration in LATER_SETTINGS.items():
     if "small" in _declaration:
         PRESETS["small"][_name] = _declaration.pop("small")
+    if _declaration.pop("execution", False):
+        LATER_EXECUTION_SETTINGS.append(_name)
 
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
 # Settings that do not change results.
@@ -208,7 +211,9 @@ Settings = make_dataclass(
 
 # Settings that change results, that hold paths, and that identify the model.
 RESULT_SETTINGS = tuple(
-    setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
+    setting.name
+    for setting in fields(Settings)
+    if setting.name not in (*EXECUTION_SETTINGS, *LATER_EXECUTION_SETTINGS)
 )
 PATH_SETTINGS = tuple(setting.name for setting in fields(Settings) if "is_path" in setting.metadata)
 MODEL_SETTINGS = ("model", "random_init", "entropy_matched")

@@ -17,7 +17,7 @@ import pandas as pd
 from helpers.claims.engine import verdicts
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, write_atomic
-from helpers.results import ESCAPE
+from helpers.results import EARLIER, ESCAPE
 from helpers.run.notebooks import read_title
 from helpers.study import Study
 from helpers.viewer.page import document, render
@@ -75,7 +75,7 @@ def write_report(
                 "title": read_title(notebook),
                 "html": f"{notebook}.html" if (build / f"{notebook}.html").is_file() else "",
                 "pictures": _pictures(figures, outputs),
-                "tables": _tables(tables, outputs["tables"]),
+                "tables": _tables(tables, [*outputs["tables"], *outputs.get(EARLIER, {})]),
             }
         )
     page = render(

@@ -183,6 +183,30 @@ def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monke
     assert Study(name="mine").tables()["entropy"]["entropy"][0] == 4.0
 
 
+def test_earlier_table_stays_listed_with_its_commit(
+    today, notebook, tmp_path, monkeypatch, figures
+):
+    def rerun(commit, computes):
+        today["commit"] = commit
+        study = Study(name="mine")
+        with record.recorded(study) as run_record:
+            notebook(study, run_record, "08", **dict.fromkeys(computes, 4.0))
+            with monkeypatch.context() as kernel:
+                kernel.setenv(OUTPUT_LIST_VARIABLE, str(tmp_path / "08.written"))
+                shown = study.results.earlier_table("pruning")
+            run_record.note("08", tmp_path / "08.written")
+        return shown
+
+    assert rerun("a", ["ablation"]) is None
+    rerun("b", ["ablation", "pruning"])
+    for commit in "cd":
+        shown = rerun(commit, ["ablation"])
+        assert shown["entropy"][0] == 4.0
+        assert set(Study(name="mine").tables()) == {"ablation", "pruning"}
+    entry = written(figures)["notebooks"]["08"]
+    assert entry["tables"] == ["ablation"] and entry["earlier tables"] == {"pruning": "b"}
+
+
 def test_a_run_on_an_edited_text_leaves_the_results_of_before(run, today, figures):
     run(entropy=4.0)
     before = (figures / "mine" / "run.json").read_bytes()
