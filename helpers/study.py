@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from helpers.metrics.head_counts import HeadCounts
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
-    from helpers.store.format import Shard
     from helpers.store.store import Store
 
 CONTROL_GRADIENTS = 32  # segments for their gradients
@@ -318,12 +317,12 @@ class Study:
 
         return dask_client(scheduler=self.settings.scheduler, workers=self.settings.workers)
 
-    def _fill(self, store: Store, missing: Sequence[int]) -> Iterator[Shard]:
+    def _fill(self, store: Store, missing: Sequence[int]) -> None:
         """Have a store's missing shards computed by the cluster, which is started for them."""
         from helpers.store.cluster import extract_on_cluster
 
         with self._cluster() as client:
-            yield from extract_on_cluster(client, store, missing)
+            extract_on_cluster(client, store, missing)
 
     @cached_property
     def embeddings(self) -> Embeddings:

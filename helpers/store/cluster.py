@@ -20,7 +20,6 @@ from helpers.errors import InputError
 from helpers.model.encoder import Device
 from helpers.progress import progress
 from helpers.store.extract import load_encoder, write_shard
-from helpers.store.format import Shard
 from helpers.store.store import Store
 from helpers.torch_utils import keep_freed_memory, set_torch_threads
 
@@ -70,15 +69,16 @@ def _no_answer(address: str) -> InputError:
     )
 
 
-def extract_on_cluster(client: Client, store: Store, missing: Sequence[int]) -> Iterator[Shard]:
-    """Compute and write missing shards on a cluster; yield each.
+def extract_on_cluster(client: Client, store: Store, missing: Sequence[int]) -> None:
+    """Compute and write missing shards on a cluster.
 
     The workers share the folders of the stores and of a local model.  InputError if a shard's
     workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
     with closing(map_shards(_make_shard, store, client, missing)) as shards:
-        yield from progress(shards, label, unit="shard", total=len(missing))
+        for _ in progress(shards, label, unit="shard", total=len(missing)):
+            pass
 
 
 def map_shards(
@@ -144,12 +144,12 @@ def _on_shard(
     return function(store, number)
 
 
-def _make_shard(store: Store, number: int) -> Shard:
+def _make_shard(store: Store, number: int) -> None:
     """Compute and write one shard in a worker."""
     from helpers.store.examples import shards_tensors
 
-    ((indices, tensors),) = shards_tensors(store.encoder, store.work([number]), **store.spec.maps)
-    return write_shard(store.folder, number, tensors, indices)
+    ((_, tensors),) = shards_tensors(store.encoder, store.work([number]), **store.spec.maps)
+    write_shard(store.folder, number, tensors)
 
 
 @lru_cache(maxsize=2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,14 @@ from safetensors.numpy import save_file
 from helpers.cache import SOURCES, code_digest
 from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError, StoreError
-from helpers.files import atomic_file, check_free, folder_lock, remove_temporary, sha256
+from helpers.files import (
+    atomic_file,
+    check_free,
+    folder_lock,
+    remove_temporary,
+    sha256,
+    write_atomic,
+)
 from helpers.model.encoder import Device, Encoder, Lens, load
 from helpers.progress import progress
 from helpers.store.format import (
@@ -30,9 +37,9 @@ from helpers.store.format import (
     STORED,
     Level,
     Manifest,
-    Shard,
     StoreKey,
     Tensors,
+    digest_path,
     is_listed,
     read_manifest,
     shard_entry,
@@ -42,8 +49,8 @@ from helpers.store.store import Store
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 
-# A function that computes and writes shards by number, and yields each that is written.
-Fill = Callable[[Store, Sequence[int]], Iterator[Shard]]
+# A function that computes and writes the shards with the given numbers.
+Fill = Callable[[Store, Sequence[int]], None]
 
 
 def store_key(
@@ -199,16 +206,17 @@ def complete(store: Store, fill: Fill) -> None:
     manifest = read_manifest(folder)
     missing = store.missing_shards()
     check_free(folder, needed_bytes(store, missing))
-    entries = {shard.file: shard for shard in manifest.shards}
-    with closing(fill(store, missing)) as written_shards:
-        for shard in written_shards:
-            entries[shard.file] = shard
+    fill(store, missing)
+    known_shards = {shard.file: shard for shard in manifest.shards}
+    for number in missing:
+        known_shards.pop(shard_name(number), None)
     shards = []
     for number in range(store.n_shards):
         path = folder / shard_name(number)
-        # A killed process has written shards that the manifest does not have.
-        shards.append(entries.get(path.name) or shard_entry(path, store.indices(number)))
+        shards.append(known_shards.get(path.name) or shard_entry(path, store.indices(number)))
     replace(manifest, shards=tuple(shards)).write(folder)
+    for shard in shards:
+        digest_path(folder / shard.file).unlink(missing_ok=True)
     remove_temporary(folder)  # what killed processes left
 
 
@@ -235,16 +243,16 @@ def load_encoder(folder: Path, *, model: str, device: Device = "auto") -> Encode
     return encoder
 
 
-def fill_here(store: Store, missing: Sequence[int]) -> Iterator[Shard]:
-    """Compute shards in this process; the next shard is computed while one is written."""
+def fill_here(store: Store, missing: Sequence[int]) -> None:
+    """Compute and write shards in this process; one is written while the next is computed."""
     from helpers.store.examples import shards_tensors  # whose imports are heavy
 
     spec = store.spec
     label = f"{spec.model['name']} over {spec.corpus['name']}"
     with closing(shards_tensors(store.encoder, store.work(missing), **spec.maps)) as computed:
         bar = progress(zip(missing, computed, strict=True), label, unit="shard", total=len(missing))
-        for number, (indices, tensors) in bar:
-            yield write_shard(store.folder, number, tensors, indices)
+        for number, (_, tensors) in bar:
+            write_shard(store.folder, number, tensors)
             tensors.clear()  # the loop and its bar hold them while the next ones are collected
 
 
@@ -282,10 +290,11 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey
     Manifest(key, n_examples, sha256(path), dict(sorted(counts.items()))).write(folder)
 
 
-def write_shard(folder: Path, number: int, tensors: Tensors, examples: range) -> Shard:
-    """Write the shard of ``examples``; return its entry in the manifest."""
+def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
+    """Write a shard, and its digest beside it."""
     path = folder / shard_name(number)
+    digest_path(path).unlink(missing_ok=True)  # of a shard that was damaged and removed
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path) as temporary:
         save_file(tensors, temporary)
-    return shard_entry(path, examples)
+    write_atomic(digest_path(path), sha256(path).encode("ascii"))

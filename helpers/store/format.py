@@ -7,6 +7,8 @@ A store is a folder with these files:
   exist it is written once more, with the size and SHA-256 of each.
 - ``shard-00000.safetensors`` ...: the maps of consecutive examples.  A shard is complete if it
   exists, because it is written under a temporary name and renamed.
+- ``shard-00000.sha256`` ...: the digest of a shard, until the manifest has it.  A run that goes on
+  after an interruption therefore does not read all shards again.
 
 A shard that is missing is extracted again by the next run, so removing it repairs it.  No other
 file is read, and nothing is pickled.
@@ -163,9 +165,16 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}.safetensors"
 
 
+def digest_path(shard: Path) -> Path:
+    """Return the file that keeps the SHA-256 of a shard until the manifest has it."""
+    return shard.with_suffix(".sha256")
+
+
 def shard_entry(path: Path, examples: range) -> Shard:
-    """Describe a shard for the manifest."""
-    return Shard(path.name, examples.start, len(examples), path.stat().st_size, sha256(path))
+    """Describe a shard for the manifest; it is read if a killed process left no digest of it."""
+    digest = digest_path(path)
+    checksum = digest.read_text(encoding="ascii") if digest.is_file() else sha256(path)
+    return Shard(path.name, examples.start, len(examples), path.stat().st_size, checksum)
 
 
 def check(path: Path, digest: str) -> None:

@@ -58,10 +58,10 @@ def shard_sum(source, number):
 
 def kill_worker(root, process_id, n_shards):
     """Kill a worker once there are so many shards; return how many there were."""
-    finished = list(root.glob("*/shard-*"))
+    finished = list(root.glob("*/shard-*.safetensors"))
     while len(finished) < n_shards:
         time.sleep(0.005)
-        finished = list(root.glob("*/shard-*"))
+        finished = list(root.glob("*/shard-*.safetensors"))
     os.kill(process_id, signal.SIGKILL)
     return len(finished)
 
@@ -158,7 +158,7 @@ def test_extract_keeps_shards_when_the_scheduler_dies(
     process, address = scheduler_process
 
     def kill():
-        while not list(tmp_path.glob("*/shard-*")):
+        while not list(tmp_path.glob("*/shard-*.safetensors")):
             time.sleep(0.005)
         process.kill()
 

@@ -13,9 +13,11 @@ from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers import files as paths
 from helpers.errors import ModelError, StoreError
+from helpers.files import sha256
 from helpers.model import forward
 from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
+from helpers.store import format as store_format
 from helpers.store.examples import examples, shards_tensors
 from helpers.store.format import StoreKey, read_manifest
 
@@ -80,8 +82,35 @@ def test_extract_keeps_finished_shards_after_ctrl_c(encoder, monkeypatch, tmp_pa
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(extraction, "write_shard", interrupted)
         extract_small(encoder, tmp_path, COUNT)
-    assert len(list(tmp_path.glob("*/shard-*"))) == 2
+    assert len(list(tmp_path.glob("*/shard-*.safetensors"))) == 2
     assert len(extract_small(encoder, tmp_path, COUNT)) == COUNT
+
+
+def test_extract_resumed_reads_no_finished_shard(encoder, monkeypatch, tmp_path):
+    expected = content(extract_small(encoder, tmp_path / "whole", COUNT).folder)
+    original = extraction.write_shard
+
+    def interrupted(folder, number, tensors):
+        if number == 2:
+            raise KeyboardInterrupt
+        original(folder, number, tensors)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(extraction, "write_shard", interrupted)
+        extract_small(encoder, tmp_path / "parts", COUNT)
+    read_names = []
+
+    def note_and_hash(path):
+        read_names.append(path.name)
+        return sha256(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_format, "sha256", note_and_hash)
+        extract_small(encoder, tmp_path / "parts", COUNT)
+    assert set(read_names) <= {"examples.jsonl"}
+    (folder,) = (tmp_path / "parts").glob("*/")
+    assert not list(folder.glob("*.sha256"))
+    assert content(folder) == expected
 
 
 @pytest.mark.parametrize(
@@ -158,7 +187,7 @@ def test_extract_keeps_finished_shards_when_the_disk_fills_up(
     with pytest.raises(StoreError, match=r"No space left .*; [\d,]+ bytes are free\); make room"):
         extract_small(encoder, small_disk, COUNT)
     (folder,) = small_disk.glob("*--token-*[!k]")
-    finished = [path.name for path in folder.glob("shard-*")]
+    finished = [path.name for path in folder.glob("shard-*.safetensors")]
     assert 0 < len(finished) < 6
     for name in finished:
         assert content(folder)[name] == expected[name]

@@ -83,7 +83,7 @@ class Repair(Extraction):
 
     def begin(self, root):
         shutil.copytree(self.finished, root)
-        for shard in sorted(root.glob("*/shard-*"))[::2]:
+        for shard in sorted(root.glob("*/shard-*.safetensors"))[::2]:
             shard.write_bytes(shard.read_bytes()[:-1])
         assert len(repair(only_folder(root))) == 12
 

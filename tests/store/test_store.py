@@ -290,11 +290,11 @@ def test_write_shard_names_a_full_disk_that_safetensors_reports(folder, monkeypa
 
     monkeypatch.setattr(extraction, "save_file", full)
     with pytest.raises(StoreError, match=r"No space left on device .*; [\d,]+ bytes are free"):
-        extraction.write_shard(folder, 0, {"a": np.zeros(5)}, range(4))
+        extraction.write_shard(folder, 0, {"a": np.zeros(5)})
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o775])
 def test_write_shard_gives_a_shard_the_permissions_of_its_folder(mode, folder):
     folder.chmod(mode)
-    extraction.write_shard(folder, 0, {"a": np.zeros(5)}, range(4))
+    extraction.write_shard(folder, 0, {"a": np.zeros(5)})
     assert (folder / "shard-00000.safetensors").stat().st_mode & 0o777 == mode & 0o666
