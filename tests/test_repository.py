@@ -184,6 +184,13 @@ def test_notebooks_are_committed_executed_and_clean(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebooks_fold_settings_and_solutions(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        if {"parameters", "solution"} & {*cell.metadata.get("tags", [])}:
+            assert cell.metadata["jupyter"]["source_hidden"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebooks_have_headings_for_a_table_of_contents(path):
     cells = nbformat.read(path, as_version=4).cells
     prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
+KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is folded
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 LATER_CLAIMS = "claims of 07 to 10"  # an entry of run.json: the run itself saves these
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
@@ -257,8 +258,8 @@ def refresh(paths: Sequence[Path]) -> None:
             "language_info": {"name": "python"},
         }
         for cell in notebook.cells:
-            tags = cell.metadata.get("tags")
-            cell.metadata = {"tags": tags} if tags else {}
+            metadata = cell.metadata
+            cell.metadata = {key: metadata[key] for key in KEPT_METADATA if metadata.get(key)}
             if cell.cell_type == "code":
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
                 for output in cell.outputs:
