@@ -96,25 +96,6 @@ def accuracy_table(
     return cached("task-accuracy", compute, inputs={"runs": run_names, "seed": seed})
 
 
-def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Make the accuracy table of the control, in which random weights are those to start from.
-
-    Claims are measured on the control for the tasks that the model itself learns, so the column
-    learned is that of the model.
-
-    Parameters
-    ----------
-    accuracy
-        From `accuracy_table`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows from random weights, with the columns of `accuracy_table`.
-    """
-    return accuracy[accuracy["start"] == RANDOM].assign(start=PRETRAINED)
-
-
 def similarity_table(runs: Sequence[FineTuningRun]) -> pd.DataFrame:
     """Measure the cosine similarity of each head's maps before and after fine-tuning.
 

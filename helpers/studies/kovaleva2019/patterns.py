@@ -40,7 +40,7 @@ from sklearn.svm import SVC
 
 from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
-from helpers.metrics.heads import head_rows
+from helpers.metrics.heads import head_label, head_rows
 from helpers.metrics.statistics import bootstrap_intervals
 from helpers.model.encoder import Encoder
 from helpers.model.gradients import evenly_spaced
@@ -321,8 +321,8 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     return concat_with_keys(tables, "task", "weights")
 
 
-def typical_maps(encoder: Encoder, example: Pair, table: pd.DataFrame) -> dict[str, TextMaps]:
-    """Compute, for each pattern, a map of the head that shows it most often.
+def typical_maps(encoder: Encoder, example: Pair) -> dict[str, TextMaps]:
+    """Find the clearest map of each pattern: the one with its largest decision value.
 
     Parameters
     ----------
@@ -330,23 +330,23 @@ def typical_maps(encoder: Encoder, example: Pair, table: pd.DataFrame) -> dict[s
         The model.
     example
         The input of the maps; at most `TYPICAL_TOKENS` tokens of it are read.
-    table
-        From `pattern_counts`, one row per head.
 
     Returns
     -------
     dict of str to TextMaps
         One map per pattern, by the name of the pattern and the head, such as "diagonal (3-1)".  A
-        pattern that no head shows is left out.
+        pattern is left out if even this map has another one.
     """
     (maps,) = text_maps(encoder, [example], max_tokens=TYPICAL_TOKENS)
+    classifier = pattern_classifier()
+    values = classifier.decision_function(map_features(*maps).reshape(-1, len(FEATURES)))
     typical = {}
-    for name in CLASSES:
-        row = table.loc[table[name].idxmax()]
-        if row[name]:
-            attention = maps.attention[row["layer"] - 1, row["head"] - 1]
-            label = f"{name} ({row['layer']}-{row['head']})"
-            typical[label] = maps._replace(attention=attention)
+    for column, name in enumerate(classifier.classes_):
+        clearest = values[:, column].argmax()
+        if values[clearest].argmax() == column:
+            layer, head = divmod(clearest, encoder.heads)
+            attention = maps.attention[layer, head]
+            typical[f"{name} ({head_label(layer, head)})"] = maps._replace(attention=attention)
     return typical
 
 

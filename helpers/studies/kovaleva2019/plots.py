@@ -45,7 +45,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: 
     map_height = 1.95  # inches
     bar_height = 0.25 + 1.9 * len(weights)
     title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
-    subtitle = "above: one map of the head with most of a pattern; below: shares of a layer's maps"
+    subtitle = "above: the clearest map of each pattern; below: shares of the maps of a layer"
     figure = canvas(map_height + bar_height, title, join_nonempty(model, subtitle))
     above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
     _draw_examples(above, examples)
