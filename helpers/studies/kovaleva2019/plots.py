@@ -80,13 +80,12 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
     changes = {}
     for task, rows in table.groupby("task", sort=False):
         changes[task] = 1 - by_head(rows, "similarity")
-    largest = max(0.1, table["similarity"].rsub(1).max())
     return heat_maps(
         changes,
         "Figure 8 · What fine-tuning changes",
         join_nonempty(model, "1 minus the cosine of each head's maps before and after"),
         "Change (0: none)",
-        Normalize(0, largest),
+        Normalize(0, max(0.1, table["similarity"].rsub(1).max())),
         columns=len(changes),
     )
 
