@@ -12,6 +12,7 @@ from committed import committed_figures
 from helpers.metrics.reference import BROAD
 from helpers.results import read_tables
 from helpers.run.notebooks import notebooks
+from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, TEXT
 
 
 def tagged(path, tag):
@@ -25,11 +26,12 @@ def numbers_of_cell(source):
     tables = read_tables(committed_figures() / "minilm")
     study = SimpleNamespace(tables=lambda: tables)
     names = {"np": np, "pd": pd, "study": study, "BROAD": BROAD}
+    names |= {"ANY_COLUMN": ANY_COLUMN, "SPECIAL_COLUMN": SPECIAL_COLUMN, "TEXT": TEXT}
     exec(compile(source, "numbers", "exec"), names)
     return names["numbers"]
 
 
-@pytest.mark.parametrize("path", notebooks("1,2,3,4,5,6"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", notebooks("1,2,3,4,5,6,7"), ids=lambda path: path.stem)
 def test_each_number_of_a_finding_is_that_of_the_committed_tables(path):
     (finding,) = tagged(path, "finding")
     (source,) = tagged(path, "finding-numbers")

@@ -32,6 +32,7 @@ BATCH_SIZE = 16
 INITIAL_STD = 0.02  # standard deviation of the linear layer's initial weights, as in BERT
 MAX_ITERATIONS = 1000  # of a logistic regression, which needs far fewer
 # The baselines.
+MAJORITY = "most frequent label"
 BAG_OF_WORDS = "bag of words"
 FROZEN_ENCODER = "classifier alone"
 
@@ -123,13 +124,14 @@ def outputs(
 def baselines(
     encoder: Encoder, task: Task, *, max_tokens: int
 ) -> dict[str, Int[np.ndarray, " example"]]:
-    """Predict the labels of the test examples with two logistic regressions.
+    """Predict the labels of the test examples without fine-tuning.
 
     Returns
     -------
     dict
-        Predicted labels by baseline:
+        Predicted labels by baseline.  The last two are logistic regressions.
 
+        - `MAJORITY` is the most frequent label of the training examples.
         - `BAG_OF_WORDS` is fitted on the tokens that occur in the first text and in the second,
           truncated as for the encoder, without their order.  Its accuracy shows how much the words
           give away.
@@ -158,6 +160,7 @@ def baselines(
     train_vectors = outputs(pooled, encoder, task.train, max_tokens=max_tokens)
     test_vectors = outputs(pooled, encoder, task.test, max_tokens=max_tokens)
     return {
+        MAJORITY: np.full(len(task.test), np.bincount(train_labels).argmax()),
         BAG_OF_WORDS: predict(counter, train_tokens, test_tokens),
         FROZEN_ENCODER: predict(StandardScaler(), train_vectors, test_vectors),
     }

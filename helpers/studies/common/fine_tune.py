@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -47,13 +47,12 @@ WARMUP = 0.1  # share of all steps
 WEIGHT_DECAY = 0.01  # for matrices, in fine-tuning
 BUCKET_BATCHES = 16  # so many batches are sorted by length together
 LARGEST_NORM = 1.0  # of the gradient of a step
-# Fine-tuning seeds per task.  `SHIFT` has more because the claim on pruning needs them, `NEXT` one
-# because its examples are the longest.
+# Seeds per task of `fine_tune_more_seeds`.  `SHIFT` has more because the claim on pruning needs
+# them, `NEXT` one because its examples are the longest.
 TASK_SEEDS = {NEXT: 1, SHIFT: 5}
 DEFAULT_SEEDS = 3
-# In the small profile: at most so many seeds, one task of text pairs and one of single texts, and
-# so many tokens per example.
-SMALL_SEEDS = 2
+# In the small profile: one task of text pairs and one of single texts, and so many tokens per
+# example.
 SMALL_TASKS = (NEXT, NUMBER)
 SMALL_TOKENS = 32
 
@@ -130,26 +129,6 @@ class FineTuningRun:
     def start(self) -> Classifier:
         """Make the classifier as it is before training."""
         return Classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
-
-
-class Runs(NamedTuple):
-    """The fine-tuning runs of all tasks.
-
-    ``seeds`` has one list per task, with one run per seed.  ``random`` has one run per task, from
-    random weights.
-    """
-
-    seeds: list[list[FineTuningRun]]
-    random: list[FineTuningRun]
-
-    @property
-    def median(self) -> list[FineTuningRun]:
-        """One run per task: the one of median test accuracy, or the lower of the middle two."""
-        median_runs = []
-        for runs in self.seeds:
-            ordered = sorted(runs, key=lambda run: run.accuracy)
-            median_runs.append(ordered[(len(ordered) - 1) // 2])
-        return median_runs
 
 
 def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
@@ -238,43 +217,51 @@ def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list
 
 
 def fine_tune_tasks(
-    encoder: Encoder, control: Encoder, tasks: Sequence[Task], *, max_tokens: int, seed: int
-) -> Runs:
-    """Fine-tune an encoder on each task with several seeds, and its control with one.
+    encoder: Encoder, tasks: Sequence[Task], *, max_tokens: int, seed: int
+) -> Sequence[FineTuningRun]:
+    """Fine-tune an encoder on each task, once.
 
     Parameters
     ----------
     encoder
-        The pretrained model.
-    control
-        The same model with random weights.
+        The model to start from: a pretrained one, or one with random weights.
     tasks
         What to fine-tune on.
     max_tokens
         The longest input; `Recipe.max_tokens` at most.
     seed
-        The first of the seeds.  A seed orders the training examples and initialises the linear
-        head.
+        It orders the training examples and initialises the linear head.
 
     Returns
     -------
-    Runs
-        All runs, trained.
+    sequence of FineTuningRun
+        One trained run per task.
     """
-    is_small = small_profile()
-    longest = min(SMALL_TOKENS if is_small else Recipe.max_tokens, max_tokens)
+    longest = SMALL_TOKENS if small_profile() else Recipe.max_tokens
+    recipe = Recipe(seed=seed, max_tokens=min(longest, max_tokens))
+    return fine_tune([FineTuningRun(encoder, task, recipe) for task in tasks])
 
-    pretrained_runs = []
-    random_runs = []
-    for task in tasks:
-        count = TASK_SEEDS.get(task.name, DEFAULT_SEEDS)
-        if is_small:
-            count = min(count, SMALL_SEEDS)
-        recipes = [Recipe(seed=seed + index, max_tokens=longest) for index in range(count)]
-        pretrained_runs.append([FineTuningRun(encoder, task, recipe) for recipe in recipes])
-        random_runs.append(FineTuningRun(control, task, recipes[0]))
-    fine_tune([*chain.from_iterable(pretrained_runs), *random_runs])
-    return Runs(seeds=pretrained_runs, random=random_runs)
+
+def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> list[list[FineTuningRun]]:
+    """Fine-tune with further seeds: `TASK_SEEDS` of them in all, that of ``runs`` included.
+
+    Parameters
+    ----------
+    runs
+        From `fine_tune_tasks`.
+
+    Returns
+    -------
+    list of list of FineTuningRun
+        One list per task, with one trained run per seed.
+    """
+    by_task = []
+    for run in runs:
+        count = TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)
+        seeds = range(run.recipe.seed, run.recipe.seed + count)
+        by_task.append([replace(run, recipe=replace(run.recipe, seed=seed)) for seed in seeds])
+    fine_tune([*chain.from_iterable(by_task)])
+    return by_task
 
 
 def gradient_steps(

@@ -68,13 +68,6 @@ class Task:
     train: tuple[Pair, ...]
     test: tuple[Pair, ...]
 
-    @property
-    def majority(self) -> float:
-        """The share (0-1) of the test examples with the most frequent label of the training set."""
-        train_labels = [pair.label for pair in self.train]
-        most_frequent = np.bincount(train_labels).argmax()
-        return float(np.mean([pair.label == most_frequent for pair in self.test]))
-
     def sample(self, count: int | None, *, seed: int) -> Task:
         """Sample at most ``count`` training examples (None: all), and as many test examples."""
         generator = random.Random(seed)

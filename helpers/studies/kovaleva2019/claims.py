@@ -7,6 +7,8 @@ measurements would show the effect of training on noise.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
@@ -15,7 +17,7 @@ from helpers.claims.tables import NotMeasurable, Tables, cell, rows_of
 from helpers.metrics.heads import by_head
 from helpers.metrics.statistics import Estimate, difference, mean_interval, wilson_proportion
 from helpers.studies.common import tasks
-from helpers.studies.kovaleva2019.fine_tuning import UNIFORM, WHOLE_LAYER, WORDS
+from helpers.studies.kovaleva2019.fine_tuning import SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
 from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, TEXT
 
@@ -25,7 +27,15 @@ LAST_LAYERS = 2  # that change most in the paper
 LINKS = "a verb and its subject or object, two words apart or more, in a treebank's trees"
 
 
-@claim(
+def smallest_pattern_share(tables: Tables, pattern: str) -> Estimate:
+    """Find the smallest share of a pattern over fine-tuned tasks."""
+    shares = tasks.estimates_by_task(
+        tables, "pattern_shares", "share", weights=tasks.FINE_TUNED, pattern=pattern
+    )
+    return tasks.smallest_over_tasks(shares.values())
+
+
+claim(
     "Kovaleva et al. 4.1",
     (
         "On the short texts of fine-tuning tasks (made up by default), at least a third of the "
@@ -37,11 +47,7 @@ LINKS = "a verb and its subject or object, two words apart or more, in a treeban
     ),
     above=1 / 3,
     about_training=True,
-)
-def smallest_share_of_columns(tables: Tables) -> Estimate:
-    """Find the smallest share of maps with a column, over tasks."""
-    return _smallest_pattern_share(tables, ANY_COLUMN)
-
+)(partial(smallest_pattern_share, pattern=ANY_COLUMN))
 
 claim(
     "Kovaleva et al. 4.1",
@@ -53,8 +59,7 @@ claim(
     above=1 / 3,
 )(cell("pattern_shares", "share", df=np.inf, task=TEXT, pattern=ANY_COLUMN))
 
-
-@claim(
+claim(
     "Kovaleva et al. 4.1",
     (
         "In maps with columns, the darkest column is mostly a special token, in every fine-tuning "
@@ -67,10 +72,7 @@ claim(
         "with)"
     ),
     above=0.5,
-)
-def smallest_share_of_special_columns(tables: Tables) -> Estimate:
-    """Find the smallest share of columns that are a special token, over tasks."""
-    return _smallest_pattern_share(tables, SPECIAL_COLUMN)
+)(partial(smallest_pattern_share, pattern=SPECIAL_COLUMN))
 
 
 @claim(
@@ -173,42 +175,42 @@ def gain_of_pretraining(tables: Tables) -> Estimate:
     return sorted(leads)[len(leads) // 2]
 
 
-TOKENS_MEASURE = (
-    "share of the attention of the fine-tuned models minus that to nouns, verbs, pronouns, "
-    "subjects, objects or negation, whichever is largest, each over its share of uniform "
-    "attention; smallest over fine-tuned tasks; Student's t interval over heads, the kind of words "
-    "chosen once from all"
-)
+def attention_over_words(tables: Tables, token: str) -> Estimate:
+    """Compute the attention to a special token minus that to words, smallest over tasks.
+
+    Both are multiples of uniform attention.  Words are those of the type with the most attention
+    over all heads.  Intervals are over heads.
+    """
+    columns = [token, *WORDS]
+    rows = tasks.learned_rows(tables, "token_features", "weights", *columns)
+    fine_tuned = rows[rows["weights"] == tasks.FINE_TUNED].dropna(subset=token)
+    if fine_tuned.empty:
+        raise NotMeasurable(f"the model has no {token}")
+    uniform = tables["token_features"].set_index("weights").loc[UNIFORM, columns]
+    differences = []
+    for _, heads in fine_tuned.groupby("task"):
+        multiples = heads[columns] / uniform
+        most_attended = multiples[list(WORDS)].mean().idxmax()
+        differences.append(mean_interval(multiples[token] - multiples[most_attended]))
+    return tasks.smallest_over_tasks(differences)
 
 
-@claim(
-    "Kovaleva et al. 4.4",
-    (
-        "After fine-tuning (on tasks made up by default), heads attend to [CLS] more than to words "
-        "of any one kind"
-    ),
-    how_measured=TOKENS_MEASURE,
-    above=0,
-    about_training=True,
-)
-def cls_over_words(tables: Tables) -> Estimate:
-    """Compute the attention to [CLS] minus that to words, as multiples of uniform attention."""
-    return _attention_over_words(tables, "cls")
-
-
-@claim(
-    "Kovaleva et al. 4.4",
-    (
-        "After fine-tuning (on tasks made up by default), heads attend to [SEP] more than to words "
-        "of any one kind"
-    ),
-    how_measured=TOKENS_MEASURE,
-    above=0,
-    about_training=True,
-)
-def sep_over_words(tables: Tables) -> Estimate:
-    """Compute the attention to [SEP] minus that to words, as multiples of uniform attention."""
-    return _attention_over_words(tables, "sep")
+for special_token in SPECIAL:
+    claim(
+        "Kovaleva et al. 4.4",
+        (
+            "After fine-tuning (on tasks made up by default), heads attend to "
+            f"[{special_token.upper()}] more than to words of any one kind"
+        ),
+        how_measured=(
+            "share of the attention of the fine-tuned models minus that to nouns, verbs, pronouns, "
+            "subjects, objects or negation, whichever is largest, each over its share of uniform "
+            "attention; smallest over fine-tuned tasks; Student's t interval over heads, the kind "
+            "of words chosen once from all"
+        ),
+        above=0,
+        about_training=True,
+    )(partial(attention_over_words, token=special_token))
 
 
 GAIN_MEASURE = (
@@ -277,38 +279,10 @@ def _largest_effect(rows: pd.DataFrame, column: str) -> Estimate:
     return Estimate(values.max(), lows.max(), rows[f"{column}_high"].max())
 
 
-def _attention_over_words(tables: Tables, token: str) -> Estimate:
-    """Compute the attention to a special token minus that to words, smallest over tasks.
-
-    Both are multiples of uniform attention.  Words are those of the type with the most attention
-    over all heads.  Intervals are over heads.
-    """
-    columns = [token, *WORDS]
-    rows = tasks.learned_rows(tables, "token_features", "weights", *columns)
-    fine_tuned = rows[rows["weights"] == tasks.FINE_TUNED].dropna(subset=token)
-    if fine_tuned.empty:
-        raise NotMeasurable(f"the model has no {token}")
-    uniform = tables["token_features"].set_index("weights").loc[UNIFORM, columns]
-    differences = []
-    for _, heads in fine_tuned.groupby("task"):
-        multiples = heads[columns] / uniform
-        most_attended = multiples[list(WORDS)].mean().idxmax()
-        differences.append(mean_interval(multiples[token] - multiples[most_attended]))
-    return tasks.smallest_over_tasks(differences)
-
-
 def _single_heads(tables: Tables, *columns: str) -> pd.DataFrame:
     """Select the rows of single heads of the tasks that are learned."""
     rows = tasks.learned_rows(tables, "disabling", "head", *columns)
     return rows[rows["head"] != WHOLE_LAYER]
-
-
-def _smallest_pattern_share(tables: Tables, pattern: str) -> Estimate:
-    """Find the smallest share of a pattern over fine-tuned tasks."""
-    shares = tasks.estimates_by_task(
-        tables, "pattern_shares", "share", weights=tasks.FINE_TUNED, pattern=pattern
-    )
-    return tasks.smallest_over_tasks(shares.values())
 
 
 CLAIMS = KOVALEVA.claims

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Int
 from torch.nn import functional as F
 
 from helpers.cache import cached
@@ -20,7 +19,7 @@ from helpers.metrics.surface import Sums
 from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.common import head_removal
-from helpers.studies.common.classifier import BAG_OF_WORDS, FROZEN_ENCODER, baselines
+from helpers.studies.common.classifier import BAG_OF_WORDS, MAJORITY, baselines
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.common.tasks import FINE_TUNED, PRETRAINED, RANDOM, Pair
 from helpers.studies.kovaleva2019.maps import (
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
 
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
+DISABLING_EXAMPLES = 300  # test examples that a model without one head is scored on
 WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
 MAX_SENTENCES = 300  # of the treebank
 SPECIAL = ("cls", "sep")
@@ -47,108 +47,68 @@ PRONOUN_TAGS = {"PRP", "PRP$", "WP", "WP$"}
 OBJECT_RELATIONS = {"dobj", "obj", "iobj", "dative"}
 NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
 
-Predictions = Int[np.ndarray, " example"]
-RunsByStart = Mapping[str, Sequence[FineTuningRun]]  # keys: `PRETRAINED`, `RANDOM`
 
-
-def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
-    """Measure the accuracy on each task under the three conditions of section 4.3.
-
-    The conditions are fine-tuning from pretrained weights, fine-tuning from random weights, and a
-    classifier on an encoder that is not fine-tuned.
+def accuracy_table(
+    runs: Sequence[FineTuningRun], random_runs: Sequence[FineTuningRun], *, seed: int
+) -> pd.DataFrame:
+    """Compare the accuracy of fine-tuned models with that of baselines (section 4.3).
 
     Parameters
     ----------
-    starts
-        Runs by the weights that they start from; one per task.
+    runs
+        One run from pretrained weights per task.
+    random_runs
+        One run from random weights per task, in the same order.
     seed
         Seed of the bootstrap.
 
     Returns
     -------
     pandas.DataFrame
-        One row per task and condition.  Columns: task; start (`PRETRAINED`, `RANDOM` or
-        `FROZEN_ENCODER`); accuracy with its 95% bootstrap interval (accuracy_low, accuracy_high),
-        and the accuracies of predicting the most frequent label (majority) and of a bag of words
-        (bag_of_words), in percent; learned (whether the interval is above both); labels, train and
-        test (counts).
+        One row per task and classifier.  Columns: task; start (`PRETRAINED`, `RANDOM`, or a
+        baseline of `classifier.baselines`); accuracy (percent) with its 95% bootstrap interval
+        (accuracy_low, accuracy_high); learned (whether the task is: the interval of `PRETRAINED` is
+        above the accuracies of the most frequent label and of a bag of words); train and test
+        (counts of examples).
     """
 
     def compute() -> pd.DataFrame:
-        conditions = []
-        for start, runs in starts.items():
-            conditions += [(start, run, run.predictions) for run in runs]
-        bag_predictions = {}
-        for run in starts[PRETRAINED]:
-            predictions = baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
-            bag_predictions[run.task.name] = predictions[BAG_OF_WORDS]
-            conditions.append((FROZEN_ENCODER, run, predictions[FROZEN_ENCODER]))
         rows = []
-        for start, run, predictions in conditions:
-            row = _accuracy_row(run, predictions, bag_predictions[run.task.name], seed)
-            rows.append({"task": run.task.name, "start": start, **row})
+        for run, random_run in zip(runs, random_runs, strict=True):
+            predictions = {PRETRAINED: run.predictions, RANDOM: random_run.predictions}
+            predictions |= baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
+            examples = np.ones(len(run.labels))
+            accuracies = {}
+            for start, predicted in predictions.items():
+                accuracies[start] = ratio(predicted == run.labels, examples, seed=seed).scaled(100)
+            to_beat = max(accuracies[MAJORITY].value, accuracies[BAG_OF_WORDS].value)
+            columns = {
+                "learned": accuracies[PRETRAINED].low > to_beat,
+                "train": len(run.task.train),
+                "test": len(run.task.test),
+            }
+            for start, accuracy in accuracies.items():
+                of_start = {"start": start, **accuracy.columns("accuracy")}
+                rows.append({"task": run.task.name, **of_start, **columns})
         return pd.DataFrame(rows)
 
-    run_names = {}
-    for start, runs in starts.items():
-        run_names[start] = [run.folder.name for run in runs]
+    run_names = [run.folder.name for run in (*runs, *random_runs)]
     return cached("task-accuracy", compute, inputs={"runs": run_names, "seed": seed})
 
 
-def _accuracy_row(
-    run: FineTuningRun, predictions: Predictions, bag_predictions: Predictions, seed: int
-) -> dict[str, Any]:
-    """Compute the columns of `accuracy_table` for the predictions of one model."""
-    accuracy = ratio(predictions == run.labels, np.ones(len(run.labels)), seed=seed).scaled(100)
-    majority = 100 * run.task.majority
-    bag_of_words = 100 * (bag_predictions == run.labels).mean()
-    return {
-        **accuracy.columns("accuracy"),
-        "majority": majority,
-        "bag_of_words": bag_of_words,
-        "learned": accuracy.low > max(majority, bag_of_words),
-        "labels": len(run.task.labels),
-        "train": len(run.task.train),
-        "test": len(run.task.test),
-    }
-
-
-def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Make the accuracy table of the control, the runs from random weights.
-
-    Claims are measured on the control for the tasks that the model itself learns, so the column
-    learned is that of the model.
-
-    Parameters
-    ----------
-    accuracy
-        From `accuracy_table`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows from random weights, with the columns of `accuracy_table`.
-    """
-    is_pretrained = accuracy["start"] == PRETRAINED
-    learned = accuracy[is_pretrained].set_index("task")["learned"]
-    rows = accuracy[accuracy["start"] == RANDOM]
-    return rows.assign(start=PRETRAINED, learned=rows["task"].map(learned))
-
-
-def similarity_table(starts: RunsByStart) -> pd.DataFrame:
+def similarity_table(runs: Sequence[FineTuningRun]) -> pd.DataFrame:
     """Measure the cosine similarity of each head's maps before and after fine-tuning.
 
     Parameters
     ----------
-    starts
-        Runs by the weights that they start from; one per task.
+    runs
+        One run per task.
 
     Returns
     -------
     pandas.DataFrame
-        One row per task and head.  Columns: task, layer, head, similarity, and similarity_random
-        (that of the run from random weights); means over the first `COMPARED_EXAMPLES` test
-        examples.
+        One row per task and head.  Columns: task, layer, head and similarity, a mean over the first
+        `COMPARED_EXAMPLES` test examples.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
@@ -163,9 +123,7 @@ def similarity_table(starts: RunsByStart) -> pd.DataFrame:
         mean = np.mean(similarities, axis=0)
         return head_rows(run.encoder.layers, run.encoder.heads, similarity=mean)
 
-    table = table_by_task(starts[PRETRAINED], "finetuning-similarity", compute)
-    control = table_by_task(starts[RANDOM], "finetuning-similarity", compute)
-    return table.assign(similarity_random=control["similarity"])
+    return table_by_task(runs, "finetuning-similarity", compute)
 
 
 def map_similarity(before: Maps, after: Maps) -> PerHead:
@@ -261,41 +219,35 @@ def mean_shares(sentences: Sequence[Doc], maps: Iterable[WordMaps]) -> pd.DataFr
     return head_rows(layers, heads, **{name: sums.mean(name) for name in TOKEN_TYPES})
 
 
-def disabling_table(
-    runs: Sequence[FineTuningRun], single: pd.DataFrame, *, seed: int
-) -> pd.DataFrame:
+def disabling_table(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the accuracy when the attention of a head, or of all heads of a layer, is uniform.
 
     Parameters
     ----------
     runs
         Fine-tuned models, one per task.
-    single
-        From `single_ablation`.
     seed
-        Seed of `split_test`, as in ``single``.
+        Seed of `split_test`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per task and head, scored on the examples of the first interim size of ``single``;
-        and one row per layer, scored on all test examples.  Columns: task, layer, head (from 1;
-        `WHOLE_LAYER` for a layer), those of `accuracy_changes`, and zeroed (the change of accuracy
-        in percentage points when the head's output is zeroed, on the same examples).
+        One row per task and head, scored on `DISABLING_EXAMPLES` test examples; and one row per
+        layer, scored on all.  Columns: task, layer, head (from 1; `WHOLE_LAYER` for a layer), and
+        those of `accuracy_changes`.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
         heads = head_rows(run.encoder.layers, run.encoder.heads)
         layers = head_rows(run.encoder.layers, 1).assign(head=WHOLE_LAYER)
         _, scored = head_removal.split_test(run, seed)
-        shared = scored[: head_removal.INTERIM_SIZES[0]]
-        table_of_heads = _uniform_changes(run, shared, heads)
-        table_of_layers = _uniform_changes(run, run.task.test, layers)
-        return pd.concat([table_of_heads, table_of_layers], ignore_index=True)
+        changes = [
+            _uniform_changes(run, scored[:DISABLING_EXAMPLES], heads),
+            _uniform_changes(run, run.task.test, layers),
+        ]
+        return pd.concat(changes, ignore_index=True)
 
-    table = table_by_task(runs, "disabling", compute, seed=seed)
-    zeroed = single.rename(columns={"first_change": "zeroed"})
-    return table.merge(zeroed[["task", "layer", "head", "zeroed"]], how="left")
+    return table_by_task(runs, "disabling", compute, seed=seed)
 
 
 def _uniform_changes(

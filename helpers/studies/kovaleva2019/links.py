@@ -18,7 +18,7 @@ from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import head_rows
-from helpers.metrics.statistics import bootstrap_intervals, bootstrap_t_test, holm
+from helpers.metrics.statistics import bootstrap_intervals
 from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.kovaleva2019.maps import Maps, PerHead
@@ -44,7 +44,7 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
     store
         Word-level maps of a treebank.
     seed
-        Seed of the random pairs and of the tests.
+        Seed of the random pairs and of the bootstrap.
 
     Returns
     -------
@@ -79,15 +79,14 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     sentences
         Maps over words, links and the article of each sentence.
     seed
-        Seed of the random pairs and of the tests.
+        Seed of the random pairs and of the bootstrap.
 
     Returns
     -------
     pandas.DataFrame
         One row per head.  Columns: layer, head; linked and random (attention, 0-1, means over
         sentences); difference with its 95% interval over articles (difference_low,
-        difference_high); p_holm (`bootstrap_t_test` over articles, adjusted by Holm); sentences
-        (their number).
+        difference_high); sentences (their number).
 
     Raises
     ------
@@ -118,7 +117,6 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     sizes = by_article.size().to_numpy()
     sizes_by_head = np.tile(sizes[:, None], sums.shape[1])
     low, high = bootstrap_intervals(sums, sizes_by_head, seed=seed)
-    p_values, _ = bootstrap_t_test(sums, seed=seed)
     table = head_rows(
         layers,
         heads,
@@ -127,7 +125,6 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
         difference=differences.mean(),
         difference_low=low,
         difference_high=high,
-        p_holm=holm(p_values),
     )
     return table.assign(sentences=count)
 

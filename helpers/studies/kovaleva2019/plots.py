@@ -45,7 +45,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: 
     map_height = 1.95  # inches
     bar_height = 0.25 + 1.9 * len(weights)
     title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
-    subtitle = "above: the plainest maps; below: shares of the maps of a layer"
+    subtitle = "above: the clearest map of each pattern; below: shares of the maps of a layer"
     figure = canvas(map_height + bar_height, title, join_nonempty(model, subtitle))
     above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
     _draw_examples(above, examples)
@@ -80,13 +80,12 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
     changes = {}
     for task, rows in table.groupby("task", sort=False):
         changes[task] = 1 - by_head(rows, "similarity")
-    largest = max(0.1, table["similarity"].rsub(1).max())
     return heat_maps(
         changes,
         "Figure 8 · What fine-tuning changes",
         join_nonempty(model, "1 minus the cosine of each head's maps before and after"),
         "Change (0: none)",
-        Normalize(0, largest),
+        Normalize(0, max(0.1, table["similarity"].rsub(1).max())),
         columns=len(changes),
     )
 
@@ -95,7 +94,6 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
 def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Figure 9: the change of accuracy without each head, and without each layer.
 
-    The upper row shows uniform attention, the lower row zeroed outputs, on the same examples.
     Beyond `MARGIN` the scale is logarithmic, because layers change the accuracy much more than
     heads; below it colours are pale, because changes are of a few examples.
 
@@ -113,17 +111,16 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
     panels = {}
-    for column, title in {"change": "uniform attention", "zeroed": "zeroed"}.items():
-        for task, rows in positioned.groupby("task", sort=False):
-            panels[f"{task}\n{title}"] = by_head(rows, column)
-    largest = max(MARGIN, table[["change", "zeroed"]].abs().max(axis=None))
+    for task, rows in positioned.groupby("task", sort=False):
+        panels[task] = by_head(rows, "change")
+    largest = max(MARGIN, table["change"].abs().max())
     figure = heat_maps(
         panels,
         "Figure 9 · Accuracy without a head, and without a layer",
         join_nonempty(model, "last column: the whole layer"),
         "Change (percentage points)",
         SymLogNorm(MARGIN, linscale=0.2, vmin=-largest, vmax=largest),
-        columns=len(panels) // 2,
+        columns=len(panels),
         cmap=DIVERGING,
     )
     for axes in figure.axes[: len(panels)]:
@@ -133,7 +130,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 @theme()
 def semantic_links(table: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw section 4.2: each head's attention along links, and minus that on random pairs.
+    """Draw section 4.2: by how much each head's attention on links exceeds that on random pairs.
 
     A dot marks the `linked_heads`.
 
@@ -148,22 +145,18 @@ def semantic_links(table: pd.DataFrame, *, model: str = "") -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    largest = table[["linked", "difference"]].abs().max(axis=None)
-    panels = {
-        "largest weight on a link": by_head(table, "linked"),
-        "more than on random pairs": by_head(table, "difference"),
-    }
+    largest = table["difference"].abs().max()
     figure = heat_maps(
-        panels,
+        {"attention on links minus random pairs": by_head(table, "difference")},
         "Kovaleva et al., section 4.2 · Verbs, and their subjects and objects",
         join_nonempty(model, f"a dot: {EXCESS} more than on random pairs"),
         "Attention (fraction)",
         Normalize(-largest, largest),
-        columns=2,
+        columns=1,
         cmap=DIVERGING,
     )
     linked = linked_heads(table)
-    figure.axes[1].scatter(
+    figure.axes[0].scatter(
         linked["head"], linked["layer"], s=12, color="white", edgecolors=INK, linewidths=0.8
     )
     return figure

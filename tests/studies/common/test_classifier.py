@@ -1,5 +1,7 @@
 """Truncated texts, batches, the logits of a classifier, and the two baselines."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from helpers.errors import ModelError
 from helpers.studies.common.classifier import (
     BAG_OF_WORDS,
     FROZEN_ENCODER,
+    MAJORITY,
     Classifier,
     baselines,
     batches,
@@ -127,6 +130,13 @@ def test_baselines_learn_words_and_do_not_change_the_encoder(tiny_encoder, famil
     for name, weights in encoder.model.named_parameters():
         assert torch.equal(weights, before[name])
     assert accuracy == accuracies(encoder, task)
+
+
+def test_majority_is_the_label_most_frequent_in_train(tiny_encoder):
+    texts = task_of(by_word)
+    train = tuple(replace(pair, label=int(index < 3)) for index, pair in enumerate(texts.train))
+    task = replace(texts, train=train, test=texts.test[:4])
+    assert baselines(tiny_encoder("bert"), task, max_tokens=32)[MAJORITY].tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

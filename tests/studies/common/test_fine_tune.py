@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from itertools import chain
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -235,47 +234,36 @@ def test_tasks_of_one_or_three_files_is_refused(setting):
 NAMES = (finetune.NEXT, finetune.SHIFT, finetune.NUMBER)
 
 
+@pytest.fixture
 def planned_runs(tiny_encoder, monkeypatch):
     """Plan the runs of the three tasks without training them."""
-    tasks = [replace(toy_task(), name=name) for name in NAMES]
-    monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
-    monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: tasks)
-    selected = finetune.load_tasks("", "", examples=12, seed=0)
-    encoder = tiny_encoder("bert")
-    return finetune.fine_tune_tasks(encoder, encoder, selected, max_tokens=128, seed=3)
+
+    def plan():
+        tasks = [replace(toy_task(), name=name) for name in NAMES]
+        monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
+        monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: tasks)
+        selected = finetune.load_tasks("", "", examples=12, seed=0)
+        return finetune.fine_tune_tasks(tiny_encoder("bert"), selected, max_tokens=128, seed=3)
+
+    return plan
 
 
-def seeds_by_task(runs):
-    seeds = {}
-    for task_runs in runs.seeds:
-        seeds[task_runs[0].task.name] = [run.recipe.seed for run in task_runs]
-    return seeds
+def test_fine_tune_tasks_trains_each_task_once(planned_runs):
+    runs = planned_runs()
+    assert [run.task.name for run in runs] == list(NAMES)
+    assert {(run.recipe.seed, run.recipe.max_tokens) for run in runs} == {(3, 64)}
 
 
-def test_fine_tune_tasks_uses_the_seeds_of_each_task(tiny_encoder, monkeypatch):
-    runs = planned_runs(tiny_encoder, monkeypatch)
-    assert seeds_by_task(runs) == {
-        finetune.NEXT: [3], finetune.SHIFT: [3, 4, 5, 6, 7], finetune.NUMBER: [3, 4, 5],
-    }  # fmt: skip
-    assert {run.task.name: run.recipe.seed for run in runs.random} == dict.fromkeys(NAMES, 3)
-    all_runs = [*chain.from_iterable(runs.seeds), *runs.random]
-    assert {run.recipe.max_tokens for run in all_runs} == {64}
-
-
-def test_fine_tune_tasks_in_the_small_profile_has_fewer_tasks_and_seeds(tiny_encoder, monkeypatch):
+def test_fine_tune_tasks_in_the_small_profile_has_fewer_tasks(planned_runs, monkeypatch):
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    runs = planned_runs(tiny_encoder, monkeypatch)
-    assert seeds_by_task(runs) == {finetune.NEXT: [3], finetune.NUMBER: [3, 4]}
-    assert [run.recipe.seed for run in runs.random] == [3, 3]
-    all_runs = [*chain.from_iterable(runs.seeds), *runs.random]
-    assert {run.recipe.max_tokens for run in all_runs} == {32}
+    runs = planned_runs()
+    assert [run.task.name for run in runs] == [finetune.NEXT, finetune.NUMBER]
+    assert {run.recipe.max_tokens for run in runs} == {32}
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "median"), [([0.7, 0.9, 0.8], 0.8), ([0.9, 0.8], 0.8), ([0.5], 0.5)]
-)
-def test_median_run_of_each_task(accuracies, median):
-    runs = [SimpleNamespace(accuracy=accuracy) for accuracy in accuracies]
-    single = runs[:1]
-    selected = finetune.Runs(seeds=[runs, single], random=[]).median
-    assert [run.accuracy for run in selected] == [median, accuracies[0]]
+def test_fine_tune_more_seeds_begins_with_the_runs_that_it_is_given(planned_runs):
+    runs = planned_runs()
+    by_task = finetune.fine_tune_more_seeds(runs)
+    seeds = [[run.recipe.seed for run in task_runs] for task_runs in by_task]
+    assert seeds == [[3], [3, 4, 5, 6, 7], [3, 4, 5]]
+    assert [task_runs[0].folder for task_runs in by_task] == [run.folder for run in runs]

@@ -126,10 +126,6 @@ def task_with_labels(train, test):
     return Task("toy", ("a", "b"), train=make_pairs(train), test=make_pairs(test))
 
 
-def test_majority_is_the_share_in_test_of_the_label_most_frequent_in_train():
-    assert task_with_labels(train="aab", test="abbb").majority == 0.25
-
-
 def test_sample_without_a_limit_has_all_examples():
     task = task_with_labels(train="ab" * 20, test="ab" * 4)
     assert task.sample(None, seed=1) == task

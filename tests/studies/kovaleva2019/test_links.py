@@ -52,8 +52,7 @@ def test_link_table_distinguishes_links_from_distances():
     assert table["linked"].tolist() == pytest.approx([0.9, 0.9, 1 / 12])
     assert table["random"].tolist() == pytest.approx([1 / 12, 0.9, 1 / 12])
     assert table["difference"].tolist() == pytest.approx([0.9 - 1 / 12, 0, 0])
-    assert table.loc[1, "p_holm"] < 0.1  # 1 in 64, for three heads
-    assert (table.loc[[2, 3], "p_holm"] > 0.5).all()
+    assert table["difference_low"].tolist() == pytest.approx([0.9 - 1 / 12, 0, 0])
 
 
 def test_link_table_leaves_out_sentences_without_usable_links():

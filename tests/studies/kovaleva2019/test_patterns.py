@@ -1,7 +1,5 @@
 """Patterns: features by hand, made-up maps, and the scores of the classifier."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 import torch
@@ -142,22 +140,16 @@ def predicted(monkeypatch):
     patterns.out_of_fold_predictions.cache_clear()
 
 
-def test_confusion_table_counts_out_of_fold_predictions(predicted):
-    labels = patterns.labelled_maps()[0]["settled"]
-    matrix = patterns.confusion_table().set_index("label")
-    for label, prediction in product(CLASSES, CLASSES):
-        expected = ((labels == label) & (predicted == prediction)).sum()
-        assert matrix.loc[label, prediction] == expected
-
-
 def test_trust_table_has_accuracy_and_macro_f1_of_predictions(predicted):
-    labels = patterns.labelled_maps()[0]["settled"]
-    matrix = patterns.confusion_table().set_index("label").to_numpy()
+    labels = patterns.labelled_maps()[0]["settled"].to_numpy()
+    scores = []
+    for name in CLASSES:
+        right = ((labels == name) & (predicted == name)).sum()
+        scores.append(2 * right / ((labels == name).sum() + (predicted == name).sum()))
     trust = patterns.trust_table().set_index("measure")
     assert trust.loc["accuracy", "percent"] == pytest.approx(100 * (labels == predicted).mean())
-    f1 = 2 * np.diag(matrix) / (matrix.sum(axis=0) + matrix.sum(axis=1))
-    assert trust.loc["macro F1", "percent"] == pytest.approx(100 * f1.mean())
-    assert f1.mean() > 0.77
+    assert trust.loc["macro F1", "percent"] == pytest.approx(100 * np.mean(scores))
+    assert np.mean(scores) > 0.77
     assert trust["paper"].dropna().to_dict() == {"macro F1": 86}
 
 
