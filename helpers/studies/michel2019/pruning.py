@@ -11,7 +11,7 @@ nats, and layers and heads count from 1.  `head_removal` defines when a head is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from helpers.studies.common.classifier import Classifier, LabelledBatch, batches
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.common.tasks import Pair
 
-SCORED_EXAMPLES = 800  # test examples that score an order, at most
+SCORED_EXAMPLES = 800  # test examples that score an order or a layer's best head, at most
 RANDOM_SCORED_EXAMPLES = 150  # the first of them, which score random orders
 IMPORTANCE_EXAMPLES = 200  # training examples for the importance of heads
 SHARES = tuple(step / 10 for step in range(11))  # of the heads, from none to all
@@ -134,7 +134,7 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
     -------
     pandas.DataFrame
         One row per task and layer.  Columns: task, layer, head (the best one), and those of
-        `sequential_equivalence_test`.
+        `accuracy_changes`, on at most `SCORED_EXAMPLES` test examples.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
@@ -146,16 +146,16 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
             masks[layer, :, layer] = np.eye(heads)  # mask [layer, head] keeps head in its layer
         interventions = head_removal.mask_interventions(masks.reshape(-1, layers, heads))
         scores = head_removal.evaluate_interventions(
-            run, choosing, interventions, "one head a layer"
+            run, choosing, interventions, "one head per layer"
         )
         losses = scores.loss[1:].mean(axis=1).reshape(layers, heads)
         best_heads = losses.argmin(axis=1)
         best = [interventions[layer * heads + head] for layer, head in enumerate(best_heads)]
-        changes, _ = head_removal.sequential_equivalence_test(
-            run, scored, best, "best head a layer"
+        best_scores = head_removal.evaluate_interventions(
+            run, scored[:SCORED_EXAMPLES], best, "best head per layer"
         )
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best_heads + 1})
-        return table.join(changes)
+        return table.join(head_removal.accuracy_changes(best_scores))
 
     return table_by_task(runs, "heads-one-head", compute, seed=seed)
 
@@ -214,37 +214,34 @@ def pruning(
     return table_by_task(runs, "heads-pruning", compute, seed=seed, inputs=inputs)
 
 
-def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd.DataFrame:
+def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the cost of pruning by importance for each seed of the fine-tuning.
 
     Parameters
     ----------
-    by_task
-        For each task one run per seed.  If some tasks have several seeds, those with one are left
-        out.
+    runs
+        Fine-tuned classifiers: for each task one per seed.
     seed
         Seed of `head_importance` and of `split_test`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per run and share of heads.  Columns: task, seed, start (accuracy on all test
-        examples, percent), pruned (percent of heads: `SEED_SHARES`), heads (that are left) and
-        those of `accuracy_changes`, on all examples of `split_test` that score.
+        One row per run and share of heads.  Columns: task, seed, pruned (percent of heads:
+        `SEED_SHARES`), heads (that are left) and those of `accuracy_changes`, on at most
+        `SCORED_EXAMPLES` test examples.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
         importance = head_importance([run], seed=seed)
         order = {("importance", 0): pruning_order(by_head(importance, "normalised"))}
         _, scored = head_removal.split_test(run, seed)
-        table, _ = _prune_along(run, order, SEED_SHARES, scored)
+        table, _ = _prune_along(run, order, SEED_SHARES, scored[:SCORED_EXAMPLES])
         table = table.drop(columns=["order", "draw"])
-        return table.assign(seed=run.recipe.seed, start=100 * run.accuracy)
+        table.insert(0, "seed", run.recipe.seed)
+        return table
 
-    with_several_seeds = [runs for runs in by_task if len(runs) > 1]
-    selected = with_several_seeds or by_task
-    all_runs = list(chain.from_iterable(selected))
-    return table_by_task(all_runs, "heads-seeds", compute, seed=seed)
+    return table_by_task(runs, "heads-seeds", compute, seed=seed)
 
 
 def _prune_along(

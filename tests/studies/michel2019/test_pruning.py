@@ -172,57 +172,27 @@ def test_single_ablation_equals_masking_each_head(runs, single, layer, head):
     assert row["loss_change"] == pytest.approx(loss_change, abs=1e-5)
 
 
-@pytest.mark.parametrize(("layer", "head"), [(0, 0), (2, 1)])
-def test_single_ablation_scores_halves_with_different_articles(runs, single, layer, head):
-    run = runs[1]
-    _, scored = split_test(run, 0)
-    is_first = head_removal._first_half(scored, 0)
-    first_half = [pair for pair, chosen in zip(scored, is_first, strict=True) if chosen]
-    second_half = [pair for pair, chosen in zip(scored, is_first, strict=True) if not chosen]
-    assert first_half
-    assert second_half
-    first_articles = {pair.source for pair in first_half}
-    assert not first_articles & {pair.source for pair in second_half}
-    rows = single[single["task"] == run.task.name].set_index(["layer", "head"])
-    row = rows.loc[(layer + 1, head + 1)]
-    assert row["change_one"] == pytest.approx(change_by_hand(run, first_half, (layer, head))[0])
-    assert row["change_other"] == pytest.approx(change_by_hand(run, second_half, (layer, head))[0])
-
-
-def test_single_ablation_adjusts_p_values_upwards(single):
-    assert single["p_value"].between(0, 1).all()
-    assert (single["q_value"] >= single["p_value"]).all()
-
-
-@pytest.fixture
-def two_sizes(runs, tmp_path):
-    """Ablate heads on 12 examples, and on all where these do not settle the question."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(tmp_path))
-        patch.setattr(head_removal, "INTERIM_SIZES", (12, 99))
-        fine_tune(runs[:1])
-        return single_ablation(runs[:1], seed=0)
-
-
-@pytest.mark.parametrize("position", [0, -1])
-def test_single_ablation_compares_heads_on_the_first_examples(runs, two_sizes, position):
-    _, pairs = split_test(runs[0], 0)
-    first_pairs = pairs[:12]
-    row = two_sizes.iloc[position]
-    layer = int(row["layer"]) - 1
-    head = int(row["head"]) - 1
-    change, loss_change = change_by_hand(runs[0], first_pairs, (layer, head))
+def test_single_ablation_scores_the_first_examples(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    monkeypatch.setattr(head_removal, "HEAD_EXAMPLES", 12)
+    fine_tune(runs[:1])
+    row = single_ablation(runs[:1], seed=0).iloc[-1]
+    _, scored = split_test(runs[0], 0)
+    change, loss_change = change_by_hand(runs[0], scored[:12], (LAYERS - 1, HEADS - 1))
+    assert row["examples"] == 12
+    assert row["change"] == pytest.approx(change)
     assert row["loss_change"] == pytest.approx(loss_change, abs=1e-5)
-    assert row["first_change"] == pytest.approx(change)
-    share = head_removal._first_half(first_pairs, 0).mean()
-    mean_of_halves = share * row["change_one"] + (1 - share) * row["change_other"]
-    assert mean_of_halves == pytest.approx(change)
 
 
-def test_single_ablation_scores_undecided_heads_on_all_examples(two_sizes, single):
-    """So few examples settle no head."""
-    columns = ["examples", "accuracy", "change", "p_value"]
-    assert two_sizes[columns].equals(single.loc[single["task"] == "pets", columns])
+def test_single_head_interventions_have_one_head_each(runs, single):
+    run = runs[0]
+    interventions = head_removal.single_head_interventions(run)
+    assert [intervention.layer for intervention in interventions] == [0] * 4 + [1] * 4 + [2] * 4
+    _, scored = split_test(run, 0)
+    scores = head_removal.evaluate_interventions(run, scored, interventions, "heads")
+    changes = scores.loss[1:].mean(axis=1) - scores.loss[0].mean()
+    rows = single[single["task"] == run.task.name]
+    np.testing.assert_allclose(rows["loss_change"], changes)
 
 
 def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(runs):
@@ -298,17 +268,24 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
     assert means.loc["random", "lead"] == pytest.approx(lead_over_random)
 
 
-def test_seed_pruning_uses_the_importance_of_each_seed(runs):
+def test_seed_pruning_uses_the_importance_of_each_seed(runs, monkeypatch):
+    monkeypatch.setattr(pruning, "SCORED_EXAMPLES", 15)
     second_seed = replace(runs[0], recipe=replace(runs[0].recipe, seed=1))
-    seed_runs = [runs[0], *fine_tune([second_seed])]
-    table = pruning.seed_pruning([seed_runs, runs[1:]], seed=0)
-    assert table["task"].unique().tolist() == ["pets"]  # the other task has one seed
-    assert table[["seed", "pruned"]].to_numpy().tolist() == [[0, 20], [0, 40], [1, 20], [1, 40]]
-    rows = table.set_index(["seed", "pruned"])
-    for run in seed_runs:
-        row = rows.loc[(run.recipe.seed, 40)]
+    all_runs = [runs[0], *fine_tune([second_seed]), runs[1]]
+    table = pruning.seed_pruning(all_runs, seed=0)
+    assert table[["task", "seed", "pruned"]].to_numpy().tolist() == [
+        ["pets", 0, 20],
+        ["pets", 0, 40],
+        ["pets", 1, 20],
+        ["pets", 1, 40],
+        ["more pets", 0, 20],
+        ["more pets", 0, 40],
+    ]
+    rows = table.set_index(["task", "seed", "pruned"])
+    for run in all_runs:
+        row = rows.loc[(run.task.name, run.recipe.seed, 40)]
         importance = pruning.head_importance([run], seed=0)
         _, scored = split_test(run, 0)
-        accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:5])
+        accuracy, _ = by_hand(run, scored[:15], *heads_in_order(importance)[:5])
+        assert row["examples"] == 15
         assert row["accuracy"] == pytest.approx(accuracy)
-        assert row["start"] == pytest.approx(100 * run.accuracy)
