@@ -42,9 +42,9 @@ from helpers.torch_utils import batch_threads, thread_map
 
 MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
 LEVEL = 0.05  # the probability of calling a head removable that is not
-HEAD_EXAMPLES = 400  # test examples on which heads are scored one by one, at most
+HEAD_EXAMPLES = 300  # test examples on which heads are scored one by one, at most
 INTERIM_SIZES = (HEAD_EXAMPLES,)  # the name in notebook 07
-SELECTION_EXAMPLES = 80  # test examples for choices that are scored on the rest; a third at most
+SELECTION_EXAMPLES = 40  # test examples for choices that are scored on the rest; a third at most
 LAYER_PATH = re.compile(r"\D+\.\d+")  # the path of a layer; its submodules have longer paths
 
 Input = TypeVar("Input")

@@ -37,7 +37,7 @@ COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the 
     how_measured=(
         "share of heads that are removable, over the tasks that the model learns and needs its "
         "heads for (output zeroed, accuracy within two percentage points by an equivalence test at "
-        "5%, on at most 400 test examples); Wilson's interval over heads; the threshold, half, is "
+        "5%, on at most 300 test examples); Wilson's interval over heads; the threshold, half, is "
         "ours: the paper counts 88 of 96 heads of a translation model without a change of p < 0.01"
     ),
     above=0.5,
@@ -92,7 +92,7 @@ def rank_correlation_of_halves(tables: Tables) -> Estimate:
 
 
 PRUNING_MEASURE = (
-    "change of accuracy (percentage points) on at most 800 test examples, lowest over the tasks "
+    "change of accuracy (percentage points) on the test examples that score, lowest over the tasks "
     "that the model learns and needs its heads for; mean over the seeds of the fine-tuning, whose "
     "interval (Student's t) and that over examples are combined; over examples only if a task has "
     "one seed; the upper bound is widened for the choice of the task; threshold: a loss of two "
@@ -132,8 +132,8 @@ def change_without_two_fifths(tables: Tables) -> Estimate:
 
 LEAD_MEASURE = (
     "accuracy with the heads left by importance (divided by the norm of its layer) minus that by "
-    "the other order on the same examples, mean over 10 to 60% of the heads, percentage points, "
-    "smallest over the tasks that the model learns and needs its heads for; "
+    "the other order on the same examples, mean over 20, 40 and 60% of the heads, percentage "
+    "points, smallest over the tasks that the model learns and needs its heads for; "
 )
 
 

@@ -17,6 +17,7 @@ from helpers.studies.common import head_removal
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.common.tasks import Pair
 
+EXAMPLES = 1000  # test examples of both halves, at most
 OUTLIERS = 2  # heads with the largest effects; correlations are computed with and without them
 # Values of the column ``heads``.
 ALL_HEADS = "all"
@@ -26,14 +27,14 @@ WITHOUT_OUTLIERS = f"without the {OUTLIERS} largest effects"
 def cross_data(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Correlate, over heads, the changes of accuracy on two halves of the test articles.
 
-    Each head is zeroed alone, and every test example is scored.
+    Each head is zeroed alone, and scored on at most `EXAMPLES` test examples.
 
     Parameters
     ----------
     runs
         Fine-tuned classifiers, one per task.
     seed
-        Seed of the halves and of the bootstrap.
+        Seed of the sample of examples, of the halves and of the bootstrap.
 
     Returns
     -------
@@ -45,7 +46,7 @@ def cross_data(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
-        pairs = run.task.test
+        pairs = head_removal.shuffled(run.task.test, seed)[:EXAMPLES]
         is_first_half = first_half(pairs, seed)
         without_one_head = head_removal.single_head_interventions(run)
         scores = head_removal.evaluate_interventions(run, pairs, without_one_head, "halves")

@@ -66,7 +66,7 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
     by_task = table.groupby("task", sort=False)
     columns = min(3, len(by_task))
     height = 3.0 * math.ceil(len(by_task) / columns)
-    subtitle = "a tenth of the heads at a time, in three orders; dashed: no head at all"
+    subtitle = "a fifth of the heads at a time, in three orders; dashed: no head at all"
     figure = style.canvas(height, "Figure 11 · Pruning heads", style.join_nonempty(model, subtitle))
     panels = style.panel_grid(figure, len(by_task), columns)
     for axes, (task, rows) in zip(panels, by_task, strict=True):

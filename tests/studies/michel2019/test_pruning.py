@@ -228,25 +228,25 @@ def test_pruning_begins_with_all_heads_and_ends_without_any(pruned):
     assert (start["heads"] == LAYERS * HEADS).all()
     end = pruned[pruned["pruned"] == 100]
     assert (end["heads"] == 0).all()
-    assert len(end) == 2 * 2  # random orders stop before the end
-    assert (end.groupby("task")["loss_change"].nunique() == 1).all()
+    assert len(end) == 2 * (2 + pruning.RANDOM_ORDERS)
+    assert (end.groupby(["task", "examples"])["loss_change"].nunique() == 1).all()
 
 
 def test_pruning_removes_the_least_important_heads(runs, weights, pruned):
     run = runs[0]
     importance = weights[weights["task"] == run.task.name]
-    is_half = (pruned["pruned"] == 50) & (pruned["order"] == "importance")
-    half = pruned[is_half & (pruned["task"] == run.task.name)]
-    assert half["heads"].item() == 6
+    is_step = (pruned["pruned"] == 40) & (pruned["order"] == "importance")
+    step = pruned[is_step & (pruned["task"] == run.task.name)]
+    assert step["heads"].item() == 7
     _, scored = split_test(run, 0)
-    accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:6])
-    assert half["accuracy"].item() == pytest.approx(accuracy)
+    accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:5])
+    assert step["accuracy"].item() == pytest.approx(accuracy)
 
 
 def test_pruning_has_different_random_orders(pruned):
     random = pruned[pruned["order"] == "random"]
     draws = random.pivot(index=["task", "pruned"], columns="draw", values="loss_change")
-    assert draws.shape == (2 * len(pruning.FIRST_SHARES), pruning.RANDOM_ORDERS)
+    assert draws.shape == (2 * len(pruning.SHARES), pruning.RANDOM_ORDERS)
     assert (draws[0] - draws[1]).abs().max() > 0
 
 
@@ -256,7 +256,7 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
     _, scored = split_test(run, 0)
     importance = weights[weights["task"] == run.task.name]
     order = heads_in_order(importance)
-    counts = [round(len(order) * share) for share in pruning.FIRST_SHARES[1:]]
+    counts = [round(len(order) * share) for share in pruning.SHARES[1:-1]]
     on_first = np.mean([by_hand(run, scored[:8], *order[:count])[0] for count in counts])
     between = pruned[(pruned["task"] == run.task.name) & pruned["pruned"].between(1, 99)]
     means = between.groupby("order")[["accuracy", "lead"]].mean()
@@ -268,8 +268,7 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
     assert means.loc["random", "lead"] == pytest.approx(lead_over_random)
 
 
-def test_seed_pruning_uses_the_importance_of_each_seed(runs, monkeypatch):
-    monkeypatch.setattr(pruning, "SCORED_EXAMPLES", 15)
+def test_seed_pruning_uses_the_importance_of_each_seed(runs):
     second_seed = replace(runs[0], recipe=replace(runs[0].recipe, seed=1))
     all_runs = [runs[0], *fine_tune([second_seed]), runs[1]]
     table = pruning.seed_pruning(all_runs, seed=0)
@@ -286,6 +285,6 @@ def test_seed_pruning_uses_the_importance_of_each_seed(runs, monkeypatch):
         row = rows.loc[(run.task.name, run.recipe.seed, 40)]
         importance = pruning.head_importance([run], seed=0)
         _, scored = split_test(run, 0)
-        accuracy, _ = by_hand(run, scored[:15], *heads_in_order(importance)[:5])
-        assert row["examples"] == 15
+        accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:5])
+        assert row["examples"] == len(scored)
         assert row["accuracy"] == pytest.approx(accuracy)
