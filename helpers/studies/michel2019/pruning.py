@@ -11,7 +11,7 @@ nats, and layers and heads count from 1.  `head_removal` defines when a head is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 import pandas as pd
@@ -213,13 +213,13 @@ def pruning(
     return table_by_task(runs, "heads-pruning", compute, seed=seed, inputs=inputs)
 
 
-def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
+def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd.DataFrame:
     """Measure the cost of pruning by importance for each seed of the fine-tuning.
 
     Parameters
     ----------
-    runs
-        Fine-tuned classifiers: for each task one per seed.
+    by_task
+        For each task one fine-tuned classifier per seed.
     seed
         Seed of `head_importance` and of `split_test`.
 
@@ -240,6 +240,7 @@ def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
         table.insert(0, "seed", run.recipe.seed)
         return table
 
+    runs = list(chain.from_iterable(by_task))
     return table_by_task(runs, "heads-seeds", compute, seed=seed)
 
 

@@ -270,8 +270,8 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
 
 def test_seed_pruning_uses_the_importance_of_each_seed(runs):
     second_seed = replace(runs[0], recipe=replace(runs[0].recipe, seed=1))
-    all_runs = [runs[0], *fine_tune([second_seed]), runs[1]]
-    table = pruning.seed_pruning(all_runs, seed=0)
+    (second_run,) = fine_tune([second_seed])
+    table = pruning.seed_pruning([[runs[0], second_run], runs[1:]], seed=0)
     assert table[["task", "seed", "pruned"]].to_numpy().tolist() == [
         ["pets", 0, 20],
         ["pets", 0, 40],
@@ -281,7 +281,7 @@ def test_seed_pruning_uses_the_importance_of_each_seed(runs):
         ["more pets", 0, 40],
     ]
     rows = table.set_index(["task", "seed", "pruned"])
-    for run in all_runs:
+    for run in (runs[0], second_run, runs[1]):
         row = rows.loc[(run.task.name, run.recipe.seed, 40)]
         importance = pruning.head_importance([run], seed=0)
         _, scored = split_test(run, 0)
