@@ -31,7 +31,7 @@ def numbers_of_cell(source):
     return names["numbers"]
 
 
-@pytest.mark.parametrize("path", notebooks("1,2,3,4,5,6,7"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", notebooks("1,2,3,4,5,6,7,8"), ids=lambda path: path.stem)
 def test_each_number_of_a_finding_is_that_of_the_committed_tables(path):
     (finding,) = tagged(path, "finding")
     (source,) = tagged(path, "finding-numbers")

@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import false_discovery_control
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -43,10 +42,8 @@ from helpers.torch_utils import batch_threads, thread_map
 
 MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
 LEVEL = 0.05  # the probability of calling a head removable that is not
-# Numbers of examples of the first and of the second equivalence test.  Most heads hardly change the
-# accuracy, so 300 examples settle most of them.
-INTERIM_SIZES = (300, 800)
-SELECTION_EXAMPLES = 80  # test examples for choices that are scored on the rest; a third at most
+HEAD_EXAMPLES = 300  # test examples on which heads are scored one by one, at most
+SELECTION_EXAMPLES = 40  # test examples for choices that are scored on the rest; a third at most
 LAYER_PATH = re.compile(r"\D+\.\d+")  # the path of a layer; its submodules have longer paths
 
 Input = TypeVar("Input")
@@ -165,15 +162,13 @@ def evaluate_interventions(
     return Scores(right, loss)
 
 
-def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
+def accuracy_changes(scores: Scores) -> pd.DataFrame:
     """Compare the accuracy under each intervention with that of the unchanged classifier.
 
     Parameters
     ----------
     scores
         From `evaluate_interventions`.
-    test_count
-        How many equivalence tests share the 5% (Bonferroni); see `sequential_equivalence_test`.
 
     Returns
     -------
@@ -191,9 +186,8 @@ def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
     counts_before = (correct_before, ones)
     low, high = paired_interval(counts_after, counts_before)
     # If none of n examples has changed, up to 3 in n still may (the rule of three, at 5%).
-    error = LEVEL / test_count
-    is_enough = -100 * np.log(error) / len(before) <= MARGIN
-    is_equivalent = equivalence(counts_after, counts_before, margin=MARGIN / 100, error=error)
+    is_enough = -100 * np.log(LEVEL) / len(before) <= MARGIN
+    is_equivalent = equivalence(counts_after, counts_before, margin=MARGIN / 100, error=LEVEL)
     accuracy = 100 * scores.right.mean(axis=1)
     loss = scores.loss.mean(axis=1)
     table = pd.DataFrame({"examples": len(before), "accuracy": accuracy[1:]})
@@ -207,47 +201,6 @@ def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
     )
 
 
-def sequential_equivalence_test(
-    run: FineTuningRun, pairs: Sequence[Pair], interventions: Sequence[Intervention], label: str
-) -> tuple[pd.DataFrame, Scores]:
-    """Test interventions for equivalence on the first examples, and the undecided ones on more.
-
-    The 5% is split evenly over the two tests (Bonferroni).
-
-    Parameters
-    ----------
-    run
-        The fine-tuned classifier.
-    pairs
-        Test examples, used in their order: as many as the two `INTERIM_SIZES`.
-    interventions
-        What to test.
-    label
-        The name of the progress bar.
-
-    Returns
-    -------
-    table : pandas.DataFrame
-        `accuracy_changes`, each intervention on as many examples as it needed.
-    first_scores : Scores
-        The scores at the first size: the same examples for every intervention.
-    """
-    first_size, last_size = INTERIM_SIZES
-    first_pairs = pairs[:first_size]
-    added_pairs = pairs[first_size:last_size]
-    first_scores = evaluate_interventions(run, first_pairs, interventions, label)
-    table = accuracy_changes(first_scores, test_count=len(INTERIM_SIZES))
-    undecided = np.flatnonzero(~table["removable"])
-    if not len(undecided) or not added_pairs:
-        return table, first_scores
-    undecided_interventions = [interventions[index] for index in undecided]
-    added = evaluate_interventions(run, added_pairs, undecided_interventions, f"{label}, undecided")
-    first = first_scores.select_interventions(undecided)
-    scores = Scores(np.hstack([first.right, added.right]), np.hstack([first.loss, added.loss]))
-    retested = accuracy_changes(scores, test_count=len(INTERIM_SIZES)).set_index(undecided)
-    return pd.concat([table[table["removable"]], retested]).sort_index(), first_scores
-
-
 def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the change of accuracy when the output of each head is zeroed, one at a time.
 
@@ -258,36 +211,31 @@ def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
     runs
         Fine-tuned classifiers, one per task.
     seed
-        Seed of `split_test`, and of the halves of the articles.
+        Seed of `split_test`.
 
     Returns
     -------
     pandas.DataFrame
-        Columns: task, layer, head (from 1), those of `accuracy_changes`, and q_value (the p-value
-        adjusted for the number of heads of the task by the false discovery rate).  On the examples
-        of the first interim size, which all heads share: loss_change (nats), first_change, and
-        change_one and change_other (the change on one half of the articles and on the other;
-        percentage points).
+        One row per task and head, scored on at most `HEAD_EXAMPLES` test examples.  Columns: task,
+        layer, head (from 1) and those of `accuracy_changes`.
     """
 
     def ablate_heads(run: FineTuningRun) -> pd.DataFrame:
-        layers = run.encoder.layers
-        heads = run.encoder.heads
-        _, pairs = split_test(run, seed)
-        without_one_head = (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
-        interventions = mask_interventions(without_one_head)
-        table, scores = sequential_equivalence_test(run, pairs, interventions, "single heads")
-        is_first_half = _first_half(pairs[: scores.right.shape[1]], seed)
-        changes = 100 * (scores.right[1:].astype(float) - scores.right[0])  # [head, example]
-        return head_rows(layers, heads).join(table).assign(
-            loss_change=scores.loss[1:].mean(axis=1) - scores.loss[0].mean(),
-            first_change=changes.mean(axis=1),
-            change_one=changes[:, is_first_half].mean(axis=1),
-            change_other=changes[:, ~is_first_half].mean(axis=1),
-            q_value=false_discovery_control(table["p_value"]),
-        )  # fmt: skip
+        _, scored = split_test(run, seed)
+        without_one_head = single_head_interventions(run)
+        scores = evaluate_interventions(
+            run, scored[:HEAD_EXAMPLES], without_one_head, "single heads"
+        )
+        return head_rows(run.encoder.layers, run.encoder.heads).join(accuracy_changes(scores))
 
     return table_by_task(runs, "heads-ablation", ablate_heads, seed=seed)
+
+
+def single_head_interventions(run: FineTuningRun) -> list[Intervention]:
+    """Make one intervention per head, which zeroes its output; heads of a layer are adjacent."""
+    shape = (run.encoder.layers, run.encoder.heads)
+    count = shape[0] * shape[1]
+    return mask_interventions((1 - np.eye(count)).reshape(count, *shape))
 
 
 def split_test(run: FineTuningRun, seed: int) -> tuple[list[Pair], list[Pair]]:
@@ -376,16 +324,3 @@ def run_interventions(
         with skip_layers(model, reused), context(model) as context_value:
             output = run()
         yield output, context_value
-
-
-def _first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
-    """Select the examples of about half of the articles, at random.
-
-    An example without a known article counts as an article.
-    """
-    sources = pd.Series([pair.source or str(number) for number, pair in enumerate(pairs)])
-    sizes = sources.value_counts().sort_index()
-    shuffled_sizes = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))]
-    limit = max(len(pairs) / 2, shuffled_sizes.iloc[0])
-    chosen = shuffled_sizes.index[shuffled_sizes.cumsum() <= limit]
-    return sources.isin(chosen).to_numpy()

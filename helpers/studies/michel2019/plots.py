@@ -1,20 +1,16 @@
-"""Figures 10 and 11, and transfer: the importance and the pruning of heads (Michel et al. 2019)."""
+"""Figures 10 and 11: the importance and the pruning of heads (Michel et al. 2019)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from helpers.metrics.heads import by_head
 from helpers.plots import style
-from helpers.studies.michel2019.summaries import HALVES
 
-COSTLY = 2  # percentage points; heads that cost more are labelled
 ORDER_STYLES = {
     "importance": style.Style("least important first", "#0173B2", "o"),
     "single ablation": style.Style("least costly alone first", "#D55E00", "s"),
@@ -68,9 +64,11 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
     matplotlib.figure.Figure
     """
     by_task = table.groupby("task", sort=False)
-    title = "Figure 11 · Pruning heads"
-    subtitle = "a tenth of the heads at a time, in three orders; dashed: no head at all"
-    figure, panels = _panel_grid(len(by_task), title, style.join_nonempty(model, subtitle))
+    columns = min(3, len(by_task))
+    height = 3.0 * math.ceil(len(by_task) / columns)
+    subtitle = "a fifth of the heads at a time, in three orders; dashed: no head at all"
+    figure = style.canvas(height, "Figure 11 · Pruning heads", style.join_nonempty(model, subtitle))
+    panels = style.panel_grid(figure, len(by_task), columns)
     for axes, (task, rows) in zip(panels, by_task, strict=True):
         partly_pruned = rows[rows["pruned"] < 100]
         for order, order_style in ORDER_STYLES.items():
@@ -81,48 +79,8 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
             )
         without_heads = rows[rows["pruned"] == 100].iloc[0]
         axes.axhline(without_heads["change"], color=style.MUTED, dashes=(4, 3))
-        axes.set(xlabel="Heads pruned (%)", ylabel="Change of accuracy (points)")
+        axes.set(xlabel="Heads pruned (%)", ylabel="Change of accuracy\n(percentage points)")
         axes.set_title(task, parse_math=False)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=3)
     return figure
-
-
-@style.theme()
-def transfer(single: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw the cost of removing each head on two halves of the articles, one panel per task.
-
-    Parameters
-    ----------
-    single
-        ablation.csv.
-    model
-        The name of the model, for the subtitle.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    by_task = single.groupby("task", sort=False)
-    subtitle = "a dot: a head that is zeroed; on the line it costs the same on both"
-    title = "Michel et al., section 3.4 · Does a head matter on both halves of the articles?"
-    figure, panels = _panel_grid(len(by_task), title, style.join_nonempty(model, subtitle))
-    for axes, (task, heads) in zip(panels, by_task, strict=True):
-        axes.axline((0, 0), slope=1, color=style.MUTED, linewidth=0.8)
-        axes.scatter(*heads[HALVES].to_numpy().T, s=16, alpha=0.5, color=style.INK, linewidths=0)
-        for head in heads[heads["first_change"] < -COSTLY].itertuples():
-            axes.annotate(
-                f"{head.layer}-{head.head}", (head.change_one, head.change_other), fontsize=8,
-                xytext=(4, 3), textcoords="offset points",
-            )  # fmt: skip
-        axes.set(xlabel="One half (percentage points)", ylabel="Other half (percentage points)")
-        axes.set_title(task, parse_math=False)
-    return figure
-
-
-def _panel_grid(count: int, title: str, subtitle: str) -> tuple[Figure, Sequence[Axes]]:
-    """Make a figure with ``count`` panels, at most three in a row."""
-    columns = min(3, count)
-    rows = math.ceil(count / columns)
-    figure = style.canvas(3.0 * rows, title, subtitle)
-    return figure, style.panel_grid(figure, count, columns)

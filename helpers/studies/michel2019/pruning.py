@@ -27,11 +27,10 @@ from helpers.studies.common.classifier import Classifier, LabelledBatch, batches
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.common.tasks import Pair
 
-SCORED_EXAMPLES = 800  # test examples that score an order, at most
-RANDOM_SCORED_EXAMPLES = 150  # the first of them, which score random orders
+SCORED_EXAMPLES = 400  # test examples that score an order or a layer's best head, at most
+RANDOM_SCORED_EXAMPLES = 100  # the first of them, which score random orders
 IMPORTANCE_EXAMPLES = 200  # training examples for the importance of heads
-SHARES = tuple(step / 10 for step in range(11))  # of the heads, from none to all
-FIRST_SHARES = SHARES[:7]  # to 60%, for random orders; the others are scored without any head too
+SHARES = (0, 0.2, 0.4, 0.6, 1)  # of the heads, from none to all
 SEED_SHARES = (0.2, 0.4)  # a fifth, and the share that the paper's BERT does not need
 RANDOM_ORDERS = 10
 
@@ -134,7 +133,7 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
     -------
     pandas.DataFrame
         One row per task and layer.  Columns: task, layer, head (the best one), and those of
-        `sequential_equivalence_test`.
+        `accuracy_changes`, on at most `SCORED_EXAMPLES` test examples.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
@@ -146,16 +145,16 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
             masks[layer, :, layer] = np.eye(heads)  # mask [layer, head] keeps head in its layer
         interventions = head_removal.mask_interventions(masks.reshape(-1, layers, heads))
         scores = head_removal.evaluate_interventions(
-            run, choosing, interventions, "one head a layer"
+            run, choosing, interventions, "one head per layer"
         )
         losses = scores.loss[1:].mean(axis=1).reshape(layers, heads)
         best_heads = losses.argmin(axis=1)
         best = [interventions[layer * heads + head] for layer, head in enumerate(best_heads)]
-        changes, _ = head_removal.sequential_equivalence_test(
-            run, scored, best, "best head a layer"
+        best_scores = head_removal.evaluate_interventions(
+            run, scored[:SCORED_EXAMPLES], best, "best head per layer"
         )
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best_heads + 1})
-        return table.join(changes)
+        return table.join(head_removal.accuracy_changes(best_scores))
 
     return table_by_task(runs, "heads-one-head", compute, seed=seed)
 
@@ -163,7 +162,7 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
 def pruning(
     runs: Sequence[FineTuningRun], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
 ) -> pd.DataFrame:
-    """Measure the accuracy as more and more heads are pruned, a tenth at a time (section 4.2).
+    """Measure the accuracy as more and more heads are pruned, a fifth at a time (section 4.2).
 
     Heads are pruned in three kinds of order: by ``importance`` (normalised, the lowest first), by
     ``single ablation`` (the least costly first; ties by the loss), and in `RANDOM_ORDERS` random
@@ -186,9 +185,9 @@ def pruning(
         One row per task, order and share of heads.  Columns: task, order, draw (the number of the
         random order), pruned (percent of heads), heads (that are left), those of
         `accuracy_changes`, and lead with lead_low and lead_high: the accuracy by importance minus
-        that by this order, on the same examples, in percentage points, averaged over
-        `FIRST_SHARES` (without zero) and over random orders.  Its 95% interval is over examples
-        (bootstrap); for random orders it is that of one more random order (Student's t).
+        that by this order, on the same examples, in percentage points, averaged over 20, 40 and
+        60% of the heads and over random orders.  Its 95% interval is over examples (bootstrap); for
+        random orders it is that of one more random order (Student's t).
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
@@ -203,9 +202,9 @@ def pruning(
             random_orders["random", draw] = order
         _, scored = head_removal.split_test(run, seed)
         pairs = scored[:SCORED_EXAMPLES]
-        table, right = _prune_along(run, orders, (*FIRST_SHARES, SHARES[-1]), pairs)
+        table, right = _prune_along(run, orders, SHARES, pairs)
         random_table, random_right = _prune_along(
-            run, random_orders, FIRST_SHARES, pairs[:RANDOM_SCORED_EXAMPLES]
+            run, random_orders, SHARES, pairs[:RANDOM_SCORED_EXAMPLES]
         )
         leads = _lead_table(right, random_right, seed=seed)
         return pd.concat([table, random_table]).merge(leads, on="order")
@@ -220,17 +219,16 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd
     Parameters
     ----------
     by_task
-        For each task one run per seed.  If some tasks have several seeds, those with one are left
-        out.
+        For each task one fine-tuned classifier per seed.
     seed
         Seed of `head_importance` and of `split_test`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per run and share of heads.  Columns: task, seed, start (accuracy on all test
-        examples, percent), pruned (percent of heads: `SEED_SHARES`), heads (that are left) and
-        those of `accuracy_changes`, on all examples of `split_test` that score.
+        One row per run and share of heads.  Columns: task, seed, pruned (percent of heads:
+        `SEED_SHARES`), heads (that are left) and those of `accuracy_changes`, on all examples of
+        `split_test` that score.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
@@ -239,12 +237,11 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd
         _, scored = head_removal.split_test(run, seed)
         table, _ = _prune_along(run, order, SEED_SHARES, scored)
         table = table.drop(columns=["order", "draw"])
-        return table.assign(seed=run.recipe.seed, start=100 * run.accuracy)
+        table.insert(0, "seed", run.recipe.seed)
+        return table
 
-    with_several_seeds = [runs for runs in by_task if len(runs) > 1]
-    selected = with_several_seeds or by_task
-    all_runs = list(chain.from_iterable(selected))
-    return table_by_task(all_runs, "heads-seeds", compute, seed=seed)
+    runs = list(chain.from_iterable(by_task))
+    return table_by_task(runs, "heads-seeds", compute, seed=seed)
 
 
 def _prune_along(
@@ -278,9 +275,9 @@ def _lead_table(
     seed: int,
 ) -> pd.DataFrame:
     """Compute the lead of importance over each order; ``right`` is of importance and ablation."""
-    pruned = slice(1, len(FIRST_SHARES))
-    importance, ablation = right[:, pruned].mean(axis=1)  # [example]
-    random_accuracies = random_right[:, pruned].mean(axis=1)  # [order, example]
+    partly_pruned = slice(1, -1)  # of `SHARES`
+    importance, ablation = right[:, partly_pruned].mean(axis=1)  # [example]
+    random_accuracies = random_right[:, partly_pruned].mean(axis=1)  # [order, example]
     same_examples = importance[: random_accuracies.shape[1]]
     random_leads = 100 * (same_examples - random_accuracies).mean(axis=1)
     mean_lead = mean_interval(random_leads)

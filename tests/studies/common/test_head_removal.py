@@ -16,7 +16,6 @@ from helpers.studies.common.head_removal import (
     Intervention,
     Scores,
     head_mask,
-    sequential_equivalence_test,
     uniform_attention,
 )
 
@@ -199,10 +198,10 @@ def test_layers_below_an_intervention_are_computed_once_and_restored(tiny_encode
 # Equivalence tests
 
 
-def changes_from(*rows, test_count=1):
+def changes_from(*rows):
     """Make the table of changes from which examples are right; row 0: the unchanged model."""
     right = np.array(rows)
-    return head_removal.accuracy_changes(Scores(right, 1.0 - right), test_count=test_count)
+    return head_removal.accuracy_changes(Scores(right, 1.0 - right))
 
 
 HALF_RIGHT = np.arange(160) % 2 == 0
@@ -231,10 +230,9 @@ def test_accuracy_changes_that_are_not_significant_need_not_be_removable():
     assert row["change_low"] < -margin < margin < row["change_high"]
 
 
-@pytest.mark.parametrize(("examples", "test_count"), [(140, 1), (160, 2)])
-def test_accuracy_changes_on_too_few_examples_are_not_removable(examples, test_count):
-    right = HALF_RIGHT[:examples]
-    table = changes_from(right, right, test_count=test_count)
+def test_accuracy_changes_on_too_few_examples_are_not_removable():
+    right = HALF_RIGHT[:140]
+    table = changes_from(right, right)
     assert not table["removable"].any()
 
 
@@ -242,55 +240,3 @@ def test_accuracy_changes_on_many_examples_find_a_small_change_removable():
     right = np.tile(HALF_RIGHT, 25)  # 4,000 examples
     table = changes_from(right, flipped(right, 20))
     assert table["removable"].all()
-
-
-@pytest.fixture
-def evaluated(monkeypatch):
-    """Replace the evaluation by known outcomes; return them and the list of calls.
-
-    The rows are the unchanged model and four interventions: one without effect, two whose effect
-    the first examples exaggerate, and one with a large effect.
-    """
-    unchanged = np.arange(1200) % 10 > 0
-    unlucky = unchanged.copy()
-    unlucky[1:7] = False  # 6 examples: 2 percentage points of 300, 0.75 of 800
-    late = unchanged.copy()
-    late[1:14] = False  # 12 examples: 4 percentage points of 300, 1.5 of 800, 1 of 1200
-    harmful = unchanged.copy()
-    harmful[5::10] = False
-    rows = np.array([unchanged, unchanged, unlucky, late, harmful])
-    calls = []
-
-    def evaluate(run, pairs, interventions, label):
-        calls.append((len(pairs), list(interventions)))
-        selected = [0, *(number + 1 for number in interventions)]
-        right = rows[selected][:, pairs]
-        return Scores(right, 1.0 - right)
-
-    monkeypatch.setattr(head_removal, "evaluate_interventions", evaluate)
-    return rows, calls
-
-
-def test_sequential_equivalence_test_scores_only_undecided_on_more_examples(evaluated):
-    rows, calls = evaluated
-    table, first_scores = sequential_equivalence_test(
-        None, list(range(1200)), [0, 1, 2, 3], "heads"
-    )
-    assert calls == [(300, [0, 1, 2, 3]), (500, [1, 2, 3])]
-    assert table["examples"].tolist() == [300, 800, 800, 800]
-    assert table["removable"].tolist() == [True, True, False, False]
-    assert table["change"].tolist() == pytest.approx([0, -0.75, -1.5, -10])
-    assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.015, 0.1])
-    assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**80])
-    np.testing.assert_array_equal(first_scores.right, rows[:, :300])
-
-
-@pytest.mark.usefixtures("evaluated")
-@pytest.mark.parametrize(
-    ("available", "interventions", "used"), [(300, [0, 1], [300, 300]), (1200, [3], [800])]
-)
-def test_sequential_equivalence_test_stops_at_the_last_example_or_size(
-    available, interventions, used
-):
-    table, _ = sequential_equivalence_test(None, list(range(available)), interventions, "heads")
-    assert table["examples"].tolist() == used

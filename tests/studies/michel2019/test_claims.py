@@ -3,21 +3,20 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t as student
 
 from helpers.claims.engine import check_claims
 from helpers.studies.michel2019 import claims
-from helpers.studies.michel2019.summaries import ALL_HEADS
+from helpers.studies.michel2019.data_sets import ALL_HEADS
 
 
-def pruning(single, random, importance):
-    """Make leads of importance and changes along it in two tasks, and one that needs no heads."""
+def pruning(single, random):
+    """Make leads of importance in two tasks, and one that needs no heads."""
     rows = [("other", "single ablation", 100, -9, -1, 0.5), ("other", "random", 100, -9, -1, 0.5)]
     for task, added in (("a task", 0), ("a second", 0.2)):
         rows += [
             (task, "single ablation", 100, single + added, -30, 0.01),
             (task, "random", 60, random + added, -9, 0.01),
-            (task, "importance", 20, 0, importance[0] + added, 0.5),
-            (task, "importance", 40, 0, importance[1] + added, 0.5),
         ]
     table = pd.DataFrame(rows, columns=["task", "order", "pruned", "lead", "change", "p_value"])
     table["examples"] = 800
@@ -44,11 +43,18 @@ def correlations(correlation, low):
     return pd.concat([table, no_change])
 
 
-def seed_intervals(fifth, two_fifths):
-    """Make the changes of one of the two tasks; the other has one seed."""
-    rows = [("a second", 20, fifth + 0.1), ("a second", 40, two_fifths + 0.1)]
-    table = pd.DataFrame(rows, columns=["task", "pruned", "change"]).assign(seeds=5)
-    return table.assign(change_low=table["change"] - 0.3, change_high=table["change"] + 0.3)
+def pruning_seeds(fifth, two_fifths):
+    """Make the changes of one seed of a task, of three of a second, and of one that needs no heads.
+
+    The mean of the second task is 0.2 above the change of the first.
+    """
+    rows = []
+    for pruned, change in ((20, fifth), (40, two_fifths)):
+        rows.append(("other", pruned, -30))
+        rows.append(("a task", pruned, change))
+        rows += [("a second", pruned, change + added) for added in (0.1, 0.2, 0.3)]
+    table = pd.DataFrame(rows, columns=["task", "pruned", "change"]).assign(examples=800)
+    return table.assign(change_low=table["change"] - 0.5, change_high=table["change"] + 0.5)
 
 
 @pytest.fixture
@@ -56,10 +62,10 @@ def supporting():
     """Make tables that support every claim."""
     return {
         "ablation": removable(yes=17, no=3),
-        "seed_intervals": seed_intervals(fifth=-0.5, two_fifths=-1.2),
+        "pruning_seeds": pruning_seeds(fifth=-0.5, two_fifths=-1.2),
         "one_head": removable(yes=19, no=1),
         "cross_data": correlations(0.6, low=0.3),
-        "pruning": pruning(single=2, random=15, importance=(-0.5, -1.2)),
+        "pruning": pruning(single=2, random=15),
     }
 
 
@@ -67,9 +73,9 @@ def supporting():
 def contradicting():
     """Make tables that contradict the claims that they measure."""
     return {
-        "pruning": pruning(single=-1, random=-30, importance=(-3.4, -9)),
+        "pruning": pruning(single=-1, random=-30),
         "cross_data": correlations(-0.8, low=-0.9),
-        "seed_intervals": seed_intervals(fifth=-3.4, two_fifths=-9),
+        "pruning_seeds": pruning_seeds(fifth=-3.4, two_fifths=-9),
     }
 
 
@@ -135,12 +141,19 @@ def test_layers_that_are_not_shown_to_lose_leave_the_claim_open(supporting):
 
 
 def test_change_with_several_seeds_has_the_spread_of_seeds_and_of_examples(supporting):
-    pruned = supporting["pruning"]
-    supporting["pruning"] = pruned[pruned["task"] == "a second"]
+    by_seed = supporting["pruning_seeds"]
+    supporting["pruning_seeds"] = by_seed[by_seed["task"] == "a second"]
     change = claims.change_without_a_fifth(supporting)
-    assert change.value == pytest.approx(-0.4)
-    assert change.low == pytest.approx(-0.4 - np.hypot(0.3, 0.5))
-    assert 4 < change.df < 799
+    assert change.value == pytest.approx(-0.3)
+    over_seeds = student.ppf(0.975, 2) * 0.1 / 3**0.5
+    assert change.low == pytest.approx(-0.3 - np.hypot(over_seeds, 0.5))
+    assert 2 < change.df < 799
+
+
+def test_change_of_a_task_with_one_seed_has_the_interval_over_examples(supporting):
+    change = claims.change_without_a_fifth(supporting)
+    assert (change.value, change.low) == pytest.approx((-0.5, -1))
+    assert change.df == 799
 
 
 def test_mean_of_random_orders_has_the_narrower_interval(supporting):

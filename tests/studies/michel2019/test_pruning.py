@@ -172,57 +172,27 @@ def test_single_ablation_equals_masking_each_head(runs, single, layer, head):
     assert row["loss_change"] == pytest.approx(loss_change, abs=1e-5)
 
 
-@pytest.mark.parametrize(("layer", "head"), [(0, 0), (2, 1)])
-def test_single_ablation_scores_halves_with_different_articles(runs, single, layer, head):
-    run = runs[1]
-    _, scored = split_test(run, 0)
-    is_first = head_removal._first_half(scored, 0)
-    first_half = [pair for pair, chosen in zip(scored, is_first, strict=True) if chosen]
-    second_half = [pair for pair, chosen in zip(scored, is_first, strict=True) if not chosen]
-    assert first_half
-    assert second_half
-    first_articles = {pair.source for pair in first_half}
-    assert not first_articles & {pair.source for pair in second_half}
-    rows = single[single["task"] == run.task.name].set_index(["layer", "head"])
-    row = rows.loc[(layer + 1, head + 1)]
-    assert row["change_one"] == pytest.approx(change_by_hand(run, first_half, (layer, head))[0])
-    assert row["change_other"] == pytest.approx(change_by_hand(run, second_half, (layer, head))[0])
-
-
-def test_single_ablation_adjusts_p_values_upwards(single):
-    assert single["p_value"].between(0, 1).all()
-    assert (single["q_value"] >= single["p_value"]).all()
-
-
-@pytest.fixture
-def two_sizes(runs, tmp_path):
-    """Ablate heads on 12 examples, and on all where these do not settle the question."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(tmp_path))
-        patch.setattr(head_removal, "INTERIM_SIZES", (12, 99))
-        fine_tune(runs[:1])
-        return single_ablation(runs[:1], seed=0)
-
-
-@pytest.mark.parametrize("position", [0, -1])
-def test_single_ablation_compares_heads_on_the_first_examples(runs, two_sizes, position):
-    _, pairs = split_test(runs[0], 0)
-    first_pairs = pairs[:12]
-    row = two_sizes.iloc[position]
-    layer = int(row["layer"]) - 1
-    head = int(row["head"]) - 1
-    change, loss_change = change_by_hand(runs[0], first_pairs, (layer, head))
+def test_single_ablation_scores_the_first_examples(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    monkeypatch.setattr(head_removal, "HEAD_EXAMPLES", 12)
+    fine_tune(runs[:1])
+    row = single_ablation(runs[:1], seed=0).iloc[-1]
+    _, scored = split_test(runs[0], 0)
+    change, loss_change = change_by_hand(runs[0], scored[:12], (LAYERS - 1, HEADS - 1))
+    assert row["examples"] == 12
+    assert row["change"] == pytest.approx(change)
     assert row["loss_change"] == pytest.approx(loss_change, abs=1e-5)
-    assert row["first_change"] == pytest.approx(change)
-    share = head_removal._first_half(first_pairs, 0).mean()
-    mean_of_halves = share * row["change_one"] + (1 - share) * row["change_other"]
-    assert mean_of_halves == pytest.approx(change)
 
 
-def test_single_ablation_scores_undecided_heads_on_all_examples(two_sizes, single):
-    """So few examples settle no head."""
-    columns = ["examples", "accuracy", "change", "p_value"]
-    assert two_sizes[columns].equals(single.loc[single["task"] == "pets", columns])
+def test_single_head_interventions_have_one_head_each(runs, single):
+    run = runs[0]
+    interventions = head_removal.single_head_interventions(run)
+    assert [intervention.layer for intervention in interventions] == [0] * 4 + [1] * 4 + [2] * 4
+    _, scored = split_test(run, 0)
+    scores = head_removal.evaluate_interventions(run, scored, interventions, "heads")
+    changes = scores.loss[1:].mean(axis=1) - scores.loss[0].mean()
+    rows = single[single["task"] == run.task.name]
+    np.testing.assert_allclose(rows["loss_change"], changes)
 
 
 def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(runs):
@@ -258,25 +228,25 @@ def test_pruning_begins_with_all_heads_and_ends_without_any(pruned):
     assert (start["heads"] == LAYERS * HEADS).all()
     end = pruned[pruned["pruned"] == 100]
     assert (end["heads"] == 0).all()
-    assert len(end) == 2 * 2  # random orders stop before the end
-    assert (end.groupby("task")["loss_change"].nunique() == 1).all()
+    assert len(end) == 2 * (2 + pruning.RANDOM_ORDERS)
+    assert (end.groupby(["task", "examples"])["loss_change"].nunique() == 1).all()
 
 
 def test_pruning_removes_the_least_important_heads(runs, weights, pruned):
     run = runs[0]
     importance = weights[weights["task"] == run.task.name]
-    is_half = (pruned["pruned"] == 50) & (pruned["order"] == "importance")
-    half = pruned[is_half & (pruned["task"] == run.task.name)]
-    assert half["heads"].item() == 6
+    is_step = (pruned["pruned"] == 40) & (pruned["order"] == "importance")
+    step = pruned[is_step & (pruned["task"] == run.task.name)]
+    assert step["heads"].item() == 7
     _, scored = split_test(run, 0)
-    accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:6])
-    assert half["accuracy"].item() == pytest.approx(accuracy)
+    accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:5])
+    assert step["accuracy"].item() == pytest.approx(accuracy)
 
 
 def test_pruning_has_different_random_orders(pruned):
     random = pruned[pruned["order"] == "random"]
     draws = random.pivot(index=["task", "pruned"], columns="draw", values="loss_change")
-    assert draws.shape == (2 * len(pruning.FIRST_SHARES), pruning.RANDOM_ORDERS)
+    assert draws.shape == (2 * len(pruning.SHARES), pruning.RANDOM_ORDERS)
     assert (draws[0] - draws[1]).abs().max() > 0
 
 
@@ -286,7 +256,7 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
     _, scored = split_test(run, 0)
     importance = weights[weights["task"] == run.task.name]
     order = heads_in_order(importance)
-    counts = [round(len(order) * share) for share in pruning.FIRST_SHARES[1:]]
+    counts = [round(len(order) * share) for share in pruning.SHARES[1:-1]]
     on_first = np.mean([by_hand(run, scored[:8], *order[:count])[0] for count in counts])
     between = pruned[(pruned["task"] == run.task.name) & pruned["pruned"].between(1, 99)]
     means = between.groupby("order")[["accuracy", "lead"]].mean()
@@ -300,15 +270,21 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
 
 def test_seed_pruning_uses_the_importance_of_each_seed(runs):
     second_seed = replace(runs[0], recipe=replace(runs[0].recipe, seed=1))
-    seed_runs = [runs[0], *fine_tune([second_seed])]
-    table = pruning.seed_pruning([seed_runs, runs[1:]], seed=0)
-    assert table["task"].unique().tolist() == ["pets"]  # the other task has one seed
-    assert table[["seed", "pruned"]].to_numpy().tolist() == [[0, 20], [0, 40], [1, 20], [1, 40]]
-    rows = table.set_index(["seed", "pruned"])
-    for run in seed_runs:
-        row = rows.loc[(run.recipe.seed, 40)]
+    (second_run,) = fine_tune([second_seed])
+    table = pruning.seed_pruning([[runs[0], second_run], runs[1:]], seed=0)
+    assert table[["task", "seed", "pruned"]].to_numpy().tolist() == [
+        ["pets", 0, 20],
+        ["pets", 0, 40],
+        ["pets", 1, 20],
+        ["pets", 1, 40],
+        ["more pets", 0, 20],
+        ["more pets", 0, 40],
+    ]
+    rows = table.set_index(["task", "seed", "pruned"])
+    for run in (runs[0], second_run, runs[1]):
+        row = rows.loc[(run.task.name, run.recipe.seed, 40)]
         importance = pruning.head_importance([run], seed=0)
         _, scored = split_test(run, 0)
         accuracy, _ = by_hand(run, scored, *heads_in_order(importance)[:5])
+        assert row["examples"] == len(scored)
         assert row["accuracy"] == pytest.approx(accuracy)
-        assert row["start"] == pytest.approx(100 * run.accuracy)
