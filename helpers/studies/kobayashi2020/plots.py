@@ -14,6 +14,7 @@ from helpers.plots.style import (
     canvas,
     counting_ticks,
     draw_curve,
+    draw_intervals,
     join_nonempty,
     panel_grid,
     resolve_special_tokens,
@@ -123,8 +124,8 @@ def fig15_edges(
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
     for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes.items(), strict=True):
         labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
-        errors = [rows["value"] - rows["value_low"], rows["value_high"] - rows["value"]]
-        axes.errorbar(rows["value"], labels, xerr=errors, color=style.INK, fmt="o")
+        axes.scatter(rows["value"], labels, color=style.INK)
+        draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=style.INK)
         axes.axvline(0, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set(title=f"{measure}, layers {rows['layers'].iloc[0]}", xlabel=UNITS[measure])
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
