@@ -10,7 +10,6 @@ from functools import partial
 
 from helpers.claims.engine import Family
 from helpers.claims.tables import (
-    NotMeasurable,
     Tables,
     cell,
     estimate_from_table,
@@ -25,7 +24,6 @@ from helpers.studies.common.edge_cuts import (
     DROPPED,
     MASS_MATCHED,
     MOST_ATTENDED,
-    REDISTRIBUTED,
     SPECIAL_KEYS,
 )
 from helpers.studies.kobayashi2020.edges import MAIN
@@ -41,7 +39,6 @@ SOURCES = {MASS_MATCHED: "words", MOST_ATTENDED: "the most attended words"}
 OUTCOMES = {
     "objective": "raises the training loss",
     "structural probe": "costs the structural probe",
-    "Attn probe": "costs the probe of attention weights",
 }
 
 
@@ -49,16 +46,13 @@ def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> Esti
     """Find the largest ratio among the single layers of a column, in the rows with some values."""
     rows = rows_where(rows_of(tables, table, column, *where, *with_bounds("ratio")), **where)
     layers = rows[rows[column].astype(str).str.isdigit()]
-    return estimate_in(layers.sort_values("ratio", na_position="first").iloc[-1], "ratio")
+    return estimate_in(layers.sort_values("ratio").iloc[-1], "ratio")
 
 
 def group_of(tables: Tables, table: str) -> str:
     """Read the name of the layers that attend to special tokens most."""
-    rows = rows_of(tables, table, "layers", "keys", "queries")
-    of_all = rows_where(rows, keys=SPECIAL_KEYS, queries=ALL_QUERIES)
-    if not set(TOKENS) & set(rows["keys"]):
-        raise NotMeasurable("edges to each special token")
-    return of_all["layers"].iloc[0]
+    rows = rows_of(tables, table, "layers", "keys")
+    return rows_where(rows, keys=SPECIAL_KEYS)["layers"].iloc[0]
 
 
 def ratio_in_group(tables: Tables, **where: str) -> Estimate:
@@ -126,20 +120,6 @@ for token, name in TOKENS.items():
             about_training=True,
         )(partial(measure, ways=f"{DROPPED} / {yardstick}", **edges))
 
-    MOVES.claim(
-        "What attention moves",
-        (
-            f"Redistributing attention to {name} over the other tokens turns the sentence vector "
-            f"further than dropping it, {GROUP}"
-        ),
-        how_measured=(
-            f"mean angle by which the sentence vector turns if the attention to {name} goes to the "
-            "other tokens, over the angle if it is dropped; holds above 1"
-        ),
-        above=1,
-        about_training=True,
-    )(partial(ratio_in_group, ways=f"{REDISTRIBUTED} / {DROPPED}", **edges))
-
     for measure, loses in OUTCOMES.items():
         MOVES.claim(
             "What attention moves",
@@ -166,6 +146,6 @@ ABNAR.claim(
     ),
     above=0,
     about_training=True,
-)(cell("attributions", "lead", method="rollout", effect="vector"))
+)(cell("attributions", "lead", method="rollout"))
 
 CLAIMS = [*KOBAYASHI.claims, *MOVES.claims, *ABNAR.claims]
