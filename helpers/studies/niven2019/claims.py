@@ -84,8 +84,8 @@ for split, in_split in IN_SPLIT.items():
         "Niven & Kao 4",
         f"“not” is the strongest of the words that are cues, {in_split}",
         how_measured=(
-            "points of accuracy over guessing from following it, minus those from the next best "
-            "word; a census of these arguments, so without an interval; holds above 0"
+            "percentage points of accuracy over guessing from following it, minus those from the "
+            "next best word; a census of these arguments, so without an interval; holds above 0"
         ),
         above=0,
         threshold_source="paper",
@@ -102,7 +102,7 @@ for split, in_split in IN_SPLIT.items():
         "wide; holds above 25, because chance is 50"
     ),
     above=CHANCE / 2,
-    paper=32.05,  # Table 3: means, 65.6 less half of 67.1
+    paper=32.05,  # Table 3: means, 65.6 minus half of 67.1
 )
 def share_of_warrants(tables: Tables) -> Estimate:
     """Estimate the accuracy with warrants only, minus half of the accuracy with all parts."""
@@ -144,11 +144,11 @@ def encoder_with_warrants(tables: Tables) -> Estimate:
     "Niven & Kao 5",
     "The encoder follows the cues better than a bag of vectors",
     how_measured=(
-        "points of mean accuracy between the two with warrants alone, with the spreads of both, "
-        "combined as if independent, which is too wide; holds above 0"
+        "percentage points of mean accuracy between the two with warrants alone, with the spreads "
+        "of both, combined as if independent, which is too wide; holds above 0"
     ),
     above=0,
-    paper=8.9,  # Table 3: means, 65.6 less 56.7
+    paper=8.9,  # Table 3: means, 65.6 minus 56.7
     about_training=True,
 )
 def encoder_over_bag(tables: Tables) -> Estimate:
@@ -184,7 +184,7 @@ def highest_on_counterparts(tables: Tables) -> Estimate:
         "warrants, which a model that scores each warrant by itself cannot distinguish from this"
     ),
     below=2,
-    paper=0.4,  # Table 4: 50.4 less 50
+    paper=0.4,  # Table 4: 50.4 minus 50
 )
 def distance_from_chance(tables: Tables) -> Estimate:
     """Estimate the absolute distance of the encoder's accuracy from chance."""

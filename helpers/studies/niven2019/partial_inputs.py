@@ -125,9 +125,8 @@ def choice_tables(
     sets = training_sets(corpus)
     test = corpus.part("test") + corpus.part("test", adversarial=True)
     runs = planned_runs(sets, extended=extended)
-    encoder_seeds = range(seed, seed + seeds)
     controls = {}
-    for run_seed in encoder_seeds:
+    for run_seed in range(seed, seed + seeds):
         controls[RANDOM, run_seed] = control(run_seed)
         if extended:
             controls[MATCHED, run_seed] = control(run_seed, entropy_matched=True)
@@ -140,9 +139,8 @@ def choice_tables(
 
     jobs: list[tuple[Run, int]] = []
     for run in runs:
-        is_small = run.model in SMALL_MODELS
-        run_seeds = range(seed, seed + SMALL_MODEL_SEEDS) if is_small else encoder_seeds
-        jobs += product([run], run_seeds)
+        n_seeds = SMALL_MODEL_SEEDS if run.model in SMALL_MODELS else seeds
+        jobs += product([run], range(seed, seed + n_seeds))
     threads = batch_threads(encoder.device)
     results = thread_map(choose, jobs, label="choosing warrants", unit="training", threads=threads)
     tables = {}
