@@ -49,7 +49,7 @@ TRAINING_SETS = ORIGINAL, NEGATED = ("original", "negated")
 RECIPES = {
     BAG: Recipe(epochs=20, learning_rate=3e-3),
     BILSTM: Recipe(epochs=6, learning_rate=1e-2),
-    ENCODER: Recipe(epochs=2, learning_rate=1e-4),
+    ENCODER: Recipe(epochs=2, learning_rate=1e-4, batch_size=8),
 }
 RECIPES |= dict.fromkeys((RANDOM, MATCHED), RECIPES[ENCODER])
 ARCT_RUN = Path("figures/minilm-arct")  # the committed run, in the project
