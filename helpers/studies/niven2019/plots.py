@@ -49,7 +49,7 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     """
     title = "Figure 12 · Cues in warrants, and models that follow them"
     note = "means with 95% intervals over arguments; dashed: chance; crimson diamonds: paper"
-    figure = canvas(HEIGHT, title, model, note)
+    figure = canvas(HEIGHT, title, f"{model} · {note}")
     grid = figure.add_gridspec(2, len(TEST_TITLES))
     table = choices[(choices["train"] == ORIGINAL) & choices["test"].isin(TEST_TITLES)]
     limits = (table["mean_low"].min() - MARGIN, table["mean_high"].max() + MARGIN)
@@ -58,7 +58,7 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
         _draw_accuracies(axes, table[table["test"] == test])
         axes.set(title=panel_title, xlabel="Right warrant (%)", xlim=limits)
     figure.axes[1].set_yticklabels([])  # those of the first panel
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=5)
     _draw_cues(figure.add_subplot(grid[0, :]), cues)
     return figure
 
