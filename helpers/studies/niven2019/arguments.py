@@ -99,11 +99,6 @@ class Argument:
             negated_claim=self.claim,
         )
 
-    def swapped(self) -> Argument:
-        """Swap the warrants, and with them the label."""
-        first, second = self.warrants
-        return replace(self, warrant0=second, warrant1=first, label=1 - self.label)
-
 
 @dataclass(frozen=True)
 class Arguments:
@@ -183,18 +178,14 @@ def argument_corpus(source: str | Path = "") -> Arguments:
                 published += read_arguments(files[counterparts], split=split)
     if not published and all(argument.negated_claim for argument in original):
         published = [argument.counterpart() for argument in original]
-    claims = {argument.id + ADVERSARIAL_SUFFIX: argument.claim for argument in original}
-    published = [argument for argument in published if argument.adversarial]
-    adversarial = [argument for argument in published if argument.claim != claims.get(argument.id)]
-    left_out = len(published) - len(adversarial)
     if small_profile():
-        table = pd.DataFrame(
-            {"argument": original, "split": [argument.split for argument in original]}
-        )
-        original = table.groupby("split", sort=False).head(SMALL_SPLIT_SIZE)["argument"].tolist()
-        ids = {argument.id + ADVERSARIAL_SUFFIX for argument in original}
-        adversarial = [argument for argument in adversarial if argument.id in ids]
-    return Arguments(Path(name).name, original, adversarial, left_out)
+        splits = pd.Series([argument.split for argument in original])
+        first = splits.groupby(splits).head(SMALL_SPLIT_SIZE).index
+        original = [original[index] for index in first]
+    claims = {argument.id + ADVERSARIAL_SUFFIX: argument.claim for argument in original}
+    published = [argument for argument in published if argument.id in claims]
+    adversarial = [argument for argument in published if argument.claim != claims[argument.id]]
+    return Arguments(Path(name).name, original, adversarial, len(published) - len(adversarial))
 
 
 def _table_files(source: str) -> dict[str, Path]:

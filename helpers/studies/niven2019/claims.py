@@ -43,7 +43,6 @@ from helpers.studies.niven2019.partial_inputs import (
     MODELS,
     NEGATED,
     ORIGINAL,
-    SWAPPED,
     WARRANTS,
 )
 
@@ -85,8 +84,8 @@ for split, in_split in IN_SPLIT.items():
         "Niven & Kao 4",
         f"“not” is the strongest of the words that are cues, {in_split}",
         how_measured=(
-            "points of accuracy over guessing from following it, minus those from the next best "
-            "word; a census of these arguments, so without an interval; holds above 0"
+            "percentage points of accuracy over guessing from following it, minus those from the "
+            "next best word; a census of these arguments, so without an interval; holds above 0"
         ),
         above=0,
         threshold_source="paper",
@@ -103,7 +102,7 @@ for split, in_split in IN_SPLIT.items():
         "wide; holds above 25, because chance is 50"
     ),
     above=CHANCE / 2,
-    paper=32.05,  # Table 3: means, 65.6 less half of 67.1
+    paper=32.05,  # Table 3: means, 65.6 minus half of 67.1
 )
 def share_of_warrants(tables: Tables) -> Estimate:
     """Estimate the accuracy with warrants only, minus half of the accuracy with all parts."""
@@ -145,11 +144,11 @@ def encoder_with_warrants(tables: Tables) -> Estimate:
     "Niven & Kao 5",
     "The encoder follows the cues better than a bag of vectors",
     how_measured=(
-        "points of mean accuracy between the two with warrants alone, with the spreads of both, "
-        "combined as if independent, which is too wide; holds above 0"
+        "percentage points of mean accuracy between the two with warrants alone, with the spreads "
+        "of both, combined as if independent, which is too wide; holds above 0"
     ),
     above=0,
-    paper=8.9,  # Table 3: means, 65.6 less 56.7
+    paper=8.9,  # Table 3: means, 65.6 minus 56.7
     about_training=True,
 )
 def encoder_over_bag(tables: Tables) -> Estimate:
@@ -176,28 +175,32 @@ def highest_on_counterparts(tables: Tables) -> Estimate:
 @claim(
     "Niven & Kao 6",
     (
-        "Trained on swapped warrants too (to it the same arguments again), the encoder is within "
-        "two points of chance on both halves"
+        "Trained on arguments as written, the encoder is within two percentage points of chance on "
+        "arguments and counterparts together"
     ),
     how_measured=(
-        "points from 50 to its mean accuracy on both with everything shown, validated on both; "
-        "equivalence test: holds where the interval ends below 2, our margin"
+        "percentage points from 50 to its mean accuracy on both with everything shown; equivalence "
+        "test: holds where the interval ends below 2, our margin. The paper also trains on swapped "
+        "warrants, which a model that scores each warrant by itself cannot distinguish from this"
     ),
     below=2,
-    paper=0.4,  # Table 4: 50.4 less 50
+    paper=0.4,  # Table 4: 50.4 minus 50
 )
 def distance_from_chance(tables: Tables) -> Estimate:
-    """Estimate the absolute distance of the encoder's accuracy from chance, in points."""
-    accuracy = mean_accuracy(tables, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)
-    mean = accuracy.value - CHANCE
+    """Estimate the absolute distance of the encoder's accuracy from chance."""
+    accuracy = mean_accuracy(tables, ENCODER, EVERYTHING, test=BOTH)
     low = accuracy.low - CHANCE
     high = accuracy.high - CHANCE
-    return Estimate(abs(mean), max(0, low, -high), max(-low, high), accuracy.df)
+    nearest = max(0, low, -high)
+    return Estimate(abs(accuracy.value - CHANCE), nearest, max(-low, high), accuracy.df)
 
 
 @claim(
     "Niven & Kao 6",
-    "Trained on negated claims too, the encoder does better than chance on both halves",
+    (
+        "Trained on negated claims too, the encoder does better than chance on arguments and "
+        "counterparts together"
+    ),
     how_measured=(
         "its mean accuracy on both with everything shown, trained on arguments and counterparts "
         "(for ARCT the authors' train-adv-negated.csv); holds above 50 (their erratum, without a "
@@ -233,7 +236,7 @@ def _refuse_planted_cue(tables: Tables) -> None:
     """Raise `NotMeasurable` on the bundled sample: its planted cue supports no claim."""
     for table in tables.values():
         if "corpus" in table and (table["corpus"] == SAMPLE_NAME).any():
-            raise NotMeasurable("the cue of the embedded sample is planted")
+            raise NotMeasurable("the cue of the bundled sample is planted")
 
 
 CLAIMS = NIVEN.claims

@@ -96,11 +96,10 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
     rows = []
     for cue, right in by_cue:
         if len(right) >= min_arguments:
-            length = "bigram" if " " in cue else "unigram"
-            productivity = 100 * right.sum() / len(right)
-            interval = wilson_proportion(right.sum(), len(right)).scaled(100)
-            counts = (len(arguments), len(right), productivity, interval.low, interval.high)
-            rows.append((cue, length, *counts))
+            kind = "bigram" if " " in cue else "unigram"
+            productivity = wilson_proportion(right.sum(), len(right)).scaled(100)
+            bounds = productivity.columns("productivity").values()
+            rows.append((cue, kind, len(arguments), len(right), *bounds))
     columns = ["cue", "kind", "arguments", "applicability", *with_bounds("productivity")]
     table = pd.DataFrame(rows, columns=columns)
     table["coverage"] = 100 * table["applicability"] / len(arguments)

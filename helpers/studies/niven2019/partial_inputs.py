@@ -1,14 +1,16 @@
 """The accuracy of models that see only a part of an argument (Niven & Kao 2019, sections 5 and 6).
 
-Without its reason or its claim an argument is incomplete.  What a model gets right with only the
-warrants it therefore gets right because of cues.  An adversarial counterpart has the same warrants
-and the other label: on an argument and its counterpart together, a model that is not shown the
-claim is right once and wrong once.
+Without its reason or its claim an argument is incomplete.  A model that is right with only the
+warrants therefore uses cues.  An adversarial counterpart has the same warrants and the other label:
+on an argument and its counterpart together, a model that is not shown the claim is right once and
+wrong once.
+
+The paper also trains on each argument a second time with its warrants swapped.  A model that scores
+each warrant by itself sees the same two inputs again, so that we leave this out.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, product
@@ -21,36 +23,36 @@ from jaxtyping import Int
 
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
+from helpers.files import project_root
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
-from helpers.settings import small_profile
+from helpers.results import read_tables
 from helpers.store.extract import model_key
 from helpers.studies.common.fine_tune import Recipe, concat_with_keys
 from helpers.studies.niven2019 import choosers
 from helpers.studies.niven2019.arguments import Argument, Arguments
 from helpers.studies.niven2019.choosers import BAG, BILSTM, ENCODER, EncoderChooser, WordChooser
-from helpers.studies.niven2019.cues import AS_WRITTEN, BOTH, argument_sets, published_values
+from helpers.studies.niven2019.cues import BOTH, argument_sets, published_values
 from helpers.torch_utils import batch_threads, thread_map
 
 MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
+SMALL_MODEL_SEEDS = 10  # they train in seconds
 # The encoder with random weights, by the prefix of the names of its tables.
-CONTROL_ENCODERS = {"random_": "random-init encoder", "entropy_matched_": "entropy-matched encoder"}
+RANDOM = "random-init encoder"
+MATCHED = "entropy-matched encoder"
+CONTROL_ENCODERS = {"random_": RANDOM, "entropy_matched_": MATCHED}
 WARRANTS = "warrants"
 EVERYTHING = "all"
-STATISTICS = ("mean", "median", "max")
-# The sets that a model is trained and validated on: originals; these and the same with their
-# warrants swapped, validated on both halves as in the paper; originals and counterparts.
-TRAINING_SETS = ORIGINAL, SWAPPED, NEGATED = ("original", "swapped", "negated")
+# The sets that a model is trained on: originals; these and their counterparts.
+TRAINING_SETS = ORIGINAL, NEGATED = ("original", "negated")
 RECIPES = {
-    BAG: Recipe(epochs=20, learning_rate=3e-3, batch_size=16),
-    BILSTM: Recipe(epochs=10, learning_rate=1e-2, batch_size=16),
-    ENCODER: Recipe(epochs=3, learning_rate=1e-4, batch_size=8),
+    BAG: Recipe(epochs=20, learning_rate=3e-3),
+    BILSTM: Recipe(epochs=6, learning_rate=1e-2),
+    ENCODER: Recipe(epochs=2, learning_rate=1e-4, batch_size=8),
 }
-RECIPES |= dict.fromkeys(CONTROL_ENCODERS.values(), RECIPES[ENCODER])
-MIN_SMALL_MODEL_SEEDS = 10
-
-Splits = dict[str, list[Argument]]
+RECIPES |= dict.fromkeys((RANDOM, MATCHED), RECIPES[ENCODER])
+ARCT_RUN = Path("figures/minilm-arct")  # the committed run, in the project
 
 
 class Run(NamedTuple):
@@ -61,19 +63,20 @@ class Run(NamedTuple):
     inputs: str
 
 
-def planned_runs(sets: Mapping[str, Splits], *, planted: bool) -> list[Run]:
+def planned_runs(sets: Mapping[str, list[Argument]], *, extended: bool) -> list[Run]:
     """List the runs of ``runs.csv`` on the sets that there are, in the order of the tables.
 
-    As in the paper's Table 4, the encoder is trained on swapped warrants with any input, the small
-    models only with all parts.  `NEGATED` is only trained on with all parts, because a model that
-    is not shown the claim is right on half of it by construction.  For a ``planted`` cue, fewer
-    runs are enough: those whose column ``planted`` is true.
+    `NEGATED` is only trained on with all parts, because a model that is not shown the claim is
+    right on half of it by construction.  Some runs are only done in an ``extended`` experiment.
     """
     table = pd.read_csv(Path(__file__).with_name("runs.csv"))
-    is_planned = table["train"].isin(sets)
-    if planted:
-        is_planned &= table["planted"]
-    return [Run(*row) for row in table.loc[is_planned, list(Run._fields)].to_numpy()]
+    planned = table[table["train"].isin(sets) & (table["extended"] <= extended)]
+    return [Run(*row) for row in planned[[*Run._fields]].to_numpy()]
+
+
+def arct_tables() -> dict[str, pd.DataFrame]:
+    """Read the tables of the committed run on ARCT; none outside a checkout."""
+    return read_tables(project_root() / ARCT_RUN)
 
 
 def choice_tables(
@@ -82,10 +85,9 @@ def choice_tables(
     control: Callable[..., Encoder],
     vectors: Embeddings,
     *,
-    examples: int | None,
-    max_tokens: int,
     seeds: int,
     seed: int,
+    extended: bool = False,
 ) -> dict[str, pd.DataFrame]:
     """Train every model on every input and measure its accuracy; finished runs are cached.
 
@@ -100,54 +102,52 @@ def choice_tables(
         have the mean entropies of the model if ``entropy_matched``.
     vectors : Embeddings
         Word vectors of the small models (bag of vectors and BiLSTM).
-    examples : int
-        The number of arguments to train on at most; 0 for all.
-    max_tokens : int
-        The longest input in tokens.
     seeds : int
-        Training runs of the encoder; the small models have `MIN_SMALL_MODEL_SEEDS` at least.
+        Training runs of the encoder; the small models have `SMALL_MODEL_SEEDS`.
     seed : int
         The first seed, and the seed of the bootstrap.
+    extended : bool
+        Whether to train the entropy-matched control, too.
 
     Returns
     -------
     dict of str to DataFrame
         ``partial_inputs``: the first table of `score_tables` after the columns corpus, model, train
-        and inputs, with the paper's figures unless the cue is planted.
+        and inputs, with the paper's means unless the cue is planted.
         ``partial_input_seeds``: the second table of `score_tables`, after model, train and inputs.
         Both again for each control, see `control_tables`.
 
     Raises
     ------
     ModelError
-        If ``max_tokens`` is too long for the model, or a loss is not a number.
+        If a loss is not a number.
     """
-    sets = training_sets(corpus, examples)
-    small_model_seeds = 1 if small_profile() else max(MIN_SMALL_MODEL_SEEDS, seeds)
+    sets = training_sets(corpus)
+    test = corpus.part("test") + corpus.part("test", adversarial=True)
+    runs = planned_runs(sets, extended=extended)
     controls = {}
     for run_seed in range(seed, seed + seeds):
-        for name, is_matched in zip(CONTROL_ENCODERS.values(), (False, True), strict=True):
-            controls[name, run_seed] = control(run_seed, entropy_matched=is_matched)
+        controls[RANDOM, run_seed] = control(run_seed)
+        if extended:
+            controls[MATCHED, run_seed] = control(run_seed, entropy_matched=True)
 
     def choose(job: tuple[Run, int]) -> Int[np.ndarray, " argument"]:
         run, run_seed = job
-        recipe = recipe_of(run, sets, run_seed, max_tokens)
+        recipe = recipe_of(run, run_seed)
         run_encoder = controls.get((run.model, run_seed), encoder)
-        return choices_in_test(run, sets[run.train], recipe, run_encoder, vectors)
+        return choices_in_test(run, sets[run.train], test, recipe, run_encoder, vectors)
 
-    jobs = []
-    for run in planned_runs(sets, planted=corpus.planted):
-        n_seeds = small_model_seeds if run.model in SMALL_MODELS else seeds
-        jobs += [(run, run_seed) for run_seed in range(seed, seed + n_seeds)]
+    jobs: list[tuple[Run, int]] = []
+    for run in runs:
+        n_seeds = SMALL_MODEL_SEEDS if run.model in SMALL_MODELS else seeds
+        jobs += product([run], range(seed, seed + n_seeds))
     threads = batch_threads(encoder.device)
     results = thread_map(choose, jobs, label="choosing warrants", unit="training", threads=threads)
-    choices = defaultdict(list)
-    for (run, _), run_choices in zip(jobs, results, strict=True):
-        choices[run].append(run_choices)
     tables = {}
     seed_tables = {}
-    for run, by_seed in choices.items():
-        tables[run], seed_tables[run] = score_tables(by_seed, sets[ORIGINAL]["test"], seed=seed)
+    for run in runs:
+        choices = [chosen for job, chosen in zip(jobs, results, strict=True) if job[0] == run]
+        tables[run], seed_tables[run] = score_tables(choices, test, seed=seed)
     table = concat_with_keys(tables, *Run._fields)
     if not corpus.planted:
         table = with_paper(table)
@@ -162,68 +162,46 @@ def control_tables(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     A control's table has the rows of the small models, and the control's rows as the encoder's.
     """
     with_controls = dict(tables)
-    for (prefix, control), (name, table) in product(CONTROL_ENCODERS.items(), tables.items()):
-        as_encoder = table[table["model"] == control].assign(model=ENCODER)
-        if len(as_encoder):
-            small_models = table[table["model"].isin(SMALL_MODELS)]
-            with_controls[prefix + name] = pd.concat([small_models, as_encoder])
+    for prefix, control in CONTROL_ENCODERS.items():
+        for name, table in tables.items():
+            rows = table[table["model"].isin([*SMALL_MODELS, control])]
+            if control in set(rows["model"]):
+                with_controls[prefix + name] = rows.replace({"model": {control: ENCODER}})
     return with_controls
 
 
-def recipe_of(run: Run, sets: Mapping[str, Splits], seed: int, max_tokens: int) -> Recipe:
-    """Choose the recipe of a run; on any set it has as many steps as on the originals."""
+def recipe_of(run: Run, seed: int) -> Recipe:
+    """Choose the recipe of a run: half the epochs on `NEGATED`, which has twice the arguments."""
     recipe = RECIPES[run.model]
-    epochs = 1 if small_profile() and run.model not in SMALL_MODELS else recipe.epochs
-    n_examples = epochs * len(sets[ORIGINAL]["train"])
-    epochs = -(-n_examples // len(sets[run.train]["train"]))  # rounded up
-    max_tokens = min(recipe.max_tokens, max_tokens)
-    return replace(recipe, seed=seed, epochs=epochs, max_tokens=max_tokens)
+    epochs = recipe.epochs // 2 if run.train == NEGATED else recipe.epochs
+    return replace(recipe, seed=seed, epochs=epochs)
 
 
-def training_sets(corpus: Arguments, examples: int | None = None) -> dict[str, Splits]:
-    """List the arguments of each of the `TRAINING_SETS` that the corpus allows.
+def training_sets(corpus: Arguments) -> dict[str, list[Argument]]:
+    """Select the arguments of each of the `TRAINING_SETS` that the corpus has.
 
-    Parameters
-    ----------
-    corpus : Arguments
-        The arguments and their counterparts.
-    examples : int, optional
-        The number of originals to train on at most; None for all.
-
-    Returns
-    -------
-    dict of str to dict of str to list of Argument
-        Splits by set; all sets share the test split, which is all originals and counterparts.
-        `ORIGINAL`: arguments as written.
-        `SWAPPED`: each original a second time with its warrants swapped, which to a model that
-        scores each warrant separately is the first again; validated on dev and its counterparts.
-        `NEGATED`: the originals that have a counterpart, and these; validated as `SWAPPED`.
+    `NEGATED` has the originals with a counterpart, each followed by its counterpart.  It is absent
+    if no argument of train has one.
     """
-    train = corpus.part("train")[:examples]
-    dev = corpus.part("dev")
-    both_of_dev = dev + corpus.part("dev", adversarial=True)
-    test = corpus.part("test") + corpus.part("test", adversarial=True)
-    sets = {ORIGINAL: {"train": train, "dev": dev, "test": test}}
-    if len(both_of_dev) > len(dev):
-        swapped = [argument.swapped() for argument in train]
-        sets[SWAPPED] = {"train": train + swapped, "dev": both_of_dev, "test": test}
+    train = corpus.part("train")
+    sets = {ORIGINAL: train}
     pairs = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
-    if pairs and SWAPPED in sets:
-        originals, counterparts = zip(*pairs, strict=True)
-        sets[NEGATED] = {"train": [*originals, *counterparts], "dev": both_of_dev, "test": test}
+    if pairs:
+        sets[NEGATED] = list(chain.from_iterable(pairs))
     return sets
 
 
 def choices_in_test(
     run: Run,
-    splits: Splits,
+    train: Sequence[Argument],
+    test: Sequence[Argument],
     recipe: Recipe,
     encoder: Encoder,
     vectors: Embeddings,
 ) -> Int[np.ndarray, " argument"]:
     """Train a chooser and compute its choices in test, or read them from the cache.
 
-    The choices of each run are cached because hours of training may be interrupted.
+    The choices of each run are cached because long training may be interrupted.
     """
     is_small = run.model in SMALL_MODELS
 
@@ -231,12 +209,13 @@ def choices_in_test(
         if is_small:
             chooser = WordChooser(run.model, run.inputs, vectors.vectors, seed=recipe.seed)
         else:
-            chooser = EncoderChooser(encoder, run.inputs, recipe.max_tokens, seed=recipe.seed)
-        return choosers.train_chooser(chooser, splits, recipe, ", ".join(run)).tolist()
+            chooser = EncoderChooser(encoder, run.inputs, seed=recipe.seed)
+        return choosers.train_chooser(chooser, train, test, recipe, ", ".join(run)).tolist()
 
     inputs = {
         "run": run,
-        "arguments": splits,
+        "train": train,
+        "test": test,
         "recipe": asdict(recipe),
         "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
     }
@@ -280,15 +259,13 @@ def score_tables(
         if not clusters:
             continue
         right = 100 * is_right[[argument.id for argument in chain.from_iterable(clusters)]]
-        by_argument = (
-            right.mean().to_numpy().reshape(len(clusters), -1)
-        )  # [cluster, argument of it]
-        interval = ratio(by_argument.mean(axis=1), np.ones(len(clusters)), seed=seed)
+        by_cluster = right.mean().to_numpy().reshape(len(clusters), -1).mean(axis=1)
+        interval = ratio(by_cluster, np.ones(len(clusters)), seed=seed)
         accuracies[set_name] = right.mean(axis=1)
         rows[set_name] = {
             "arguments": right.shape[1],
             "seeds": len(right),
-            **accuracies[set_name].agg([*STATISTICS, "std"]),
+            **accuracies[set_name].agg(["mean", "median", "max", "std"]),
             "mean_low": interval.low,
             "mean_high": interval.high,
         }
@@ -298,19 +275,15 @@ def score_tables(
 
 
 def with_paper(table: pd.DataFrame) -> pd.DataFrame:
-    """Add the paper's figures of ARCT: paper_mean, paper_median and paper_max (percent).
+    """Add the paper's mean accuracy on ARCT as a column: paper_mean (percent).
 
-    The paper's encoder is BERT Large.  Its figures on both halves (Table 4) are those of `SWAPPED`.
-    The small models' figures there are from a rerun in the authors' repository (IKMLab/arct2).  The
-    erratum of the paper concerns the training data of these experiments: originals, without
-    negated claims.  It adds that models trained with negated claims (`NEGATED`) do better than
-    chance, because cues over claim and warrant together remain; the conclusions are not withdrawn.
+    The paper's encoder is BERT Large.  Its figures on both halves (Table 4) are those of models
+    that were trained on swapped warrants, too, which to a model of one warrant are `ORIGINAL`
+    again.  The small models' figures there are from a rerun in the authors' repository
+    (IKMLab/arct2).  The erratum of the paper says that these models were not trained on negated
+    claims, and that models which are (`NEGATED`) do better than chance, because cues over claim and
+    warrant together remain; the conclusions are not withdrawn.
     """
-    is_as_written = (table["test"] == AS_WRITTEN) & (table["train"] == ORIGINAL)
-    is_swapped = (table["test"] == BOTH) & (table["train"] == SWAPPED)
-    names = table[["model", "inputs", "test"]].agg(", ".join, axis=1)
-    comparable_names = names.where(is_as_written | is_swapped)
-    for statistic in STATISTICS:
-        published = (comparable_names + f", {statistic}").map(published_values())
-        table[f"paper_{statistic}"] = published.astype(float)
-    return table
+    names = table[["model", "inputs", "test"]].agg(", ".join, axis=1) + ", mean"
+    published = names.where(table["train"] == ORIGINAL).map(published_values())
+    return table.assign(paper_mean=published.astype(float))

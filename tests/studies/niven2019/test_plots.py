@@ -44,16 +44,23 @@ def test_fig12_draws_and_names_the_cues_of_the_originals(cues):
     assert set(originals.nlargest(N_LABELLED, "gain")["cue"]) <= texts
 
 
-def test_fig12_draws_accuracies_in_a_panel_for_each_test_set(cues):
+def test_fig12_draws_accuracies_of_models_trained_on_originals(cues):
     *panels, _ = fig12_cues(cues, choices(), model="tiny").axes
     titles = [panel.get_title(loc="left") for panel in panels]
-    assert titles == ["as written", "claim negated,\nother warrant right", "both together"]
-    for panel, mean in zip(panels, MEANS.values(), strict=True):
+    assert titles == ["as written", "claim negated, other warrant right"]
+    for panel, mean in zip(panels, (71, 29), strict=True):
         points = [container.lines[0].get_xdata() for container in panel.containers]
-        n_rows = 2 if mean == 50 else 5  # of both together, those with everything shown
-        assert [list(x) for x in points] == [[mean] * n_rows] * 2  # for each model
+        assert [list(x) for x in points] == [[mean] * len(INPUTS)] * 2  # for each model
     row_labels = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert row_labels == [*INPUTS, "all, trained with\nclaims negated too"]
+    assert row_labels == [*INPUTS]
+
+
+def test_fig12_shows_whole_error_bars(cues):
+    wide = choices().assign(mean_low=3.0, mean_high=99.0)
+    *panels, _ = fig12_cues(cues, wide).axes
+    for panel in panels:
+        low, high = panel.get_xlim()
+        assert low < 3 and high > 99
 
 
 def test_fig12_of_unigrams_only_is_drawn_without_a_warning(cues):
