@@ -22,7 +22,7 @@ def tagged(path, tag):
 
 
 # The committed run that a finding is about, by the number of its notebook.
-RUNS = dict.fromkeys(("1", "2", "3", "4", "5", "6", "7", "8", "10"), "minilm") | {"9": "minilm-arct"}
+RUNS = dict.fromkeys((*"12345678", "10"), "minilm") | {"9": "minilm-arct"}
 
 
 def numbers_of_cell(source, run):
