@@ -110,9 +110,6 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     run.add_argument(
-        "--extended", action="store_true", help="notebooks 07 to 10 as well, on later papers"
-    )
-    run.add_argument(
         "--dry-run",
         action="store_true",
         help="check everything, list what would be extracted and the disk space, and stop",
