@@ -37,6 +37,8 @@ ATLAS_SOURCES = {
     "importance": ["importance"],
 }
 
+UNIVERSAL_RELATIONS = "universal_relations"  # the table of a treebank of Universal Dependencies
+
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -109,6 +111,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
     tables = {"best_heads": best, "spread": spread(claims, [*tables_of]), "atlas": atlas(tables_of)}
+    tables["across_treebanks"] = across_treebanks(runs)
     for table_name, table in {"claims": claims, **tables}.items():
         write_table(table, folder, table_name)
     notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
@@ -167,6 +170,29 @@ def spread(claims: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     statistics = claims[list(names)].agg(["count", "mean", "std", "min", "max"], axis=1)
     table[["runs", "mean", "sd", "least", "most"]] = statistics.to_numpy()
     return table
+
+
+def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
+    """Score the head that each run of one model chooses for a relation on the others' treebanks.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each universal relation, each ``run`` that chooses a ``head`` on train and each
+        run in which it is ``scored``: the ``margin`` on dev over the best fixed offset, in
+        percentage points.  It is empty unless two or more runs, all of one model, have the table
+        of `dependency_heads.universal_relations`.
+    """
+    tables = {run.name: run.tables.get(UNIVERSAL_RELATIONS) for run in runs}
+    models = {tuple(map(run.settings.get, MODEL_SETTINGS)) for run in runs}
+    if len(models) > 1 or any(table is None for table in tables.values()):
+        return pd.DataFrame()
+    scores = pd.concat(tables, names=["run", ""]).reset_index("run")
+    best = scores.sort_values("train_accuracy").drop_duplicates(["run", "relation"], keep="last")
+    heads = ["relation", "direction", *HEAD]
+    pairs = best.merge(scores, on=heads, suffixes=("_of_choice", ""))
+    wide = pairs.pivot(index=[*heads, "run_of_choice"], columns="run", values="margin")
+    return wide.add_prefix("margin in ").rename_axis(columns=None).reset_index()
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
