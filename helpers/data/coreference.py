@@ -13,7 +13,8 @@ nest.  The reader separates words, punctuation and clitics (``'s``, ``n't``) as 
 does.
 
 The head word of a mention comes from the dependency trees of the corpus, if it has any, and
-otherwise from spaCy's parse of its words.
+otherwise from spaCy's parse of its words.  That parser is English.  In another language the last
+word of a mention is taken for its head, and the tags are those of the file, if it has any.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from helpers.data.columns import read_documents
+from helpers.data.language import is_english
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
 from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
@@ -93,7 +95,10 @@ def coreference_corpus(
 
     def read(counts: Counter[str]) -> Iterator[Document]:
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
-        for text in _annotated_texts(source, files, counts):
+        texts = list(_annotated_texts(source, files, counts))
+        if not is_english(" ".join(text.words) for text in texts):
+            texts = list(map(_without_parser, texts))
+        for text in texts:
             name_index = name_indices.setdefault(text.name, len(name_indices))
             yield _with_heads(text, SPLITS[name_index % len(SPLITS)], counts)
 
@@ -128,6 +133,13 @@ def _files(source: Path) -> list[Path]:
             return files
     expected = ", ".join(FILE_PATTERNS)
     raise CorpusError(source, f"no coreference file in this folder; expected {expected}")
+
+
+def _without_parser(text: AnnotatedText) -> AnnotatedText:
+    """Let the last word of a mention be its head: each word without a tree depends on the next."""
+    n_words = len(text.words)
+    heads = text.heads or (*range(1, n_words), -1)
+    return text._replace(heads=heads, tags=text.tags or (None,) * n_words)
 
 
 def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Document:
