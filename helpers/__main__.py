@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
             options = {"type": _number if is_number else str, "default": setting.default}
         for added in (run, replicate):
             added.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
-    replicate.set_defaults(model=PAPER_MODEL, only="", extended=False, dry_run=False)
+    replicate.set_defaults(model=PAPER_MODEL, only="", dry_run=False)
     compare = command(
         "compare",
         _compare,

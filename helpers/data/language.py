@@ -16,6 +16,9 @@ ENGLISH_WORDS = frozenset((
 ))  # fmt: skip
 MIN_ENGLISH_SHARE = 0.1  # English prose has 0.25 to 0.45
 SAMPLE_WORDS = 2000
+ENGLISH = "English"
+# What is bundled for English only, by the setting that takes another one.
+BUNDLED_IN_ENGLISH = {"vectors": "word vectors", "coref": "coreference documents"}
 MIN_WORDS = 20  # of a text in the Latin alphabet; fewer words do not tell
 _WORD = re.compile(r"\w+")
 
