@@ -88,10 +88,7 @@ def model_and_tokenizer(moved=()):
         for name, module in model.named_modules():
             if name.endswith("LayerNorm"):
                 module.weight.fill_(1)
-        generator = torch.Generator().manual_seed(0)
-        for layer in model.bert.encoder.layer:
-            for outlet in (layer.attention.self.value, layer.attention.output.dense):
-                outlet.weight.normal_(std=TINY, generator=generator)
+        _put_out_a_little(model.bert.encoder.layer)
         positions = model.bert.embeddings.position_embeddings.weight
         positions[:, : 2 * WIDTH] = _with_zero_mean(_waves(torch.arange(POSITIONS)))
         words = model.bert.embeddings.word_embeddings.weight
@@ -116,6 +113,13 @@ def model_and_tokenizer(moved=()):
             for name in target:
                 attention.key.weight[rows.start, columns[name]] = 1 / scale
     return model, tokenizer
+
+
+def _put_out_a_little(layers):
+    generator = torch.Generator().manual_seed(0)
+    for layer in layers:
+        for outlet in (layer.attention.self.value, layer.attention.output.dense):
+            outlet.weight.normal_(std=TINY, generator=generator)
 
 
 def _waves(positions):

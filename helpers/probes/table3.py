@@ -266,8 +266,8 @@ def random_results(
     -------
     results
         `control_results` of the first initialisation and, under `RANDOM_INIT`, the last linear
-        probe on all of them.  Its penalty is chosen on the first one, and only that is fitted to the control
-        task.
+        probe on all of them.  Its penalty is chosen on the first one, and only that is fitted to
+        the control task.
     fits
         The results of linear probes, one by one.
     """

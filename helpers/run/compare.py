@@ -111,7 +111,9 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
     tables = {"best_heads": best, "spread": spread(claims, [*tables_of]), "atlas": atlas(tables_of)}
-    tables["across_treebanks"] = across_treebanks(runs)
+    across = across_treebanks(runs)
+    if len(across):
+        tables["across_treebanks"] = across
     for table_name, table in {"claims": claims, **tables}.items():
         write_table(table, folder, table_name)
     notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
