@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
-from helpers.errors import CorpusError
+from helpers.errors import InputError
 from helpers.results import Results
 from helpers.settings import Settings, capped, flag
 
@@ -216,8 +216,8 @@ class Study:
     @property
     def notes(self) -> list[str]:
         """What a reader of the results has to know: what is missing, and an unusual objective."""
-        notes = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
-        return [note for note in (*notes, self.encoder.objective_note) if note]
+        missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
+        return list(filter(None, [*missing, self.encoder.objective_note]))
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
@@ -320,13 +320,12 @@ class Study:
         Store
             That of the treebank, or that of the segments if there are no parses.
         """
-        if self.has_parses:
-            try:
-                return self.treebank_store(stream=stream)
-            except CorpusError:  # the text is too short, or no prose
-                if self.settings.treebank:
-                    raise
-        return self.segment_store(stream=stream)
+        try:
+            return self.treebank_store(stream=stream)
+        except InputError:  # the text is too short, no prose, or not of the parser's language
+            if self.settings.treebank or self.settings.parser:
+                raise
+            return self.segment_store(stream=stream)
 
     def coreference_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
         """Extract the word-level maps over the coreference documents.
@@ -569,7 +568,7 @@ class Study:
                 store,
                 self.random_treebank_stores(),
                 self._store(matched, self.treebank_corpus(), level="word", hidden=True),
-                vectors,
+                vectors and vectors.vectors,
                 seeds=self.settings.seeds,
             )
 

@@ -97,7 +97,7 @@ def coreference_corpus(
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
         texts = list(_annotated_texts(source, files, counts))
         if not is_english(" ".join(text.words) for text in texts):
-            texts = list(map(_without_parser, texts))
+            texts = [_without_parser(text) for text in texts]
         for text in texts:
             name_index = name_indices.setdefault(text.name, len(name_indices))
             yield _with_heads(text, SPLITS[name_index % len(SPLITS)], counts)

@@ -206,16 +206,17 @@ def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFra
     parts = [name.partition(":")[0] for name in counts.names]
     names, indices = np.unique(parts, return_inverse=True)
     counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
-    tables = {}
+    heads = head_rows(*counts.right.shape[2:])
+    places = pd.concat([heads.assign(direction=direction) for direction in DIRECTIONS])
+    tables = []
     for relation in _frequent_in_both(counts, minimum):
         offset = counts.accuracy(relation, "train", offsets=True).argmax()
-        baseline = counts.accuracy(relation, "dev", offsets=True)[offset]
-        train = counts.accuracy(relation, "train")
-        margins = counts.accuracy(relation, "dev") - baseline
-        for direction, accuracy, margin in zip(DIRECTIONS, train, margins, strict=True):
-            scores = head_rows(*margin.shape, train_accuracy=accuracy, margin=margin)
-            tables[relation, direction] = scores
-    return pd.concat(tables, names=["relation", "direction"]).reset_index(["relation", "direction"])
+        margins = counts.accuracy(relation, "dev")
+        margins -= counts.accuracy(relation, "dev", offsets=True)[offset]
+        train_accuracy = counts.accuracy(relation, "train").ravel()
+        scores = {"train_accuracy": train_accuracy, "margin": margins.ravel()}
+        tables.append(places.assign(relation=relation, **scores))
+    return pd.concat(tables)
 
 
 def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

@@ -12,12 +12,11 @@ import pandas as pd
 from jaxtyping import Float, Shaped
 from torch import nn
 
-from helpers.data.glove import Embeddings
 from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
 from helpers.metrics.statistics import paired_difference, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
-from helpers.probes.data import Counts, ProbeData, prepare
+from helpers.probes.data import Counts, ProbeData, WordVectors, prepare
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, LinearProbe, fit_linear
 from helpers.probes.structural import fit_layers, undirected_attachment
@@ -74,7 +73,7 @@ def table3(
     store: Store,
     random_stores: Iterable[Store],
     matched_store: Store,
-    vectors: Embeddings | None,
+    vectors: WordVectors | None,
     *,
     seeds: int,
 ) -> dict[str, pd.DataFrame]:
@@ -90,8 +89,8 @@ def table3(
     matched_store
         The maps and hidden states of the entropy-matched control.
     vectors
-        The static vectors of words.  Without them there are no probes that read them, and the
-        controls are those of Attn.
+        Function of words that returns their static vectors.  Without it there are no probes that
+        read them, and the controls are those of Attn.
     seeds
         Number of trainings of each probe that depends on a seed.
 
@@ -103,7 +102,7 @@ def table3(
         `bilinear.choose_layer_and_rank` for ``bilinear_layers``.
     """
     probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
-    data = prepare(store, vectors and vectors.vectors)
+    data = prepare(store, vectors)
     structural, structural_of_embeddings, structural_layers = structural_results(data, seeds)
     results = [structural, right_branching(data)]
     if vectors:
@@ -122,7 +121,7 @@ def table3(
     del data  # its maps, before those of the controls are read
 
     of_random, random_fits = random_results(random_stores, vectors, rank, probes)
-    matched_data = prepare(matched_store, vectors and vectors.vectors)
+    matched_data = prepare(matched_store, vectors)
     of_matched = control_results(matched_data, ENTROPY_MATCHED, rank, probes)
     results += [of_random[RANDOM_INIT], *linear]
     results += [of_matched[probes[-1]], bilinear, of_random[BILINEAR], of_matched[BILINEAR]]
@@ -247,7 +246,7 @@ def linear_results(data: ProbeData, probe: str) -> list[ProbeResult]:
 
 
 def random_results(
-    stores: Iterable[Store], vectors: Embeddings | None, rank: int, probes: Sequence[str]
+    stores: Iterable[Store], vectors: WordVectors | None, rank: int, probes: Sequence[str]
 ) -> tuple[dict[str, ProbeResult], list[ProbeResult]]:
     """Fit the probes to maps and hidden states of random weights.
 
@@ -256,7 +255,7 @@ def random_results(
     stores
         The maps of each initialisation; the first one has hidden states.
     vectors
-        The static vectors of words, if there are any.
+        As for `table3`.
     rank
         Rank of the bilinear probe.
     probes
@@ -272,14 +271,14 @@ def random_results(
         The results of linear probes, one by one.
     """
     first_store, *other_stores = stores
-    data = prepare(first_store, vectors and vectors.vectors)
+    data = prepare(first_store, vectors)
     results = control_results(data, RANDOM_INIT, rank, probes)
     first = results[probes[-1]]
     options = {"probe": first.probe, "l2": first.fit.l2}
     control_task = linear_result(data.control_task(), **options)
     by_initialisation = [first]
     for store in other_stores:
-        data = prepare(store, vectors and vectors.vectors)
+        data = prepare(store, vectors)
         by_initialisation.append(linear_result(data, **options))
     results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
     return results, [*map(results.get, probes), control_task, *by_initialisation[1:]]

@@ -182,14 +182,14 @@ def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
     pandas.DataFrame
         A row for each universal relation, each ``run`` that chooses a ``head`` on train and each
         run in which it is ``scored``: the ``margin`` on dev over the best fixed offset, in
-        percentage points.  It is empty unless two or more runs, all of one model, have the table
-        of `dependency_heads.universal_relations`.
+        percentage points.  It is empty unless all runs are of one model and have the table of
+        `dependency_heads.universal_relations`.
     """
-    tables = {run.name: run.tables.get(UNIVERSAL_RELATIONS) for run in runs}
     models = {tuple(map(run.settings.get, MODEL_SETTINGS)) for run in runs}
-    if len(models) > 1 or any(table is None for table in tables.values()):
+    if len(models) > 1 or not all(UNIVERSAL_RELATIONS in run.tables for run in runs):
         return pd.DataFrame()
-    scores = pd.concat(tables, names=["run", ""]).reset_index("run")
+    tables = [run.tables[UNIVERSAL_RELATIONS].assign(run=run.name) for run in runs]
+    scores = pd.concat(tables)
     best = scores.sort_values("train_accuracy").drop_duplicates(["run", "relation"], keep="last")
     heads = ["relation", "direction", *HEAD]
     pairs = best.merge(scores, on=heads, suffixes=("_of_choice", ""))

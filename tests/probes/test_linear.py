@@ -1,7 +1,6 @@
 """The probes of section 5: by hand, against slow references, and at their optimum."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -490,7 +489,7 @@ def tables_of(words):
 
 @pytest.fixture(scope="module")
 def tables():
-    return tables_of(SimpleNamespace(vectors=vectors))
+    return tables_of(vectors)
 
 
 WITHOUT_CONTROL_TASK = {"Structural probe", "Right-branching", "Entropy-matched Attn + GloVe"}
