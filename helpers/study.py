@@ -215,7 +215,7 @@ class Study:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the results has to know: what is missing, and an unusual objective."""
+        """The sentences on what the run lacks and why its objective is not the checkpoint's."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
         return list(filter(None, [*missing, self.encoder.objective_note]))
 

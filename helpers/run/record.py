@@ -73,13 +73,13 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     yield from study.notes
     # Without other stores, sentences are only for examples, which can be segments as well.
     open_sentences = study.treebank_store if other_stores else study.example_store
-    has_documents = not study.missing_note("coref")
     for setting, n_stores, open_store in (
         ("segments", "stream" in declared_settings and not settings.stream, study.segment_store),
         ("sentences", 1 + other_stores, open_sentences),
-        ("coref", has_documents and 1 + control_stores, study.coreference_store),
+        ("coref", 1 + control_stores, study.coreference_store),
     ):
-        if setting in declared_settings and n_stores:
+        is_missing = setting == "coref" and study.missing_note("coref")
+        if setting in declared_settings and not is_missing:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
             missing = store.missing_shards()
             size = n_stores * needed_bytes(store, missing) if missing else 0

@@ -88,14 +88,19 @@ def test_study_takes_the_language_of_its_treebank(tmp_path, tiny_folder):
     assert Study(model=str(tiny_folder("bert"))).language == "English"
 
 
-def test_notebook_04_on_a_treebank_of_another_language(settings, tmp_path, figures, capsys):
+def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, figures, capsys):
     treebank = other_languages.treebank(tmp_path, "German")
-    executed("04", **settings("German", treebank=str(treebank)) | {"text": ""})
-    assert "--coref" in capsys.readouterr().out
+    options = settings("German", treebank=str(treebank))
+    for number, flag in (("04", "--coref"), ("05", "--vectors")):
+        executed(number, **options)
+        assert flag in capsys.readouterr().out
     tables = {path.stem: pd.read_csv(path) for path in (figures / "German/tables").glob("*.csv")}
     assert not {"coreference", "silver_quality"} & tables.keys()
     assert {"nsubj", "det"} <= set(tables["universal_relations"]["relation"])
     assert "det" in set(tables["fig5_examples"]["relation"])
+    probes = set(tables["probes"]["probe"])
+    assert {"Attn", "Random-init Attn"} <= probes
+    assert not any("GloVe" in probe for probe in probes)
 
 
 def universal_table(tiny_folder, treebank):
