@@ -58,7 +58,8 @@ def test_run_chooses_notebooks_and_the_default_settings(
     arguments, expected, calls, figures, capsys
 ):
     assert main(["run", *arguments]) == 0
-    assert calls == [(expected, dataclasses.asdict(Settings()), "minilm")]
+    settings = Settings(extended="--extended" in arguments)
+    assert calls == [(expected, dataclasses.asdict(settings), "minilm")]
     output = capsys.readouterr().out
     assert f"figures and tables: {figures / 'minilm'}" in output
     assert f"notebooks: {figures.parent / 'build' / 'minilm'}" in output
@@ -90,6 +91,7 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
     *stores, disk = capsys.readouterr().out.splitlines()
     assert [re.sub(r"\d+ MB", "MB", line) for line in stores] == [
+        "language: English",
         "my: 12 examples, MB to extract",
         "my-silver: 40 examples, MB to extract",
         "coreference-sample: 66 examples, MB to extract",

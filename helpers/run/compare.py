@@ -180,10 +180,10 @@ def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each universal relation, each ``run`` that chooses a ``head`` on train and each
-        run in which it is ``scored``: the ``margin`` on dev over the best fixed offset, in
-        percentage points.  It is empty unless all runs are of one model and have the table of
-        `dependency_heads.universal_relations`.
+        A row for each universal relation and each run that chooses a head for it on train
+        (``run_of_choice``).  The column of a run has that head's margin on its dev sentences over
+        its best fixed offset, in percentage points.  The table is empty unless all runs are of one
+        model and have the table of `dependency_heads.universal_relations`.
     """
     models = {tuple(map(run.settings.get, MODEL_SETTINGS)) for run in runs}
     if len(models) > 1 or not all(UNIVERSAL_RELATIONS in run.tables for run in runs):
@@ -193,8 +193,8 @@ def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
     best = scores.sort_values("train_accuracy").drop_duplicates(["run", "relation"], keep="last")
     heads = ["relation", "direction", *HEAD]
     pairs = best.merge(scores, on=heads, suffixes=("_of_choice", ""))
-    wide = pairs.pivot(index=[*heads, "run_of_choice"], columns="run", values="margin")
-    return wide.add_prefix("margin in ").rename_axis(columns=None).reset_index()
+    places = [*heads, "run_of_choice"]
+    return pairs.pivot(index=places, columns="run", values="margin").reset_index()
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:

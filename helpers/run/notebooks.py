@@ -104,7 +104,8 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
     """Collect the settings that notebooks declare, and refuse one that has no effect.
 
     A setting has no effect if it differs from its default and no notebook declares it.  A size may
-    have none, because one command line serves several parts of the series.
+    have none, because one command line serves several parts of the series.  ``extended`` always has
+    one: it adds notebooks.
 
     Raises
     ------
@@ -114,7 +115,7 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
     declared_settings = set().union(*map(declared, paths))
     defaults = asdict(type(settings)(quick=settings.quick))
     for name, value in asdict(settings).items():
-        if value != defaults[name] and name not in declared_settings.union(SIZES):
+        if value != defaults[name] and name not in {*declared_settings, *SIZES, "extended"}:
             takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
             raise InputError(
                 f"{flag(name)} {flag_value(value)}: no effect on the notebooks of this run; it is "

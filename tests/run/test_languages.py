@@ -145,7 +145,7 @@ def test_compare_scores_heads_of_one_language_in_the_others(tmp_path, tiny_folde
         of_chooser = scores[chooser].loc["nsubj", "train_accuracy"]
         assert scores[chooser].loc[place, "train_accuracy"] == of_chooser.max()
         for name, scored in scores.items():
-            assert row[f"margin in {name}"] == scored.loc[place, "margin"]
+            assert row[name] == scored.loc[place, "margin"]
     other_model = Run("other", runs[0].tables, {"model": "bert"})
     assert across_treebanks([runs[0], other_model]).empty
     assert across_treebanks([runs[0], Run("clear", {}, {"model": "xlm"})]).empty
