@@ -96,11 +96,11 @@ def coreference_corpus(
     def read(counts: Counter[str]) -> Iterator[Document]:
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
         texts = list(_annotated_texts(source, files, counts))
-        if not is_english(" ".join(text.words) for text in texts):
-            texts = [_without_parser(text) for text in texts]
+        english = is_english(" ".join(text.words) for text in texts)
         for text in texts:
             name_index = name_indices.setdefault(text.name, len(name_indices))
-            yield _with_heads(text, SPLITS[name_index % len(SPLITS)], counts)
+            split = SPLITS[name_index % len(SPLITS)]
+            yield _with_heads(text, split, counts, english=english)
 
     own_name = source.stem if source.is_file() else source.name
     corpus_name = name or ("coreference-sample" if path is None else own_name)
@@ -135,19 +135,20 @@ def _files(source: Path) -> list[Path]:
     raise CorpusError(source, f"no coreference file in this folder; expected {expected}")
 
 
-def _without_parser(text: AnnotatedText) -> AnnotatedText:
-    """Let the last word of a mention be its head: each word without a tree depends on the next."""
-    n_words = len(text.words)
-    heads = text.heads or (*range(1, n_words), -1)
-    return text._replace(heads=heads, tags=text.tags or (None,) * n_words)
+def _with_heads(
+    text: AnnotatedText, split: str, counts: Counter[str], *, english: bool
+) -> Document:
+    """Settle the head words of mentions, by the document's trees or by spaCy's.
 
-
-def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Document:
-    """Settle the head words of mentions, by the document's trees or by spaCy's."""
+    Without either, each word depends on the next, so that a mention's last word is its head.
+    """
     heads = text.heads
     tags = text.tags
     predicted_tags = None
-    if heads is None:
+    if heads is None and not english:
+        heads = (*range(1, len(text.words)), -1)
+        tags = tags or (None,) * len(heads)
+    elif heads is None:
         heads, predicted_tags = _parse(text)
         tag_pairs = zip(tags or predicted_tags, predicted_tags, strict=True)
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)

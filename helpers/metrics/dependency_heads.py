@@ -201,7 +201,7 @@ def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFra
     DataFrame
         A row for each relation, direction and head: ``train_accuracy`` in percent, and ``margin``,
         the accuracy on dev minus that of the fixed offset that is best on train, in percentage
-        points.
+        points.  At least one relation has to be frequent.
     """
     parts = [name.partition(":")[0] for name in counts.names]
     names, indices = np.unique(parts, return_inverse=True)
@@ -210,11 +210,10 @@ def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFra
     places = pd.concat([heads.assign(direction=direction) for direction in DIRECTIONS])
     tables = []
     for relation in _frequent_in_both(counts, minimum):
-        offset = counts.accuracy(relation, "train", offsets=True).argmax()
-        margins = counts.accuracy(relation, "dev")
-        margins -= counts.accuracy(relation, "dev", offsets=True)[offset]
-        train_accuracy = counts.accuracy(relation, "train").ravel()
-        scores = {"train_accuracy": train_accuracy, "margin": margins.ravel()}
+        offset = _best(counts, relation, "train").offset
+        baseline = counts.accuracy(relation, "dev", offsets=True)[offset]
+        scores = {"train_accuracy": counts.accuracy(relation, "train").ravel()}
+        scores["margin"] = counts.accuracy(relation, "dev").ravel() - baseline
         tables.append(places.assign(relation=relation, **scores))
     return pd.concat(tables)
 
