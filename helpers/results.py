@@ -60,7 +60,7 @@ FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](i
 ESCAPE = r"^'(?='*[=+\-@\t\r\n])"  # the apostrophe, when a table is read
 INTERACTIVE = "interactive"  # the entry of run.json for what no batch run has made
 EARLIER = "earlier tables"  # of an entry: tables that its notebook shows and did not compute
-MAX_LABEL_LENGTH = 60  # characters of a run's name before its digest
+MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = (
     "value", "threshold", "turns_at", "power_at_paper", "control", "entropy_matched_control",

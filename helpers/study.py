@@ -16,9 +16,11 @@ import pandas as pd
 from jaxtyping import Shaped
 
 from helpers.cache import cached
+from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
+from helpers.errors import InputError
 from helpers.results import Results
-from helpers.settings import Settings, capped
+from helpers.settings import Settings, capped, flag
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -170,6 +172,52 @@ class Study:
         )
         return load_model(temperatures=head_temperatures)
 
+    @cached_property
+    def language(self) -> str:
+        """The language of section 4, "English" or "not English": the treebank's, or the text's.
+
+        It is English if ``--parser`` names the bundled pipeline, which is English.
+        """
+        from helpers.data.treebank import PIPELINE, is_english_text
+
+        settings = self.settings
+        if settings.treebank:
+            english = is_english(" ".join(tree.words) for tree in self.treebank_corpus().records())
+        else:
+            english = not settings.text or is_english_text(settings.text)
+        return ENGLISH if english or settings.parser == PIPELINE else f"not {ENGLISH}"
+
+    @property
+    def has_parses(self) -> bool:
+        """Whether there are parsed sentences: a treebank, or a parser of the text's language."""
+        return bool(self.settings.treebank or self.settings.parser or self.language == ENGLISH)
+
+    def missing_note(self, setting: str) -> str:
+        """Say why a run has no word vectors, or no coreference documents.
+
+        Parameters
+        ----------
+        setting : str
+            "vectors" or "coref".
+
+        Returns
+        -------
+        str
+            One sentence; empty if the run has them.
+        """
+        if self.language == ENGLISH or getattr(self.settings, setting):
+            return ""
+        return (
+            f"This run has no {BUNDLED_IN_ENGLISH[setting]}: the bundled ones are English, and its "
+            f"text or treebank is not. {flag(setting)} takes others."
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences on what the run lacks and why its objective is not the checkpoint's."""
+        missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
+        return list(filter(None, [*missing, self.encoder.objective_note]))
+
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
 
@@ -258,6 +306,26 @@ class Study:
         options = {"level": "word", "stream": stream, "hidden": control is None}
         return self._store(encoder, self.treebank_corpus(), **options)
 
+    def example_store(self, *, stream: bool = False) -> Store:
+        """Open the store of the examples of Figure 1.
+
+        Parameters
+        ----------
+        stream : bool
+            Whether maps are computed when they are read, and none are stored.
+
+        Returns
+        -------
+        Store
+            That of the treebank, or that of the segments if there are no parses.
+        """
+        try:
+            return self.treebank_store(stream=stream)
+        except InputError:  # the text is too short, no prose, or not of the parser's language
+            if self.settings.treebank or self.settings.parser:
+                raise
+            return self.segment_store(stream=stream)
+
     def coreference_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
         """Extract the word-level maps over the coreference documents.
 
@@ -325,10 +393,12 @@ class Study:
             extract_on_cluster(client, store, missing)
 
     @cached_property
-    def embeddings(self) -> Embeddings:
-        """The word vectors of the Attn + GloVe probe (section 5)."""
+    def embeddings(self) -> Embeddings | None:
+        """The word vectors of the Attn + GloVe probe (section 5); see `missing_note`."""
         from helpers.data.glove import glove, read_glove
 
+        if self.missing_note("vectors"):
+            return None
         vectors = self.settings.vectors
         return read_glove(vectors) if vectors else glove()
 
@@ -488,6 +558,7 @@ class Study:
         """
         store = self.treebank_store()
         matched = self.controls["entropy_matched"]
+        vectors = self.embeddings
 
         def compute() -> dict[str, pd.DataFrame]:
             from helpers.probes.table3 import table3
@@ -496,7 +567,7 @@ class Study:
                 store,
                 self.random_treebank_stores(),
                 self._store(matched, self.treebank_corpus(), level="word", hidden=True),
-                self.embeddings,
+                vectors and vectors.vectors,
                 seeds=self.settings.seeds,
             )
 
@@ -508,8 +579,7 @@ class Study:
                 "seeds": self.settings.seeds,
                 "random seeds": self._random_seeds,
                 "entropy-matched": matched.identity,
-                "vectors": self.embeddings.name,
-                "fingerprint": self.embeddings.fingerprint,
+                "vectors": vectors and (vectors.name, vectors.fingerprint),
             },
             module="helpers.probes.table3",
         )

@@ -1,6 +1,7 @@
 """A tiny model of BERT-base's geometry whose heads do what the paper's do, at the same places.
 
-Hidden states are the input embeddings in every layer, because all outputs of sublayers are zero.
+Hidden states are nearly the input embeddings in every layer, because the outputs of attention are
+tiny and those of the other sublayers zero.  They are not zero, so that the loss has gradients.
 An embedding has a part for the position and one for the class of its token.  The queries of a head
 are constant (it attends to classes of tokens), or they are rotated positions (it attends to a
 relative position).
@@ -23,6 +24,7 @@ POSITIONS = 64
 FREQUENCIES = (1, 9)  # in turns over all positions
 WIDTH = 4  # of a head: a cosine and a sine of each frequency
 SHARPNESS = 400.0
+TINY = 3e-3  # standard deviation of the weights through which a head puts out what it reads
 BROAD = "broad"
 PREVIOUS = -1
 NEXT = 1
@@ -86,6 +88,7 @@ def model_and_tokenizer(moved=()):
         for name, module in model.named_modules():
             if name.endswith("LayerNorm"):
                 module.weight.fill_(1)
+        _put_out_a_little(model.bert.encoder.layer)
         positions = model.bert.embeddings.position_embeddings.weight
         positions[:, : 2 * WIDTH] = _with_zero_mean(_waves(torch.arange(POSITIONS)))
         words = model.bert.embeddings.word_embeddings.weight
@@ -110,6 +113,13 @@ def model_and_tokenizer(moved=()):
             for name in target:
                 attention.key.weight[rows.start, columns[name]] = 1 / scale
     return model, tokenizer
+
+
+def _put_out_a_little(layers):
+    generator = torch.Generator().manual_seed(0)
+    for layer in layers:
+        for outlet in (layer.attention.self.value, layer.attention.output.dense):
+            outlet.weight.normal_(std=TINY, generator=generator)
 
 
 def _waves(positions):

@@ -90,6 +90,7 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
     *stores, disk = capsys.readouterr().out.splitlines()
     assert [re.sub(r"\d+ MB", "MB", line) for line in stores] == [
+        "language: English",
         "my: 12 examples, MB to extract",
         "my-silver: 40 examples, MB to extract",
         "coreference-sample: 66 examples, MB to extract",

@@ -159,6 +159,13 @@ def test_run_name_of_other_settings_has_a_label_and_a_digest(settings, label, mo
     assert re.fullmatch(f"{label}-[0-9a-f]{{6}}", run_name(Settings(**settings)))
 
 
+def test_run_name_of_many_settings_is_a_name_that_a_run_can_be_given(monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    settings = Settings(segments=16, sentences=80, max_tokens=64, gradient_segments=16, seeds=1)
+    name = run_name(settings)
+    assert run_name(Settings(name=name)) == name
+
+
 def test_run_name_differs_between_files_of_one_name():
     names = {run_name(Settings(text=f"{folder}/my.txt")) for folder in "abc"}
     assert len(names) == 3

@@ -13,7 +13,8 @@ nest.  The reader separates words, punctuation and clitics (``'s``, ``n't``) as 
 does.
 
 The head word of a mention comes from the dependency trees of the corpus, if it has any, and
-otherwise from spaCy's parse of its words.
+otherwise from spaCy's parse of its words.  That parser is English.  In another language the last
+word of a mention is taken for its head, and the tags are those of the file, if it has any.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from helpers.data.columns import read_documents
+from helpers.data.language import is_english
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
 from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
@@ -93,9 +95,12 @@ def coreference_corpus(
 
     def read(counts: Counter[str]) -> Iterator[Document]:
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
-        for text in _annotated_texts(source, files, counts):
+        texts = list(_annotated_texts(source, files, counts))
+        english = is_english(" ".join(text.words) for text in texts)
+        for text in texts:
             name_index = name_indices.setdefault(text.name, len(name_indices))
-            yield _with_heads(text, SPLITS[name_index % len(SPLITS)], counts)
+            split = SPLITS[name_index % len(SPLITS)]
+            yield _with_heads(text, split, counts, english=english)
 
     own_name = source.stem if source.is_file() else source.name
     corpus_name = name or ("coreference-sample" if path is None else own_name)
@@ -130,12 +135,20 @@ def _files(source: Path) -> list[Path]:
     raise CorpusError(source, f"no coreference file in this folder; expected {expected}")
 
 
-def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Document:
-    """Settle the head words of mentions, by the document's trees or by spaCy's."""
+def _with_heads(
+    text: AnnotatedText, split: str, counts: Counter[str], *, english: bool
+) -> Document:
+    """Settle the head words of mentions, by the document's trees or by spaCy's.
+
+    Without either, each word depends on the next, so that a mention's last word is its head.
+    """
     heads = text.heads
     tags = text.tags
     predicted_tags = None
-    if heads is None:
+    if heads is None and not english:
+        heads = (*range(1, len(text.words)), -1)
+        tags = tags or (None,) * len(heads)
+    elif heads is None:
         heads, predicted_tags = _parse(text)
         tag_pairs = zip(tags or predicted_tags, predicted_tags, strict=True)
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain, islice
 
 # The most frequent words of English prose that are rare, or not words at all, in most other
@@ -16,24 +16,11 @@ ENGLISH_WORDS = frozenset((
 ))  # fmt: skip
 MIN_ENGLISH_SHARE = 0.1  # English prose has 0.25 to 0.45
 SAMPLE_WORDS = 2000
+ENGLISH = "English"
+# What is bundled for English only, by the setting that takes another one.
+BUNDLED_IN_ENGLISH = {"vectors": "word vectors", "coref": "coreference documents"}
 MIN_WORDS = 20  # of a text in the Latin alphabet; fewer words do not tell
 _WORD = re.compile(r"\w+")
-
-
-def english_share(words: Sequence[str]) -> float:
-    """Compute the share of words that are frequent words of English.
-
-    Parameters
-    ----------
-    words : sequence of str
-        The words of a text.
-
-    Returns
-    -------
-    float
-        A share; 0 for a text without words.
-    """
-    return sum(word.lower() in ENGLISH_WORDS for word in words) / max(len(words), 1)
 
 
 def is_english(texts: Iterable[str]) -> bool:
@@ -55,4 +42,5 @@ def is_english(texts: Iterable[str]) -> bool:
     letters = "".join(words)
     if sum(map(str.isascii, letters)) < len(letters) / 2:
         return False
-    return len(words) < MIN_WORDS or english_share(words) >= MIN_ENGLISH_SHARE
+    n_frequent = sum(word.lower() in ENGLISH_WORDS for word in words)
+    return len(words) < MIN_WORDS or n_frequent >= MIN_ENGLISH_SHARE * len(words)

@@ -91,10 +91,13 @@ class Mention(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A coreference document; ``tags`` are universal part-of-speech tags, one per word."""
+    """A coreference document; ``tags`` are universal part-of-speech tags, one per word.
+
+    The tag of a word is None if no one knows it.
+    """
 
     words: tuple[str, ...]
-    tags: tuple[str, ...]
+    tags: tuple[str | None, ...]
     mentions: tuple[Mention, ...]
     split: str
     source: str

@@ -237,14 +237,20 @@ def silver_treebank(
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
 
+def is_english_text(path: str | Path) -> bool:
+    """Tell whether a dump, a text file or a folder of text files can be English."""
+    documents = articles(existing_file(path, folder=True))
+    return is_english(chain.from_iterable(article.paragraphs for article in documents))
+
+
 def _check_english(path: Path) -> None:
     """Raise InputError if a text is not English, because the bundled parser would be wrong."""
-    paragraphs = chain.from_iterable(article.paragraphs for article in articles(path))
-    if not is_english(paragraphs):
+    if not is_english_text(path):
         raise InputError(
             f"{path}: does not look like English, and the bundled parser is for English only; give "
-            "a --treebank of its language, or --parser with an installed spaCy pipeline "
-            f"(--parser {PIPELINE} parses it as English nevertheless)"
+            "a --treebank of its language, or --parser with an installed spaCy pipeline, or run "
+            "the notebooks that need neither, --only 01,02,03,06 "
+            f"(--parser {PIPELINE} takes the text for English nevertheless)"
         )
 
 

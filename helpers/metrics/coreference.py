@@ -41,7 +41,9 @@ Attributes = Mapping[str, str]  # by the name of the attribute
 
 CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 MENTION_TYPES = ("pronoun", "proper", "nominal")  # columns of Table 2
-TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper"}  # by the head word's tag; else nominal
+UNKNOWN = "unknown"  # the type of a mention whose head word has no tag
+# By the head word's tag; any other tag makes a mention nominal.
+TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper", None: UNKNOWN, "_": UNKNOWN}
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
 ROWS = ("all", *MENTION_TYPES, UNMATCHED)
 NOMINAL_MINUS_ALL = "nominal minus all"
@@ -379,7 +381,7 @@ class DocumentMention(NamedTuple):
     head : int
         Position of the head word in the document.
     type : str
-        One of `MENTION_TYPES`.
+        One of `MENTION_TYPES`, or `UNKNOWN`.
     string : list of str
         Words, in lower case.
     head_string : str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -180,6 +181,41 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
         )
     table = pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
     return table.assign(p_holm=holm(table["p_holm"]))
+
+
+def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
+    """Score every attention head by the universal parts of relations: ``nsubj:pass`` is ``nsubj``.
+
+    With this table of several treebanks, `helpers.run.compare` scores the head that one of them
+    chooses on the others.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns for Universal Dependencies.
+    minimum : int
+        Number of words that a relation needs in train.  It also needs a word in dev.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation, direction and head: ``train_accuracy`` in percent, and ``margin``,
+        the accuracy on dev minus that of the fixed offset that is best on train, in percentage
+        points.  At least one relation has to be frequent.
+    """
+    parts = [name.partition(":")[0] for name in counts.names]
+    names, indices = np.unique(parts, return_inverse=True)
+    counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
+    heads = head_rows(*counts.right.shape[2:])
+    places = pd.concat([heads.assign(direction=direction) for direction in DIRECTIONS])
+    tables = []
+    for relation in _frequent_in_both(counts, minimum):
+        offset = _best(counts, relation, "train").offset
+        baseline = counts.accuracy(relation, "dev", offsets=True)[offset]
+        scores = {"train_accuracy": counts.accuracy(relation, "train").ravel()}
+        scores["margin"] = counts.accuracy(relation, "dev").ravel() - baseline
+        tables.append(places.assign(relation=relation, **scores))
+    return pd.concat(tables)
 
 
 def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ class Encoder:
         The precision that it computes in.
     objective : str
         The objective whose gradient section 3.2 uses: "masked-lm" or "contrastive".
+    architecture : str
+        The class of the checkpoint in config.json, such as ``BertForMaskedLM``; it can be empty.
     tokenizer_sha256 : str
         The SHA-256 of the tokenizer's full definition: vocabulary, normaliser and so on.
     special_tokens : mapping
@@ -83,6 +86,7 @@ class Encoder:
     identity: Mapping[str, Any]
     dtype: DType
     objective: str
+    architecture: str
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     special_ids: frozenset[int]
@@ -99,6 +103,18 @@ class Encoder:
     def heads(self) -> int:
         """Number of attention heads in each layer."""
         return self.identity["heads"]
+
+    @property
+    def objective_note(self) -> str:
+        """Why section 3.2 does not use the objective of the checkpoint's head; empty if it does."""
+        has_other_head = re.search("For[A-Z]|Head", self.architecture)
+        if self.objective == "masked-lm" or not has_other_head:
+            return ""
+        return (
+            f"The checkpoint is a {self.architecture}. Section 3.2 does not use the objective of "
+            "its head, which needs labels or other inputs. It uses the contrastive loss between "
+            "neighbouring paragraphs, with which the checkpoint was not trained."
+        )
 
     @property
     def slug(self) -> str:

@@ -1,7 +1,8 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
-L is the objective that the checkpoint was trained with: that of its masked-LM head, or without
-one the in-batch contrastive loss between the two paragraphs of a segment.  Each paragraph
+L is the objective of the checkpoint's masked-LM head, or without one the in-batch contrastive loss
+between the two paragraphs of a segment, with which sentence encoders are trained.  (Another head,
+such as a classifier, has an objective that needs labels: `Encoder.objective_note`.)  Each paragraph
 is then an input of its own, because two paragraphs in one input see each other.  L is summed over
 the examples of a batch.
 """

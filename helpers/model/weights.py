@@ -90,7 +90,11 @@ def read_encoder(
             "layers": layers,
             "heads": heads,
         },
-        "inputs": {"objective": objective, **tokenizer_properties(model, tokenizer)},
+        "inputs": {
+            "objective": objective,
+            "architecture": "".join((model.config.architectures or [])[:1]),
+            **tokenizer_properties(model, tokenizer),
+        },
     }
     return Loaded(model, tokenizer, properties)
 

@@ -158,7 +158,7 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     Parameters
     ----------
     store : Store
-        A store of sentences.
+        A store of sentences, or of segments.
     heads : DataFrame
         The averages of section 3, one row per head (`head_table` of `SECTION_3`).
 
@@ -193,7 +193,9 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     return panels
 
 
-def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, str]) -> list[Panel]:
+def relation_panels(
+    store: Store, table: pd.DataFrame, relations: Mapping[str, str], *, english: bool = True
+) -> list[Panel]:
     """Choose the panels of Figure 5 for relations: successes and a failure of each head.
 
     Parameters
@@ -204,12 +206,14 @@ def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, s
         The table dependency_heads.csv.
     relations : mapping of str to str
         The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`.
+    english : bool
+        Whether sentences in which the annotation of the relation is wrong, or may well be, are left
+        out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD` and `COMPOUNDS`, which are for English.
 
     Returns
     -------
     list of Panel
-        See `_clearest_panels`.  Sentences in which the annotation of the relation is wrong, or may
-        well be, are left out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD` and `COMPOUNDS`.
+        See `_clearest_panels`.
     """
     examples = list(_short_examples(store))
     panels = []
@@ -222,7 +226,7 @@ def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, s
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
         plausible = []
         for example in examples:
-            if _is_plausible(example.record, row.relation, paper_name):
+            if not english or _is_plausible(example.record, row.relation, paper_name):
                 plausible.append(example)
         panels += _clearest_panels(plausible, location, title)
     return panels
@@ -557,7 +561,7 @@ def _short_examples(store: Store) -> Iterator[Example]:
     """Yield sentences that are easy to read, or else those closest to them in length."""
     excess = []  # words that a sentence has too few or too many, and words that are too long
     for record in store.records():
-        lengths = [len(word) for word in record["words"]]
+        lengths = [len(word) for word in record.get("words") or record["tokens"]]
         too_long = sum(length > MAX_CHARACTERS for length in lengths)
         excess.append(max(MIN_WORDS - len(lengths), len(lengths) - MAX_WORDS, 0) + too_long)
     least = min(excess)

@@ -12,12 +12,11 @@ import pandas as pd
 from jaxtyping import Float, Shaped
 from torch import nn
 
-from helpers.data.glove import Embeddings
 from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
 from helpers.metrics.statistics import paired_difference, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
-from helpers.probes.data import Counts, ProbeData, prepare
+from helpers.probes.data import Counts, ProbeData, WordVectors, prepare
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, LinearProbe, fit_linear
 from helpers.probes.structural import fit_layers, undirected_attachment
@@ -74,7 +73,7 @@ def table3(
     store: Store,
     random_stores: Iterable[Store],
     matched_store: Store,
-    vectors: Embeddings,
+    vectors: WordVectors | None,
     *,
     seeds: int,
 ) -> dict[str, pd.DataFrame]:
@@ -90,7 +89,8 @@ def table3(
     matched_store
         The maps and hidden states of the entropy-matched control.
     vectors
-        The static vectors of words.
+        Function of words that returns their static vectors.  Without it there are no probes that
+        read them, and the controls are those of Attn.
     seeds
         Number of trainings of each probe that depends on a seed.
 
@@ -101,35 +101,38 @@ def table3(
         `head_weights`, `difference_table`, `structural.fit_layers` for ``structural_layers``, and
         `bilinear.choose_layer_and_rank` for ``bilinear_layers``.
     """
-    data = prepare(store, vectors.vectors)
+    probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
+    data = prepare(store, vectors)
     structural, structural_of_embeddings, structural_layers = structural_results(data, seeds)
-    distances = trained_result(data, DISTANCES_GLOVE, fit_distances, seeds)
+    results = [structural, right_branching(data)]
+    if vectors:
+        results.append(trained_result(data, DISTANCES_GLOVE, fit_distances, seeds))
     bilinear, bilinear_layers = bilinear_results(data, BILINEAR, seeds)
     rank = int(bilinear_layers.query("chosen")["rank"].iloc[0])
-    *attention_curve, attention_control_task = linear_results(data, ATTN)
-    *glove_curve, glove_control_task = linear_results(data, ATTN_GLOVE)
-    baseline = right_branching(data)
-    heads = head_weights(attention_curve[-1].fit.probe, data)
+    curves = []
+    fits = []
+    linear = []
+    for probe in probes:
+        *curve, control_task = linear_results(data, probe)
+        curves += curve
+        fits += [*curve, control_task]
+        linear.append(with_selectivity(curve[-1], control_task))
+    heads = head_weights(linear[0].fit.probe, data)
     del data  # its maps, before those of the controls are read
 
-    of_random, random_fits = random_results(random_stores, vectors, rank)
-    of_matched = control_results(prepare(matched_store, vectors.vectors), ENTROPY_MATCHED, rank)
-    attention = with_selectivity(attention_curve[-1], attention_control_task)
-    attention_glove = with_selectivity(glove_curve[-1], glove_control_task)
-    results = [structural, baseline, distances, of_random[RANDOM_INIT], attention, attention_glove]
-    results += [of_matched[ATTN_GLOVE], bilinear, of_random[BILINEAR], of_matched[BILINEAR]]
+    of_random, random_fits = random_results(random_stores, vectors, rank, probes)
+    matched_data = prepare(matched_store, vectors)
+    of_matched = control_results(matched_data, ENTROPY_MATCHED, rank, probes)
+    results += [of_random[RANDOM_INIT], *linear]
+    results += [of_matched[probes[-1]], bilinear, of_random[BILINEAR], of_matched[BILINEAR]]
     of_model = {result.probe: result for result in results}
     of_control = {**of_model, STRUCTURAL: structural_of_embeddings}
-    curve_table = probe_table([*attention_curve, *glove_curve])
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
-        "probe_fits": fit_table([
-            *attention_curve, attention_control_task, *glove_curve, glove_control_task,
-            *random_fits, of_matched[ATTN], of_matched[ATTN_GLOVE],
-        ]),
+        "probe_fits": fit_table([*fits, *random_fits, *map(of_matched.get, probes)]),
         "probe_heads": heads,
-        "learning_curves": curve_table,
+        "learning_curves": probe_table(curves),
         "structural_layers": structural_layers,
         "bilinear_layers": bilinear_layers,
         "probe_differences": difference_table(of_model),
@@ -243,7 +246,7 @@ def linear_results(data: ProbeData, probe: str) -> list[ProbeResult]:
 
 
 def random_results(
-    stores: Iterable[Store], vectors: Embeddings, rank: int
+    stores: Iterable[Store], vectors: WordVectors | None, rank: int, probes: Sequence[str]
 ) -> tuple[dict[str, ProbeResult], list[ProbeResult]]:
     """Fit the probes to maps and hidden states of random weights.
 
@@ -252,40 +255,44 @@ def random_results(
     stores
         The maps of each initialisation; the first one has hidden states.
     vectors
-        The static vectors of words.
+        As for `table3`.
     rank
         Rank of the bilinear probe.
+    probes
+        The linear probes.
 
     Returns
     -------
     results
-        `control_results` of the first initialisation and, under `RANDOM_INIT`, Attn + GloVe on all
-        of them.  Its penalty is chosen on the first one, and only that is fitted to the control
-        task.
+        `control_results` of the first initialisation and, under `RANDOM_INIT`, the last linear
+        probe on all of them.  Its penalty is chosen on the first one, and only that is fitted to
+        the control task.
     fits
         The results of linear probes, one by one.
     """
     first_store, *other_stores = stores
-    data = prepare(first_store, vectors.vectors)
-    results = control_results(data, RANDOM_INIT, rank)
-    first = results[ATTN_GLOVE]
+    data = prepare(first_store, vectors)
+    results = control_results(data, RANDOM_INIT, rank, probes)
+    first = results[probes[-1]]
     options = {"probe": first.probe, "l2": first.fit.l2}
     control_task = linear_result(data.control_task(), **options)
     by_initialisation = [first]
     for store in other_stores:
-        data = prepare(store, vectors.vectors)
+        data = prepare(store, vectors)
         by_initialisation.append(linear_result(data, **options))
     results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
-    return results, [results[ATTN], first, control_task, *by_initialisation[1:]]
+    return results, [*map(results.get, probes), control_task, *by_initialisation[1:]]
 
 
-def control_results(data: ProbeData, prefix: str, rank: int) -> dict[str, ProbeResult]:
-    """Fit Attn, Attn + GloVe and the bilinear probe to a control; return the results by probe.
+def control_results(
+    data: ProbeData, prefix: str, rank: int, probes: Sequence[str]
+) -> dict[str, ProbeResult]:
+    """Fit the linear probes and the bilinear probe to a control; return the results by probe.
 
     The layer of the bilinear probe is chosen for the control, too; its rank is given.
     """
     results = {}
-    for probe in (ATTN, ATTN_GLOVE):
+    for probe in probes:
         results[probe] = linear_result(data, f"{prefix} {probe}")
     results[BILINEAR], _ = bilinear_results(data, f"{prefix} bilinear probe", 1, [rank])
     return results
@@ -361,6 +368,8 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     """
     rows = []
     for probe, baseline in COMPARISONS:
+        if not {probe, baseline} <= results.keys():  # without word vectors
+            continue
         of_probe = UAS_WITHOUT_PUNCTUATION
         of_baseline = UAS_WITHOUT_PUNCTUATION
         if probe == STRUCTURAL:

@@ -37,6 +37,8 @@ ATLAS_SOURCES = {
     "importance": ["importance"],
 }
 
+UNIVERSAL_RELATIONS = "universal_relations"  # the table of a treebank of Universal Dependencies
+
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -109,6 +111,9 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
     tables = {"best_heads": best, "spread": spread(claims, [*tables_of]), "atlas": atlas(tables_of)}
+    across = across_treebanks(runs)
+    if len(across):
+        tables["across_treebanks"] = across
     for table_name, table in {"claims": claims, **tables}.items():
         write_table(table, folder, table_name)
     notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
@@ -167,6 +172,29 @@ def spread(claims: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     statistics = claims[list(names)].agg(["count", "mean", "std", "min", "max"], axis=1)
     table[["runs", "mean", "sd", "least", "most"]] = statistics.to_numpy()
     return table
+
+
+def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
+    """Score the head that each run of one model chooses for a relation on the others' treebanks.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each universal relation and each run that chooses a head for it on train
+        (``run_of_choice``).  The column of a run has that head's margin on its dev sentences over
+        its best fixed offset, in percentage points.  The table is empty unless all runs are of one
+        model and have the table of `dependency_heads.universal_relations`.
+    """
+    models = {tuple(map(run.settings.get, MODEL_SETTINGS)) for run in runs}
+    if len(models) > 1 or not all(UNIVERSAL_RELATIONS in run.tables for run in runs):
+        return pd.DataFrame()
+    tables = [run.tables[UNIVERSAL_RELATIONS].assign(run=run.name) for run in runs]
+    scores = pd.concat(tables)
+    best = scores.sort_values("train_accuracy").drop_duplicates(["run", "relation"], keep="last")
+    heads = ["relation", "direction", *HEAD]
+    pairs = best.merge(scores, on=heads, suffixes=("_of_choice", ""))
+    places = [*heads, "run_of_choice"]
+    return pairs.pivot(index=places, columns="run", values="margin").reset_index()
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:

@@ -69,12 +69,17 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     later_stores = 0 if LATER_SETTINGS.keys().isdisjoint(declared_settings) else 1
     other_stores = max(control_stores, random_stores, later_stores)
     total = 0
+    yield f"language: {study.language}"
+    yield from study.notes
+    # Without other stores, sentences are only for examples, which can be segments as well.
+    open_sentences = study.treebank_store if other_stores else study.example_store
     for setting, n_stores, open_store in (
         ("segments", "stream" in declared_settings and not settings.stream, study.segment_store),
-        ("sentences", 1 + other_stores, study.treebank_store),
+        ("sentences", 1 + other_stores, open_sentences),
         ("coref", 1 + control_stores, study.coreference_store),
     ):
-        if setting in declared_settings:
+        is_missing = setting == "coref" and study.missing_note("coref")
+        if setting in declared_settings and not is_missing:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
             missing = store.missing_shards()
             size = n_stores * needed_bytes(store, missing) if missing else 0
@@ -88,19 +93,24 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
 
 def describe(study: Study) -> dict[str, Any]:
     """Collect the facts of a run: settings, model, corpora, and what makes its tables today."""
-    corpora = {"word vectors": Path(study.settings.vectors).stem or DEFAULT}
-    for name, corpus in (
-        ("text", study.segment_corpus()),
-        ("treebank", study.treebank_corpus()),
-        ("coreference", study.coreference_corpus()),
+    corpora = {}
+    if not study.missing_note("vectors"):
+        corpora["word vectors"] = Path(study.settings.vectors).stem or DEFAULT
+    for name, is_used, corpus in (
+        ("text", True, study.segment_corpus()),
+        ("treebank", study.has_parses, study.treebank_corpus()),
+        ("coreference", not study.missing_note("coref"), study.coreference_corpus()),
     ):
-        corpora[name] = corpus.name
-        corpora[f"{name} fingerprint"] = corpus.fingerprint
+        if is_used:
+            corpora[name] = corpus.name
+            corpora[f"{name} fingerprint"] = corpus.fingerprint
     return {
         "settings": serialize_settings(study.settings, study.results.declared),
         "model": study.encoder.identity,
         "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
+        "language": study.language,
+        "notes": study.notes,
         "corpora": corpora,
         **made_by(),
     }

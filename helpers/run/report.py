@@ -121,7 +121,7 @@ def example_viewers(study: Study) -> list[Viewer]:
     example_viewers = []
     for name in ("fig1_examples", "fig5_examples"):
         if name in tables:
-            example_viewers += viewers(tables[name], study.treebank_store, study.coreference_store)
+            example_viewers += viewers(tables[name], study.example_store, study.coreference_store)
     return example_viewers
 
 

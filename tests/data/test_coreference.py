@@ -5,12 +5,14 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import other_languages
 import pytest
 from toy_corpora import write
 
 from helpers.data.coreference import coreference_corpus, head_word, read_brackets
 from helpers.data.records import Mention
 from helpers.errors import CorpusError
+from helpers.metrics.coreference import document_mentions
 
 CORPORA = os.environ.get("CORPORA_DIR")
 
@@ -109,3 +111,14 @@ def test_coreference_corpus_has_the_counts_published_with_ontogum():
         assert len(chains) == int(row["chains"])
     assert counts["mention heads that needed a tie-break"] == 8_865 - 8_784
     assert Counter(document.split for document in documents) == {"train": 42, "dev": 41}
+
+
+@pytest.mark.parametrize("language", other_languages.DOCUMENTS)
+def test_mentions_of_another_language_have_no_guessed_types(language, tmp_path):
+    path = other_languages.documents(tmp_path, language)
+    document = coreference_corpus(path).records()[0]
+    assert set(document.tags) == {None}
+    for mention in document.mentions:
+        assert mention.head == mention.end - 1
+    mentions = document_mentions(document._asdict())
+    assert {mention.type for mention in mentions} == {"unknown"}

@@ -1,9 +1,9 @@
 """The probes of section 5: by hand, against slow references, and at their optimum."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from toy_corpora import random_heads
@@ -469,9 +469,8 @@ def test_prepare_refuses_an_empty_treebank():
 # the whole table
 
 
-@pytest.fixture(scope="module")
-def tables():
-    """All tables of section 5, from probes that are hardly trained."""
+def tables_of(words):
+    """Compute all tables of section 5, from probes that are hardly trained."""
     schedule = Schedule(epochs=1, learning_rate=0.01, batch_size=32, min_updates=1)
 
     def store(seed):
@@ -481,12 +480,16 @@ def tables():
             yield replace(sentence, hidden=hidden.astype(np.float16))
 
     stores = [list(store(seed)) for seed in range(4)]
-    words = SimpleNamespace(vectors=vectors)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distance_probe, "SCHEDULE", schedule)
         patch.setattr(structural_probe, "SCHEDULE", schedule)
         patch.setattr(bilinear_probe, "SCHEDULE", schedule)
         return table3.table3(stores[0], stores[1:3], stores[3], words, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return tables_of(vectors)
 
 
 WITHOUT_CONTROL_TASK = {"Structural probe", "Right-branching", "Entropy-matched Attn + GloVe"}
@@ -549,3 +552,22 @@ def test_table3_has_every_head_and_one_chosen_layer(tables):
     assert len(tables["probe_heads"]) == LAYERS * HEADS
     assert tables["structural_layers"]["chosen"].sum() == 1
     assert tables["bilinear_layers"]["chosen"].sum() == 1
+
+
+def test_table3_without_word_vectors_has_the_other_rows(tables):
+    without = tables_of(None)
+    assert without.keys() == tables.keys()
+    assert set(without["probes"]["probe"]) == {
+        "Structural probe",
+        "Right-branching",
+        "Random-init Attn",
+        "Attn",
+        "Entropy-matched Attn",
+        "Bilinear probe on hidden states",
+        "Random-init bilinear probe",
+        "Entropy-matched bilinear probe",
+    }
+    scores = [table["probes"].query("probe == 'Attn'") for table in (tables, without)]
+    pd.testing.assert_frame_equal(*(rows.reset_index(drop=True) for rows in scores))
+    pairs = without["probe_differences"][["probe", "other"]].to_numpy().tolist()
+    assert pairs == [["Attn", "Right-branching"]]

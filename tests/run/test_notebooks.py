@@ -7,13 +7,13 @@ import re
 import signal
 import threading
 import time
-import warnings
 
 import nbformat
 import pandas as pd
 import pytest
 import tiny_models
 from faults import SLOW_KILLS
+from notebook_tools import executed
 from toy_corpora import conllu, write
 
 from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, progress
@@ -137,19 +137,6 @@ def test_execute_leaves_no_kernel_behind(tmp_path, end, error):
         execute(path, tmp_path / "out", {})
     with pytest.raises(ProcessLookupError):
         os.kill(int(noted.read_text()), 0)
-
-
-def executed(number, **parameters):
-    """Execute a notebook of the series in this process: a warning ends it as an error does."""
-    (path,) = notebooks.notebooks(number)
-    names = {}
-    column_width = pd.option_context("display.max_colwidth", 50)  # which a notebook sets
-    with warnings.catch_warnings(action="error", category=UserWarning), column_width:
-        for cell in nbformat.read(path, as_version=4).cells:
-            if cell.cell_type == "code":
-                exec(compile(cell.source, path.name, "exec"), names)
-            if "parameters" in cell.metadata.get("tags", []):
-                names |= parameters
 
 
 # Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.
