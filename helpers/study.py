@@ -458,27 +458,6 @@ class Study:
         arrays["names"] = tuple(arrays["names"].tolist())
         return HeadCounts(**arrays)
 
-    def split_words(self, store: Store) -> pd.DataFrame:
-        """Count the words of a treebank by their number of tokens, once (section 4.1).
-
-        Parameters
-        ----------
-        store : Store
-            Word-level maps of a treebank.
-
-        Returns
-        -------
-        DataFrame
-            For its columns see `dependency_heads.split_words`.
-        """
-        from helpers.metrics.dependency_heads import split_words
-
-        def word_ids(words: list[str]) -> list[int | None]:
-            return self.encoder.encode_words(words).word_ids
-
-        count = partial(split_words, store.records(), word_ids)
-        return cached("split-words", count, inputs={"store": store.key})
-
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
 
