@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,8 +40,6 @@ COMPARISONS = (
     (ATTN, DISTANCES_GLOVE), (ATTN_GLOVE, f"{RANDOM_INIT} {ATTN_GLOVE}"), (STRUCTURAL, ATTN_GLOVE),
     (BILINEAR, ATTN_GLOVE),
 )  # fmt: skip
-
-PARTS = (1.0, 0.5, 0.25, 0.1)  # of the train sentences, for the learning curves
 
 
 @dataclass(frozen=True)
@@ -106,30 +103,28 @@ def table3(
     distances = trained_result(data, DISTANCES_GLOVE, fit_distances, seeds)
     bilinear, bilinear_layers = bilinear_results(data, BILINEAR, seeds)
     rank = int(bilinear_layers.query("chosen")["rank"].iloc[0])
-    *attention_curve, attention_control_task = linear_results(data, ATTN)
-    *glove_curve, glove_control_task = linear_results(data, ATTN_GLOVE)
+    attention, attention_control_task = linear_results(data, ATTN)
+    attention_glove, glove_control_task = linear_results(data, ATTN_GLOVE)
     baseline = right_branching(data)
-    heads = head_weights(attention_curve[-1].fit.probe, data)
+    heads = head_weights(attention.fit.probe, data)
     del data  # its maps, before those of the controls are read
 
     of_random, random_fits = random_results(random_stores, vectors, rank)
     of_matched = control_results(prepare(matched_store, vectors.vectors), ENTROPY_MATCHED, rank)
-    attention = with_selectivity(attention_curve[-1], attention_control_task)
-    attention_glove = with_selectivity(glove_curve[-1], glove_control_task)
+    attention = with_selectivity(attention, attention_control_task)
+    attention_glove = with_selectivity(attention_glove, glove_control_task)
     results = [structural, baseline, distances, of_random[RANDOM_INIT], attention, attention_glove]
     results += [of_matched[ATTN_GLOVE], bilinear, of_random[BILINEAR], of_matched[BILINEAR]]
     of_model = {result.probe: result for result in results}
     of_control = {**of_model, STRUCTURAL: structural_of_embeddings}
-    curve_table = probe_table([*attention_curve, *glove_curve])
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
         "probe_fits": fit_table([
-            *attention_curve, attention_control_task, *glove_curve, glove_control_task,
-            *random_fits, of_matched[ATTN], of_matched[ATTN_GLOVE],
+            attention, attention_control_task, attention_glove, glove_control_task, *random_fits,
+            of_matched[ATTN], of_matched[ATTN_GLOVE],
         ]),
         "probe_heads": heads,
-        "learning_curves": curve_table,
         "structural_layers": structural_layers,
         "bilinear_layers": bilinear_layers,
         "probe_differences": difference_table(of_model),
@@ -197,7 +192,7 @@ def bilinear_results(
     return trained_result(data, probe, fit, seeds), table
 
 
-def linear_result(data: ProbeData, probe: str, *, part: float = 1.0, **options: Any) -> ProbeResult:
+def linear_result(data: ProbeData, probe: str, *, l2: float | None = None) -> ProbeResult:
     """Fit Attn or Attn + GloVe to train and score it on dev.
 
     Parameters
@@ -206,40 +201,19 @@ def linear_result(data: ProbeData, probe: str, *, part: float = 1.0, **options: 
         The sentences and their maps.
     probe
         Name of the probe in Table 3, with the words' vectors if it ends with "GloVe".
-    part
-        Fraction of train.  The parts are the same for every probe, and each lies within the next
-        larger one.
-    **options
-        As for `fit_linear`.
+    l2
+        The penalty, as for `fit_linear`.
     """
-    order = shuffled(data.splits["train"])
-    sentences = order[: max(1, round(part * len(order)))]
-    fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), **options)
+    sentences = shuffled(data.splits["train"])
+    fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), l2=l2)
     result = result_of(data, probe, scores_of(fit.probe, data, data.splits["dev"]))
-    return replace(result, n_train=len(sentences), fit=fit)
+    return replace(result, fit=fit)
 
 
-def linear_results(data: ProbeData, probe: str) -> list[ProbeResult]:
-    """Fit Attn or Attn + GloVe to `PARTS` of train, and to the control task.
-
-    The penalty is chosen on all of train.  On a fraction p of train it is divided by p, so that its
-    weight relative to the summed loss is constant.
-
-    Returns
-    -------
-    list of ProbeResult
-        A result for each part, the smallest first, and the result of all of train on the control
-        task.
-    """
+def linear_results(data: ProbeData, probe: str) -> tuple[ProbeResult, ProbeResult]:
+    """Fit Attn or Attn + GloVe to the heads, and with the same penalty to the control task."""
     result = linear_result(data, probe)
-    l2 = result.fit.l2
-    results = [linear_result(data.control_task(), probe, l2=l2), result]
-    for part in PARTS[1:]:
-        # The optimum is near that of the next larger part.
-        start = result.fit.probe
-        result = linear_result(data, probe, part=part, l2=l2 / part, start=start)
-        results.append(result)
-    return results[::-1]
+    return result, linear_result(data.control_task(), probe, l2=result.fit.l2)
 
 
 def random_results(
@@ -269,12 +243,12 @@ def random_results(
     data = prepare(first_store, vectors.vectors)
     results = control_results(data, RANDOM_INIT, rank)
     first = results[ATTN_GLOVE]
-    options = {"probe": first.probe, "l2": first.fit.l2}
-    control_task = linear_result(data.control_task(), **options)
+    l2 = first.fit.l2
+    control_task = linear_result(data.control_task(), first.probe, l2=l2)
     by_initialisation = [first]
     for store in other_stores:
         data = prepare(store, vectors.vectors)
-        by_initialisation.append(linear_result(data, **options))
+        by_initialisation.append(linear_result(data, first.probe, l2=l2))
     results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
     return results, [results[ATTN], first, control_task, *by_initialisation[1:]]
 
