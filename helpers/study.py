@@ -7,7 +7,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from helpers.claims.engine import Claim
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.metrics.head_counts import HeadCounts
@@ -69,8 +68,9 @@ class Study:
         The folder of the tables, the figures and ``run.json``.
     slug : str
         The name of the run and of its folders.
-    save_table, save_figure, tables : callable
-        Those of the results: `Results.save_table`, `Results.save_figure` and `Results.tables`.
+    save_table, save_figure, tables, save_claims : callable
+        Those of the results: `Results.save_table`, `Results.save_figure`, `Results.tables` and
+        `Results.save_claims`.
 
     Raises
     ------
@@ -92,6 +92,7 @@ class Study:
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
+        self.save_claims = self.results.save_claims
 
     @property
     def title(self) -> str:
@@ -353,15 +354,8 @@ class Study:
             One store per initialisation; the first one has hidden states, too.
         """
         corpus = self.treebank_corpus()
-        for seed in self._random_seeds:
-            yield self._store(
-                self._load(seed), corpus, level="word", hidden=seed == self._random_seeds[0]
-            )
-
-    @property
-    def _random_seeds(self) -> list[int]:
-        """The seeds of `random_treebank_stores`."""
-        return list(range(self.settings.initialisations))
+        for seed in range(self.settings.initialisations):
+            yield self._store(self._load(seed), corpus, level="word", hidden=seed == 0)
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -527,27 +521,6 @@ class Study:
         arrays["names"] = tuple(arrays["names"].tolist())
         return HeadCounts(**arrays)
 
-    def split_words(self, store: Store) -> pd.DataFrame:
-        """Count the words of a treebank by their number of tokens, once (section 4.1).
-
-        Parameters
-        ----------
-        store : Store
-            Word-level maps of a treebank.
-
-        Returns
-        -------
-        DataFrame
-            For its columns see `dependency_heads.split_words`.
-        """
-        from helpers.metrics.dependency_heads import split_words
-
-        def word_ids(words: list[str]) -> list[int | None]:
-            return self.encoder.encode_words(words).word_ids
-
-        count = partial(split_words, store.records(), word_ids)
-        return cached("split-words", count, inputs={"store": store.key})
-
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
 
@@ -577,7 +550,7 @@ class Study:
             inputs={
                 "store": store.key,
                 "seeds": self.settings.seeds,
-                "random seeds": self._random_seeds,
+                "random seeds": list(range(self.settings.initialisations)),
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
             },
@@ -614,10 +587,6 @@ class Study:
         return table.assign(
             used_instead=np.where(is_coreference, "" if is_conll else documents.name, treebank)
         )
-
-    def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
-        """Test the paper's claims and write ``claims.csv``; see `Results.save_claims`."""
-        return self.results.save_claims(section, later)
 
 
 def describe_store(store: Store) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from toy_corpora import SENTENCES, conllu
 
-from helpers.metrics import dependency_heads, head_counts
+from helpers.metrics import head_counts
 from helpers.plots.style import canvas
 from helpers.study import Study, describe_store
 
@@ -72,7 +72,7 @@ def test_describe_store_counts_the_documents_of_a_treebank(study, tmp_path):
     assert "documents" not in describe_store(study.coreference_store()).index
 
 
-def test_tables_of_words_are_counted_once(study, tmp_path, monkeypatch):
+def test_head_counts_are_counted_once(study, tmp_path, monkeypatch):
     treebank = tmp_path / "trees.conllu"
     treebank.write_text(conllu([(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root")], times=2))
     parsed = varied(study, treebank=str(treebank))
@@ -87,15 +87,10 @@ def test_tables_of_words_are_counted_once(study, tmp_path, monkeypatch):
                 continue
             counted = getattr(counts, name)
             assert counted.dtype == expected.dtype and (counted == expected).all(), name
-        assert parsed.split_words(store)["words"].sum() == 4
 
     check_tables()
-    for module, name in (
-        (head_counts, "count_heads"),
-        (dependency_heads, "split_words"),
-    ):
-        refuse = wraps(getattr(module, name))(lambda *_: pytest.fail("counted again"))
-        monkeypatch.setattr(module, name, refuse)
+    refuse = wraps(head_counts.count_heads)(lambda *_: pytest.fail("counted again"))
+    monkeypatch.setattr(head_counts, "count_heads", refuse)
     check_tables()
 
 

@@ -7,6 +7,7 @@ of this run's sample gives.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ ROUNDING_IN_TABLE_1 = 0.05  # percentage points
 ROUNDING = 0.5  # of Tables 2 and 3
 # The authors' notebook Syntax_Analysis.ipynb has other numbers than the printed Table 1.
 SLIPS = {"auxpass": {"accuracy": 94.1, "baseline": 82.5}}
+SLIP_NOTE = "; compared with {}, which the authors' notebook has"
 COLUMNS = (
     "section", "quantity", "source", "annotation", "paper", "run", "tolerance", "outcome", "note",
 )  # fmt: skip
@@ -62,6 +64,7 @@ def replication_table(tables: Tables) -> pd.DataFrame:
     texts = dict.fromkeys(COLUMNS, "") | {"outcome": NOT_MEASURED}
     texts.pop("tolerance")
     table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(texts, object)).fillna(texts)
+    table["note"] = table["note"].str.removeprefix("; ")
     for annotation, used in _used_instead(tables).items():
         is_replaced = (table["annotation"] == annotation) & (table["outcome"] != NOT_MEASURED)
         table.loc[is_replaced, "outcome"] = f"needs {annotation}"
@@ -114,11 +117,9 @@ def _text_rows(tables: Tables) -> list[dict[str, object]]:
         measure = measures[number.pop("measure")]
         column = number.pop("column")
         argument = number.pop("argument")
-        try:
-            comparison = measure(tables, column, argument, number["paper"])
-        except NotMeasurable:
-            comparison = {}
-        rows.append({**number, **comparison})
+        with suppress(NotMeasurable):
+            number |= measure(tables, column, argument, number["paper"])
+        rows.append(number)
     return rows
 
 
@@ -129,17 +130,14 @@ def _heads_over_half(tables: Tables, column: str, argument: str, paper: str) -> 
     the paper's is one of those that this leaves open.
     """
     rows = rows_of(tables, "relative_position", column, f"{column}_low", f"{column}_high")
-    layers = {
-        bound: rows.loc[rows[name] > HALF, "layer"].value_counts()
-        for bound, name in (("least", f"{column}_low"), ("most", f"{column}_high"))
-    }
+    layers = rows.set_index("layer") > HALF
+    counts = layers.groupby("layer").sum()
     published = pd.Series(paper.split(), dtype=int).value_counts()
-    counts = pd.DataFrame({"paper": published, **layers}).fillna(0)
-    is_open = counts["paper"].between(counts["least"], counts["most"])
-    found = rows.loc[rows[column] > HALF, "layer"]
+    published = published.reindex(counts.index, fill_value=0)
+    is_open = published.between(counts[f"{column}_low"], counts[f"{column}_high"])
     return {
-        "run": " ".join(map(str, found)),
-        "outcome": WITHIN if is_open.all() else OUTSIDE,
+        "run": " ".join(map(str, layers.index[layers[column]])),
+        "outcome": _within(is_open.all()),
     }
 
 
@@ -153,7 +151,7 @@ def _layers_over_half(tables: Tables, column: str, argument: str, paper: str) ->
     layers = shares.index[shares[column] > HALF]
     return {
         "run": " ".join(map(str, layers)),
-        "outcome": WITHIN if agrees.all() else OUTSIDE,
+        "outcome": _within(agrees.all()),
     }
 
 
@@ -167,13 +165,13 @@ def _mean_in_layers(tables: Tables, column: str, argument: str, paper: str) -> d
     name = "entropy" if column.startswith("entropy") else "token_types"
     rows = rows_of(tables, name, *bounds)
     value, low, high = rows.loc[rows["layer"].between(first, last), bounds].mean()
-    tolerance = np.sqrt(2) * (high - low) / 2 + _rounding(paper)
+    tolerance = _interval_tolerance(low, high, _rounding(paper))
     is_limit = name == "token_types"
     excess = float(paper) - value if is_limit else abs(float(paper) - value)
     return {
         "run": f"{value:.3g}",
         "tolerance": tolerance,
-        "outcome": WITHIN if excess <= tolerance else OUTSIDE,
+        "outcome": _within(excess <= tolerance),
     }
 
 
@@ -182,74 +180,68 @@ def _behaviour(tables: Tables, column: str, argument: str, paper: str) -> dict[s
     layer, head = map(int, argument.split("-"))
     rows = rows_where(rows_of(tables, "head_positions", column), layer=layer, head=head)
     behaviour = rows.iloc[0][column]
-    return {"run": behaviour, "outcome": WITHIN if behaviour == paper else OUTSIDE}
+    return {"run": behaviour, "outcome": _within(behaviour == paper)}
 
 
 def _table1_rows(tables: Tables) -> list[dict[str, object]]:
     """Compare the heads and the fixed offsets of Table 1."""
-    heads = tables["paper_heads"].set_index("relation") if "paper_heads" in tables else None
     rows = []
-    for relation, published in paper_table1().iterrows():
+    for relation, printed in paper_table1().iterrows():
         shared = {"section": "4.2", "source": "Table 1", "annotation": PENN_TREEBANK}
-        slips = SLIPS.get(relation, {})
-        head = {"quantity": f"{relation}: head and accuracy (%)"}
-        head["paper"] = f"{published['head']}, {published['accuracy']}"
-        offset = {"quantity": f"{relation}: best fixed offset and its accuracy (%)"}
-        offset["paper"] = f"{published['baseline_offset']:+d}, {published['baseline']}"
-        if heads is not None and relation in heads.index:
-            row = heads.loc[relation]
-            head |= _compare_head(
-                row, published["accuracy"], slips.get("accuracy"), rounding=ROUNDING_IN_TABLE_1
-            )
-            offset |= _compare_offset(row, published, slips.get("baseline"))
+        head = {
+            "quantity": f"{relation}: head and accuracy (%)",
+            "paper": f"{printed['head']}, {printed['accuracy']}",
+        }
+        offset = {
+            "quantity": f"{relation}: best fixed offset and its accuracy (%)",
+            "paper": f"{printed['baseline_offset']:+d}, {printed['baseline']}",
+        }
+        for row in _paper_heads(tables, relation):
+            published = {**printed, **SLIPS.get(relation, {})}
+            head |= _compare_head(row, published["accuracy"], ROUNDING_IN_TABLE_1)
+            offset |= _compare_offset(row, published["baseline"])
+            if relation in SLIPS:
+                head["note"] += SLIP_NOTE.format(published["accuracy"])
+                offset["note"] += SLIP_NOTE.format(published["baseline"])
         rows += [shared | head, shared | offset]
     return rows
 
 
-def _compare_head(
-    row: pd.Series, printed: float, corrected: float | None = None, *, rounding: float
-) -> dict[str, object]:
-    """Compare the accuracy of the paper's head with the printed one, or the corrected one."""
-    published = printed if corrected is None else corrected
-    tolerance = _tolerance(published, row["count"], rounding)
-    note = f"rank {row['rank']:.0f}"
+def _paper_heads(tables: Tables, relation: str) -> list[pd.Series]:
+    """Look up the row of a relation in the table paper_heads; no row if the run has none."""
+    if "paper_heads" not in tables:
+        return []
+    heads = tables["paper_heads"]
+    return [row for _, row in heads[heads["relation"] == relation].iterrows()]
+
+
+def _compare_head(row: pd.Series, published: float, rounding: float) -> dict[str, object]:
+    """Compare the accuracy of the paper's head; it has to be the best one here, too."""
+    comparison = _compare(row["accuracy"], published, _tolerance(published, row["count"], rounding))
+    comparison["run"] = f"{row['paper_head']}, {comparison['run']}"
+    comparison["note"] = f"rank {row['rank']:.0f}"
     if row["rank"] > 1:
-        outcome = OTHER_HEAD
-        note += f"; best: {row['best_head']}, {row['best_accuracy']:.1f}"
-    else:
-        outcome = SAME_HEAD if abs(row["accuracy"] - published) <= tolerance else OUTSIDE
-    if corrected is not None:
-        note += f"; compared with {corrected}, which the authors' notebook has"
-    return {
-        "run": f"{row['paper_head']}, {row['accuracy']:.1f}",
-        "tolerance": tolerance,
-        "outcome": outcome,
-        "note": note,
-    }
+        comparison["outcome"] = OTHER_HEAD
+        comparison["note"] += f"; best: {row['best_head']}, {row['best_accuracy']:.1f}"
+    elif comparison["outcome"] == WITHIN:
+        comparison["outcome"] = SAME_HEAD
+    return comparison
 
 
-def _compare_offset(
-    row: pd.Series, published: pd.Series, corrected: float | None = None
-) -> dict[str, object]:
+def _compare_offset(row: pd.Series, published: float) -> dict[str, object]:
     """Compare the accuracy of the paper's fixed offset; it has to be the best one here, too."""
-    baseline = published["baseline"] if corrected is None else corrected
-    tolerance = _tolerance(baseline, row["count"], ROUNDING_IN_TABLE_1)
-    is_within = abs(row["offset_accuracy"] - baseline) <= tolerance
-    is_best = row["best_offset"] == row["paper_offset"]
-    note = "" if is_best else f"best: {row['best_offset']:+.0f}"
-    if corrected is not None:
-        note += f"; compared with {corrected}, which the authors' notebook has"
-    return {
-        "run": f"{row['paper_offset']:+.0f}, {row['offset_accuracy']:.1f}",
-        "tolerance": tolerance,
-        "outcome": WITHIN if is_within and is_best else OUTSIDE,
-        "note": note.removeprefix("; "),
-    }
+    tolerance = _tolerance(published, row["count"], ROUNDING_IN_TABLE_1)
+    comparison = _compare(row["offset_accuracy"], published, tolerance)
+    comparison["run"] = f"{row['paper_offset']:+.0f}, {comparison['run']}"
+    comparison["note"] = ""
+    if row["best_offset"] != row["paper_offset"]:
+        comparison["outcome"] = OUTSIDE
+        comparison["note"] = f"best: {row['best_offset']:+.0f}"
+    return comparison
 
 
 def _table2_rows(tables: Tables) -> list[dict[str, object]]:
     """Compare head 5-4 and the rules of Table 2, for each type of mention."""
-    heads = tables["paper_heads"].set_index("relation") if "paper_heads" in tables else None
     rows = []
     for (system, mention_type), paper in paper_table2().stack().dropna().items():
         if system == NEURAL_SYSTEM:
@@ -261,32 +253,16 @@ def _table2_rows(tables: Tables) -> list[dict[str, object]]:
             "quantity": f"{system}, {mention_type} mentions: accuracy (%)",
             "paper": f"{paper:.0f}",
         }
-        label = f"{COREFERENCE}, {mention_type}"
-        if system == "head":
-            if heads is not None and label in heads.index:
-                row |= _compare_head(heads.loc[label], paper, rounding=ROUNDING)
-        else:
-            row |= _compare_rule(tables, system, mention_type, paper)
+        for head in _paper_heads(tables, f"{COREFERENCE}, {mention_type}"):
+            if system == "head":
+                row |= _compare_head(head, paper, ROUNDING)
+        with suppress(NotMeasurable):
+            if system != "head":
+                scores = rows_of(tables, "coreference", "system", "type", "n", "accuracy")
+                rule = rows_where(scores, system=system, type=mention_type).iloc[0]
+                row |= _compare(rule["accuracy"], paper, _tolerance(paper, rule["n"], ROUNDING))
         rows.append(row)
     return rows
-
-
-def _compare_rule(
-    tables: Tables, system: str, mention_type: str, paper: float
-) -> dict[str, object]:
-    """Compare a rule of Table 2."""
-    try:
-        scores = rows_of(tables, "coreference", "system", "type", "n", "accuracy")
-        row = rows_where(scores, system=system, type=mention_type).iloc[0]
-    except NotMeasurable:
-        return {}
-    tolerance = _tolerance(paper, row["n"], ROUNDING)
-    is_within = abs(row["accuracy"] - paper) <= tolerance
-    return {
-        "run": f"{row['accuracy']:.1f}",
-        "tolerance": tolerance,
-        "outcome": WITHIN if is_within else OUTSIDE,
-    }
 
 
 def _table3_rows(tables: Tables) -> list[dict[str, object]]:
@@ -300,26 +276,38 @@ def _table3_rows(tables: Tables) -> list[dict[str, object]]:
             "quantity": f"{probe}: attachment score (%)",
             "paper": f"{paper:.0f}",
         }
-        try:
+        with suppress(NotMeasurable):
             scores = rows_where(rows_of(tables, "probes", "probe", "value_low"), probe=probe)
-        except NotMeasurable:
-            rows.append(row)
-            continue
-        score = scores[scores["metric"].isin(COMPARED)].iloc[0]
-        tolerance = np.sqrt(2) * (score["value_high"] - score["value_low"]) / 2 + ROUNDING
-        row |= {
-            "run": f"{score['value']:.1f}",
-            "tolerance": tolerance,
-            "outcome": WITHIN if abs(score["value"] - paper) <= tolerance else OUTSIDE,
-        }
+            score = scores[scores["metric"].isin(COMPARED)].iloc[0]
+            tolerance = _interval_tolerance(score["value_low"], score["value_high"], ROUNDING)
+            row |= _compare(score["value"], paper, tolerance)
         rows.append(row)
     return rows
+
+
+def _compare(value: float, published: float, tolerance: float) -> dict[str, object]:
+    """Compare a percentage of this run with a published one."""
+    return {
+        "run": f"{value:.1f}",
+        "tolerance": tolerance,
+        "outcome": _within(abs(value - published) <= tolerance),
+    }
+
+
+def _within(agrees: bool) -> str:
+    """Name the outcome of a comparison."""
+    return WITHIN if agrees else OUTSIDE
 
 
 def _tolerance(percentage: float, count: float, rounding: float) -> float:
     """Compute the largest difference, in percentage points, of two samples of ``count`` cases."""
     share = percentage / 100
     return 100 * Z * np.sqrt(2 * share * (1 - share) / count) + rounding
+
+
+def _interval_tolerance(low: float, high: float, rounding: float) -> float:
+    """Compute the largest difference of two samples, of which one has a known 95% interval."""
+    return np.sqrt(2) * (high - low) / 2 + rounding
 
 
 def _rounding(text: str) -> float:

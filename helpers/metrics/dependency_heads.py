@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from helpers.data.records import Record, cluster_of
+from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads
 from helpers.metrics.heads import (
@@ -541,32 +540,6 @@ def special_candidates(counts: HeadCounts, *, seed: int = 0) -> pd.DataFrame:
         change_low=low,
         change_high=high,
     )
-
-
-def split_words(
-    records: Iterable[Record], word_ids: Callable[[list[str]], list[int | None]]
-) -> pd.DataFrame:
-    """Count words by their number of tokens (section 4.1).
-
-    Parameters
-    ----------
-    records : iterable of dict
-        Records with ``words``.
-    word_ids : callable
-        Gives the index of the word that each token of some words is from; None for a special token.
-
-    Returns
-    -------
-    DataFrame
-        A row for each number of ``tokens``: number of ``words``, and their ``share`` of all words.
-    """
-    words: Counter[int] = Counter()  # by their number of tokens
-    for record in records:
-        tokens = Counter(word_ids(record["words"]))
-        del tokens[None]
-        words.update(tokens.values())
-    table = pd.DataFrame(sorted(words.items()), columns=["tokens", "words"])
-    return table.assign(share=table["words"] / table["words"].sum())
 
 
 def beside_paper(table: pd.DataFrame) -> pd.DataFrame:

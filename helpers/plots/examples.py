@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from textwrap import wrap
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,14 @@ from helpers.metrics.heads import (
 from helpers.metrics.reference import BROAD
 from helpers.metrics.surface import entropy, relative_position, token_types
 from helpers.plots import style
-from helpers.plots.style import bottom_margin, canvas, empty_figure, for_column, join_nonempty
+from helpers.plots.style import (
+    bottom_margin,
+    canvas,
+    empty_figure,
+    for_column,
+    join_nonempty,
+    theme,
+)
 from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
@@ -48,7 +55,6 @@ MAX_CANDIDATES = 400  # sentences to choose from
 
 FONT_SIZE = 8.5  # points; the lengths below are in inches, for this size
 ROW_HEIGHT = 0.155  # from one token or line of a title to the next
-TIGHT_ROW_HEIGHT = 0.13  # the same in a column
 CHARACTER_WIDTH = 0.069  # of the average character in bold
 WORD_GAP = 0.06  # between a word and its lines
 PANEL_GAP = 0.2  # between panels of a row
@@ -85,6 +91,8 @@ CLOSED_CLASSES = {
 FOLLOWS_HEAD = ("dobj", "pobj")  # ... and a word with one of these follows its verb or preposition.
 # A compound between a possessor and its noun may be wrong, as in "keeps their [skin moist]".
 COMPOUNDS = ("compound", "nn")
+
+Item = TypeVar("Item")
 
 
 class MapLocation(NamedTuple):
@@ -281,31 +289,28 @@ def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "atte
     """
     subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
     panels = _with_drawable_words(panels)
-    rows = _rows_that_fit([panels])
-    titles = []
+    panels_per_row = _panels_per_row(panels)
+    width = _panel_width(panels_per_row)
+    titles = [_wrapped(panel.title, width) for panel in panels]
     title_lines = []
-    for row in rows:
-        row_titles = []
-        for panel, width in zip(row, _panel_widths(row), strict=True):
-            row_titles.append(_wrapped(panel.title, width))
-        titles += row_titles
+    for row_titles in _chunks(titles, panels_per_row):
         title_lines.append(max(text.count("\n") + 1 for text in row_titles))
     title = "Figure 1 · Heads with the most of each pattern"
-    figure, grid = _panel_rows(rows, title_lines, title, join_nonempty(model, subtitle))
+    rows = _chunks(panels, panels_per_row)
+    figure, grid = _panel_rows(rows, width, title_lines, title, join_nonempty(model, subtitle))
     for axes, panel, wrapped_title in zip(grid, panels, titles, strict=True):
         _draw_panel(axes, panel)
         _set_title(axes, wrapped_title, style.INK)
     return figure
 
 
-@for_column
+@theme()
 def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 5 (section 4): successes and failures of single heads, a head in each row.
 
     Every link of the relation has a coloured line.  Where the head is wrong, its own choice has a
     line and the right one a dashed line.  As for the paper's head 9-6, attention to special tokens
-    is not drawn; the title of a panel has its share.  In a column, a head has two panels, of only
-    the words from the first linked one to the last.
+    is not drawn; the title of a panel has its share.
 
     Parameters
     ----------
@@ -320,39 +325,35 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
         return empty_figure(title, model, needs)
+    panels = _with_drawable_words(panels)
+    panels_per_row = _panels_per_row(panels)
     panels_by_title: dict[str, list[Panel]] = {}
-    for panel in _with_drawable_words(panels):
+    for panel in panels:
         panels_by_title.setdefault(panel.title, []).append(panel)
-    if style.in_column():
-        for head_title, shown in panels_by_title.items():
-            cut = sorted(map(_linked_words, shown), key=lambda panel: len(panel.words))
-            right = [panel for panel in cut if panel.correct]
-            wrong = [panel for panel in cut if not panel.correct]
-            panels_by_title[head_title] = right[:1] + wrong[:1]
-    rows = _rows_that_fit(panels_by_title.values())
-    head_titles: dict[str, str] = {}
-    title_lines = []
-    for row in rows:
-        is_new = row[0].title not in head_titles
-        head_titles[row[0].title] = _wrapped(row[0].title, style.page_width() - 0.2)
-        title_lines.append(1 + is_new * (head_titles[row[0].title].count("\n") + 1))
+    rows = []
+    title_lines = []  # that of a panel and, above the first row of a head, the head's
+    for panels_of_head in panels_by_title.values():
+        rows_of_head = _chunks(panels_of_head, panels_per_row)
+        rows += rows_of_head
+        title_lines += [2] + [1] * (len(rows_of_head) - 1)
     weights = style.WEIGHT_NAMES[lens]
     subtitle = f"{weights} of words (left) to words (right), without special tokens; darker is more"
+    width = _panel_width(panels_per_row)
     figure, grid = _panel_rows(
-        rows, title_lines, title, join_nonempty(model, subtitle), legend_height=0.2
+        rows, width, title_lines, title, join_nonempty(model, subtitle), legend_height=0.2
     )
-    for axes, panel in zip(grid, [panel for row in rows for panel in row], strict=True):
+    for axes, panel in zip(grid, chain.from_iterable(rows), strict=True):
         _draw_panel(axes, panel)
         mark, color = ("✓", style.RIGHT) if panel.correct else ("✗", style.WRONG)
         special = f"{panel.special_share:.0%} to special tokens"
         _set_title(axes, f"{mark} {special}", color, fontweight="normal")
-        head_title = head_titles.pop(panel.title, "")
-        position = axes.get_position()
-        y = position.y1 + 2 * _row_height() / figure.get_figheight()
-        figure.text(
-            0.1 / style.page_width(), y, head_title, fontweight="bold",
-            fontsize=style.type_size(9.5), parse_math=False,
-        )  # fmt: skip
+        if panel is panels_by_title[panel.title][0]:
+            position = axes.get_position()
+            y = position.y1 + 2 * ROW_HEIGHT / figure.get_figheight()
+            figure.text(
+                0.1 / style.WIDTH, y, panel.title, fontweight="bold", fontsize=9.5,
+                parse_math=False,
+            )  # fmt: skip
     handles = []
     for verdict, label in LINK_LABELS.items():
         handles.append(Line2D([], [], label=label, **_link_style(verdict)))
@@ -367,69 +368,39 @@ LINK_LABELS = {
 }
 
 
-def _scaled(inches: float) -> float:
-    """Scale a length for type of `FONT_SIZE` to the size of type in the figure."""
-    return inches * style.type_size(FONT_SIZE) / FONT_SIZE
+def _scale() -> float:
+    """Compute the size of lengths in the figure: those above, but smaller for smaller type."""
+    return style.COLUMN_TYPE / FONT_SIZE if style.in_column() else 1.0
 
 
-def _row_height() -> float:
-    """Compute the inches from one word to the next."""
-    return _scaled(TIGHT_ROW_HEIGHT if style.in_column() else ROW_HEIGHT)
+def _row_width() -> float:
+    """Compute the inches that a row of panels has, each with the gap after it, before scaling."""
+    return style.page_width() / _scale() - 0.2 + PANEL_GAP
 
 
 def _wrapped(title: str, inches: float) -> str:
     """Break a title into lines of at most a width."""
     lines = []
     for line in title.splitlines():
-        lines += wrap(line, int(inches / _scaled(CHARACTER_WIDTH)))
+        lines += wrap(line, int(inches / CHARACTER_WIDTH))
     return "\n".join(lines)
 
 
-def _linked_words(panel: Panel) -> Panel:
-    """Cut a panel to the words from the first one that has a link to the last."""
-    linked = [word for link in panel.links for word in (link.attending, link.attended)]
-    first = min(linked)
-    words = slice(first, max(linked) + 1)
-    links = []
-    for attending, attended, verdict in panel.links:
-        links.append(Link(attending - first, attended - first, verdict))
-    return replace(
-        panel,
-        words=panel.words[words],
-        word_types=panel.word_types[words],
-        weights=panel.weights[words, words],
-        links=links,
-    )
+def _chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    """Cut a sequence into rows of a size; the last one may be shorter."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def _rows_that_fit(rows: Iterable[Sequence[Panel]]) -> list[list[Panel]]:
-    """Break the rows of panels that are wider than the figure, or have too many of them."""
-    fitting = []
-    for row in rows:
-        line: list[Panel] = []
-        for panel in row:
-            is_too_wide = _needed_widths([*line, panel]).sum() > _free_width(len(line) + 1)
-            if line and (is_too_wide or len(line) == _panels_per_row()):
-                fitting.append(line)
-                line = []
-            line.append(panel)
-        fitting.append(line)
-    return fitting
+def _panels_per_row(panels: Sequence[Panel]) -> int:
+    """Choose how many panels a row has: as many as the widest words leave room for."""
+    widest = max(_words_width(panel) for panel in panels)
+    fitting = _row_width() / (2 * widest + LINES_WIDTH + PANEL_GAP)
+    return int(np.clip(fitting, 1, PANELS_PER_ROW))
 
 
-def _panels_per_row() -> int:
-    """Choose how many panels a row has at most."""
-    return 2 if style.in_column() else PANELS_PER_ROW
-
-
-def _free_width(panels: int) -> float:
-    """Compute the inches that a row of panels has, without margins and the gaps between them."""
-    return style.page_width() - 0.2 - _scaled(PANEL_GAP) * (panels - 1)
-
-
-def _needed_widths(row: Sequence[Panel]) -> Float[np.ndarray, " panel"]:
-    """Compute the inches that each panel needs for its words and the lines between them."""
-    return np.array([2 * _words_width(panel) + _scaled(LINES_WIDTH) for panel in row])
+def _panel_width(panels_per_row: int) -> float:
+    """Compute the inches of a panel."""
+    return _row_width() / panels_per_row - PANEL_GAP
 
 
 def _words_width(panel: Panel) -> float:
@@ -438,48 +409,39 @@ def _words_width(panel: Panel) -> float:
     widths = []
     for index, word in enumerate(panel.words):
         weight = "bold" if index in bold else "normal"
-        font = FontProperties(weight=weight, size=style.type_size(FONT_SIZE))
+        font = FontProperties(weight=weight, size=FONT_SIZE)
         widths.append(TextPath((0, 0), word, prop=font).get_extents().x1 / 72)
     return max(widths) + WORD_GAP
 
 
-def _panel_widths(row: Sequence[Panel]) -> Float[np.ndarray, " panel"]:
-    """Choose the widths of a row's panels: those of a full row, unless the words need others."""
-    needed = _needed_widths(row)
-    full_row = _free_width(_panels_per_row()) / _panels_per_row()
-    if needed.max() <= full_row:
-        return np.full(len(row), full_row)
-    return needed + (_free_width(len(row)) - needed.sum()) / len(row)
-
-
 def _panel_rows(
     rows: Sequence[Sequence[Panel]],
+    panel_width: float,
     title_lines: Sequence[int],
     title: str,
     subtitle: str,
     legend_height: float = 0.0,
 ) -> tuple[Figure, list[Axes]]:
     """Make axes for rows of panels, all with the same distance between words."""
-    row_height = _row_height()
-    gap = _scaled(ROW_GAP)
     n_words = [_longest_panel(row) for row in rows]
     heights = []
     for words, lines in zip(n_words, title_lines, strict=True):
-        heights.append(row_height * (words + lines + 0.3) + gap)
-    figure = canvas(gap / 2 + sum(heights) + legend_height, title, subtitle, constrained=False)
-    width, height = figure.get_size_inches()
-    bottom = sum(heights) + legend_height + bottom_margin("")
+        heights.append(ROW_HEIGHT * (words + lines + 0.3) + ROW_GAP)
+    scale = _scale()
+    height = scale * (ROW_GAP / 2 + sum(heights)) + legend_height
+    figure = canvas(height, title, subtitle, constrained=False)
+    size = [*figure.get_size_inches(), *figure.get_size_inches()]
+    bottom = sum(heights) + (legend_height + bottom_margin("")) / scale
     grid = []
     for row, words, row_inches in zip(rows, n_words, heights, strict=True):
         bottom -= row_inches
-        left = 0.1
-        for panel_width in _panel_widths(row):
-            inches = np.array([left, bottom + gap, panel_width, row_height * words])
-            axes = figure.add_axes(inches / [width, height, width, height])
+        for column in range(len(row)):
+            left = 0.1 + column * (panel_width + PANEL_GAP)
+            inches = np.array([left, bottom + ROW_GAP, panel_width, ROW_HEIGHT * words])
+            axes = figure.add_axes(scale * inches / size)
             axes.set_axis_off()
             axes.set_ylim(words - 0.5, -0.5)
             grid.append(axes)
-            left += panel_width + _scaled(PANEL_GAP)
     return figure, grid
 
 
@@ -491,7 +453,7 @@ def _longest_panel(panels: Sequence[Panel]) -> int:
 def _set_title(axes: Axes, title: str, color: str, fontweight: str = "bold") -> None:
     """Write the title of a panel."""
     axes.set_title(
-        title, fontweight=fontweight, fontsize=style.type_size(FONT_SIZE), pad=_scaled(6),
+        title, fontweight=fontweight, fontsize=FONT_SIZE, pad=6,
         parse_math=False, color=color,
     )  # fmt: skip
 
@@ -536,7 +498,7 @@ def _draw_words(
     axes: Axes, panel: Panel, left_colors: Sequence[str], right_colors: Sequence[str]
 ) -> None:
     """Write the words to the left and to the right in their colours, verdicts in bold."""
-    width = axes.get_position().width * style.page_width()  # inches
+    width = axes.get_position().width * style.page_width() / _scale()
     words_width = min(_words_width(panel), 0.4 * width)
     lines_width = width - 2 * words_width
     axes.set_xlim(-words_width / lines_width, 1 + words_width / lines_width)
@@ -553,7 +515,7 @@ def _draw_column(
         weight = "bold" if color in (style.RIGHT, style.WRONG) else "normal"
         axes.text(
             x, y, text, ha=align, va="center_baseline", color=color, weight=weight,
-            fontsize=style.type_size(FONT_SIZE), parse_math=False,
+            fontsize=FONT_SIZE, parse_math=False,
         )  # fmt: skip
 
 

@@ -196,7 +196,7 @@ def fig4_entropy(
     for axes in figure.axes:
         axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
         position = {"xy": (1, uniform), "xycoords": ("axes fraction", "data"), "ha": "right"}
-        axes.annotate("uniform attention", va="bottom", fontsize=style.type_size(8.5), **position)
+        axes.annotate("uniform attention", va="bottom", fontsize=8.5, **position)
         axes.set(ylabel="Entropy (nats)", ylim=(-0.1, 1.12 * largest))
         _legend_above(axes)
     return figure
@@ -234,7 +234,7 @@ def _heads_and_means(
                     head_label(table["layer"][index] - 1, table["head"][index] - 1),
                     (x[index], table[column][index]), xytext=(3, 0), textcoords="offset points",
                     va="top" if deviations[column][index] > 0 else "bottom",
-                    fontsize=style.type_size(8.5),
+                    fontsize=8.5,
                 )  # fmt: skip
         axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=style.counting_ticks(layers))
         axes.label_outer()
@@ -325,22 +325,20 @@ def fig6_clusters(
     for axes, (column, values) in zip(panels, shares.items(), strict=False):
         scale = {"cmap": style.SEQUENTIAL, "vmin": 0, "vmax": 1}
         scatter = axes.scatter(*points.T, c=values, **scale, **marker)
-        axes.set_title(titles[column], fontsize=style.type_size(9), parse_math=False)
+        axes.set_title(titles[column], fontsize=9, parse_math=False)
     color_bar = {"location": scale_location, "aspect": 40, "pad": 0.01}
     figure.colorbar(scatter, ax=panels, label="Share (fraction)", **color_bar)
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
     colors = np.where(is_linguistic, style.ACCENT, "white")
     findings.scatter(*points.T, c=colors, **marker)
-    findings.set_title("syntax or coreference", fontsize=style.type_size(9))
+    findings.set_title("syntax or coreference", fontsize=9)
     by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
-    by_layer.set_title(
-        f"Layer, 1 (dark) to {positions['layer'].max()}", fontsize=style.type_size(9)
-    )
+    by_layer.set_title(f"Layer, 1 (dark) to {positions['layer'].max()}", fontsize=9)
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
-    figure.supxlabel("First MDS dimension (nats per token)", fontsize=style.type_size(9.5))
-    figure.supylabel("Second MDS dimension (nats per token)", fontsize=style.type_size(9.5))
+    figure.supxlabel("First MDS dimension (nats per token)", fontsize=9.5)
+    figure.supylabel("Second MDS dimension (nats per token)", fontsize=9.5)
     # The labels come last, because they are placed on the finished page.
     for axes, (_, values) in zip(panels, shares.items(), strict=False):
         strongest = int(values.argmax())

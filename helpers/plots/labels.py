@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 
-from helpers.plots.style import MUTED, type_size
+from helpers.plots.style import MUTED
 
 RADII = (9, 14, 20, 28, 40, 56, 76, 100)  # points, from the marker to the label's edge
 ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
@@ -53,7 +53,7 @@ def label_points(
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
             label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", fontsize=type_size(8.5), parse_math=False, zorder=5, arrowprops=LEADER,
+            va="center", fontsize=8.5, parse_math=False, zorder=5, arrowprops=LEADER,
         )  # fmt: skip
         note.set_in_layout(False)
         note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])

@@ -16,9 +16,7 @@ from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.metrics.reference import COMPARED
 from helpers.plots import style
 from helpers.plots.style import (
-    Style,
     canvas,
-    draw_curve,
     draw_intervals,
     empty_figure,
     heat_maps,
@@ -107,41 +105,6 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     axes = figure.subplots()
     _bars(axes, table.assign(name=names))
     axes.set_xlabel(f"{' or '.join(metrics)} (%)")
-    return figure
-
-
-@theme()
-def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw the scores of the probes of section 5 by the number of training sentences.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        The table learning_curves.csv: probe, metric, n_train, value (percent), and value_low
-        and value_high, which are drawn as bands.  The metric that counts punctuation is left out.
-    model : str, optional
-        Name of the run, for the subtitle.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    table = table[table["metric"].isin(COMPARED)]
-    subtitle = join_nonempty(model, "bands: 95% intervals; the axis does not start at 0")
-    figure = canvas(3.6, "Section 5 · Learning curves of the probes", subtitle)
-    axes = figure.subplots()
-    curves = table.groupby("probe", sort=False)
-    for (probe, curve), (color, marker) in zip(curves, style.LINES, strict=False):
-        line = curve.sort_values("n_train")
-        probe_style = Style(probe, color, marker)
-        draw_curve(axes, line, "n_train", "value", probe_style, **style.WHITE_EDGES)
-    sizes = np.sort(table["n_train"].unique())
-    if sizes[0] > 0:
-        axes.set_xscale("log")
-    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    axes.minorticks_off()
-    axes.set(xlabel="Training sentences", ylabel=f"{table['metric'].iloc[0]} (%)")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 

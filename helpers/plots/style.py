@@ -132,9 +132,9 @@ COLUMN_RC_PARAMS = {
     "ytick.major.size": 2.5,
     "xtick.major.pad": 2,
     "ytick.major.pad": 2,
-    "legend.columnspacing": 0.8,
-    "legend.handlelength": 1.4,
-    "legend.handletextpad": 0.4,
+    "legend.columnspacing": 0.4,
+    "legend.handlelength": 1.0,
+    "legend.handletextpad": 0.3,
     "lines.linewidth": 1.0,
     "lines.markersize": 3.5,
 }
@@ -170,9 +170,12 @@ def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     def draw_page(*tables: Any, **options: Any) -> Figure:
         def draw_column() -> Figure:
             import matplotlib.pyplot as plt
+            from matplotlib.text import Text
 
             with theme(), plt.rc_context(COLUMN_RC_PARAMS):
-                return draw(*tables, **options)
+                figure = draw(*tables, **options)
+            plt.setp(figure.findobj(Text), fontsize=COLUMN_TYPE)
+            return figure
 
         with theme():
             figure = draw(*tables, **options)
@@ -192,11 +195,6 @@ def page_width() -> float:
 def in_column() -> bool:
     """Say whether a figure is drawn for a column of a paper."""
     return page_width() == COLUMN_WIDTH
-
-
-def type_size(points: float) -> float:
-    """Choose the size of type: as given, but always `COLUMN_TYPE` in a column."""
-    return COLUMN_TYPE if in_column() else points
 
 
 @cache

@@ -216,7 +216,6 @@ def fit_linear(
     *,
     with_words: bool = False,
     l2: float | None = None,
-    start: LinearProbe | None = None,
 ) -> Fit:
     """Fit Attn or Attn + GloVe to the optimum of the penalised loss.
 
@@ -234,8 +233,6 @@ def fit_linear(
         The penalty.  If it is None, the one of `L2` with the lowest loss on a held-out slice of the
         sentences is chosen.  They are tried from the largest on, each from the last one's optimum,
         until the loss rises; then the probe is fitted to all sentences.
-    start
-        A probe near the optimum, which shortens the fit.
 
     Returns
     -------
@@ -243,8 +240,6 @@ def fit_linear(
         The probe at its optimum.
     """
     probe = LinearProbe(data, with_words=with_words)
-    if start:
-        probe.load_state_dict(start.state_dict())
     with (
         one_thread() as threads,
         threadpool_limits(1, "blas"),  # of scipy's sums
@@ -253,7 +248,7 @@ def fit_linear(
         fitter = LinearProbeFitter(probe, data, pool)
         if l2 is None:
             l2 = fitter.choose_penalty(sentences)
-        elif not start:
+        else:
             fitter.minimise(sentences, l2, ROUGH_TOLERANCE)
         fitter.minimise(sentences, l2, EXACT_TOLERANCE)
         loss_at_optimum, gradient = fitter.mean_loss(data.batches(sentences))

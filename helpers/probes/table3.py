@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,8 +39,6 @@ COMPARISONS = (
     (ATTN, DISTANCES_GLOVE), (ATTN_GLOVE, f"{RANDOM_INIT} {ATTN_GLOVE}"), (STRUCTURAL, ATTN_GLOVE),
     (BILINEAR, ATTN_GLOVE),
 )  # fmt: skip
-
-PARTS = (1.0, 0.5, 0.25, 0.1)  # of the train sentences, for the learning curves
 
 
 @dataclass(frozen=True)
@@ -109,14 +106,12 @@ def table3(
         results.append(trained_result(data, DISTANCES_GLOVE, fit_distances, seeds))
     bilinear, bilinear_layers = bilinear_results(data, BILINEAR, seeds)
     rank = int(bilinear_layers.query("chosen")["rank"].iloc[0])
-    curves = []
     fits = []
     linear = []
     for probe in probes:
-        *curve, control_task = linear_results(data, probe)
-        curves += curve
-        fits += [*curve, control_task]
-        linear.append(with_selectivity(curve[-1], control_task))
+        result, control_task = linear_results(data, probe)
+        fits += [result, control_task]
+        linear.append(with_selectivity(result, control_task))
     heads = head_weights(linear[0].fit.probe, data)
     del data  # its maps, before those of the controls are read
 
@@ -132,7 +127,6 @@ def table3(
         "probe_seeds": seed_table(results),
         "probe_fits": fit_table([*fits, *random_fits, *map(of_matched.get, probes)]),
         "probe_heads": heads,
-        "learning_curves": probe_table(curves),
         "structural_layers": structural_layers,
         "bilinear_layers": bilinear_layers,
         "probe_differences": difference_table(of_model),
@@ -200,7 +194,7 @@ def bilinear_results(
     return trained_result(data, probe, fit, seeds), table
 
 
-def linear_result(data: ProbeData, probe: str, *, part: float = 1.0, **options: Any) -> ProbeResult:
+def linear_result(data: ProbeData, probe: str, *, l2: float | None = None) -> ProbeResult:
     """Fit Attn or Attn + GloVe to train and score it on dev.
 
     Parameters
@@ -209,40 +203,19 @@ def linear_result(data: ProbeData, probe: str, *, part: float = 1.0, **options: 
         The sentences and their maps.
     probe
         Name of the probe in Table 3, with the words' vectors if it ends with "GloVe".
-    part
-        Fraction of train.  The parts are the same for every probe, and each lies within the next
-        larger one.
-    **options
-        As for `fit_linear`.
+    l2
+        The penalty, as for `fit_linear`.
     """
-    order = shuffled(data.splits["train"])
-    sentences = order[: max(1, round(part * len(order)))]
-    fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), **options)
+    sentences = shuffled(data.splits["train"])
+    fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), l2=l2)
     result = result_of(data, probe, scores_of(fit.probe, data, data.splits["dev"]))
-    return replace(result, n_train=len(sentences), fit=fit)
+    return replace(result, fit=fit)
 
 
-def linear_results(data: ProbeData, probe: str) -> list[ProbeResult]:
-    """Fit Attn or Attn + GloVe to `PARTS` of train, and to the control task.
-
-    The penalty is chosen on all of train.  On a fraction p of train it is divided by p, so that its
-    weight relative to the summed loss is constant.
-
-    Returns
-    -------
-    list of ProbeResult
-        A result for each part, the smallest first, and the result of all of train on the control
-        task.
-    """
+def linear_results(data: ProbeData, probe: str) -> tuple[ProbeResult, ProbeResult]:
+    """Fit Attn or Attn + GloVe to the heads, and with the same penalty to the control task."""
     result = linear_result(data, probe)
-    l2 = result.fit.l2
-    results = [linear_result(data.control_task(), probe, l2=l2), result]
-    for part in PARTS[1:]:
-        # The optimum is near that of the next larger part.
-        start = result.fit.probe
-        result = linear_result(data, probe, part=part, l2=l2 / part, start=start)
-        results.append(result)
-    return results[::-1]
+    return result, linear_result(data.control_task(), probe, l2=result.fit.l2)
 
 
 def random_results(
@@ -274,12 +247,12 @@ def random_results(
     data = prepare(first_store, vectors)
     results = control_results(data, RANDOM_INIT, rank, probes)
     first = results[probes[-1]]
-    options = {"probe": first.probe, "l2": first.fit.l2}
-    control_task = linear_result(data.control_task(), **options)
+    l2 = first.fit.l2
+    control_task = linear_result(data.control_task(), first.probe, l2=l2)
     by_initialisation = [first]
     for store in other_stores:
         data = prepare(store, vectors)
-        by_initialisation.append(linear_result(data, **options))
+        by_initialisation.append(linear_result(data, first.probe, l2=l2))
     results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
     return results, [*map(results.get, probes), control_task, *by_initialisation[1:]]
 

@@ -103,15 +103,19 @@ def test_replication_table_says_which_treebank_is_needed(planted, tmp_path):
     assert set(coreference["outcome"]) == {"needs CoNLL-2012"}
 
 
+def best_paper_head(relation, head, *, accuracy, **columns):
+    """Make the table paper_heads of a relation whose head in the paper is the best one here."""
+    row = {
+        "relation": relation, "paper_head": head, "accuracy": accuracy, "rank": 1,
+        "best_head": head, "best_accuracy": accuracy, "paper_offset": 1, "best_offset": 1,
+        "used_instead": "", **columns,
+    }  # fmt: skip
+    return pd.DataFrame([row])
+
+
 def test_replication_table_compares_auxpass_with_the_corrected_numbers():
     """Table 1 prints 82.5 and 40.5; the authors' notebook has 94.1, and 82.5 as the baseline."""
-    heads = pd.DataFrame(
-        {
-            "relation": ["auxpass"], "count": [1000], "paper_head": ["4-10"], "accuracy": [93.9],
-            "rank": [1], "best_head": ["4-10"], "best_accuracy": [93.9], "paper_offset": [1],
-            "offset_accuracy": [82.0], "best_offset": [1], "used_instead": [""],
-        }
-    )  # fmt: skip
+    heads = best_paper_head("auxpass", "4-10", count=1000, accuracy=93.9, offset_accuracy=82.0)
     table = replication_table({"paper_heads": heads}).set_index("quantity")
     for quantity in ("auxpass: head and accuracy (%)",
                      "auxpass: best fixed offset and its accuracy (%)"):  # fmt: skip
@@ -122,13 +126,7 @@ def test_replication_table_compares_auxpass_with_the_corrected_numbers():
 
 
 def test_tolerance_is_that_of_two_samples():
-    heads = pd.DataFrame(
-        {
-            "relation": ["det"], "count": [400], "paper_head": ["8-11"], "accuracy": [94.3],
-            "rank": [1], "best_head": ["8-11"], "best_accuracy": [94.3], "paper_offset": [1],
-            "offset_accuracy": [51.7], "best_offset": [1], "used_instead": [""],
-        }
-    )  # fmt: skip
+    heads = best_paper_head("det", "8-11", count=400, accuracy=94.3, offset_accuracy=51.7)
     table = replication_table({"paper_heads": heads}).set_index("quantity")
     by_hand = 196 * np.sqrt(2 * 0.943 * 0.057 / 400) + 0.05
     assert table.loc["det: head and accuracy (%)", "tolerance"] == pytest.approx(by_hand)

@@ -14,7 +14,6 @@ from helpers.metrics.dependency_heads import (
     possessives,
     relation_summary,
     special_candidates,
-    split_words,
 )
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
@@ -493,18 +492,3 @@ def test_special_candidates_equals_a_slow_reference():
         assert row.change == pytest.approx(with_special - accuracies[best])
         assert row.change_low <= row.change <= row.change_high
     assert (table["change"] < 0).all()
-
-
-def test_split_words_counts_words_by_their_tokens():
-    records = [{"words": ["a", "bcd", "ef"]}, {"words": ["g"]}]
-
-    def word_ids(words):
-        """Give each word as many tokens as letters, between two special tokens."""
-        ids = [None]
-        for index, word in enumerate(words):
-            ids += [index] * len(word)
-        return [*ids, None]
-
-    table = split_words(records, word_ids)
-    assert table[["tokens", "words"]].to_numpy().tolist() == [[1, 2], [2, 1], [3, 1]]
-    assert table["share"].tolist() == [0.5, 0.25, 0.25]

@@ -217,27 +217,35 @@ def test_relation_panels_leave_out_a_compound_between_a_possessor_and_its_noun()
     assert relation_panels(store, table, {"poss": "poss"}) == []
 
 
-@pytest.mark.parametrize("draw", [examples.fig1_examples, examples.fig5_heads])
 @pytest.mark.parametrize("word", ["costs", "anthropologists"])
-def test_panels_fit_into_a_column_and_do_not_overlap(draw, word):
+@pytest.mark.parametrize("in_column", [False, True])
+def test_panels_fit_into_the_figure_and_do_not_overlap(word, in_column):
+    words = ["[CLS]", word, "$", ".", "[SEP]"]
+    title = "Head 2-3: 70% to the previous token\n(the closest; the paper counts from 60%)"
+    drawn = replace(panel(title), words=words)
+    figure = examples.fig1_examples([drawn, drawn, drawn])
+    if in_column:
+        figure = figure.draw_for_column()
+    check_words(figure)
+
+
+@pytest.mark.parametrize("word", ["costs", "counterrevolutionaries"])
+def test_fig5_heads_fit_into_the_figure_and_do_not_overlap(word):
     words = ["[CLS]", word, "$", ".", "[SEP]"]
     title = "Head 2-3: possessive pronouns and 's attend to what is possessed, 73%"
     right = replace(panel(title, [Link(0, 3, "right"), Link(4, 1, "right")]), words=words)
     wrong = replace(panel(title, [Link(2, 1, "wrong"), Link(2, 3, "missed")]), words=words)
-    column = draw([right, right, wrong]).draw_for_column()
-    assert not texts_outside(column)
-    boxes = [text.get_window_extent() for axes in column.axes for text in axes.texts]
+    check_words(examples.fig5_heads([right, right, wrong]))
+
+
+def check_words(figure):
+    """Check that the words of panels are in the figure and do not overlap."""
+    assert not texts_outside(figure)
+    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts]
     assert boxes
     for box in boxes:
-        assert box.x0 >= 0 and box.x1 <= column.bbox.x1 + 1
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 + 1
         assert sum(box.overlaps(neighbour) for neighbour in boxes) == 1  # with itself
-
-
-def test_fig5_in_a_column_has_the_words_from_the_first_link_to_the_last():
-    right = panel("Head 2-3: ...", [Link(1, 3, "right"), Link(2, 3, "right")])
-    (axes,) = examples.fig5_heads([right, right]).draw_for_column().axes
-    assert [text.get_text() for text in axes.texts] == 2 * WORDS[1:4]
-    assert drawn_links(axes) == [(0, 2, False, RIGHT), (1, 2, False, RIGHT)]
 
 
 def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):

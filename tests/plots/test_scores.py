@@ -84,20 +84,3 @@ def test_probe_scores_of_one_metric_name_the_probes_only():
     table = probe_table().query("metric != 'UUAS'")
     (axes,) = scores.probe_scores(table).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["right-branching", "Attn"]
-
-
-def test_learning_curves_are_sorted_by_training_size():
-    table = pd.DataFrame({
-        "probe": "Attn",
-        "metric": WITHOUT_PUNCTUATION,
-        "n_train": [400, 100],
-        "value": [50.0, 40.0],
-    })  # fmt: skip
-    table = table.assign(value_low=table["value"] - 1, value_high=table["value"] + 2)
-    two_metrics = pd.concat([table, table.assign(metric="UAS", value=0)])
-    (axes,) = scores.learning_curves(two_metrics).axes
-    np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[100, 40], [400, 50]])
-    (band,) = axes.collections
-    assert {tuple(corner) for corner in band.get_paths()[0].vertices} == {
-        (100, 39), (100, 42), (400, 49), (400, 52)
-    }  # fmt: skip
