@@ -229,12 +229,12 @@ def view(
         If the store has no such example, head or relation, or the direction is none.
     """
     if not 0 <= example < len(store):
-        raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
+        raise InputError(f"there is no example {example}; the store has 0 to {len(store) - 1}")
     if not (1 <= layer <= store.layers and 1 <= head <= store.heads):
         last = head_label(store.layers - 1, store.heads - 1)
-        raise InputError(f"no head {layer}-{head}: the model has 1-1 to {last}")
+        raise InputError(f"there is no head {layer}-{head}; the model has 1-1 to {last}")
     if direction not in DIRECTIONS:
-        raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
+        raise InputError(f"there is no direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
     if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
     return Viewer(store, example, (layer - 1, head - 1), relation, direction, title)

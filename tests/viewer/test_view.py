@@ -225,7 +225,7 @@ def test_widget_sends_fifty_hits_at_most(n_examples):
 def test_widget_answers_a_mistake_with_its_message():
     widget = ViewerWidget(view(store_with_known_answers()))
     content, buffers = widget.answer({"kind": "page", "example": 2}, [])
-    assert content == {"error": "no example 2: the store has 0 to 1"}
+    assert "example 2" in content["error"] and "0 to 1" in content["error"]
     assert buffers == []
 
 
@@ -250,10 +250,10 @@ def test_notebook_output_has_a_page_for_readers_without_a_kernel(limit, heads, m
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"example": 1}, "no example 1: the store has 0 to 0"),
-        ({"layer": 4}, "no head 4-1: the model has 1-1 to 3-4"),
-        ({"relation": "dojb"}, "no relation 'dojb' here; there are case, det, dobj"),
-        ({"direction": "up"}, "no direction 'up'; there are dependent attends to head"),
+        ({"example": 1}, "example 1; .* 0 to 0"),
+        ({"layer": 4}, "head 4-1; .* 1-1 to 3-4"),
+        ({"relation": "dojb"}, "relation 'dojb'; .* case, det, dobj"),
+        ({"direction": "up"}, "direction 'up'; .* dependent attends to head"),
     ],
 )
 def test_view_refuses_what_the_store_does_not_have(arguments, message):
