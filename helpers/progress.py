@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from IPython import get_ipython
 from IPython.display import display
 from tqdm import tqdm
 from tqdm.notebook import tqdm_notebook
@@ -52,7 +53,7 @@ def progress(
     """
     options = {"desc": label, "unit": unit, "total": total, "leave": False}
     is_batch = BATCH_VARIABLE in os.environ
-    if "ipykernel" in sys.modules and not is_batch:
+    if hasattr(get_ipython(), "kernel") and not is_batch:
         return NotebookBar(items, delay=0.5, mininterval=0.2, **options)
     if sys.stderr.isatty() and not is_batch:
         return tqdm(items, delay=0.5, mininterval=0.2, **options)
