@@ -179,8 +179,8 @@ def _run(options: argparse.Namespace) -> int:
     is_list = "" not in models and len(set(models)) == len(models)
     if not is_list or (options.name and len(models) > 1):
         raise InputError(
-            f"--model {options.model}: expected a model, or several different ones separated by "
-            "commas, which have a name each: leave --name out"
+            f"--model {options.model}: expected one model, or several different models with commas "
+            "between them; leave --name out for several, because each run has its own name"
         )
     settings = {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
     studies = [Study(**settings | {"model": model}) for model in models]

@@ -14,7 +14,7 @@ def or_wider(dtype: object) -> str:
 
 
 class InputError(ValueError):
-    """An input of the user cannot be used; the message names it, and what would work."""
+    """An input of the user cannot be used; the message names the input and the remedy."""
 
 
 class CorpusError(InputError):
@@ -45,4 +45,4 @@ class StoreError(InputError):
 
 
 class MapError(InputError):
-    """An attention map is none: it has NaN, negative weights, or rows that do not sum to 1."""
+    """A map is not an attention map: it has NaN, negative weights, or rows whose sum is not 1."""

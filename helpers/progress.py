@@ -7,9 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from IPython import get_ipython
+from IPython.display import display
 from tqdm import tqdm
+from tqdm.notebook import tqdm_notebook
 
 Item = TypeVar("Item")
 
@@ -28,8 +31,9 @@ def progress(
 ) -> tqdm[Item]:
     """Show the progress of long work.
 
-    On a terminal, or in a notebook that a person looks at, the bar redraws in place and disappears
-    at the end.  In a log it is a line at most every ten seconds, and nothing for shorter work.
+    In a notebook that a person looks at, the bar is a widget; on a terminal, it redraws in place.
+    Both disappear at the end.  In a log, the bar is a line at most every ten seconds, and nothing
+    for shorter work.
 
     Parameters
     ----------
@@ -47,21 +51,39 @@ def progress(
     tqdm
         Iterate over it, or call its ``update``.
     """
-    is_watched = sys.stderr.isatty() or "ipykernel" in sys.modules
-    redraws = is_watched and not os.environ.get(BATCH_VARIABLE)
-    return tqdm(
-        items,
-        desc=label,
-        unit=unit,
-        total=total,
-        leave=False,
-        delay=0.5 if redraws else 10,
-        mininterval=0.2 if redraws else 10,
-        maxinterval=10,
-        ascii=not redraws,
-        ncols=None if redraws else 100,
-        file=sys.stderr if redraws else _Lines(),
-    )
+    options = {"desc": label, "unit": unit, "total": total, "leave": False}
+    is_batch = BATCH_VARIABLE in os.environ
+    if hasattr(get_ipython(), "kernel") and not is_batch:
+        return NotebookBar(items, delay=0.5, mininterval=0.2, **options)
+    if sys.stderr.isatty() and not is_batch:
+        return tqdm(items, delay=0.5, mininterval=0.2, **options)
+    options |= {"ascii": True, "ncols": 100, "file": _Lines()}
+    return tqdm(items, delay=10, mininterval=10, maxinterval=10, **options)
+
+
+class NotebookBar(tqdm_notebook):
+    """A bar that is a widget, and whose output is empty when the work is done.
+
+    Otherwise the saved notebook would hold the widget, and JupyterLab would say that it has no
+    model when it opens the notebook again.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.displayed = True  # tqdm leaves it to this class to show the widget
+        self.output = None
+
+    def display(self, *args: Any, check_delay: bool = True, **options: Any) -> None:
+        """Redraw the bar, and show it if this is the first time after the delay."""
+        super().display(*args, check_delay=check_delay, **options)
+        if check_delay and self.output is None:
+            self.output = display(self.container, display_id=True)
+
+    def close(self) -> None:
+        """Empty the output."""
+        if self.output is not None and not self.disable:
+            self.output.update({"text/plain": ""}, raw=True)
+        super().close()
 
 
 class _Lines(io.TextIOBase):

@@ -68,7 +68,8 @@ OPTIONAL_CLAIM_COLUMNS = (
 # The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
 NON_FINITE_HINT = (
-    "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
+    "the model has weights or states that are not finite, or a store is damaged; try "
+    "'python -m helpers verify'"
 )
 
 
@@ -269,8 +270,8 @@ class Results:
                 conflicts.append(f"{name} is {recorded_value!r} there, {value!r} here")
         if self.settings.name and conflicts:
             raise InputError(
-                f"--name {self.slug}: {self.folder} has another run ({'; '.join(conflicts)}); "
-                "give this one another name, or none, or remove that folder"
+                f"--name {self.slug}: {self.folder} has a run with other settings "
+                f"({'; '.join(conflicts)}); choose another name, or remove that folder"
             )
 
     def _enter(self, group: str, name: str, caption: str = "") -> Path:

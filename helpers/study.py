@@ -96,9 +96,10 @@ class Study:
 
     @property
     def title(self) -> str:
-        """The run and the size of its model, for the subtitles of figures."""
+        """The run, the size of its model and the norm lens, for the subtitles of figures."""
         name = MODEL_TITLES.get(self.slug, self.slug)
-        return f"{name}, {self.encoder.layers} layers of {self.encoder.heads} heads"
+        lens = ", norm lens" if self.settings.lens == "norm" else ""
+        return f"{name}, {self.encoder.layers} layers of {self.encoder.heads} heads{lens}"
 
     @cached_property
     def encoder(self) -> Encoder:

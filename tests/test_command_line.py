@@ -105,9 +105,9 @@ INVALID = [
     ("--only", "1,99", "the series has 00, 01"),
     ("--only", "abc", "the series has 00, 01"),
     ("--only", ",", "the series has 00, 01"),
-    ("--model", "", "expected a model, or several different"),
-    ("--model", " , ", "expected a model, or several different"),
-    ("--model", "a,a", "expected a model, or several different"),
+    ("--model", "", "--name"),
+    ("--model", " , ", "--name"),
+    ("--model", "a,a", "--name"),
 ]
 CORPORA = ("--text", "--treebank", "--coref", "--vectors", "--task", "--arct")
 
@@ -250,7 +250,7 @@ def test_run_takes_a_size_that_no_chosen_notebook_has(parameters):
 
 def test_run_refuses_a_corpus_that_no_chosen_notebook_takes(parameters, capsys):
     error = fails(capsys, "run", "--only", "03", "--treebank", "mine.conllu")
-    assert "--treebank mine.conllu: no effect on the notebooks of this run; it is for 00" in error
+    assert "--treebank mine.conllu: " in error and "(00" in error
     assert not parameters
 
 
@@ -273,5 +273,5 @@ def test_run_of_several_models_compares_them(parameters, monkeypatch):
 
 def test_run_of_several_models_refuses_one_name(parameters, capsys):
     error = fails(capsys, "run", "--model", "a,b", "--name", "one")
-    assert "--model a,b: expected a model, or several" in error and "leave --name out" in error
+    assert "--model a,b: " in error and "leave --name out" in error
     assert not parameters

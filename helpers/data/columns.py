@@ -67,7 +67,7 @@ def detect_format(path: Path) -> TreeFormat:
             return "plain"
         is_conllu = ".conllu" in path.suffixes or text[0] == "#" or _NOT_A_WORD.match(text)
         return "conllu" if is_conllu else "conllx"
-    raise CorpusError(path, f"holds no sentence; expected {EXPECTED['conllx']}")
+    raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
 
 
 def read_trees(
@@ -112,7 +112,7 @@ def read_trees(
         source = marks.get("sent_id", str(number))
         yield document, Sentence(words, heads, relations, "", source)
     if not number:
-        raise CorpusError(path, f"holds no sentence; expected {EXPECTED['conllx']}")
+        raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
 
 
 def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[AnnotatedText]:
@@ -202,14 +202,14 @@ def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...
         relations.append(relation)
     if format == "conllu" and heads.count(0) > 1:
         row = rows[heads.index(0, heads.index(0) + 1)]
-        problem = f"a second root, {quoted(row.word)}; a tree of CoNLL-U has one"
+        problem = f"a second root, {quoted(row.word)}; give it a parent, since CoNLL-U has one root"
         raise CorpusError(path, problem, row.line)
     ancestors = np.array([0, *heads])
     for _ in range(len(heads).bit_length()):
         ancestors = ancestors[ancestors]  # twice as many steps up; all reach 0 in a tree
     if ancestors.any():
         row = rows[np.flatnonzero(ancestors)[0] - 1]
-        problem = f"the heads of {quoted(row.word)} never reach a root (a word with head 0)"
+        problem = f"the heads of {quoted(row.word)} form a circle; lead them to a word with head 0"
         raise CorpusError(path, problem, row.line)
     return tuple(heads), tuple(relations)
 
@@ -238,7 +238,7 @@ def _document(
         if rows[0].word == "[WORD]":
             raise CorpusError(
                 path,
-                "a skeleton without words; run the shared task's skeleton2conll on it first",
+                "the file has no words; run the shared task's skeleton2conll on it first",
                 rows[0].line,
             )
         brackets = [row.cells[-1] for row in rows]

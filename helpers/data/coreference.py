@@ -118,7 +118,9 @@ def _annotated_texts(
             mentions += len(text.spans)
             yield text
     if not mentions:
-        raise CorpusError(source, "no mention in any document; is coreference annotated?")
+        raise CorpusError(
+            source, "no document has a mention; use a corpus with coreference annotation"
+        )
 
 
 def _files(source: Path) -> list[Path]:
@@ -126,13 +128,13 @@ def _files(source: Path) -> list[Path]:
     if source.is_file():
         return [source]
     if not source.is_dir():
-        raise CorpusError(source, "no such file or folder; check the path")
+        raise CorpusError(source, "there is no such file or folder; check the path")
     for pattern in FILE_PATTERNS:
         files = sorted(source.rglob(pattern))
         if files:
             return files
     expected = ", ".join(FILE_PATTERNS)
-    raise CorpusError(source, f"no coreference file in this folder; expected {expected}")
+    raise CorpusError(source, f"this folder has no coreference file; expected {expected}")
 
 
 def _with_heads(
@@ -221,7 +223,7 @@ def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
                 raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
             name = header["name"]
             if name in documents:
-                problem = f"a second document named {quoted(name)}; give it another name"
+                problem = f"a second document has the name {quoted(name)}; give it another name"
                 raise CorpusError(path, problem, number)
             text = []
             documents[name] = (header["genre"], text)
@@ -258,7 +260,7 @@ def _words_and_spans(
             else:
                 start, _ = open_mentions.pop()
                 if start == len(words):
-                    problem = "a mention without words; put words between its brackets"
+                    problem = "a mention has no words; put words between its brackets"
                     raise CorpusError(path, problem, line=number)
                 spans.append((start, len(words), int(chain) if chain else None))
     if open_mentions:

@@ -136,7 +136,7 @@ def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
             rows[word] = len(rows)
             values.extend(vector)
     if not rows:
-        raise CorpusError(path, "holds no word; expected GloVe text: words and their vectors")
+        raise CorpusError(path, "has no word; expected GloVe text: words and their vectors")
     matrix = np.frombuffer(values, np.float32).reshape(len(rows), -1)
     name = re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
     return Embeddings(name, file_fingerprint(path), rows, matrix)

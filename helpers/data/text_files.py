@@ -62,7 +62,7 @@ def text_paths(path: Path) -> list[Path]:
     candidates = sorted([*path.rglob("*.txt"), *path.rglob("*.md")])
     files = [file for file in candidates if file.is_file() and file.name[0] != "."]
     if not files:
-        raise CorpusError(path, "holds no file .txt or .md; name another folder or a file")
+        raise CorpusError(path, "has no .txt or .md file; name another folder or a file")
     return files
 
 
@@ -97,7 +97,7 @@ def unpacked(path: Path) -> Iterator[BinaryIO]:
         with open_file(path, "rb") as stream:
             yield io.BufferedReader(stream)
     except (EOFError, OSError, zlib.error) as error:
-        raise CorpusError(path, f"cannot be read ({error}); is the file whole?") from error
+        raise CorpusError(path, f"cannot be read ({error}); use a complete copy") from error
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -149,7 +149,7 @@ def xml_elements(path: Path, root: str, items: Collection[str]) -> Iterator[Elem
         ) from error
     except (ParseError, LookupError, ValueError) as error:  # the latter two: the encoding
         line = error.position[0] if isinstance(error, ParseError) else None
-        problem = f"malformed XML ({str(error)[:80]}); is the file whole?"
+        problem = f"malformed XML ({str(error)[:80]}); use a complete copy"
         raise CorpusError(path, problem, line) from error
 
 

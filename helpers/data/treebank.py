@@ -89,7 +89,7 @@ def treebank(
         For a file that is missing or breaks its format.
     """
     if sentences is not None and sentences < 2:
-        raise InputError(f"a sample of {sentences} sentences; expected 2 or more (train and dev)")
+        raise InputError(f"--sentences {sentences}: expected 2 or more, for train and dev")
     train = Path(train)
     if train.is_dir():
         folder = train
@@ -151,7 +151,7 @@ def _split(trees: Sequence[Tree], path: Path, seed: int) -> tuple[list[Tree], li
         documents = [index // block_size for index in range(len(trees))]
     sizes = Counter(documents)
     if len(sizes) == 1:
-        raise CorpusError(path, "holds one sentence; splitting into train and dev takes two")
+        raise CorpusError(path, "has one sentence; use two or more, for train and dev")
     dev_documents = _dev_documents(sizes, seed)
     train: list[Tree] = []
     dev: list[Tree] = []
@@ -267,9 +267,9 @@ def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, A
     if len(article_sizes) < 2:
         raise CorpusError(
             path,
-            f"{len(sentences)} usable sentences, not from two articles or more; train and dev "
-            "need different articles (English prose, sentences of 5 to 40 words); "
-            "give a longer text, or a --treebank",
+            f"has {len(sentences)} usable sentences (English prose, 5 to 40 words), which are not "
+            "from two articles or more; train and dev need different articles, so use a longer "
+            "text, or a --treebank",
         )
     if count is not None:
         counts["sentences fewer than asked for"] += count - len(sentences)

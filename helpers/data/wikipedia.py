@@ -135,7 +135,7 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
             is_empty = False
             yield Segment(first, second, article.title)
     if is_empty:
-        raise CorpusError(path, f"no segment of two consecutive paragraphs; {EXPECTED}")
+        raise CorpusError(path, f"has no two consecutive paragraphs; {EXPECTED}")
 
 
 def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:

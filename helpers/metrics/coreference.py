@@ -65,7 +65,7 @@ HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
 NO_ANTECEDENT = (
     "no mention has an antecedent within its document; give documents in which coreference chains "
-    "begin and go on, and do not cut them too early (--max-tokens)"
+    "continue, and raise --max-tokens if documents are cut too early"
 )
 
 

@@ -24,7 +24,7 @@ OFFSET = Style("best fixed offset", style.MUTED, "|")
 MARKERS = ("o", "s", "^", "v", "P", "X", "<")
 QUANTITIES = ("accuracy", "accuracy_low", "accuracy_high", "baseline")  # of a run's best heads
 LAYER_PANELS = {
-    "entropy": ("Entropy", "Share of uniform attention's"),
+    "entropy": ("Entropy", "Share of uniform entropy"),
     "sep": ("To the separator", "Average weight (fraction)"),
     "cls": ("To the first token", "Average weight (fraction)"),
 }
@@ -38,6 +38,8 @@ def comparison(
     note: str = "",
 ) -> Figure:
     """Draw several runs in one figure: attention by depth, and best heads.
+
+    A quantity that is zero in every run has no panel.
 
     Parameters
     ----------
@@ -70,11 +72,15 @@ def comparison(
     legend_axes.legend(
         handles=handles, loc="upper left", ncols=columns, borderpad=0, borderaxespad=0
     )
-    curve_axes = rows[1].subgridspec(1, len(LAYER_PANELS)).subplots()
-    for axes, (quantity, (title, unit)) in zip(curve_axes, LAYER_PANELS.items(), strict=True):
-        for name, tables in runs.items():
-            curve = relative_curve(tables, quantity)
-            _, color, marker = styles[name]
+    curves = {}
+    for quantity in LAYER_PANELS:
+        layer_means = [relative_curve(tables, quantity) for tables in runs.values()]
+        if any(curve.any() for curve in layer_means):
+            curves[quantity] = layer_means
+    curve_axes = rows[1].subgridspec(1, max(len(curves), 1)).subplots(squeeze=False)[0]
+    for axes, quantity in zip(curve_axes, curves, strict=False):
+        title, unit = LAYER_PANELS[quantity]
+        for curve, (_, color, marker) in zip(curves[quantity], styles.values(), strict=True):
             axes.plot(curve.index, curve, color=color, marker=marker, **style.WHITE_EDGES)
         axes.set(title=title, ylabel=unit, xlabel="Layer, as a share of the depth")
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))

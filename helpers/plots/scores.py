@@ -8,7 +8,7 @@ from textwrap import fill
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -26,19 +26,23 @@ from helpers.plots.style import (
 )
 
 BAR_INCHES = 0.3  # height of one bar's row
-CHARACTER_PERCENT = 6  # of a narrow panel's width, for one character of a head's name
-INTERVALS = "bars: here, with 95% intervals; diamonds: the paper"
+INTERVALS = "bars: this model, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
 PAPER_PROBES = "The paper's probes read GloVe of 100 dimensions and have no weights of ROOT's own."
-ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
+ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
+# Zero is white.
+DIVERGING = LinearSegmentedColormap.from_list(
+    "purple_to_orange", ("#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08")
+)
+HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 
 
 @theme()
 def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Table 2 (section 4.3): antecedents found in percent, by system and type of mention.
 
-    Each type has a panel.  Each system has a bar for each set of candidates.  The name of its
-    attention head is written in the bar, or to the right of the interval if the bar is short.
+    Each type has a panel.  The bars are grouped by the set of candidates.  To the right of a bar
+    are its value and the name of the attention head.
 
     Parameters
     ----------
@@ -51,24 +55,27 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    systems = table["system"].str.replace(" (chosen on train, scored on dev)", ", held out")
-    table = table.assign(name=systems + "\namong " + table["candidates"])
     table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
-    names = table["name"].unique()
+    heads = table["head"].fillna("")
+    labels = table["value"].map("{:.1f}".format) + heads.where(heads == "", "  " + heads)
+    names = table["system"].str.replace(HELD_OUT, ", held out")
+    names = names.str.replace("head of the type", "best head per type")
+    table = table.assign(name=names, label=labels)
+    groups = []
+    for candidates, rows in table.groupby("candidates", sort=False):
+        groups.append((candidates, f"among {candidates}:"))
+        groups += [(candidates, name) for name in rows["name"].unique()]
     rows_by_type = dict(iter(table.groupby("type", sort=False)))
-    title = "Section 4.3 · Antecedents of mentions (Table 2)"
-    held_out = "Held out: chosen on train, scored on dev (the smaller n)."
     figure = canvas(
-        BAR_INCHES * len(names) + 1.2, title, join_nonempty(model, INTERVALS), note=held_out
+        BAR_INCHES * len(groups) + 1.0,
+        "Section 4.3 · Antecedents found by rules and by single heads",
+        join_nonempty(model, INTERVALS),
+        note="Held out: chosen on train for each type of mention, scored on dev (the smaller n).",
     )
     panels = panel_grid(figure, len(rows_by_type), len(rows_by_type), sharey=True)
     for axes, (mention_type, rows) in zip(panels, rows_by_type.items(), strict=True):
-        bars = rows.set_index("name").reindex(names).reset_index()
+        bars = rows.set_index(["candidates", "name"]).reindex(groups).reset_index()
         _bars(axes, bars)
-        for y, bar in bars.dropna(subset="head").iterrows():
-            interval_covers_name = bar["value_low"] < 2 + CHARACTER_PERCENT * len(bar["head"])
-            x = bar["value_high"] + 3 if interval_covers_name else 2
-            axes.text(x, y, bar["head"], va="center", fontsize=8)
         counts = [f"{count:,.0f}" for count in rows["n"].dropna().unique()]
         axes.set_title(f"{fill(mention_type, 15)}\nn = {' / '.join(counts)}")
         axes.set_xlabel("Accuracy (%)")
@@ -79,7 +86,8 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
 def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Table 3 (section 5): attachment scores of the probes in percent, without punctuation.
 
-    If the table has several metrics, the metric of a probe is written after its name.
+    A probe with another metric than most has it after its name.  To the right of a bar are its
+    value and the paper's.
 
     Parameters
     ----------
@@ -95,16 +103,16 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     matplotlib.figure.Figure
     """
     table = table[table["metric"].isin(COMPARED)]
-    metrics = table["metric"].unique()
-    names = table["probe"]
-    if len(metrics) > 1:
-        names = names + " (" + table["metric"] + ")"
-    title = f"Section 5 · Probes of {style.WEIGHT_NAMES[lens]} (Table 3)"
+    metric = table["metric"].mode()[0]
+    names = table["probe"].where(table["metric"] == metric, table["probe"] + ", " + table["metric"])
+    labels = table["value"].map("{:.1f}".format)
+    paper = table["paper_value"].map(" (paper {:g})".format, na_action="ignore").fillna("")
+    title = f"Section 5 · Attachment scores of probes that read {style.WEIGHT_NAMES[lens]}"
     height = BAR_INCHES * len(table) + 0.9
     figure = canvas(height, title, join_nonempty(model, INTERVALS), note=PAPER_PROBES)
     axes = figure.subplots()
-    _bars(axes, table.assign(name=names))
-    axes.set_xlabel(f"{' or '.join(metrics)} (%)")
+    _bars(axes, table.assign(name=names, label=labels + paper))
+    axes.set_xlabel(f"{metric} (%)")
     return figure
 
 
@@ -140,7 +148,7 @@ def relation_heatmaps(
     figure = heat_maps(
         maps,
         title,
-        join_nonempty(model, "framed: the best head; d → h: the dependent attends to its head"),
+        join_nonempty(model, "framed: the best head; d → p: dependents attend to parents"),
         "Accuracy (%)",
         Normalize(0, 100),
         columns=_panel_columns(len(maps)),
@@ -181,8 +189,8 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
     """
     largest = float(table[["w_gain", "u_gain"]].abs().max(axis=None))
     maps = {
-        "head attends to word": by_head(table, "w_gain"),
-        "word attends to head": by_head(table, "u_gain"),
+        "parents attend to dependents": by_head(table, "w_gain"),
+        "dependents attend to parents": by_head(table, "u_gain"),
     }
     return heat_maps(
         maps,
@@ -193,26 +201,30 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
         "Gain in score (log-odds)",
         Normalize(-largest, largest),
         columns=2,
-        cmap=style.DIVERGING,
+        cmap=DIVERGING,
     )
 
 
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw a bar per row with its name, its interval, its value and the paper's value."""
-    y = np.arange(len(rows))
-    axes.barh(y, rows["value"], height=0.68, color=style.BAR)
+    """Draw a bar per row with its name, its interval, its label and the paper's value.
+
+    A row without a value has its name only.
+    """
+    rows = rows.reset_index(drop=True)
+    bars = rows.dropna(subset="value")
+    y = bars.index
+    axes.barh(y, bars["value"], height=0.68, color=style.BAR)
     draw_intervals(
-        axes, rows["value_low"], rows["value_high"], y, color=style.INK, elinewidth=1.2,
+        axes, bars["value_low"], bars["value_high"], y, color=style.INK, elinewidth=1.2,
         capsize=2.7, capthick=1.2,
     )  # fmt: skip
     axes.plot(
-        rows["paper_value"], y, "D", color=style.ACCENT, markersize=6, markeredgecolor="white",
+        bars["paper_value"], y, "D", color=style.ACCENT, markersize=6, markeredgecolor="white",
         zorder=4,
     )  # fmt: skip
-    for position, value in zip(y, rows["value"], strict=True):
-        if np.isfinite(value):
-            axes.text(101.5, position, f"{value:.1f}", va="center", fontsize=8.5)
-    axes.set_yticks(y, rows["name"])
+    for position, label in bars["label"].items():
+        axes.text(101.5, position, label, va="center", fontsize=8.5)
+    axes.set_yticks(rows.index, rows["name"])
     axes.set(xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))
     axes.xaxis.grid(True, color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -87,7 +87,7 @@ def open_runs(names: Sequence[str]) -> list[Run]:
     runs = [open_run(name) for name in names or default]
     if len({run.name for run in runs}) < max(len(runs), 2):
         raise InputError(
-            f"compare {' '.join(names)}: compare takes two or more runs of different names"
+            f"compare {' '.join(names)}: expected two or more runs with different names"
         )
     return runs
 

@@ -1,4 +1,4 @@
-"""List, check, repair and remove what is in the cache, and check the requirements of a run."""
+"""List, check, repair and remove parts of the cache, and check the requirements of a run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_cache(names: Sequence[str], *, repair: bool) -> int:
                 is_whole = False
         elif problems:
             shutil.rmtree(folder)
-            print("  removed: it is made again when it is needed")
+            print("  removed; the next run that needs it makes it again")
     return 0 if is_whole else 1
 
 
@@ -112,8 +112,7 @@ def _folders(names: Sequence[str], candidates: Sequence[Path]) -> list[Path]:
     unknown = set(names).difference(by_name)
     if unknown:
         raise InputError(
-            f"no store is called {', '.join(unknown)}; 'python -m helpers cache' lists those there "
-            "are"
+            f"there is no store {', '.join(unknown)}; 'python -m helpers cache' lists the stores"
         )
     return [by_name[name] for name in names or by_name]
 

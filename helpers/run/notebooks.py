@@ -118,8 +118,8 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
         if value != defaults[name] and name not in declared_settings.union(SIZES):
             takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
             raise InputError(
-                f"{flag(name)} {flag_value(value)}: no effect on the notebooks of this run; it is "
-                f"for {takers}"
+                f"{flag(name)} {flag_value(value)}: no notebook of this run uses it; leave it out, "
+                f"or run notebooks that use it ({takers})"
             )
     return declared_settings
 

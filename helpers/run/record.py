@@ -150,7 +150,8 @@ def recorded(study: Study) -> Iterator[Record]:
         run_lock = FileLock(results.build / ".lock").acquire(timeout=0)
     except Timeout:
         raise InputError(
-            f"{study.slug}: a run of this name is going on; give this one another --name"
+            f"{study.slug}: another run of this name is in progress; wait for it, or choose "
+            "another --name"
         ) from None
     with run_lock:
         record = Record(results, describe(study))
@@ -218,8 +219,8 @@ class Record:
         changed = [name for name, value in recorded_inputs.items() if inputs[name] != value]
         if changed:
             raise InputError(
-                f"{folder}: other contents of {', '.join(changed)} than in the run that is there; "
-                "remove that folder, or give this run another --name"
+                f"{folder}: the run in this folder had another {', '.join(changed)}; "
+                "remove the folder, or choose another --name"
             )
 
     def publish(self) -> None:

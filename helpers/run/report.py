@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
-from helpers.claims.engine import verdicts
+from helpers.claims.display import summarise_claims
+from helpers.claims.engine import (
+    INCONCLUSIVE,
+    NOT_MEASURED,
+    NOT_SUPPORTED,
+    SUPPORTED,
+    YES,
+    verdicts,
+)
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, write_atomic
 from helpers.results import EARLIER, ESCAPE
@@ -28,13 +37,8 @@ MAX_TABLE_BYTES = 1_500_000
 MAX_VIEWERS = 12  # the page is to be sent by mail
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
-# Columns of the claims that are read first, and how each is set.
-SUMMARY_COLUMNS = (
-    ("claim", "text"),
-    ("paper", "number"),
-    ("this model [95% interval]", "number"),
-    ("verdict", ""),
-)
+VERDICTS = (SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED)
+SUMMARY_CLASSES = ("text", "", "", "text")  # how the four columns of claims are set
 
 
 def write_report(
@@ -46,7 +50,9 @@ def write_report(
 ) -> Path:
     """Write ``index.html``, the page of a run or a comparison.
 
-    Its parts are the claims, and one for each notebook in ``record["notebooks"]``.
+    It begins with the model, the corpora and the sizes of the run, the number of verdicts in each
+    section, and Figure 2. The claims follow, and a part for each notebook in
+    ``record["notebooks"]``.
 
     Parameters
     ----------
@@ -78,12 +84,15 @@ def write_report(
                 "tables": _tables(tables, [*outputs["tables"], *outputs.get(EARLIER, {})]),
             }
         )
+    pictures = [picture for part in parts for picture in part["pictures"]]
     page = render(
         HERE / "report.html",
         run=build.name,
+        today=date.today().isoformat(),
         name=description.get("model", {}).get("name", build.name),
         notes=notes,
         claims=_table(claims_path) if claims_path.is_file() else None,
+        first_picture=next(filter(_is_figure_2, pictures), None),
         parts=parts,
         facts=description,
         viewers=[
@@ -138,6 +147,10 @@ def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
     return pictures
 
 
+def _is_figure_2(picture: Mapping[str, str]) -> bool:
+    return picture["label"].startswith("Figure 2 ")
+
+
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
     paths = [folder / f"{name}.csv" for name in names if name != "claims"]
@@ -155,10 +168,15 @@ def _table(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_TABLE_BYTES or table.shape[1] > MAX_COLUMNS:
         return content | {"note": f"{len(table)} x {table.shape[1]}, too large for a page"}
     content |= {"file": path.name, "data": _in_base64(path)}
-    if {"section", "value_low", "due_to_training"} <= set(table):
+    if {"section", "adjusted_low", "due_to_training"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         content["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
-        content["summary"] = _summary(table)
+        content["counts"] = _counts_by_section(table)
+        four_columns = summarise_claims(pd.read_csv(path).replace(ESCAPE, "", regex=True))
+        content["summary"] = {
+            "columns": list(zip(four_columns, SUMMARY_CLASSES, strict=True)),
+            "rows": four_columns.to_numpy().tolist(),
+        }
     content["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
     for name in table:
         table[name] = table[name].apply(_short, is_p_value=name.startswith("p_"))
@@ -166,13 +184,14 @@ def _table(path: Path) -> dict[str, Any]:
     return content
 
 
-def _summary(claims: pd.DataFrame) -> dict[str, Any]:
-    """Prepare the four columns of claims that are read first."""
-    short = claims.map(_short)
-    interval = short["value"] + " [" + short["value_low"] + ", " + short["value_high"] + "]"
-    numbers = interval.where(short["value_low"] != "", short["value"])
-    cells = zip(short["claim"], short["paper_value"], numbers, short["verdict"], strict=True)
-    return {"columns": SUMMARY_COLUMNS, "rows": list(cells)}
+def _counts_by_section(claims: pd.DataFrame) -> dict[str, Any]:
+    """Count the verdicts in each section of the paper, and those of each later paper together."""
+    sections = claims["section"].str.replace(r" [\d.]+$", "", regex=True)
+    counts = pd.crosstab(sections, claims["verdict"]).reindex(columns=VERDICTS, fill_value=0)
+    is_due_to_training = (claims["verdict"] == SUPPORTED) & (claims["due_to_training"] == YES)
+    counts.insert(1, "due to training", is_due_to_training.groupby(sections).sum())
+    columns = [("section", ""), *[(name, "number") for name in counts]]
+    return {"columns": columns, "rows": counts.reset_index().to_numpy().tolist()}
 
 
 def _css_class(column: pd.Series) -> str:

@@ -65,7 +65,7 @@ def _no_answer(address: str) -> InputError:
     """Return the error of a scheduler that does not answer."""
     return InputError(
         f"--scheduler {address}: does not answer; start it ('dask scheduler') and its workers "
-        "and run again with its address, tcp://HOST:8786: finished shards are kept"
+        "and run again with its address, tcp://HOST:8786; finished shards are kept"
     )
 
 
@@ -112,13 +112,13 @@ def map_shards(
             yield future.result()
     except KilledWorker as error:
         raise InputError(
-            f"shard {number}: its workers died again and again; give them more memory, or fewer "
-            "threads each; finished shards are kept"
+            f"shard {number}: every worker that computed it died; give workers more "
+            "memory, or fewer threads each; finished shards are kept"
         ) from error
     except NoWorkerError as error:
         raise InputError(
-            f"no worker for {error.timeout:.0f} s: all of them have ended, and their output says "
-            "why (a module that they cannot import, too little memory); finished shards are kept"
+            f"no worker for {error.timeout:.0f} s, so all have ended; read the reason in their "
+            "output (a module that they cannot import, too little memory); finished shards are kept"
         ) from error
     except (CommClosedError, FutureCancelledError) as error:
         raise _no_answer(client.scheduler.address) from error
@@ -138,7 +138,7 @@ def _on_shard(
         store = _opened(folder, model) if folder.is_dir() else None
     if store is None or store.key != key:
         raise InputError(
-            f"{folder}: a worker has no such store there, or one of other code; set "
+            f"{folder}: a worker does not find this store, or finds one of other code; set "
             "ATTENTION_CACHE to a folder that all machines of the cluster share"
         )
     return function(store, number)

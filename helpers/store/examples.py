@@ -255,8 +255,8 @@ def _check_rows(
     error = (sums - 1).abs().max()
     if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
         raise ModelError(
-            f"model {encoder.name!r}: an attention row of example {index} is off from summing to "
-            f"1 by {error:.3g}; take a whole copy of the model{or_wider(encoder.dtype)}"
+            f"model {encoder.name!r}: the sum of an attention row of example {index} differs from "
+            f"1 by {error:.3g}; use a complete copy of the model{or_wider(encoder.dtype)}"
         )
 
 
@@ -268,6 +268,6 @@ def _check_vectors(
     if not largest <= MAX_STORED:  # NaN is not smaller either
         raise ModelError(
             f"model {encoder.name!r}: in example {index} a hidden state reaches {largest:,.0f}, "
-            f"and {np.dtype(STORED)} holds {MAX_STORED:,.0f}; take a whole copy of the "
-            f"model{or_wider(encoder.dtype)}, or one with smaller states"
+            f"and the largest {np.dtype(STORED)} is {MAX_STORED:,.0f}; use a complete copy of the "
+            f"model{or_wider(encoder.dtype)}, or a model with smaller states"
         )

@@ -237,8 +237,8 @@ def load_encoder(folder: Path, *, model: str, device: Device = "auto") -> Encode
     )
     if replace(spec, **model_key(encoder)) != spec:
         raise StoreError(
-            f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
-            "put the same model there on all machines"
+            f"{folder}: the store is of the model {spec.model}, and {encoder.name!r} on this "
+            "machine is another one; put the same model on all machines"
         )
     return encoder
 
@@ -284,7 +284,7 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
-                f"corpus {corpus.name!r}: no example left to analyse ({reasons or 'it is empty'}); "
+                f"corpus {corpus.name!r}: no example is left ({reasons or 'it is empty'}); "
                 f"check the path and the format, or raise --max-tokens {key.max_tokens}"
             )
     Manifest(key, n_examples, sha256(path), dict(sorted(counts.items()))).write(folder)

@@ -132,14 +132,14 @@ def read_manifest(folder: Path) -> Manifest:
         contents = json.loads(path.read_bytes())
         checksum = contents.pop("checksum")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path}: not a whole manifest; {remedy}") from error
+        raise StoreError(f"{path}: the manifest is incomplete; {remedy}") from error
     if contents.get("format") != FORMAT:
         raise StoreError(
-            f"{path}: written by a version of this project with another format than {FORMAT}; "
+            f"{path}: another version of this project wrote it (its format is not {FORMAT}); "
             f"{remedy}"
         )
     if checksum != digest_of(contents):
-        raise StoreError(f"{path}: its content was changed; {remedy}")
+        raise StoreError(f"{path}: the manifest was changed; {remedy}")
     key = {field.name: contents.pop(field.name) for field in fields(StoreKey)}
     shards = tuple(Shard(**entry) for entry in contents.pop("shards"))
     return Manifest(StoreKey(**key), shards=shards, **contents)
@@ -147,7 +147,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def unfinished(folder: Path) -> StoreError:
     """Return the error of a store that an extraction has not finished."""
-    return StoreError(f"{folder}: the store is unfinished, run extraction again")
+    return StoreError(f"{folder}: the store is unfinished; run extraction again")
 
 
 def is_listed(folder: Path) -> bool:
@@ -180,10 +180,10 @@ def shard_entry(path: Path, examples: range) -> Shard:
 def check(path: Path, digest: str) -> None:
     """Raise StoreError if a file is missing, or has another SHA-256 than it was written with."""
     if not path.is_file():
-        raise StoreError(f"{path}: missing; run extraction again, which makes it again")
+        raise StoreError(f"{path}: the file is missing; run extraction again, which writes it")
     if sha256(path) != digest:
         raise StoreError(
-            f"{path}: its SHA-256 is not that of what was written; repair it with "
+            f"{path}: the file was changed after it was written (by its SHA-256); repair it with "
             f"'python -m helpers verify --repair {path.parent.name}'"
         )
 

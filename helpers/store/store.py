@@ -88,7 +88,7 @@ class Example:
         attention = self.stored_attention.astype(np.float32)
         name = f"example {self.index}"
         if not attention.size:
-            raise MapError(f"{name}: has no tokens")
+            raise MapError(f"{name}: it has no tokens")
         if "words" in self.record and len(self) < self.word_positions.stop:
             words = len(self.record["words"])
             raise MapError(f"{name}: expected a map over {words} words; extract the store again")
@@ -97,7 +97,7 @@ class Example:
         largest_error = np.abs(attention.sum(axis=-1) - 1).max()
         if not largest_error < ROW_SUM_TOLERANCE:
             raise MapError(
-                f"{name}: an attention row is off from summing to 1 by {largest_error:.3g}"
+                f"{name}: the sum of an attention row differs from 1 by {largest_error:.3g}"
             )
         return attention
 

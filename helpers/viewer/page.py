@@ -236,8 +236,8 @@ def check_relation(store: Store, relation: str) -> None:
         names |= _relation_names(record)
         if relation in names:
             return
-    remedy = f"there are {', '.join(sorted(names))}" if names else "the corpus has no annotation"
-    raise InputError(f"no relation {relation!r} here; {remedy}")
+    remedy = f"use one of {', '.join(sorted(names))}" if names else "the corpus has no annotation"
+    raise InputError(f"there is no relation {relation!r}; {remedy}")
 
 
 def word_hits(index: int, record: Record, word: str) -> Iterator[tuple[Any, ...]]:

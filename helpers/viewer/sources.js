@@ -74,10 +74,10 @@ function answers(page, query) {
 }
 
 /* A notebook: the kernel is asked, and answers with JSON and bytes. */
-function kernel(invoke, settings, pane) {
+function kernel(invoke, settings) {
   const stop = new AbortController(); // or anywidget gives up after three seconds
   const ask = async (request) => {
-    const [content, buffers] = await invoke("answer", { ...request, pane }, { signal: stop.signal });
+    const [content, buffers] = await invoke("answer", request, { signal: stop.signal });
     if (content.error) throw new Error(content.error);
     return [content, buffers];
   };
@@ -86,14 +86,13 @@ function kernel(invoke, settings, pane) {
     examples: null, // every example of the store
     relations: settings.relations,
     close: () => stop.abort(),
-    async page(index, masked) {
-      const [content, buffers] = await ask({ kind: "page", example: index, masked });
-      return { masked, ...content.page,
+    async page(index) {
+      const [content, buffers] = await ask({ kind: "page", example: index });
+      return { ...content.page,
         ...unpacked(content.page, buffers.map((view) => new Uint8Array(copy(view)))) };
     },
     async map(page, head) {
-      const [, buffers] = await ask({
-        kind: "map", example: page.example, masked: page.masked, head });
+      const [, buffers] = await ask({ kind: "map", example: page.example, head });
       return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / FULL);
     },
     async search(query) {

@@ -1,8 +1,8 @@
 """Look at attention: any head of any stored example, in a notebook or in a file.
 
-``view(store, example=17, layer=8, head=10)`` is interactive in JupyterLab and VS Code, where the
-kernel answers what the browser asks for.  Without a kernel, as in an HTML copy of a notebook, the
-same view shows the maps that it holds.
+``view(store, example=17, layer=8, head=10)`` is interactive in JupyterLab, where the kernel
+answers what the browser asks for.  Without a kernel, as in a saved notebook or its HTML copy, and
+in other editors, the same view shows the maps that it holds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import uuid4
 
 import anywidget
 import pandas as pd
@@ -22,19 +23,17 @@ from anywidget.experimental import command
 from helpers.errors import InputError
 from helpers.files import write_atomic
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
-from helpers.store.format import tensor_name
-from helpers.store.store import Example, Store
+from helpers.store.store import Store
 from helpers.viewer import page
 from helpers.viewer.page import MAX_HITS, check_relation, relations_in
-
-if TYPE_CHECKING:
-    from helpers.model.encoder import Encoder
 
 ALL_RELATIONS = "(all)"
 SEARCH_FIELDS = ("word", "relation", "right")  # of a browser's request
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
 FRAME_PIXELS = 620  # height of the controls and small maps
 TOKEN_PIXELS = 17  # height of a token
+# JupyterLab removes the frame from a notebook that it does not trust, and keeps its text.
+UNTRUSTED = "JupyterLab shows the attention viewer here after its command Trust Notebook."
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,6 @@ class Viewer:
         Direction in which heads are read.
     title
         Text before the name of the head.
-    encoder
-        Model of the store, to mask words.
-    second
-        View shown beside this one.
     """
 
     store: Store = field(repr=False)
@@ -69,23 +64,6 @@ class Viewer:
     relation: str = ""
     direction: Direction = DIRECTIONS[0]
     title: str = ""
-    encoder: Encoder | None = field(default=None, repr=False)
-    second: Viewer | None = None
-
-    def beside(self, second: Viewer) -> Viewer:
-        """Show this view and a second one side by side.
-
-        Parameters
-        ----------
-        second
-            View of another example, head, model or lens.
-
-        Returns
-        -------
-        Viewer
-            Both views.
-        """
-        return replace(self, second=second)
 
     def save(self, path: str | Path, examples: Sequence[int] | None = None) -> Path:
         """Write the view as one HTML file that works offline, with every head's weights.
@@ -113,28 +91,24 @@ class Viewer:
 
         Unless ``all_heads``, it has the weights of the view's own head only.
         """
-        content = self.settings()
-        for pane, pane_content in zip(self.panes, content["panes"], strict=True):
-            heads = range(pane.store.layers * pane.store.heads) if all_heads else [pane.index]
-            indices = examples or [pane.example]
-            pane_content["pages"] = [
-                page.embedded_page(pane.store, pane.store[index], heads) for index in indices
-            ]
-        return content
+        heads = range(self.store.layers * self.store.heads) if all_heads else [self.index]
+        pages = []
+        for index in examples or [self.example]:
+            pages.append(page.embedded_page(self.store, self.store[index], heads))
+        return {**self.settings(), "pages": pages}
 
     def _frame(self) -> str:
         """Return an inline frame with a page for readers without a kernel.
 
         It has the weights of all heads if these are few, and else of one head.
         """
-        n_weights = sum(pane.store[pane.example].stored_attention.size for pane in self.panes)
+        n_weights = self.store[self.example].stored_attention.size
         content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT)
-        n_tokens = max(len(pane["pages"][0]["tokens"]) for pane in content["panes"])
-        height = FRAME_PIXELS + TOKEN_PIXELS * n_tokens
+        height = FRAME_PIXELS + TOKEN_PIXELS * len(content["pages"][0]["tokens"])
         document = html.escape(page.document(self.heading, content))
         return (
             '<iframe title="Attention viewer" loading="lazy" style="width:100%;border:0;'
-            f'height:{height}px" srcdoc="{document}"></iframe>'
+            f'height:{height}px" srcdoc="{document}">{UNTRUSTED}</iframe>'
         )
 
     def search(
@@ -185,18 +159,10 @@ class Viewer:
         return table.assign(head=head_label(*self.head))
 
     @property
-    def panes(self) -> list[Viewer]:
-        """The views that are shown: one, or two side by side."""
-        return [self] if self.second is None else [replace(self, second=None), self.second]
-
-    @property
     def heading(self) -> str:
-        """The heads and examples that the view starts with, in a line."""
-        first, *second = [
-            f"head {head_label(*pane.head)}, example {pane.example}" for pane in self.panes
-        ]
-        start = f"{self.title} · {first}" if self.title else f"Attention of {first}"
-        return " | ".join([start, *second])
+        """The head and the example that the view starts with, in a line."""
+        first = f"head {head_label(*self.head)}, example {self.example}"
+        return f"{self.title} · {first}" if self.title else f"Attention of {first}"
 
     @property
     def index(self) -> int:
@@ -204,25 +170,25 @@ class Viewer:
         return self.head[0] * self.store.heads + self.head[1]
 
     def settings(self) -> dict[str, Any]:
-        """Return the example, head and relation that each pane starts with, ready for JSON."""
-        panes = []
-        for pane in self.panes:
-            panes.append(
-                {
-                    "title": pane.title,
-                    "example": pane.example,
-                    "head": pane.index,
-                    "relation": pane.relation,
-                    "direction": pane.direction,
-                }
-            )
-        return {"look": page.look(self.store.special_tokens), "panes": panes}
+        """Return the example, head and relation that the view starts with, ready for JSON."""
+        return {
+            "look": page.look(self.store.special_tokens),
+            "title": self.title,
+            "example": self.example,
+            "head": self.index,
+            "relation": self.relation,
+            "direction": self.direction,
+        }
 
-    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        bundle, metadata = ViewerWidget(self)._repr_mimebundle_()
-        bundle["text/html"] = self._frame()
-        bundle["text/plain"] = repr(self)
-        return bundle, metadata
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """Return a page without a kernel, in an element that the widget takes over.
+
+        The bundle has no view of a widget, which JupyterLab would prefer to the page: in a notebook
+        that is opened without its kernel, it would say that the widget has no model.
+        """
+        widget = ViewerWidget(self)
+        frame = f'<div data-attention-viewer="{widget.settings["output"]}">{self._frame()}</div>'
+        return {"text/html": frame, "text/plain": repr(self)}
 
 
 def view(
@@ -234,7 +200,6 @@ def view(
     relation: str = "",
     direction: Direction = DIRECTIONS[0],
     title: str = "",
-    encoder: Encoder | None = None,
 ) -> Viewer:
     """Show the attention of an example of a store.
 
@@ -252,8 +217,6 @@ def view(
         Direction in which heads are read.
     title
         Text before the name of the head.
-    encoder
-        Model of the store. With it, a notebook can mask words.
 
     Returns
     -------
@@ -263,33 +226,18 @@ def view(
     Raises
     ------
     InputError
-        If the store has no such example, head or relation, the direction is none, or the encoder
-        is not the model of the store.
+        If the store has no such example, head or relation, or the direction is none.
     """
     if not 0 <= example < len(store):
-        raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
+        raise InputError(f"there is no example {example}; the store has 0 to {len(store) - 1}")
     if not (1 <= layer <= store.layers and 1 <= head <= store.heads):
         last = head_label(store.layers - 1, store.heads - 1)
-        raise InputError(f"no head {layer}-{head}: the model has 1-1 to {last}")
+        raise InputError(f"there is no head {layer}-{head}; the model has 1-1 to {last}")
     if direction not in DIRECTIONS:
-        raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
+        raise InputError(f"there is no direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
     if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
-    if encoder is not None:
-        _check_encoder(encoder, store)
-    return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
-
-
-def _check_encoder(encoder: Encoder, store: Store) -> None:
-    """Raise InputError unless an encoder is the model of a store."""
-    from helpers.store.extract import model_key
-
-    stored_model = store.spec.model
-    if model_key(encoder)["model"] != stored_model:
-        raise InputError(
-            f"the maps are those of {stored_model['name']}, and {encoder.name} is not that model "
-            "as it was; leave the encoder out, or load the one that made the maps"
-        )
+    return Viewer(store, example, (layer - 1, head - 1), relation, direction, title)
 
 
 def viewers(
@@ -325,35 +273,6 @@ def viewers(
     return row_viewers
 
 
-def masked_example(store: Store, index: int, positions: Sequence[int], encoder: Encoder) -> Example:
-    """Compute an example with the mask token at some positions of its maps.
-
-    A position is a token or, at word level, a whole word.  InputError if the model has no mask
-    token.
-    """
-    from helpers.store.examples import shards_tensors
-
-    mask_token = encoder.tokenizer.mask_token
-    if mask_token is None:
-        raise InputError(f"{encoder.name} has no mask token; use a masked language model")
-    example = store[index]
-    if "words" in example.record:
-        field_name = "words"
-        offset = example.offset
-    else:
-        field_name = "tokens"
-        offset = 0
-    texts = list(example.record[field_name])
-    for position in positions:
-        texts[position - offset] = mask_token
-    record = {**example.record, field_name: texts, "inputs": None}  # to be tokenized again
-    work = [(range(index, index + 1), [record])]
-    ((_, tensors),) = shards_tensors(encoder, work, **store.spec.maps)
-    return replace(
-        example, stored_attention=tensors[tensor_name("attention", index)], record=record
-    )
-
-
 class ViewerWidget(anywidget.AnyWidget):
     """A view whose examples and maps come from the kernel, one at a time."""
 
@@ -363,12 +282,10 @@ class ViewerWidget(anywidget.AnyWidget):
 
     def __init__(self, viewer: Viewer) -> None:
         settings = viewer.settings()
-        for pane, pane_settings in zip(viewer.panes, settings["panes"], strict=True):
-            pane_settings["relations"] = relations_in(pane.store)
-            pane_settings["encoder"] = pane.encoder is not None
+        settings["relations"] = relations_in(viewer.store)
+        settings["output"] = uuid4().hex  # names the element of the page
         super().__init__(settings=page.shown_in_browser(settings))
-        self._panes = viewer.panes
-        self._masked: dict[object, Example] = {}  # the last one that a browser asked for
+        self._viewer = viewer
 
     @command
     def answer(self, request: dict[str, Any], _: object) -> tuple[dict[str, Any], list[bytes]]:
@@ -381,28 +298,18 @@ class ViewerWidget(anywidget.AnyWidget):
 
     def _respond(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         """Return the JSON and the bytes that a request asks for."""
-        pane = self._panes[request["pane"]]
-        head = divmod(int(request.get("head", 0)), pane.store.heads)
+        store = self._viewer.store
+        head = divmod(int(request.get("head", 0)), store.heads)
         if request["kind"] == "search":
             query = {name: request[name] for name in SEARCH_FIELDS}
-            searched = replace(pane, head=head, direction=request["direction"])
+            searched = replace(self._viewer, head=head, direction=request["direction"])
             hits = searched.search(**query, limit=MAX_HITS + 1)
             rows = json.loads(hits.head(MAX_HITS).to_json(orient="records"))
             return {"found": rows, "more": len(hits) > MAX_HITS}, []
-        example = self._example(pane, request)
+        index = int(request["example"])
+        view(store, index)  # raises InputError if the store has no such example
+        example = store[index]
         if request["kind"] == "map":
             return {}, [page.quantize(example.stored_attention[head]).tobytes()]
-        content = page.page_facts(pane.store, example)
+        content = page.page_facts(store, example)
         return {"page": content}, page.buffers(example, content["special"])
-
-    def _example(self, pane: Viewer, request: dict[str, Any]) -> Example:
-        """Return the example of a request, with the mask token at the masked positions."""
-        index = int(request["example"])
-        view(pane.store, index)  # raises InputError if the store has no such example
-        masked = request.get("masked")
-        if not masked:
-            return pane.store[index]
-        key = (request["pane"], index, *masked)
-        if key not in self._masked:  # one pass of the model for the requests of all heads
-            self._masked = {key: masked_example(pane.store, index, masked, pane.encoder)}
-        return self._masked[key]

@@ -1,5 +1,5 @@
 /* The head viewer. It has two hosts: a page that holds all it shows (`start`), and a notebook
-   whose kernel is asked for the rest (`default.render`). Where examples and maps come from is in
+   whose kernel is asked for the rest (`default.initialize`). Where examples and maps come from is in
    sources.js, which is put before this file. Text is only ever set as text. */
 
 const FAINTEST = 0.004; // a lighter line cannot be seen on white
@@ -58,7 +58,6 @@ class View {
     this.byWord = false;
     this.showLabels = true;
     this.page = this.map = this.pinned = this.hovered = null;
-    this.masked = new Set(); // positions of the example that the model is given masked
     this.latest = 0; // a late answer to an earlier request is not shown
     this.build();
     this.open(settings.example);
@@ -104,13 +103,12 @@ class View {
 
   // -- What is shown
 
-  async open(index, { pinned = null, relation = this.relation, masked = [] } = {}) {
+  async open(index, { pinned = null, relation = this.relation } = {}) {
     await this.attempt(async () => {
-      const page = await this.source.page(index, masked);
+      const page = await this.source.page(index);
       const map = await this.source.map(page, this.head);
       return () => {
         Object.assign(this, { pinned, relation, hovered: null, raw: { page, map } });
-        this.masked = new Set(masked);
         this.setLevel();
         if (pinned !== null && this.page !== page) this.pinned = page.groups[pinned];
         this.drawControls();
@@ -209,7 +207,6 @@ class View {
         step(1, "Next example", "›")) : null,
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
-      this.settings.encoder ? this.maskButton() : null,
       ...this.labelControls(),
     ].filter(Boolean));
     if (focused) {
@@ -217,19 +214,6 @@ class View {
         .find((node) => node.getAttribute("aria-label") === focused)?.focus();
     }
     this.finder.hidden = total < 2;
-  }
-
-  /* Masks the chosen token, or gives it back, and shows the maps that the model then has. */
-  maskButton() {
-    const { pinned, page } = this;
-    const able = pinned !== null && !page.special.includes(pinned) && page === this.raw.page;
-    return element("button", { type: "button", disabled: !able && !this.masked.size,
-      "aria-label": "Mask the chosen word", onclick: () => {
-        const masked = new Set(able ? this.masked : []);
-        if (able && !masked.delete(pinned)) masked.add(pinned);
-        this.open(page.example, { pinned, masked: [...masked] });
-      } }, !able && this.masked.size ? "unmask all"
-      : able && this.masked.has(pinned) ? "unmask" : "mask the chosen word");
   }
 
   checkbox(label, setting) {
@@ -373,7 +357,7 @@ class View {
   drawName() {
     const { labels, summaries, model, corpus, lens, level, source, example, examples } = this.page;
     const { title, head, example: first } = this.settings;
-    const own = head === this.head && first === example && !this.masked.size ? title : "";
+    const own = head === this.head && first === example ? title : "";
     this.name.replaceChildren(`Head ${labels[this.head]}`,
       element("small", {}, summaries[this.head]));
     this.facts.textContent = [own, model, corpus, `${level} level`, `${lens} lens`,
@@ -717,36 +701,42 @@ function colorRamp(stops) {
 
 // ---- The two hosts ---------------------------------------------------------------------------
 
-/* One view, or two side by side: `source` gives each pane its own. */
-function views(root, data, source) {
-  const { panes } = data;
-  const colors = Object.fromEntries(Object.entries(data.look.colors)
+function show(root, settings, source) {
+  const colors = Object.fromEntries(Object.entries(settings.look.colors)
     .map(([name, light]) => [name, `light-dark(${light}, ${DARK[name]})`]));
-  const look = { ...data.look, colors };
-  root.replaceChildren();
-  root.classList.toggle("av-pair", panes.length > 1);
-  const places = panes.length > 1 ? panes.map(() => element("div")) : [root];
-  if (panes.length > 1) root.append(...places);
-  return panes.map((pane, i) => new View(places[i], source(pane, i), { ...pane, look }));
+  return new View(root, source, { ...settings, look: { ...settings.look, colors } });
 }
 
 function start(root, data) {
-  const shown = views(root, data, embedded);
+  const view = show(root, data, embedded(data));
   let width = root.clientWidth;
   new ResizeObserver(() => {
     if (window.frameElement) window.frameElement.style.height = `${root.offsetHeight + 8}px`;
     if (Math.abs(root.clientWidth - width) < 20) return;
     width = root.clientWidth;
-    shown.filter((view) => view.map).forEach((view) => view.drawHead());
+    if (view.map) view.drawHead();
   }).observe(root);
 }
 
 export default {
-  render({ model, el, experimental }) {
-    const data = model.get("settings");
-    const sources = data.panes.map((pane, i) => kernel(experimental.invoke,
-      { ...pane, look: data.look }, i));
-    views(el, data, (_, i) => sources[i]);
-    return () => sources.forEach((source) => source.close());
+  /* The cell's output is an element with a page without a kernel. While there is a kernel, the view
+     takes the page's place; the saved notebook keeps the page. */
+  initialize({ model, experimental }) {
+    const settings = model.get("settings");
+    const source = kernel(experimental.invoke, settings);
+    const takeOver = () => {
+      const selector = `[data-attention-viewer="${settings.output}"]`;
+      for (const place of document.querySelectorAll(selector)) {
+        delete place.dataset.attentionViewer;
+        show(place, settings, source);
+      }
+    };
+    const observer = new MutationObserver(takeOver); // the output may come later, and again
+    observer.observe(document.body, { childList: true, subtree: true });
+    takeOver();
+    return () => {
+      observer.disconnect();
+      source.close();
+    };
   },
 };

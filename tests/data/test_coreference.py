@@ -60,7 +60,7 @@ def test_head_word_breaks_ties_by_depth_and_tags():
     [
         ("# a b\n[x]1 ]2\n", 2, "closes no mention"),
         ("# a b\nfine\n[x\n", 3, "never closed"),
-        ("# a b\n[x] [ ]\n", 2, "without words"),
+        ("# a b\n[x] [ ]\n", 2, "put words"),
         ("\nx\n# a b\n", 2, "before the first"),
         ("# a b\n[x]\n# a c\n[x]\n", 3, "second document"),
         ("# a\n[x]\n", 1, "# name genre"),
@@ -81,7 +81,7 @@ def test_coreference_corpus_refuses_folders_without_files_or_mentions(tmp_path):
         with pytest.raises(CorpusError, match=problem):
             coreference_corpus(tmp_path / folder)
     write(unmarked, "a.txt", "# a b\nNobody is marked here.\n# b c\n")
-    with pytest.raises(CorpusError, match="no mention in any document"):
+    with pytest.raises(CorpusError, match="coreference annotation"):
         coreference_corpus(unmarked).records()
 
 

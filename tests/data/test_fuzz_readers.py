@@ -37,7 +37,7 @@ PROFILE = settings(
 )
 # Facts of a file as a whole; every other error has a line.
 WHOLE_FILE = re.compile(
-    r"holds no |holds one sentence|no mention in any|no segment of|is the file whole|save it as "
+    r"(has|holds) no |has one sentence|no document has|use a complete copy|save it as "
     r"plain text|document type|the XML is|no examples|"
     r"\d+ labels in|no argument after|not tab-separated"
 )

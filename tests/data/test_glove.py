@@ -38,7 +38,7 @@ def test_read_glove_reads_plain_and_packed_text(tmp_path, content, name):
         ("the 1 2 3\ndog 1 x 3\n", r":2: expected a word and 3 finite"),
         ("the 1 nan 3\n", r":1: expected a word and 3 finite"),
         ("the\n", r":1: expected a word and some finite numbers after it"),
-        ("", "holds no word; expected GloVe text"),
+        ("", "expected GloVe text"),
     ],
 )
 def test_read_glove_refuses_bad_files_with_the_line(tmp_path, content, message):

@@ -118,9 +118,7 @@ def test_parsed_text_has_no_invisible_word():
 def test_silver_treebank_refuses_sentences_of_one_article(text, n_sentences, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text(text)
-    with pytest.raises(
-        CorpusError, match=rf"one\.txt: {n_sentences} usable sentences, not from two"
-    ):
+    with pytest.raises(CorpusError, match=rf"one\.txt: .*\b{n_sentences} usable .* --treebank"):
         silver_treebank(path).records()
 
 

@@ -46,11 +46,11 @@ def test_open_run_by_name_path_or_model(figures, tmp_path, monkeypatch):
 def test_open_runs_refuses_fewer_than_two_different_runs(figures, tmp_path):
     write_run(figures / "minilm")
     write_run(tmp_path / "minilm")
-    with pytest.raises(InputError, match="takes two or more runs"):
+    with pytest.raises(InputError, match=r"minilm.*two or more"):
         compare.open_runs(["minilm"])
     with pytest.raises(InputError, match=r"nolm: no finished run .*; 'python"):
         compare.open_runs(["minilm", "nolm"])
-    with pytest.raises(InputError, match="two or more runs of different names"):
+    with pytest.raises(InputError, match="two or more runs"):
         compare.open_runs(["minilm", str(tmp_path / "minilm")])
 
 

@@ -4,10 +4,12 @@ import base64
 import html
 import json
 import re
+from datetime import date
 from io import BytesIO
 from zipfile import ZipFile
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 from PIL import Image
 from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
@@ -93,12 +95,15 @@ def test_write_report_has_a_part_for_each_notebook_in_their_order(run):
 
 def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch):
     rows = (
-        "3.1,A,40,1.23456,1,2,0.0001,supported,yes,x\n3.3,C,,,,,,not measured,,x\n"
-        "3.3,B,,2,,,0.02,not supported,yes,x\nNiven,D,,3,,,,supported,,x\n"
+        "3.1,A,40,1.23456,1,2,1,2,0,,0.0001,supported,0.1,0.2,yes,x\n"
+        "3.3,C,,,,,,,0,,,not measured,,,,x\n"
+        "3.3,B,,0.5,,,,,4,heads,0.02,not supported,0.1,0.2,yes,x\n"
+        "Niven 4.1,D,,3,,,,,0,,,supported,,,,x\n"
     )
     (run[1] / "claims.csv").write_text(
-        "section,claim,paper_value,value,value_low,value_high,p_adjusted,verdict,due_to_training,"
-        "how_measured\n" + rows
+        "section,claim,paper_value,value,value_low,value_high,adjusted_low,adjusted_high,cases,"
+        "unit,p_adjusted,verdict,control,entropy_matched_control,due_to_training,how_measured\n"
+        + rows
     )
     monkeypatch.setattr(report, "MAX_TABLE_BYTES", 300_000)
     (run[1] / "each_head.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
@@ -106,15 +111,56 @@ def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch
     page = path.read_text(encoding="utf-8")
     sections = sections_of(path)
     assert "<b>1 of 2 measured claims are supported, 1 of them due to training</b>" in page
-    assert next(iter(sections)) == "claims" and "<details open" not in sections["claims"]
+    assert list(sections)[:2] == ["summary", "claims"]
+    counts = re.findall(r"<td[^>]*>(.*?)</td>", sections["summary"])
+    assert counts[:6] == ["3.1", "1", "1", "0", "0", "0"]
+    assert counts[6:12] == ["3.3", "0", "0", "1", "0", "1"]
+    assert counts[12:14] == ["Niven", "1"]
+    assert "<details open" not in sections["claims"]
     four_columns, full_table = sections["claims"].split("<details")
     cells = re.findall(r"<td[^>]*>(.*?)</td>", four_columns)
-    assert cells[:4] == ["A", "40", "1.235 [1, 2]", "supported"] and cells[10] == "2"
+    assert cells[:3] == ["A", "40", "1.23 [1 to 2]"] and "due to training" in cells[3]
+    assert cells[10] == "2 of 4 heads"
     assert re.search(r"<td[^>]*>&lt; 0.001</td>", full_table)
     assert page.count("claims</b> (4 rows)") == 1
     assert not re.search(r"<summary>((?!</summary>).)*<(a|button|input)\b", page, re.S)
     assert "<b>each head</b> (200000 x 1, too large for a page)" in page
     assert len(page) < 1_000_000
+
+
+DEFAULT_RUN = {
+    "model": {"name": "toy", "layers": 3, "heads": 4, "random_init": None},
+    "settings": {"lens": "norm", "segments": 1000, "gradient_segments": 9, "sentences": None},
+    "corpora": {"text": "wiki", "treebank": "ewt", "coreference": "news"},
+    "commit": "0123abc",
+    "notebooks": {"02_separator_tokens": {"tables": [], "figures": ["fig2_token_types"]}},
+}
+
+
+def test_write_report_begins_with_what_the_run_is_and_figure_2(run):
+    (run[0] / "fig2_token_types.png").write_bytes(picture("green"))
+    path = write_report(DEFAULT_RUN, *run)
+    lead = re.search(r"<header>(.*?)</header>", path.read_text(encoding="utf-8"), re.S)[1]
+    texts = re.findall(r"<dd>(.*?)</dd>", lead)
+    assert texts[0] == "toy, 3 layers of 4 heads"
+    assert "norm" in texts[1]
+    assert texts[2] == "wiki, ewt, news"
+    assert texts[3] == "1,000 segments, 9 for gradients, all sentences"
+    assert "0123abc" in texts[4] and date.today().isoformat() in texts[4]
+    sections = sections_of(path)
+    assert next(iter(sections)) == "summary"
+    assert base64.b64encode(picture("green")).decode() in sections["summary"]
+
+
+def test_write_report_has_headings_in_order_texts_of_pictures_and_heads_of_columns(run):
+    page = write_report(DEFAULT_RUN | FACTS, *run).read_text(encoding="utf-8")
+    levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert max(np.diff(levels)) <= 1
+    pictures = re.findall(r"<img [^>]*>", page)
+    assert pictures and all(re.search(r' alt="[^"]+"', image) for image in pictures)
+    tables = page.count("<table>")
+    assert tables and len(re.findall(r'<thead><tr>\s*<th scope="col"', page)) == tables
 
 
 def test_tables_are_shown_short_and_offered_whole_with_facts_and_notebooks(run):
@@ -150,7 +196,7 @@ def test_write_report_shows_bidirectional_control_characters(run):
     assert f"<p>{BIDI_SHOWN}</p>" in text
     viewer_page = html.unescape(re.search(r'srcdoc="(.*?)"', text, re.S)[1])
     viewer_data = re.search(r'id="data">(.*?)</script>', viewer_page, re.S)
-    assert json.loads(viewer_data[1])["panes"][0]["pages"][0]["tokens"][2] == BIDI_SHOWN
+    assert json.loads(viewer_data[1])["pages"][0]["tokens"][2] == BIDI_SHOWN
 
 
 def test_write_report_shows_as_many_viewers_as_can_be_sent(run, monkeypatch):

@@ -79,8 +79,8 @@ def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
     assert main(["run", "--only", "03", "--name", "mine", "--text", "b/mini.txt"]) == 2
     error = capsys.readouterr().err
     why = r"\(text is '.*a/mini.txt' there, '.*b/mini.txt' here\)"
-    assert re.fullmatch(f"error: --name mine: .*/mine has another run {why}; .*\n", error)
-    assert "give this one another name" in error
+    assert re.fullmatch(f"error: --name mine: .*/mine has .*{why}; .*\n", error)
+    assert "another name" in error
     assert name_of_run(capsys, "--name", "mine", "--text", "a/mini.txt", "--stream") == "mine"
 
 

@@ -112,7 +112,7 @@ def test_map_shards_names_a_shard_that_kills_its_workers(client, expected_store,
             os.kill(os.getpid(), signal.SIGKILL)
         return number
 
-    with pytest.raises(InputError, match="shard 1: its workers died again and again"):
+    with pytest.raises(InputError, match=r"shard 1: .* more memory"):
         list(map_shards(die, expected_store, client))
 
 
@@ -123,7 +123,7 @@ def test_map_shards_gives_up_without_workers(expected_store, monkeypatch):
     monkeypatch.setattr(cluster, "NO_WORKER_TIMEOUT", "1s")
     with (
         dask_client(workers=1) as client,
-        pytest.raises(InputError, match=r"no worker for 1 s: .* finished shards are kept"),
+        pytest.raises(InputError, match=r"no worker for 1 s.* finished shards are kept"),
     ):
         client.wait_for_workers(1, timeout=60)
         list(map_shards(unknown_module.shard_sum, expected_store, client))

@@ -202,6 +202,6 @@ def test_extract_lists_records_and_counts_dropped_ones(encoder, own_cache):
     ids=["too long", "empty"],
 )
 def test_extract_refuses_a_corpus_without_an_example(sentences, reason, encoder, own_cache):
-    with pytest.raises(InputError, match=rf"no example left to analyse \({reason}"):
+    with pytest.raises(InputError, match=rf"no example is left \({reason}"):
         extract(encoder, corpus_of(sentences), level="word", max_tokens=20)
     assert not list(own_cache.glob("*/examples.jsonl"))

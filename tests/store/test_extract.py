@@ -116,10 +116,10 @@ def test_extract_resumed_reads_no_finished_shard(encoder, monkeypatch, tmp_path)
 @pytest.mark.parametrize(
     ("part", "spoil", "message"),
     [
-        (0, float("nan"), r"example \d+ is off from summing to 1 by nan"),
-        (0, float("inf"), r"example \d+ is off from summing to 1 by inf"),
-        (0, 0.5, r"example \d+ is off from summing to 1 by 0.5; .* copy of the model$"),
-        (1, float("nan"), r"in example \d+ a hidden state reaches nan, and .* whole copy"),
+        (0, float("nan"), r"example \d+ differs from 1 by nan"),
+        (0, float("inf"), r"example \d+ differs from 1 by inf"),
+        (0, 0.5, r"example \d+ differs from 1 by 0.5; .* copy of the model$"),
+        (1, float("nan"), r"in example \d+ a hidden state reaches nan, .* copy of the model"),
         (1, -90_000.0, r"in example \d+ a hidden state reaches 90,\d+, and .* smaller states$"),
     ],
 )

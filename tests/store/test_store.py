@@ -149,11 +149,11 @@ def change_list(folder):
 @pytest.mark.parametrize(
     ("damage", "file", "problem"),
     [
-        (cut_manifest, MANIFEST, "not a whole manifest"),
-        (change_format, MANIFEST, "another format than 4"),
-        (change_manifest, MANIFEST, "its content was changed"),
-        (cut_list, LIST, "SHA-256 is not"),
-        (change_list, LIST, "SHA-256 is not"),
+        (cut_manifest, MANIFEST, "cache --remove"),
+        (change_format, MANIFEST, "format is not 4"),
+        (change_manifest, MANIFEST, "cache --remove"),
+        (cut_list, LIST, "SHA-256"),
+        (change_list, LIST, "SHA-256"),
     ],
 )
 def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, folder):
@@ -171,7 +171,7 @@ def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, f
 
 def test_open_refuses_an_unfinished_store(folder):
     replace(read_manifest(folder), shards=()).write(folder)
-    with pytest.raises(StoreError, match="the store is unfinished, run extraction again"):
+    with pytest.raises(StoreError, match="run extraction again"):
         Store.open(folder)
 
 
@@ -200,13 +200,13 @@ def test_a_changed_byte_is_seen_when_its_shard_is_read(reader, folder):
     flip(folder / SHARD)
     store = Store.open(folder)
     assert len(store.shard(0)) == 4
-    with pytest.raises(StoreError, match=r"shard-00001.*: its SHA-256 is not .*; repair it"):
+    with pytest.raises(StoreError, match=r"shard-00001.*SHA-256.*; repair it"):
         READERS[reader](store)
 
 
 @pytest.mark.parametrize(
     ("damage", "problem"),
-    [(cut_shard, "SHA-256 is not"), (remove_shard, "missing; run extraction")],
+    [(cut_shard, "shard-00001.*SHA-256"), (remove_shard, "shard-00001.*missing")],
 )
 def test_a_damaged_shard_is_named_when_it_is_read(damage, problem, folder):
     damage(folder)

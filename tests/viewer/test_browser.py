@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from toy_corpora import corpus_of, sentence_of
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
 from helpers.files import project_root
@@ -26,9 +25,8 @@ from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
 from helpers.run.notebooks import write_html
 from helpers.run.report import write_report
-from helpers.store.extract import extract
 from helpers.viewer.page import SCRIPT, json_in_html
-from helpers.viewer.view import ViewerWidget, masked_example, view
+from helpers.viewer.view import ViewerWidget, view
 
 CHROMIUM = Path("/usr/bin/chromium")
 SLOW = 120_000  # milliseconds: a kernel on a busy machine
@@ -278,8 +276,10 @@ async function invoke(name, message) {
 }
 const module = await import(URL.createObjectURL(new Blob(
   [document.getElementById("module").textContent], { type: "text/javascript" })));
-module.default.render({ model: { get: () => settings }, el: document.getElementById("here"),
-  experimental: { invoke } });
+module.default.initialize({ model: { get: () => settings }, experimental: { invoke } });
+const output = document.createElement("div"); // it comes after the model, as in JupyterLab
+output.dataset.attentionViewer = settings.output;
+document.body.append(output);
 """
 
 
@@ -294,7 +294,7 @@ def with_kernel(page, viewer, tmp_path):
     page.expose_function("ask", ask)
     path = tmp_path / "kernel.html"
     path.write_text(
-        f"<!doctype html><meta charset='utf-8'><style>{widget._css}</style><div id='here'></div>"
+        f"<!doctype html><meta charset='utf-8'><style>{widget._css}</style><body>"
         f"<script type='text/plain' id='module'>{SCRIPT}</script>"
         f"<script type='application/json' id='settings'>{json_in_html(widget.settings)}</script>"
         f"<script type='module'>{HOST}</script>",
@@ -303,56 +303,20 @@ def with_kernel(page, viewer, tmp_path):
     page.goto(path.as_uri())
 
 
-@pytest.fixture
-def kernel_store(encoder, own_cache):
-    """Two sentences, with the maps of a tiny model."""
-    words = ["the", "dog", "saw", "Ann", "."]
-    corpus = corpus_of([sentence_of(words), sentence_of(words[::-1])])
-    return extract(encoder, corpus, level="word", max_tokens=32)
-
-
-@pytest.fixture
-def live(browser, encoder, kernel_store, tmp_path):
-    """A page with a kernel and two views; with an encoder, the first can mask words."""
+def test_a_view_with_a_kernel_takes_the_place_of_the_output(browser, tmp_path):
     page = browser.new_page()
-    viewer = view(kernel_store, encoder=encoder).beside(view(kernel_store, 1))
-    with_kernel(page, viewer, tmp_path)
-    expect(page.locator(".av").first.locator(".av-lines line").first).to_be_attached()
-    yield page
+    store = word_store(SENTENCE, OTHER)
+    with_kernel(page, view(store, layer=2, head=2), tmp_path)
+    assert_drawn(drawn(page), store[0].attention[1, 1])
+    page.get_by_role("button", name="Next example").click()
+    expect(page.locator(".av-facts")).to_contain_text("sentence 2")
+    assert_drawn(drawn(page), store[1].attention[1, 1])
     page.close()
-
-
-def test_masking_a_word_changes_the_maps_of_its_view(live, encoder, kernel_store):
-    first = live.locator(".av").nth(0)
-    second = live.locator(".av").nth(1)
-    assert_drawn(drawn(first), kernel_store[0].attention[0, 0])
-    button = first.get_by_role("button", name="Mask the chosen word")
-    expect(button).to_be_disabled()
-    first.locator("[data-left='2']").click()
-    expect(button).to_have_text("mask the chosen word")
-    button.click()
-    expect(first.locator("[data-left='2']")).to_contain_text(encoder.tokenizer.mask_token)
-    masked = masked_example(kernel_store, 0, [2], encoder)
-    assert_drawn(drawn(first), masked.attention[0, 0])
-    first.get_by_role("radio", name="Head 2-1:").click()
-    expect(first.locator(".av-name")).to_contain_text("Head 2-1")
-    assert_drawn(drawn(first), masked.attention[1, 0])
-    button.click()
-    expect(first.locator("[data-left='2']")).to_contain_text("dog")
-    assert_drawn(drawn(first), kernel_store[0].attention[1, 0])
-    assert_drawn(drawn(second), kernel_store[1].attention[0, 0])
-    expect(second.get_by_role("button", name="Mask the chosen word")).to_have_count(0)
-
-
-def test_two_views_stand_side_by_side(live):
-    first_box = live.locator(".av").nth(0).bounding_box()
-    second_box = live.locator(".av").nth(1).bounding_box()
-    assert first_box["x"] + first_box["width"] <= second_box["x"] + 1
 
 
 def test_the_html_copy_of_a_notebook(offline, tmp_path):
     store = word_store(SENTENCE)
-    bundle, _ = view(store, layer=3, head=4)._repr_mimebundle_()
+    bundle = view(store, layer=3, head=4)._repr_mimebundle_()
     output = nbformat.v4.new_output("display_data", data=bundle)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=[output])])
     nbformat.write(notebook, tmp_path / "one.ipynb")
@@ -469,10 +433,13 @@ def test_the_report_unfolds_a_viewer(report_page):
 # ---- JupyterLab ------------------------------------------------------------------------------
 
 LIVE = f"""
-import sys
+import sys, time
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from viewer_stores import OTHER, SENTENCE, word_store
+from helpers.progress import progress
 from helpers.viewer.view import view
+for _ in progress(range(4), "naps"):
+    time.sleep(0.4)
 view(word_store(SENTENCE, OTHER), layer=2, head=2)
 """
 
@@ -526,7 +493,7 @@ def lab(tmp_path_factory):
         yield url
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=90)  # it ends its kernels
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -558,6 +525,34 @@ def run_all_cells(page):
     pytest.fail("no cell was run")
 
 
+def choose(page, menu, command):
+    """Choose a command from a menu of JupyterLab."""
+    page.get_by_role("menuitem", name=menu, exact=True).click()
+    page.locator(f".lm-Menu-item[data-command='{command}']").click()
+
+
+def saved_outputs(page, lab):
+    """Save the notebook, and return the outputs of its last cell."""
+    choose(page, "File", "docmanager:save")
+    for _ in range(60):
+        notebook = page.request.get(f"{lab}/api/contents/{NOTEBOOK}").json()["content"]
+        outputs = notebook["cells"][-1]["outputs"]
+        if outputs:
+            return outputs
+        time.sleep(0.5)
+    pytest.fail("the notebook was not saved")
+
+
+def open_again_without_the_kernel(page, lab):
+    choose(page, "Kernel", "kernelmenu:shutdown")
+    for _ in range(60):
+        if not page.request.get(f"{lab}/api/sessions").json():
+            break
+        time.sleep(0.5)
+    page.goto("about:blank")
+    page.goto(f"{lab}/lab/tree/{NOTEBOOK}?reset")
+
+
 def test_a_notebook_and_a_viewer_in_jupyterlab(browser, lab):
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     problems = []
@@ -587,5 +582,14 @@ def test_a_notebook_and_a_viewer_in_jupyterlab(browser, lab):
     viewer.get_by_role("button", name="Find", exact=True).click()
     expect(viewer.locator(".av-results button")).to_have_count(2)
     assert not page.locator(failed).count()
+
+    bar, saved = saved_outputs(page, lab)
+    assert bar["data"] == {"text/plain": ""}
+    assert {*saved["data"]} == {"text/html", "text/plain"}
+    open_again_without_the_kernel(page, lab)
+    frame = page.frame_locator("[data-attention-viewer] iframe").last
+    expect(frame.locator(".av-name")).to_contain_text("Head 2-2", timeout=SLOW)
+    assert_drawn(drawn(frame), store[0].attention[1, 1])
+    assert "model not found" not in page.content()
     assert not [problem for problem in problems if "jupyter" not in problem], problems
     context.close()

@@ -15,4 +15,4 @@ def test_read_makes_a_store_of_parsed_sentences(own_cache):
     assert store[0].record["heads"] == [2, 0, 4, 2, 2]
     assert store[0].attention.shape[-1] == 7
     np.testing.assert_allclose(store[1].attention.sum(-1), 1, atol=0.01)
-    assert view(store, 1).data()["panes"][0]["pages"][0]["tokens"][3] == "heavy"
+    assert view(store, 1).data()["pages"][0]["tokens"][3] == "heavy"

@@ -6,13 +6,11 @@ import json
 import re
 import zlib
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import pytest
 import seaborn as sns
-from toy_corpora import corpus_of, sentence_of
 from viewer_stores import (
     BIDI_SENTENCE,
     BIDI_SHOWN,
@@ -29,7 +27,6 @@ from viewer_stores import (
 from helpers.errors import InputError
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, gold_links, predict_link
 from helpers.plots.style import SEQUENTIAL_COLORS
-from helpers.store.extract import extract
 from helpers.store.store import Example
 from helpers.viewer import view as view_module
 from helpers.viewer.page import (
@@ -39,17 +36,17 @@ from helpers.viewer.page import (
     summaries,
     thumbnails,
 )
-from helpers.viewer.view import ViewerWidget, masked_example, view, viewers
+from helpers.viewer.view import ViewerWidget, view, viewers
 
 
 def html_of(viewer):
     return document(viewer.heading, viewer.data())
 
 
-def first_pane(page):
-    """The JSON of the first pane of a page."""
+def content_of(page):
+    """The JSON of a page."""
     text = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    return json.loads(text[1])["panes"][0]
+    return json.loads(text[1])
 
 
 def unpack(text):
@@ -177,24 +174,24 @@ def test_text_of_a_corpus_stays_text():
     page = html_of(view(store, title=HOSTILE))
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
-    assert first_pane(page)["pages"][0]["tokens"][6] == HOSTILE
-    frame = view(store, title=HOSTILE)._repr_mimebundle_()[0]["text/html"]
-    assert re.fullmatch(r"<iframe( [a-z]+=\"[^\"]*\")+></iframe>", frame)
+    assert content_of(page)["pages"][0]["tokens"][6] == HOSTILE
+    frame = view(store, title=HOSTILE)._repr_mimebundle_()["text/html"]
+    assert re.fullmatch(r"<div [^>]*><iframe( [a-z]+=\"[^\"]*\")+>[\w ,.]+</iframe></div>", frame)
 
 
 def test_a_page_shows_bidirectional_control_characters():
     text = html_of(view(word_store(BIDI_SENTENCE), title=BIDI_TEXT))
     assert not BIDI_CONTROLS.search(text)
-    assert BIDI_SHOWN in first_pane(text)["title"]
-    example = first_pane(text)["pages"][0]
+    assert BIDI_SHOWN in content_of(text)["title"]
+    example = content_of(text)["pages"][0]
     assert example["tokens"] == ["[CLS]", "Ann", BIDI_SHOWN, ".", "[SEP]"]
     assert example["source"] == f"{BIDI_SHOWN}, sentence 1"
 
 
 def test_a_widget_shows_bidirectional_control_characters():
     widget = ViewerWidget(view(word_store(BIDI_SENTENCE), title=BIDI_TEXT))
-    assert widget.settings["panes"][0]["title"] == BIDI_SHOWN
-    content, _ = widget.answer({"kind": "page", "pane": 0, "example": 0}, [])
+    assert widget.settings["title"] == BIDI_SHOWN
+    content, _ = widget.answer({"kind": "page", "example": 0}, [])
     assert content["page"]["tokens"][2] == BIDI_SHOWN
     content, _ = widget.answer({**SEARCH, "word": BIDI_TEXT, "relation": ""}, [])
     assert [hit["word"] for hit in content["found"]] == [BIDI_SHOWN]
@@ -206,7 +203,7 @@ def test_templates_and_scripts_have_no_bidirectional_control_characters(path):
     assert path.is_dir() or not BIDI_CONTROLS.search(path.read_text(encoding="utf-8"))
 
 
-SEARCH = {"kind": "search", "pane": 0, "head": 0, "direction": DIRECTIONS[0], "right": None}
+SEARCH = {"kind": "search", "head": 0, "direction": DIRECTIONS[0], "right": None}
 
 
 def test_widget_answers_a_search():
@@ -227,14 +224,14 @@ def test_widget_sends_fifty_hits_at_most(n_examples):
 
 def test_widget_answers_a_mistake_with_its_message():
     widget = ViewerWidget(view(store_with_known_answers()))
-    content, buffers = widget.answer({"kind": "page", "pane": 0, "example": 2}, [])
-    assert content == {"error": "no example 2: the store has 0 to 1"}
+    content, buffers = widget.answer({"kind": "page", "example": 2}, [])
+    assert "example 2" in content["error"] and "0 to 1" in content["error"]
     assert buffers == []
 
 
 def test_widget_suggests_relations():
     widget = ViewerWidget(view(store_with_known_answers()))
-    relations = widget.settings["panes"][0]["relations"]
+    relations = widget.settings["relations"]
     assert relations == ["case", "det", "dobj", "nsubj", "poss", "punct"]
 
 
@@ -244,19 +241,19 @@ ALL_HEADS = [str(head) for head in range(12)]
 @pytest.mark.parametrize(("limit", "heads"), [(1_000_000, ALL_HEADS), (100, ["1"])])
 def test_notebook_output_has_a_page_for_readers_without_a_kernel(limit, heads, monkeypatch):
     monkeypatch.setattr(view_module, "NOTEBOOK_LIMIT", limit)
-    bundle, _ = view(word_store(SENTENCE), layer=1, head=2)._repr_mimebundle_()
-    assert {*bundle} == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    bundle = view(word_store(SENTENCE), layer=1, head=2)._repr_mimebundle_()
+    assert {*bundle} == {"text/plain", "text/html"}  # JupyterLab would prefer a widget's view
     page = html.unescape(bundle["text/html"])
-    assert list(first_pane(page)["pages"][0]["maps"]) == heads
+    assert list(content_of(page)["pages"][0]["maps"]) == heads
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"example": 1}, "no example 1: the store has 0 to 0"),
-        ({"layer": 4}, "no head 4-1: the model has 1-1 to 3-4"),
-        ({"relation": "dojb"}, "no relation 'dojb' here; there are case, det, dobj"),
-        ({"direction": "up"}, "no direction 'up'; there are dependent attends to head"),
+        ({"example": 1}, "example 1; .* 0 to 0"),
+        ({"layer": 4}, "head 4-1; .* 1-1 to 3-4"),
+        ({"relation": "dojb"}, "relation 'dojb'; .* case, det, dobj"),
+        ({"direction": "up"}, "direction 'up'; .* dependent attends to head"),
     ],
 )
 def test_view_refuses_what_the_store_does_not_have(arguments, message):
@@ -285,40 +282,3 @@ def test_viewers_of_an_empty_table_show_the_first_sentence():
     treebank = word_store(SENTENCE)
     (viewer,) = viewers(pd.DataFrame(), lambda: treebank, lambda: word_store(DOCUMENT))
     assert (viewer.store, viewer.example) == (treebank, 0)
-
-
-WORDS = ["the", "dog", "saw", "Ann", "."]
-
-
-@pytest.fixture
-def store(encoder, own_cache):
-    corpus = corpus_of([sentence_of(WORDS), sentence_of(WORDS[::-1])])
-    return extract(encoder, corpus, level="word", max_tokens=32)
-
-
-@pytest.fixture
-def masked(encoder, store):
-    """The first sentence with its second word masked."""
-    return masked_example(store, 0, [2], encoder)
-
-
-def test_masked_example_has_the_maps_of_a_text_with_the_mask_token(encoder, store, masked):
-    words = ["the", encoder.tokenizer.mask_token, "saw", "Ann", "."]
-    assert masked.record["words"] == words
-    corpus = corpus_of([sentence_of(words)], name="masked")
-    expected = extract(encoder, corpus, level="word", max_tokens=32)[0].attention
-    np.testing.assert_allclose(masked.attention, expected, atol=1e-3)
-    assert np.abs(masked.attention - store[0].attention).max() > 0.01
-
-
-def test_widget_computes_a_masked_example_once(encoder, store, masked):
-    widget = ViewerWidget(view(store, encoder=encoder))
-    request = {"kind": "map", "pane": 0, "example": 0, "head": 0, "masked": [2]}
-    with patch.object(view_module, "masked_example", return_value=masked) as computed:
-        assert widget.answer(request, []) == widget.answer(request, [])
-    computed.assert_called_once()
-
-
-def test_view_refuses_the_encoder_of_another_model(tiny_encoder, encoder, store):
-    with pytest.raises(InputError, match="is not that model"):
-        view(store, encoder=tiny_encoder("roberta"))
