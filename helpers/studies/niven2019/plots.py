@@ -117,4 +117,3 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame) -> None:
     axes.axvline(CHANCE, color=INK, dashes=(4, 3), linewidth=1, zorder=0)
     axes.set_yticks(range(len(inputs)), inputs)
     axes.set_ylim(len(inputs) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
