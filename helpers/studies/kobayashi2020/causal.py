@@ -85,7 +85,7 @@ def sample_size(settings: Settings, heads: int) -> SampleSize:
     """Choose the size of the sample for a model with some number of heads in all layers."""
     if settings.preset == "small":
         return SampleSize(batches=1, heads=2)
-    return SampleSize(batches=4 if heads > MANY_HEADS else 10, heads=3)
+    return SampleSize(batches=3 if heads > MANY_HEADS else 8, heads=3)
 
 
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
