@@ -65,7 +65,7 @@ class SampleSizes(NamedTuple):
     attributed: int
 
 
-FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=64, attributed=24)
+FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
 MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
 SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
 
@@ -78,8 +78,8 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     settings : Settings
         Its ``segments`` limits the segments.
     heads : int
-        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments whose
-        edges are cut, and fewer texts in which tokens are left out.
+        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments for
+        the lenses, and fewer texts in which tokens are left out.
 
     Returns
     -------

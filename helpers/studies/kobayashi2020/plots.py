@@ -54,8 +54,8 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     Figure
         Figure 13: Figure 2 of the paper, once per lens.
     """
-    note = "a point is a head, a line the mean of the layer"
-    figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", join_nonempty(model, note))
+    subtitle = join_nonempty(model, "a point is a head, a line the mean of the layer")
+    figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", subtitle)
     means = shares[["layer", *SHARE_COLUMNS]].groupby("layer", as_index=False).mean()
     for axes, lens in zip(figure.subplots(1, 2, sharey=True), LENSES, strict=True):
         for token_type, token_style in style.TOKEN_STYLES.items():
@@ -104,19 +104,19 @@ def fig15_edges(
         angles["ways"].eq(f"{DROPPED} / {MASS_MATCHED}") & angles["layers"].str.isdigit()
     ]
     angles = angles.astype({"layers": int}).sort_values("layers", kind="stable")
-    roles = [role for role in SPECIAL_TYPES if (angles["keys"] == role).any()]
+    by_token = angles.groupby("keys", sort=False)
     outcomes = disagreeing_outcomes(edges)
-    note = "bands and bars: 95% intervals over articles"
-    title = "Figure 15 · Attention to special tokens dropped, over as much dropped from words"
-    figure = canvas(3.4, title, join_nonempty(model, note))
-    panels = iter(panel_grid(figure, len(roles) + len(outcomes), 4))
-    for role, axes in zip(roles, panels, strict=False):
-        for name, rows in angles[angles["keys"] == role].groupby("model", sort=False):
+    subtitle = join_nonempty(model, "bands and bars: 95% intervals over articles")
+    figure = canvas(3.4, "Figure 15 · Edges to special tokens cut, by layer", subtitle)
+    panels = panel_grid(figure, len(by_token) + len(outcomes), 4)
+    for axes, (role, of_token) in zip(panels, by_token, strict=False):
+        for name, rows in of_token.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
         axes.axhline(1, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set(yscale="log", xlabel="Layer", ylabel="Ratio of angles")
-        axes.set_title(f"{special_tokens[role]} dropped / mass-matched", parse_math=False)
-    for (measure, rows), axes in zip(outcomes.items(), panels, strict=True):
+        token = special_tokens.get(role, "special tokens")
+        axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
+    for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes.items(), strict=True):
         labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
         errors = [rows["value"] - rows["value_low"], rows["value_high"] - rows["value"]]
         axes.errorbar(labels, rows["value"], errors, color=style.INK, fmt="o")
@@ -143,9 +143,9 @@ def disagreeing_outcomes(edges: pd.DataFrame) -> dict[str, pd.DataFrame]:
     rows = edges[edges["change"].isin(MAIN_MODES) & edges["keys"].isin(SPECIAL_TYPES)]
     rows = rows[rows["layers"].isin(rows.loc[rows["measure"] == PROBE, "layers"])]
     values = rows[rows["model"] == MAIN].pivot_table("value", ["change", "keys"], "measure")
-    loses_less = values.loc[DROPPED] < values.loc[MASS_MATCHED]
     outcomes = {}
-    for measure in UNITS:
+    for measure in UNITS if len(values) else ():
+        loses_less = values.loc[DROPPED] < values.loc[MASS_MATCHED]
         if (loses_less[measure] != loses_less[ANGLE]).any():
             outcomes[measure] = rows[rows["measure"] == measure]
     return outcomes

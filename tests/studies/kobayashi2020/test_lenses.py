@@ -135,8 +135,12 @@ def test_sample_sizes_are_within_the_segments_of_the_run(limit, segments):
 def test_sample_sizes_of_many_heads_have_fewer_attributed_texts():
     few_heads = sample_sizes(Settings(), 72)
     many_heads = sample_sizes(Settings(), 144)
-    assert many_heads.cut_segments < few_heads.cut_segments
+    assert many_heads.segments < few_heads.segments
     assert many_heads.attributed < few_heads.attributed
+
+
+def test_sample_sizes_of_all_parts_are_within_the_segments_of_the_run():
+    assert max(sample_sizes(Settings(segments=10), 72)) == 10
 
 
 def test_sample_sizes_of_the_small_profile_are_smaller(monkeypatch):

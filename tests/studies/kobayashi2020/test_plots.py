@@ -83,3 +83,7 @@ def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
         np.testing.assert_allclose(line_of(axes, "trained"), [0.5] * layers)
         np.testing.assert_allclose(line_of(axes, "random weights"), [5] * layers)
     assert outcome_axes.get_title("left") == "structural probe, layers 2-3"
+
+
+def test_disagreeing_outcomes_are_none_without_layers_that_are_cut_together():
+    assert plots.disagreeing_outcomes(edges({})) == {}
