@@ -29,8 +29,11 @@ def numbers_of_cell(source):
     return names["numbers"]
 
 
-@pytest.mark.parametrize("path", notebooks("1,2,3,4,5,6"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", notebooks("1,2,3,4,5,6,10"), ids=lambda path: path.stem)
 def test_each_number_of_a_finding_is_that_of_the_committed_tables(path):
+    tables = read_tables(committed_figures() / "minilm")
+    if path.stem.startswith("10") and "token" not in tables["special_tokens"]:
+        pytest.skip("the committed tables are older than what notebook 10 measures")
     (finding,) = tagged(path, "finding")
     (source,) = tagged(path, "finding-numbers")
     missing = {}

@@ -93,22 +93,29 @@ def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
 def plan_cuts(
     layers: int, group: tuple[int, ...], roles: Sequence[str]
 ) -> tuple[list[Cut], list[Cut]]:
-    """List the cuts for every model, and the additional cuts for the main model only.
+    """List the cuts of single layers, and those of several layers together.
 
-    Every model: the edges to each special token of ``roles`` ("cls", "sep"), in each layer and in
-    the whole ``group``, and those to all special tokens in the group.  If ``roles`` is empty, all
-    special tokens are cut together in each layer.  Main model only, in the group: the edges to
-    punctuation, and the edges from the first token to special tokens.
+    Parameters
+    ----------
+    layers : int
+        Number of layers of the model.
+    group : tuple of int
+        Layers, from 0, that are cut together; none without special tokens that get attention.
+    roles : sequence of str
+        The special tokens that the model has ("cls", "sep").
+
+    Returns
+    -------
+    layer_cuts : list of Cut
+        The edges to each special token in each layer; without roles, those to all special tokens.
+    group_cuts : list of Cut
+        The edges to all special tokens in the group, and to each of them.
     """
-    roles = roles or (SPECIAL_KEYS,)
-    cuts = [Cut((layer,), role) for role in roles for layer in range(layers)]
-    if not group:
-        return cuts, []
-    cuts += [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)]
-    return list(dict.fromkeys(cuts)), [
-        Cut(group, PUNCTUATION_KEYS),
-        Cut(group, queries=FIRST_QUERY),
+    layer_cuts = [
+        Cut((layer,), role) for role in roles or [SPECIAL_KEYS] for layer in range(layers)
     ]
+    group_cuts = [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)] if group else []
+    return [cut for cut in layer_cuts if cut not in group_cuts], group_cuts
 
 
 def ablate_edges(

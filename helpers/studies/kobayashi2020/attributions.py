@@ -14,7 +14,6 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from scipy.stats import spearmanr
-from torch import Tensor
 from torch.nn import functional as F
 
 from helpers.cache import cached
@@ -24,10 +23,9 @@ from helpers.model.forward import Inputs, norm_maps, padded, value_pass
 from helpers.model.gradients import paragraphs
 from helpers.progress import progress
 from helpers.store.store import Store
-from helpers.studies.common.edge_cuts import REDISTRIBUTED, ablate_edges
 from helpers.studies.kobayashi2020.lenses import (
     evenly_spaced_records,
-    stack_layers,
+    first_example,
     with_ratio,
 )
 
@@ -92,7 +90,7 @@ def correlate_with_effects(encoder: Encoder, records: Sequence[Record]) -> pd.Da
         rows.append(correlations)
     by_text = pd.DataFrame(rows).set_index("article").sort_index(kind="stable")
     leads = by_text.sub(by_text[BASELINE], axis=0)
-    table = pd.DataFrame({"method": by_text.columns, "effect": "vector", "texts": len(by_text)})
+    table = pd.DataFrame({"method": by_text.columns, "texts": len(by_text)})
     for name, values in (("correlation", by_text), ("lead", leads)):
         by_article = values.groupby("article")
         with_ratio(table, name, by_article.sum().to_numpy(), by_article.count().to_numpy())
@@ -109,46 +107,33 @@ def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "qu
 def attribution_scores(encoder: Encoder, text: Inputs) -> dict[str, TokenScores]:
     """Score each token of a text by each attribution method.
 
-    Attention received (mean over queries and heads): in the last layer, in all layers, in all
-    layers with the attention to special tokens redistributed, through the norm lens, and as
-    rollout of both lenses.
+    Attention received (mean over queries and heads): in the last layer, in all
+    layers, through the norm lens, and as rollout of both lenses.
     """
     with value_pass(encoder) as run:
         layer_maps, layer_norms, _ = run([text])
-    attention = stack_layers(layer_maps, 0)
-    norms = stack_layers(layer_norms, 0)
+    attention = first_example(layer_maps)
     mean_attention = attention.mean(axis=1)  # over heads
-    mean_moved = norm_maps(attention, norms).mean(axis=1)
-    is_special = torch.tensor([token in encoder.special_ids for token in text["input_ids"]])
-    without_special = ablate_edges(torch.from_numpy(attention), is_special, REDISTRIBUTED)
+    mean_moved = norm_maps(attention, first_example(layer_norms)).mean(axis=1)
     return {
-        "attention, last layer": attention[-1].mean(axis=(0, 1)),
+        "attention, last layer": mean_attention[-1].mean(axis=0),
         BASELINE: mean_attention.mean(axis=(0, 1)),
-        "attention, special tokens dropped": without_special.mean(dim=(0, 1, 2)).numpy(),
         "norm lens, all layers": mean_moved.mean(axis=(0, 1)),
         "rollout": rollout(mean_attention.astype(float)).mean(axis=0),
         "rollout of the norm lens": rollout(mean_moved.astype(float)).mean(axis=0),
     }
 
 
+@torch.inference_mode()
 def leave_one_out_effects(encoder: Encoder, text: Inputs) -> TokenScores:
     """Compute the effect of leaving out each token of a text, see `attribution_table`."""
-    full = _mean_vectors(encoder, [text])
+    n = len(text["input_ids"])
+    masks = torch.cat([torch.ones(1, n), 1 - torch.eye(n)]).long()  # the first one is the full text
     vectors = []
-    for indices in torch.arange(len(text["input_ids"])).split(COPIES_PER_BATCH):
-        vectors.append(_mean_vectors(encoder, [text] * len(indices), indices))
-    reduced = torch.cat(vectors)  # [left-out token, width]
-    return (1 - F.cosine_similarity(reduced, full)).cpu().numpy()
-
-
-@torch.inference_mode()
-def _mean_vectors(
-    encoder: Encoder, texts: list[Inputs], left_out: Tensor | None = None
-) -> Float[Tensor, "text width"]:
-    """Compute the mean token vector of each text, without the token at its index ``left_out``."""
-    batch = padded(encoder, texts)
-    if left_out is not None:
-        batch["attention_mask"][torch.arange(len(texts)), left_out] = 0
-    states = encoder.model.base_model(**batch).last_hidden_state.double()
-    mask = batch["attention_mask"][..., None]
-    return (states * mask).sum(dim=1) / mask.sum(dim=1)
+    for mask in masks.to(encoder.device).split(COPIES_PER_BATCH):
+        batch = padded(encoder, [text] * len(mask))
+        output = encoder.model.base_model(**{**batch, "attention_mask": mask})
+        states = output.last_hidden_state.double() * mask[..., None]
+        vectors.append(states.sum(dim=1) / mask.sum(dim=1, keepdim=True))
+    means = torch.cat(vectors)  # [full text and each reduced one, width]
+    return (1 - F.cosine_similarity(means[1:], means[:1])).cpu().numpy()

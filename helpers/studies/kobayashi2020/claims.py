@@ -10,7 +10,6 @@ from functools import partial
 
 from helpers.claims.engine import Family
 from helpers.claims.tables import (
-    NotMeasurable,
     Tables,
     cell,
     estimate_from_table,
@@ -41,7 +40,6 @@ SOURCES = {MASS_MATCHED: "words", MOST_ATTENDED: "the most attended words"}
 OUTCOMES = {
     "objective": "raises the training loss",
     "structural probe": "costs the structural probe",
-    "Attn probe": "costs the probe of attention weights",
 }
 
 
@@ -54,11 +52,8 @@ def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> Esti
 
 def group_of(tables: Tables, table: str) -> str:
     """Read the name of the layers that attend to special tokens most."""
-    rows = rows_of(tables, table, "layers", "keys", "queries")
-    of_all = rows_where(rows, keys=SPECIAL_KEYS, queries=ALL_QUERIES)
-    if not set(TOKENS) & set(rows["keys"]):
-        raise NotMeasurable("edges to each special token")
-    return of_all["layers"].iloc[0]
+    rows = rows_of(tables, table, "layers", "keys")
+    return rows_where(rows, keys=SPECIAL_KEYS)["layers"].iloc[0]
 
 
 def ratio_in_group(tables: Tables, **where: str) -> Estimate:
@@ -166,6 +161,6 @@ ABNAR.claim(
     ),
     above=0,
     about_training=True,
-)(cell("attributions", "lead", method="rollout", effect="vector"))
+)(cell("attributions", "lead", method="rollout"))
 
 CLAIMS = [*KOBAYASHI.claims, *MOVES.claims, *ABNAR.claims]

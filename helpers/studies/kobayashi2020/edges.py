@@ -2,60 +2,52 @@
 
 Each measure compares the ablated with the intact model on the same texts:
 
-- *layer output*: ``|h' - h| / |h|`` after the last ablated layer, mean over tokens;
-- *sentence vector*: 1 minus the cosine of the mean vector of the last layer with the intact one;
-- *sentence angle*: the angle between these two vectors, in degrees.  For small angles it is a
-  length, and 1 minus the cosine half of its square;
+- *sentence angle*: the angle between the intact and the ablated mean vector of the last layer, in
+  degrees.  For small angles it is a length;
+- *sentence vector*: 1 minus the cosine of this angle, which is about half of its square;
 - *token vectors*: 1 minus the cosine of each vector of the last layer, mean over tokens;
+- *layer output*: ``|h' - h| / |h|`` after the last ablated layer, mean over tokens;
 - *objective*: the increase of the training loss, in nats (`helpers.model.gradients`);
-- *structural probe*, *Attn probe*: the decrease of UUAS, and of UAS without punctuation, on dev, in
-  percentage points.  The probes were fitted to the intact model.  The Attn probe reads the
-  attention weights before the ablation.
+- *structural probe*: the decrease of UUAS on dev, in percentage points.  The probe was fitted to
+  the vectors of the intact model's middle layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of
-from helpers.metrics import statistics
-from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
+from helpers.metrics.statistics import Clusters, cluster_sums
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
-    Inputs,
     States,
-    length_batches,
     model_inputs,
     padded,
-    to_words,
     vectors_to_words,
 )
 from helpers.model.gradients import training_losses
-from helpers.model.sites import Weights
-from helpers.probes.data import Counts, ProbeData, attention_block, prepare
-from helpers.probes.linear import fit_linear
+from helpers.probes.data import prepare
 from helpers.probes.structural import fit_layers, undirected_attachment
-from helpers.probes.training import scores_of, shuffled
-from helpers.store.store import Example, Store
+from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import (
     DROPPED,
     MASS_MATCHED,
     MODES,
     MOST_ATTENDED,
     REDISTRIBUTED,
+    AblationMode,
     Cut,
     cut_shares,
     key_token_ids,
@@ -68,210 +60,145 @@ from helpers.studies.common.head_removal import (
     run_interventions,
 )
 from helpers.studies.kobayashi2020.lenses import (
-    BATCH_TOKENS,
     SPECIAL_TYPES,
     evenly_spaced_records,
     with_ratio,
 )
 
-LENGTHS = ("layer output", "sentence angle")  # of these, ratios are said
-SHIFTS = (*LENGTHS, "sentence vector", "token vectors")
-LOSSES = ("objective",)
-PROBES = ("structural probe", "Attn probe")
-OUTCOME_MODES = MODES[:3]  # of the losses and the probes, which take long: without `MOST_ATTENDED`
+ANGLE = "sentence angle"
+SHIFTS = (ANGLE, "sentence vector", "token vectors", "layer output")
+SHARES = ("share", "unmatched")  # see `cut_shares`
+OBJECTIVE = "objective"
+PROBE = "structural probe"
+# Single layers, the training loss and the probe are measured without the other `MODES`.
+MAIN_MODES = (DROPPED, MASS_MATCHED)
 MAIN = "trained"  # in the column model: the model that the run is about
 # The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
 PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
-CONTROL_STRIDE = 2  # a control is measured on every second segment
-KEY_COLUMNS = ["model", "layers", "keys", "queries", "share", "unmatched", "change", "measure"]
-RATIO_COLUMNS = ["layers", "keys", "queries", "ways", "measure"]
+CONTROL_STRIDE = 4  # a control is measured on every fourth segment
+KEY_COLUMNS = ["model", "layers", "keys", "queries", *SHARES, "change", "measure"]
 COMPARED_MODES = (  # of a ratio
     (DROPPED, MASS_MATCHED), (DROPPED, MOST_ATTENDED), (REDISTRIBUTED, DROPPED),
 )  # fmt: skip
 
-Batch = Mapping[str, Tensor]
-# ``values`` [example, cut, mode, measure], ``totals`` [example, measure], ``articles`` [example],
-# and of `representation_shifts` ``shares`` [cut, two, example].
-Measurements = dict[str, np.ndarray]
-
-
-def ablated_states(
-    model: nn.Module, batch: Batch, ablations: Sequence[Intervention]
-) -> Iterator[tuple[list[Weights], States]]:
-    """Yield each layer's attention and vectors, of the intact model and under each ablation.
-
-    The attention is the output of the softmax, before edges are ablated.
-    """
-    run = partial(model, **batch, output_attentions=True, output_hidden_states=True)
-    passes = run_interventions(model, run, ablations)
-    intact, _ = next(passes)
-    yield list(intact.attentions), intact.hidden_states
-    for output, before_ablation in passes:
-        maps = list(intact.attentions)
-        maps[-len(output.attentions) :] = output.attentions  # lower layers are not computed again
-        for layer, weights in before_ablation.items():
-            maps[layer] = weights
-        yield maps, output.hidden_states
+Ablation = tuple[Cut, AblationMode]
+Values = Float[np.ndarray, "example ablation measure"]
 
 
 def representation_shifts(
-    encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record]
-) -> Measurements:
-    """Measure how far each ablation moves the vectors of each segment (`SHIFTS`).
-
-    ``shares`` [cut, two, segment] has `cut_shares`.
-    """
-    inputs = [model_inputs(encoder, record) for record in records]
+    encoder: Encoder, ablations: Sequence[Ablation], records: Sequence[Record]
+) -> Values:
+    """Measure how far each ablation moves the vectors of each segment: `SHIFTS`, then `SHARES`."""
     token_ids = key_token_ids(encoder)
-    ablations = list_ablations(encoder, cuts)
+    interventions = _interventions(encoder, ablations)
 
-    def measure(model: nn.Module, batch: Batch, _: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        real = batch["attention_mask"].bool()
-        states = ablated_states(model, batch, ablations)
-        maps, intact = next(states)
-        shares = []
-        for cut in cuts:
-            shares.append(cut_shares(maps, cut, batch["input_ids"], token_ids, real))
-        shifts = []
-        for (cut, _), (_, ablated) in zip(product(cuts, MODES), states, strict=True):
-            layer_from_last = cut.layers[-1] - encoder.layers
-            shifts.append(representation_shift(intact, ablated, real, layer_from_last))
-        return _examples_first(shifts), _examples_first(shares)
+    def measure(model: nn.Module, record: Record) -> Float[Tensor, "ablation measure"]:
+        batch = padded(encoder, [model_inputs(encoder, record)])
+        run = partial(model, **batch, output_attentions=True, output_hidden_states=True)
+        passes = run_interventions(model, run, interventions)
+        intact, _ = next(passes)
+        rows = []
+        for (cut, _), (ablated, _) in zip(ablations, passes, strict=True):
+            states = (intact.hidden_states, ablated.hidden_states)
+            shifts = representation_shift(*states, cut.layers[-1] - encoder.layers)
+            shares = cut_shares(
+                intact.attentions, cut, batch["input_ids"], token_ids, batch["attention_mask"] > 0
+            )
+            rows.append(torch.cat([shifts, shares[:, 0]]))
+        return torch.stack(rows).cpu()
 
-    values, shares = _measure_batches(encoder, inputs, measure, "edges cut")
-    measurements = _measurements(values, cuts, np.ones((len(records), len(SHIFTS))), records)
-    measurements["shares"] = np.ascontiguousarray(np.moveaxis(shares, 0, -1))
-    return measurements
+    base = encoder.model.base_model
+    return torch.stack(map_over_model_copies(base, records, measure, "edges cut")).numpy()
 
 
-def representation_shift(
-    intact: States, ablated: States, real: Bool[Tensor, "batch token"], layer: int
-) -> Float[Tensor, "measure batch"]:
-    """Compute the `SHIFTS` of a batch; ``layer`` counts from the last, which is -1."""
-    weights = real.double()
-    weights /= weights.sum(dim=1, keepdim=True)  # of each token in the mean of its text
-    before = intact[layer].double()
-    after = ablated[layer].double()
-    output_change = (after - before).norm(dim=-1) / before.norm(dim=-1)
-    before = intact[-1].double()
-    after = ablated[-1].double()
+def representation_shift(intact: States, ablated: States, layer: int) -> Float[Tensor, " measure"]:
+    """Compute the `SHIFTS` of one text; ``layer`` counts from the last, which is -1."""
+    output_change = (ablated[layer] - intact[layer]).norm(dim=-1) / intact[layer].norm(dim=-1)
+    before = intact[-1][0].double()  # [token, width]
+    after = ablated[-1][0].double()
     token_change = 1 - F.cosine_similarity(before, after, dim=-1)
-    mean_before = torch.einsum("btw,bt->bw", before, weights)
-    mean_after = torch.einsum("btw,bt->bw", after, weights)
-    cosine = F.cosine_similarity(mean_before, mean_after, dim=-1)
+    cosine = F.cosine_similarity(before.mean(dim=0), after.mean(dim=0), dim=0)
     angle = torch.rad2deg(torch.acos(cosine.clamp(max=1)))
-    output_mean = (output_change * weights).sum(1)
-    token_mean = (token_change * weights).sum(1)
-    return torch.stack([output_mean, angle, 1 - cosine, token_mean])
+    return torch.stack([angle, 1 - cosine, token_change.mean(), output_change.double().mean()])
 
 
 def loss_increases(
-    encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], seed: int
-) -> Measurements:
+    encoder: Encoder, ablations: Sequence[Ablation], records: Sequence[Record], seed: int
+) -> Values:
     """Measure how much each ablation increases each segment's training loss, in nats."""
-    batches = [
-        records[start : start + gradients.BATCH]
-        for start in range(0, len(records), gradients.BATCH)
-    ]
-    ablations = list_ablations(encoder, cuts, OUTCOME_MODES)
+    starts = range(0, len(records), gradients.BATCH)
+    interventions = _interventions(encoder, ablations)
 
-    def measure(model: nn.Module, batch: list[Record]) -> np.ndarray:
-        encoder_copy = encoder.with_model(model)
+    def measure(model: nn.Module, start: int) -> Float[Tensor, "example pass"]:
+        batch = records[start : start + gradients.BATCH]
 
         def run() -> Tensor:
-            losses, _, _ = training_losses(encoder_copy, batch, np.random.default_rng(seed))
-            return losses.double().cpu()
+            rng = np.random.default_rng(seed)
+            return training_losses(encoder.with_model(model), batch, rng)[0].double()
 
-        return _examples_first([loss for loss, _ in run_interventions(model, run, ablations)])
+        losses = [loss for loss, _ in run_interventions(model, run, interventions)]
+        return torch.stack(losses, dim=1).cpu()
 
     label = "objective, edges cut"
-    losses = np.concatenate(map_over_model_copies(encoder.model, batches, measure, label))
-    increases = losses[:, 1:] - losses[:, :1]
-    return _measurements(increases, cuts, np.ones((len(records), 1)), records)
+    losses = torch.cat(map_over_model_copies(encoder.model, starts, measure, label)).numpy()
+    return (losses[:, 1:] - losses[:, :1])[..., None]
 
 
-def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measurements:
-    """Measure how many percentage points the `PROBES` lose on each dev sentence.
+def probe_losses(
+    encoder: Encoder, ablations: Sequence[Ablation], store: Store
+) -> tuple[Values, Float[np.ndarray, " example"], list[Record]]:
+    """Measure how many percentage points of UUAS the structural probe loses on dev sentences.
 
-    ``store`` has the word-level maps and vectors of the intact model on a treebank.
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+    ablations : sequence of (Cut, str)
+        What is cut, and how.
+    store : Store
+        The word-level maps and vectors of the intact model on a treebank.
+
+    Returns
+    -------
+    losses : array
+        The edges that each sentence loses, times 100.
+    totals : array
+        The edges of each sentence.
+    records : list of Record
+        The sentences.
     """
     data = prepare(store)
-    attention_probe = fit_linear(data, shuffled(data.splits["train"])).probe
-    structural_probes, layer_table = fit_layers(data)
-    best_layer = int(layer_table["chosen"].argmax())
-    ablations = list_ablations(encoder, cuts, OUTCOME_MODES)
+    middle = encoder.layers // 2
+    data = replace(data, states=[data.states[middle]])
+    (probe,), _ = fit_layers(data)
     dev = data.splits["dev"]
-    inputs = [model_inputs(encoder, store.record(sentence)) for sentence in dev]
+    interventions = _interventions(encoder, ablations)
 
-    def score(data: ProbeData, sentences: list[int]) -> list[Counts]:
-        """Count the right edges of both probes."""
-        return [
-            undirected_attachment(data, structural_probes[best_layer], best_layer, sentences),
-            scores_of(attention_probe, data, sentences)[UAS_WITHOUT_PUNCTUATION],
-        ]
-
-    totals = [counts.total for counts in score(data, dev)]
-
-    def measure(model: nn.Module, batch: Batch, indices: list[int]) -> list[np.ndarray]:
-        sentences = [dev[index] for index in indices]
+    def measure(model: nn.Module, sentence: int) -> np.ndarray:
+        record = store.record(sentence)
+        inputs = model_inputs(encoder, record)
+        run = partial(model, **padded(encoder, [inputs]), output_hidden_states=True)
         right = []
-        for maps, vectors in ablated_states(model, batch, ablations):
-            blocks = {}
-            states = {}
-            for row, (index, sentence) in enumerate(zip(indices, sentences, strict=True)):
-                record = store.record(sentence)
-                groups = inputs[index]["groups"]
-                n = len(groups)
-                token_maps = torch.stack([layer[row, :, :n, :n] for layer in maps]).float()
-                word_maps = to_words(token_maps, groups).half().cpu().numpy()
-                example = Example(sentence, word_maps, record, offset=record["offset"])
-                blocks[sentence] = attention_block(example)
-                layer_from_last = best_layer - encoder.layers - 1
-                token_vectors = vectors[layer_from_last][row, :n].float()
-                of_words = vectors_to_words(token_vectors, groups)[example.word_positions]
-                centred = of_words - of_words.mean(dim=0)
-                states[sentence] = centred.cpu().numpy()
-            ablated_data = replace(data, blocks=blocks, states={best_layer: states})
-            scores = score(ablated_data, sentences)
-            right.append([counts.right[0] for counts in scores])
-        right = np.array(right)  # [pass, probe, sentence]
-        return [np.moveaxis(100 * (right[0] - right[1:]), -1, 0)]
+        for output, _ in run_interventions(model, run, interventions):
+            layer = output.hidden_states[middle - encoder.layers - 1][0].float()
+            vectors = vectors_to_words(layer, inputs["groups"])[record["offset"] :]
+            of_words = vectors[: len(record["words"])]
+            states = {sentence: (of_words - of_words.mean(dim=0)).cpu().numpy()}
+            ablated = replace(data, states=[states])
+            right.append(undirected_attachment(ablated, probe, 0, [sentence]).right[0])
+        return 100 * (right[0] - np.array(right[1:]))  # [ablation, one]
 
-    (values,) = _measure_batches(encoder, inputs, measure, "probes, edges cut")
-    dev_records = [store.record(index) for index in dev]
-    return _measurements(values, cuts, np.stack(totals, axis=1), dev_records)
+    losses = map_over_model_copies(encoder.model.base_model, dev, measure, "probe, edges cut")
+    totals = undirected_attachment(data, probe, 0, dev).total
+    return np.stack(losses), totals, [store.record(sentence) for sentence in dev]
 
 
-def _measure_batches(
-    encoder: Encoder,
-    inputs: Sequence[Inputs],
-    measure: Callable[[nn.Module, Batch, list[int]], Sequence[np.ndarray]],
-    label: str,
-) -> list[np.ndarray]:
-    """Measure batches of similar length, and concatenate each array in the order of the inputs."""
-    lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
-    batches = length_batches(lengths, budget=BATCH_TOKENS)
-
-    def measure_batch(model: nn.Module, indices: list[int]) -> Sequence[np.ndarray]:
-        return measure(model, padded(encoder, [inputs[index] for index in indices]), indices)
-
-    order = np.argsort(np.concatenate(batches))
-    measured = map_over_model_copies(encoder.model.base_model, batches, measure_batch, label)
-    return [np.concatenate(arrays)[order] for arrays in zip(*measured, strict=True)]
-
-
-def _examples_first(tensors: Sequence[Tensor]) -> np.ndarray:
-    """Stack tensors whose last axis is that of the examples, which becomes the first."""
-    return torch.stack(tensors).movedim(-1, 0).cpu().numpy()
-
-
-def _measurements(
-    values: np.ndarray, cuts: Sequence[Cut], totals: np.ndarray, records: Sequence[Record]
-) -> Measurements:
-    """Reshape values of [example, cut and mode, *measure], and add each example's article."""
-    articles = np.array([cluster_of(record, index) for index, record in enumerate(records)])
-    values = values.reshape(len(values), len(cuts), -1, totals.shape[1])
-    return {"values": values, "totals": totals, "articles": articles}
+def _interventions(encoder: Encoder, ablations: Sequence[Ablation]) -> list[Intervention]:
+    """List ablations as changes of the model."""
+    interventions = []
+    for cut, mode in ablations:
+        interventions += list_ablations(encoder, [cut], [mode])
+    return interventions
 
 
 def edge_tables(
@@ -289,13 +216,14 @@ def edge_tables(
     ----------
     encoders : mapping of str to Encoder
         The main model under the name `MAIN`, and its controls "random" and "entropy-matched".  A
-        control is measured on every second segment.
+        control is measured on every fourth segment.
     source : Store
         Segments; its records are read, not its maps.
     treebank : Store
-        The main model's word-level maps and vectors, for the probes.
+        The main model's word-level maps and vectors, for the probe.
     group : tuple of int
-        Layers, from 0, that are also ablated together (`special_token_layers`).
+        Layers, from 0, that are also ablated together (`special_token_layers`), with all `MODES`.
+        The training loss and the probe are measured for them only.
     count : int
         Number of segments.
     seed : int
@@ -307,8 +235,8 @@ def edge_tables(
         ``edges``: the mean of each measure for each model, cut and mode, with its bootstrap
         interval over articles; ``share``, the share of attention on the cut edges; ``unmatched``,
         the share of rows in which words get less attention than the cut edges.
-        ``edge_ratios``: each of the `LENGTHS` under one mode over that under another; those of a
-        control in a table with its prefix.
+        ``edge_ratios``: the angle under one mode over that under another; those of a control in a
+        table with its prefix.
 
     Raises
     ------
@@ -318,81 +246,115 @@ def edge_tables(
         If the attention is not computed by a softmax that can be replaced.
     """
     main = encoders[MAIN]
-    records = evenly_spaced_records(source, count)
     roles = [role for role in SPECIAL_TYPES if role in key_token_ids(main)]
-    cuts, main_cuts = plan_cuts(main.layers, group, roles)
-    articles = [cluster_of(record, index) for index, record in enumerate(source.records())]
-    pair_indices = gradients.choose_segments(
-        articles, len(records), contrastive=main.objective == "contrastive"
-    )
-    pairs = [source.record(index) for index in pair_indices]
-    sample = {"store": source.key, "segments": len(records), "group": group, "seed": seed}
+    layer_cuts, group_cuts = plan_cuts(main.layers, group, roles)
+    outcome_ablations = list(product(group_cuts, MAIN_MODES))
+    ablations = [*product(layer_cuts, MAIN_MODES), *product(group_cuts, MODES)]
 
-    def measure(function: Callable, encoder: Encoder, *arguments: Any) -> Measurements:
-        """Call a function, or read its measurements from the cache."""
-        inputs = {**sample, "model": encoder.identity, "treebank": treebank.key}
-        compute = partial(function, encoder, *arguments)
-        return cached(f"edges-{function.__name__}", compute, inputs=inputs)
+    def compute() -> dict[str, pd.DataFrame]:
+        records = evenly_spaced_records(source, count)
+        frames = []
+        tables = {}
+        for name, encoder in encoders.items():
+            sample = records if name == MAIN else records[::CONTROL_STRIDE]
+            shifts = representation_shifts(encoder, ablations, sample)
+            frames.append(shift_table(name, ablations, shifts, sample))
+            tables[PREFIXES[name] + "edge_ratios"] = _ratio_rows(ablations, shifts, sample)
+        if outcome_ablations:
+            is_contrastive = main.objective == "contrastive"
+            articles = _articles(source.records())
+            indices = gradients.choose_segments(articles, count, contrastive=is_contrastive)
+            pairs = [source.record(index) for index in indices]
+            increases = loss_increases(main, outcome_ablations, pairs, seed)
+            losses, totals, sentences = probe_losses(main, outcome_ablations, treebank)
+            of_group = frames[0]["layers"] == group_cuts[0].name
+            is_main = frames[0]["change"].isin(MAIN_MODES) & (frames[0]["measure"] == ANGLE)
+            rows = frames[0][of_group & is_main]  # of the same ablations, in their order
+            ones = np.ones(len(pairs))
+            frames.append(_with_values(rows.assign(measure=OBJECTIVE), increases, ones, pairs))
+            frames.append(_with_values(rows.assign(measure=PROBE), losses, totals, sentences))
+        return {"edges": pd.concat(frames, ignore_index=True), **tables}
 
-    shifts = {MAIN: measure(representation_shifts, main, cuts + main_cuts, records)}
-    for name, encoder in encoders.items():
-        if name != MAIN:
-            shifts[name] = measure(representation_shifts, encoder, cuts, records[::CONTROL_STRIDE])
-    losses = measure(loss_increases, main, cuts, pairs, seed)
-    probe_losses = measure(probe_accuracy_losses, main, cuts, treebank)
-
-    all_cuts = cuts + main_cuts
-    frames = []
-    tables = {}
-    for name, measurements in shifts.items():
-        frames.append(_edge_rows(name, all_cuts, measurements["shares"], measurements, SHIFTS))
-        tables[PREFIXES[name] + "edge_ratios"] = _ratio_table(all_cuts, measurements)
-    shares = shifts[MAIN]["shares"]
-    frames.append(_edge_rows(MAIN, all_cuts, shares, losses, LOSSES))
-    frames.append(_edge_rows(MAIN, all_cuts, shares, probe_losses, PROBES))
-    return {"edges": pd.concat(frames, ignore_index=True), **tables}
+    inputs = {
+        "models": [encoder.identity for encoder in encoders.values()],
+        "store": source.key,
+        "segments": count,
+        "treebank": treebank.key,
+        "ablations": ablations,
+        "seed": seed,
+    }
+    return cached("edges", compute, inputs=inputs)
 
 
-def _edge_rows(
-    model: str,
-    cuts: Sequence[Cut],
-    shares: Float[np.ndarray, "cut two example"],
-    measurements: Measurements,
-    measures: Sequence[str],
+def shift_table(
+    model: str, ablations: Sequence[Ablation], shifts: Values, records: Sequence[Record]
 ) -> pd.DataFrame:
-    """Tabulate the means of some measures with intervals, one row per cut, mode and measure.
+    """Tabulate the means of `SHIFTS` with intervals, one row per ablation and measure.
 
-    The measurements may be of the first of the cuts only.
+    Parameters
+    ----------
+    model : str
+        Name of the model, for the column of that name.
+    ablations : sequence of (Cut, str)
+        What was cut, and how.
+    shifts : array, shape (segment, ablation, measure)
+        What `representation_shifts` has measured.
+    records : sequence of Record
+        The segments, whose articles are resampled for the intervals.
+
+    Returns
+    -------
+    DataFrame
+        A table like ``edges`` of `edge_tables`.
     """
-    values, totals = _article_sums(measurements)  # [article, cut, mode, measure]
-    n_cuts = values.shape[1]
     rows = []
-    for cut, mean_shares in zip(cuts[:n_cuts], shares.mean(axis=-1)[:n_cuts], strict=True):
-        for mode, measure in product(MODES[: values.shape[2]], measures):
-            rows.append((model, cut.name, cut.keys, cut.queries, *mean_shares, mode, measure))
-    return with_ratio(pd.DataFrame(rows, columns=KEY_COLUMNS), "value", values, totals)
+    for (cut, mode), shares in zip(ablations, shifts.mean(axis=0), strict=True):
+        for measure in SHIFTS:
+            key = (model, cut.name, cut.keys, cut.queries)
+            rows.append((*key, *shares[len(SHIFTS) :], mode, measure))
+    values = shifts[..., : len(SHIFTS)]
+    table = pd.DataFrame(rows, columns=KEY_COLUMNS)
+    return _with_values(table, values, np.ones(len(records)), records)
 
 
-def _ratio_table(cuts: Sequence[Cut], measurements: Measurements) -> pd.DataFrame:
-    """Compare the ablation modes of each cut: the table ``edge_ratios``.
+def _with_values(
+    rows: pd.DataFrame,
+    values: Values,
+    totals: Float[np.ndarray, " example"],
+    records: Sequence[Record],
+) -> pd.DataFrame:
+    """Add the means of some values, per total, and their intervals to the rows of a table."""
+    by_article = _article_sums(values, records)
+    totals_by_article = _article_sums(totals, records)
+    denominators = np.broadcast_to(totals_by_article[:, None, None], by_article.shape)
+    return with_ratio(rows, "value", by_article, denominators)
 
-    The measurements may be of the first of the cuts only.
-    """
-    values, _ = _article_sums(measurements)
-    lengths = values[..., : len(LENGTHS)]
+
+def _ratio_rows(
+    ablations: Sequence[Ablation], shifts: Values, records: Sequence[Record]
+) -> pd.DataFrame:
+    """Compare the angles of each cut under two modes: the table ``edge_ratios``."""
+    angles = _article_sums(shifts[..., SHIFTS.index(ANGLE)], records)  # [article, ablation]
     rows = []
-    for cut, modes, measure in product(cuts[: values.shape[1]], COMPARED_MODES, LENGTHS):
-        rows.append((cut.name, cut.keys, cut.queries, " / ".join(modes), measure))
-    upper = [MODES.index(mode) for mode, _ in COMPARED_MODES]
-    lower = [MODES.index(mode) for _, mode in COMPARED_MODES]
-    table = pd.DataFrame(rows, columns=RATIO_COLUMNS)
-    return with_ratio(table, "ratio", lengths[:, :, upper], lengths[:, :, lower])
+    upper = []
+    lower = []
+    for cut in dict.fromkeys(cut for cut, _ in ablations):
+        for pair in COMPARED_MODES:
+            compared = [(cut, mode) for mode in pair]
+            if set(compared) <= set(ablations):
+                rows.append((cut.name, cut.keys, cut.queries, " / ".join(pair), ANGLE))
+                upper.append(ablations.index(compared[0]))
+                lower.append(ablations.index(compared[1]))
+    table = pd.DataFrame(rows, columns=["layers", "keys", "queries", "ways", "measure"])
+    return with_ratio(table, "ratio", angles[:, upper], angles[:, lower])
 
 
-def _article_sums(measurements: Measurements) -> tuple[statistics.Clusters, statistics.Clusters]:
-    """Sum values and totals over the examples of each article: [article, cut, mode, measure]."""
-    articles = measurements["articles"]
-    clusters = np.unique(articles)
-    values = statistics.cluster_sums(measurements["values"], articles, clusters)
-    totals = statistics.cluster_sums(measurements["totals"], articles, clusters)
-    return values, np.broadcast_to(totals[:, None, None], values.shape)
+def _article_sums(values: np.ndarray, records: Iterable[Record]) -> Clusters:
+    """Sum the values of the examples of each article."""
+    articles = np.array(_articles(records))
+    return cluster_sums(values, articles, np.unique(articles))
+
+
+def _articles(records: Iterable[Record]) -> list[str]:
+    """List the articles of records."""
+    return [cluster_of(record, index) for index, record in enumerate(records)]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from helpers.errors import InputError, ModelError
 from helpers.metrics.statistics import Clusters, bootstrap_intervals
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
-from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
+from helpers.model.forward import model_inputs, norm_maps, value_pass
 from helpers.model.gradients import evenly_spaced
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
@@ -40,9 +41,8 @@ LENSES = ("attention", "norm")
 RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
-SINK_COLUMNS = ("state_first", "peak_first", "peak_others")
+SINK_COLUMNS = ("peak_first", "peak_others")
 ALL_LAYERS = "all"  # a value of the column layer
-BATCH_TOKENS = 512
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
 
@@ -65,39 +65,36 @@ class SampleSizes(NamedTuple):
     attributed: int
 
 
+FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
+MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
+SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
+
+
 def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     """Choose the numbers of examples of a run.
 
     Parameters
     ----------
     settings : Settings
-        Its ``segments`` limits the segments for the lenses.
+        Its ``segments`` limits the segments.
     heads : int
-        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer texts in which
-        tokens are left out.
+        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments for
+        the lenses, and fewer texts in which tokens are left out.
 
     Returns
     -------
     SampleSizes
         The numbers of segments and texts for each part of notebook 10.
     """
+    sizes = FEW_HEAD_SIZES if heads <= MANY_HEADS else MANY_HEAD_SIZES
     if settings.preset == "small":
-        sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
-    else:
-        sizes = SampleSizes(300, 100, cut_segments=64, attributed=12 if heads > MANY_HEADS else 24)
-    return sizes._replace(segments=capped(settings.segments, sizes.segments))
+        sizes = SMALL_SIZES
+    return SampleSizes(*(capped(settings.segments, size) for size in sizes))
 
 
 def evenly_spaced_records(source: Store, count: int) -> list[Record]:
     """Read at most ``count`` records, spaced evenly over a source."""
     return [source.record(index) for index in evenly_spaced(range(len(source)), count)]
-
-
-class RequiredTables(dict[str, pd.DataFrame]):
-    """The notebook's tables by name; reading one that was not measured raises InputError."""
-
-    def __missing__(self, name: str) -> pd.DataFrame:
-        raise InputError(f"there is no {name}.csv (see above)")
 
 
 @contextmanager
@@ -139,8 +136,7 @@ def lens_values(
     dict of str to array, shape (layer, head)
         `SHARE_COLUMNS`: the share that a type of token gets through a lens, NaN for a token that
         the model does not have.  `VALUE_COLUMNS`: the mean ``|f(x)|`` of a type, as a multiple of
-        the mean over all tokens of the example, NaN if the example has none.  ``same_token``: how
-        often the most-attended token is also the largest one through the norm lens.
+        the mean over all tokens of the example, NaN if the example has none.
     """
     missing = np.full(norms.shape[:2], np.nan)
     values = dict.fromkeys((*SHARE_COLUMNS, *VALUE_COLUMNS), missing)
@@ -151,38 +147,19 @@ def lens_values(
             values[f"{lens}_{token_type}"] = shares[..., mask].sum(axis=-1)
         if mask.any():
             values[f"value_{token_type}"] = relative_norms[..., mask].mean(axis=-1)
-    most_attended = lenses["attention"].argmax(axis=-1)
-    most_moving = lenses["norm"].argmax(axis=-1)
-    values["same_token"] = (most_attended == most_moving).mean(axis=-1)
     return values
 
 
 def sink_values(states: States) -> dict[str, Float[np.ndarray, "layer one"]]:
-    """Compute one example's marks of an attention sink at the first position, for each layer.
+    """Compute the largest component of the first position's hidden state, and of the others'.
 
-    Parameters
-    ----------
-    states : array, shape (layer, position, width)
-        Hidden states; ``states[l]`` goes into layer l.
-
-    Returns
-    -------
-    dict of str to array, shape (layer, 1)
-        ``state_first``: the norm of the hidden state of the first position, as a multiple of the
-        mean over the other positions.  ``peak_first``: the largest absolute component of its
-        state, as a multiple of the median of all components of the example.  ``peak_others``: the
-        mean over the other positions.
+    Both are multiples of the median component of the layer (`SINK_COLUMNS`); the others' is a mean
+    over positions.
     """
-    state_norms = np.linalg.norm(states, axis=-1)
     magnitudes = np.abs(states)
     medians = np.median(magnitudes, axis=(1, 2))
     peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
-    values = (
-        state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1),
-        peaks[:, 0],
-        peaks[:, 1:].mean(axis=-1),
-    )
-    return {name: by_layer[:, None] for name, by_layer in zip(SINK_COLUMNS, values, strict=True)}
+    return {"peak_first": peaks[:, :1], "peak_others": peaks[:, 1:].mean(axis=1, keepdims=True)}
 
 
 def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
@@ -217,7 +194,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
         sinks = head_table(sums, SINK_COLUMNS).query("head == 1").drop(columns="head")
         return {
             "lens_shares": head_table(sums, SHARE_COLUMNS),
-            "value_norms": head_table(sums, (*VALUE_COLUMNS, "same_token")),
+            "value_norms": head_table(sums, VALUE_COLUMNS),
             "sinks": sinks,
             "special_tokens": special_table(sums),
         }
@@ -232,35 +209,30 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     """Sum `lens_values` and `sink_values` over segments, by group of articles."""
-    inputs = [model_inputs(encoder, record) for record in records]
-    lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
     with value_pass(encoder) as run:
 
-        def sum_batch(batch: list[int]) -> Sums:
-            maps, norms, states = run([inputs[index] for index in batch], hidden=True)
+        def sum_segment(index: int) -> Sums:
+            record = records[index]
+            maps, norms, states = run([model_inputs(encoder, record)], hidden=True)
+            attention = first_example(maps)
+            value_norms = first_example(norms)
+            lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
+            token_roles = roles(record["tokens"], encoder.special_tokens)
+            values = lens_values(lenses, value_norms, token_roles)
+            values.update(sink_values(first_example(states[:-1])))
             sums = Sums()
-            for row, index in enumerate(batch):
-                n = lengths[index]
-                record = records[index]
-                attention = stack_layers(maps, np.s_[row, :, :n, :n])
-                value_norms = stack_layers(norms, np.s_[row, :, :n])
-                vectors = stack_layers(states[:-1], np.s_[row, :n])
-                lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
-                token_roles = roles(record["tokens"], encoder.special_tokens)
-                values = lens_values(lenses, value_norms, token_roles)
-                values.update(sink_values(vectors))
-                sums.add(values, cluster_of(record, index))
+            sums.add(values, cluster_of(record, index))
             return sums
 
-        batches = length_batches(lengths, budget=BATCH_TOKENS)
         threads = batch_threads(encoder.device)
-        batch_sums = thread_map(sum_batch, batches, label="lenses", unit="batch", threads=threads)
-    return combine(batch_sums)
+        return combine(
+            thread_map(sum_segment, range(len(records)), label="lenses", threads=threads)
+        )
 
 
-def stack_layers(layers: Sequence[Tensor], part: Any) -> Float[np.ndarray, "layer ..."]:
-    """Stack the same part of each layer's tensor, such as one example without its padding."""
-    return np.stack([layer[part].float().cpu() for layer in layers])
+def first_example(layers: Sequence[Tensor]) -> Float[np.ndarray, "layer ..."]:
+    """Stack the layers' arrays of the first example of a batch."""
+    return torch.stack(list(layers))[:, 0].float().numpy(force=True)
 
 
 def special_table(sums: Sums) -> pd.DataFrame:
@@ -271,23 +243,23 @@ def special_table(sums: Sums) -> pd.DataFrame:
     DataFrame
         Columns: token ("special" for [CLS] and [SEP] together, "cls", "sep"); layer ("1", ..., and
         "all"); attention and norm, the mean shares; ``ratio``, norm over attention;
-        ``value_ratio``, the mean norm of the value vectors of the token over that of words without
-        punctuation, where [CLS] and [SEP] together count equally.  Bounds of both ratios end in
-        _low and _high, the degrees of freedom in _df.
+        ``value_ratio``, the mean norm of the value vectors of [CLS] or [SEP] over that of words
+        without punctuation.  Bounds of both ratios end in _low and _high, the degrees of freedom in
+        _df.
     """
-    n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
+    n_examples = sums.by_group("attention_other")[1].sum(axis=0).max()
     tables = {}
     for token, token_types in SPECIAL_SETS.items():
         attention = _article_sums(sums, "attention", token_types)
         norm = _article_sums(sums, "norm", token_types)
         values = _article_sums(sums, "value", token_types)
-        n_present = sum(sums.by_group(f"value_{role}")[1].any() for role in token_types)
-        word_values = n_present * _article_sums(sums, "value", ["other"])
+        word_values = _article_sums(sums, "value", ["other"])
         table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
         table["attention"] = attention.sum(axis=0) / n_examples
         table["norm"] = norm.sum(axis=0) / n_examples
         tables[token] = with_ratio(table, "ratio", norm, attention)
-        with_ratio(table, "value_ratio", values, word_values)
+        if token != SPECIAL_KEYS:
+            with_ratio(table, "value_ratio", values, word_values)
     return concat_with_keys(tables, "token")
 
 

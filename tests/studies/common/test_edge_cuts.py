@@ -172,19 +172,22 @@ def test_cut_edges_without_a_key_changes_no_bit(family, mode, tiny_encoder, requ
 
 
 def test_plan_cuts_has_each_special_token_by_layer_and_in_the_group():
-    cuts, main_cuts = plan_cuts(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
+    layer_cuts, group_cuts = plan_cuts(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
     single_layers = [str(layer) for layer in range(1, 13)]
-    assert [cut.name for cut in cuts] == [*single_layers, *single_layers, *["2-5, 10-11"] * 3]
-    assert [cut.keys for cut in cuts] == [*["cls"] * 12, *["sep"] * 12, "special", "cls", "sep"]
-    assert {cut.name for cut in main_cuts} == {"2-5, 10-11"}
-    assert {(cut.keys, cut.queries) for cut in main_cuts} == {
-        ("punctuation", "all"),
-        ("special", "first token"),
-    }
+    assert [cut.name for cut in layer_cuts] == [*single_layers, *single_layers]
+    assert [cut.keys for cut in layer_cuts] == [*["cls"] * 12, *["sep"] * 12]
+    assert [cut.name for cut in group_cuts] == ["2-5, 10-11"] * 3
+    assert [cut.keys for cut in group_cuts] == ["special", "cls", "sep"]
 
 
 def test_plan_cuts_of_no_group_has_single_layers_only():
     assert plan_cuts(2, (), ("sep",)) == ([Cut((0,), "sep"), Cut((1,), "sep")], [])
+
+
+def test_plan_cuts_has_a_group_of_one_layer_once():
+    layer_cuts, group_cuts = plan_cuts(2, (1,), ("cls",))
+    assert layer_cuts == [Cut((0,), "cls")]
+    assert group_cuts == [Cut((1,), "special"), Cut((1,), "cls")]
 
 
 def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():

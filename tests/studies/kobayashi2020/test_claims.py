@@ -7,7 +7,7 @@ import pytest
 from helpers.claims.engine import check_claims
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED, MODES
 from helpers.studies.kobayashi2020.claims import CLAIMS, largest_ratio, outcome_in_group
-from helpers.studies.kobayashi2020.edges import COMPARED_MODES, PROBES
+from helpers.studies.kobayashi2020.edges import COMPARED_MODES, OBJECTIVE, PROBE
 
 GROUP = "2-3"
 
@@ -45,7 +45,7 @@ def edges(losses):
     rows = []
     for keys, by_mode in losses.items():
         for mode, loss in zip(MODES, by_mode, strict=True):
-            for measure in ("objective", *PROBES):
+            for measure in (OBJECTIVE, PROBE):
                 key = ("trained", GROUP, keys, "all", mode, measure)
                 rows.append((*key, loss, loss - 1, loss + 1))
     columns = ["model", "layers", "keys", "queries", "change", "measure"]
@@ -55,8 +55,8 @@ def edges(losses):
 
 def attributions():
     """Make the row of rollout in attributions.csv."""
-    columns = ["method", "effect", "lead", "lead_low", "lead_high", "lead_df"]
-    return pd.DataFrame([("rollout", "vector", -2, -3, -1, 20)], columns=columns)
+    columns = ["method", "lead", "lead_low", "lead_high", "lead_df"]
+    return pd.DataFrame([("rollout", -2, -3, -1, 20)], columns=columns)
 
 
 TABLES = {
@@ -81,7 +81,7 @@ def verdicts_by_claim(tables):
 
 def test_every_statement_names_its_token_and_no_two_are_the_same():
     statements = [claim.statement for claim in CLAIMS]
-    assert len(set(statements)) == len(statements) == 21
+    assert len(set(statements)) == len(statements) == 19
     of_tokens = [text for text in statements if "Rollout" not in text]
     assert all(("[CLS]" in text) != ("[SEP]" in text) for text in of_tokens)
 

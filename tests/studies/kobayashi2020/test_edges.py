@@ -1,5 +1,7 @@
 """Effects of edge ablation against the difference between two full passes."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,7 @@ from toy_corpora import SENTENCES, corpus_of, sentence_of
 from helpers.model.encoder import load
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
-from helpers.probes.data import prepare
-from helpers.probes.structural import fit_layers
+from helpers.probes.data import Counts
 from helpers.store.extract import extract, stream
 from helpers.studies.common.edge_cuts import (
     DROPPED,
@@ -23,14 +24,12 @@ from helpers.studies.common.edge_cuts import (
     cut_edges,
     key_token_ids,
     list_ablations,
-    plan_cuts,
 )
 from helpers.studies.kobayashi2020 import edges, plots
 from helpers.studies.kobayashi2020.lenses import evenly_spaced_records
 
 LAYERS = 3
 GROUP = (1, 2)
-ROLES = ("cls", "sep")
 DROPPED_OVER_MATCHED = "dropped / mass-matched"
 
 
@@ -46,7 +45,7 @@ def hidden_states(encoder, record):
 
 
 def expected_shifts(before, after, last_cut_layer):
-    """Compute the three shifts between the hidden states of two passes."""
+    """Compute the shifts between the hidden states of two passes."""
     layer_before = before[last_cut_layer + 1]  # hidden state 0 is the embeddings
     layer_after = after[last_cut_layer + 1]
     change = np.linalg.norm(layer_after - layer_before, axis=1)
@@ -54,7 +53,7 @@ def expected_shifts(before, after, last_cut_layer):
     tokens = [cosine(*pair) for pair in zip(before[-1], after[-1], strict=True)]
     sentence = cosine(before[-1].mean(0), after[-1].mean(0))
     angle = np.degrees(np.arccos(1 - sentence))
-    return relative.mean(), angle, sentence, np.mean(tokens)
+    return angle, sentence, np.mean(tokens), relative.mean()
 
 
 @pytest.mark.parametrize(
@@ -69,15 +68,15 @@ def expected_shifts(before, after, last_cut_layer):
 def test_representation_shifts_are_those_between_two_passes(tiny_encoder, layers, keys, mode):
     encoder = tiny_encoder("bert")
     records = records_of(encoder, 7)
-    cuts, main_cuts = plan_cuts(LAYERS, GROUP, ROLES)
-    values = edges.representation_shifts(encoder, cuts + main_cuts, records)["values"]
-    assert values.shape == (7, 11, len(MODES), len(edges.SHIFTS))
     cut = Cut(layers, keys)
+    ablations = [(Cut((0,), "cls"), DROPPED), (cut, mode)]
+    values = edges.representation_shifts(encoder, ablations, records)
+    assert values.shape == (7, 2, len(edges.SHIFTS) + len(edges.SHARES))
     before = hidden_states(encoder, records[3])
     with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), mode):
         after = hidden_states(encoder, records[3])
-    shifts = values[3, cuts.index(cut), MODES.index(mode)]
     expected = expected_shifts(before, after, layers[-1])
+    shifts = values[3, 1, : len(edges.SHIFTS)]
     np.testing.assert_allclose(shifts, expected, rtol=1e-3, atol=1e-7)
 
 
@@ -85,11 +84,11 @@ def test_representation_shifts_of_the_first_query_are_those_between_two_passes(t
     encoder = tiny_encoder("bert")
     records = records_of(encoder, 7)
     cut = Cut(GROUP, queries="first token")
-    values = edges.representation_shifts(encoder, [cut], records)["values"]
+    values = edges.representation_shifts(encoder, [(cut, REDISTRIBUTED)], records)
     before = hidden_states(encoder, records[3])
     with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), REDISTRIBUTED):
         after = hidden_states(encoder, records[3])
-    shifts = values[3, 0, MODES.index(REDISTRIBUTED)]
+    shifts = values[3, 0, : len(edges.SHIFTS)]
     np.testing.assert_allclose(shifts, expected_shifts(before, after, 2), rtol=1e-3, atol=1e-7)
 
 
@@ -107,19 +106,12 @@ class EdgeRun:
         control = load(encoder.name, random_init=0, device="cpu")
         encoders = {edges.MAIN: encoder, "random": control}
         self.tables = edges.edge_tables(encoders, source, self.treebank, GROUP, count=9, seed=0)
-        cuts, main_cuts = plan_cuts(LAYERS, GROUP, ROLES)
-        self.group_index = cuts.index(Cut(GROUP))
         records = evenly_spaced_records(source, 9)
-        shifts = edges.representation_shifts(encoder, cuts + main_cuts, records)
-        self.angles = self.angles_in(shifts)
-        control_shifts = edges.representation_shifts(
-            control, cuts, records[:: edges.CONTROL_STRIDE]
-        )
-        self.control_angles = self.angles_in(control_shifts)
-
-    def angles_in(self, shifts):
-        """Select the measure "sentence angle" of the group: [mode, segment]."""
-        return shifts["values"][:, self.group_index, :, edges.SHIFTS.index("sentence angle")].T
+        ablations = list(product([Cut(GROUP)], MODES))
+        self.shifts = edges.representation_shifts(encoder, ablations, records)
+        self.angles = self.shifts[..., 0].T  # [mode, segment]
+        sample = records[:: edges.CONTROL_STRIDE]
+        self.control_angles = edges.representation_shifts(control, ablations, sample)[..., 0].T
 
     def ratio_row(self, prefix):
         key = ["layers", "keys", "queries", "ways", "measure"]
@@ -139,14 +131,60 @@ def test_edge_tables_have_means_with_intervals(edge_run):
     angles = edge_run.angles[MODES.index(MASS_MATCHED)]
     assert row["value"] == pytest.approx(angles.mean())
     assert row["value_low"] < row["value"] < row["value_high"]
-    assert 0 < row["share"] < 1
+    shares = edge_run.shifts[:, MODES.index(MASS_MATCHED), len(edges.SHIFTS) :].mean(axis=0)
+    np.testing.assert_allclose(row[list(edges.SHARES)].astype(float), shares)
 
 
-def test_the_structural_probe_loses_nothing_by_cuts_above_its_layer(edge_run):
-    best_layer = int(fit_layers(prepare(edge_run.treebank))[1]["chosen"].argmax())
-    table = edge_run.tables["edges"].query("measure == 'structural probe'")
-    in_last_layer = table.loc[table["layers"] == "3", "value"]
-    assert (in_last_layer == 0).all() == (best_layer < 3)
+def test_edge_tables_have_all_modes_for_the_group_and_two_for_single_layers(edge_run):
+    table = edge_run.tables["edges"].query("model == 'random' and measure == 'sentence angle'")
+    of_group = table.query("layers == '2-3'")
+    assert len(of_group) == 3 * len(MODES)
+    assert set(table.loc[table["layers"] == "1", "change"]) == {DROPPED, MASS_MATCHED}
+    assert len(table) == len(of_group) + 2 * 2 * LAYERS
+
+
+def test_probe_losses_are_zero_for_cuts_above_the_middle_layer(tiny_encoder, edge_run):
+    encoder = tiny_encoder("bert")
+    ablations = [(Cut((1, 2)), REDISTRIBUTED)]
+    losses, totals, records = edges.probe_losses(encoder, ablations, edge_run.treebank)
+    assert losses.shape == (len(totals), 1, 1) == (len(records), 1, 1)
+    assert (losses == 0).all()  # the probe reads the output of the first layer
+
+
+def test_probe_losses_are_those_of_a_probe_that_reads_ablated_vectors(
+    tiny_encoder, edge_run, monkeypatch
+):
+    encoder = tiny_encoder("bert")
+    store = edge_run.treebank
+    seen = []
+
+    def count_first_word(data, _probe, layer, sentences):
+        """Count one edge for each sentence, and keep its first vector."""
+        vectors = [data.states[layer][sentence][0] for sentence in sentences]
+        seen.extend(vectors)
+        return Counts(np.ones((1, len(sentences)), int), np.ones(len(sentences), int))
+
+    monkeypatch.setattr(edges, "undirected_attachment", count_first_word)
+    cut = Cut((0,))
+    losses, totals, (record, *_) = edges.probe_losses(encoder, [(cut, DROPPED)], store)
+    assert (losses == 0).all() and (totals == 1).all()
+    with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), DROPPED):
+        states = hidden_states(encoder, record)[LAYERS // 2]
+    groups = np.array(model_inputs(encoder, record)["groups"])
+    positions = record["offset"] + np.arange(len(record["words"]))
+    words = np.array([states[groups == position].mean(axis=0) for position in positions])
+    expected = words[0] - words.mean(axis=0)
+    assert any(np.allclose(vector, expected, atol=1e-4) for vector in seen)
+
+
+def test_edge_tables_have_outcomes_of_the_group_with_its_shares(edge_run):
+    table = edge_run.tables["edges"].query("model == 'trained' and layers == '2-3'")
+    by_measure = dict(list(table.groupby("measure")))
+    for measure in (edges.OBJECTIVE, edges.PROBE):
+        rows = by_measure[measure].set_index(["keys", "change"])
+        assert len(rows) == 3 * 2
+        angles = by_measure[edges.ANGLE].set_index(["keys", "change"])
+        np.testing.assert_allclose(rows["share"], angles.loc[rows.index, "share"])
 
 
 def ratio_of(angles):
@@ -161,29 +199,15 @@ def test_edge_ratios_are_of_the_angles_of_each_model(edge_run):
     assert edge_run.ratio_row("random_")["ratio"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_fig15_draws_each_model_and_each_outcome_by_layer_and_in_the_group(edge_run):
+def test_fig15_draws_the_tables_of_a_run(edge_run):
     ratios = {
         "trained": edge_run.tables["edge_ratios"],
         "random": edge_run.tables["random_edge_ratios"],
     }
-    special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
-    figure = plots.fig15_edges(edge_run.tables["edges"], ratios, special_tokens)
-    panels = {axes.get_title("left"): axes for axes in figure.axes}
-    lines = {title: len(axes.containers) for title, axes in panels.items()}
-    assert lines == {
-        "[CLS] dropped / mass-matched": 2,
-        "[SEP] dropped / mass-matched": 2,
-        "redistributed / dropped": 2,
-        "objective": 4,
-        "structural probe": 4,
-        "Attn probe": 4,
-    }
-    rows = edge_run.tables["edge_ratios"].query(
-        f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}' and measure == 'sentence angle'"
-    )
-    first, _ = panels["[SEP] dropped / mass-matched"].containers
-    line = first.lines[0]
-    np.testing.assert_allclose(line.get_ydata(orig=False), rows["ratio"])
+    figure = plots.fig15_edges(edge_run.tables["edges"], ratios, {"cls": "[CLS]", "sep": "[SEP]"})
+    rows = ratios["trained"].query(f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}'")
+    (line, *_) = figure.axes[1].lines
+    np.testing.assert_allclose(line.get_ydata(), rows["ratio"][:LAYERS])
     assert list(rows["layers"]) == ["1", "2", "3", "2-3"]
 
 
@@ -191,9 +215,8 @@ def test_fig15_draws_each_model_and_each_outcome_by_layer_and_in_the_group(edge_
 def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
     encoder = tiny_encoder(family)
     records = records_of(encoder, 19)
-    cuts = [Cut((1,))]
-    increases = edges.loss_increases(encoder, cuts, records, 3)["values"]
-    ablation = list_ablations(encoder, cuts)[MODES.index(MASS_MATCHED)]
+    increases = edges.loss_increases(encoder, [(Cut((1,)), MASS_MATCHED)], records, 3)
+    (ablation,) = list_ablations(encoder, [Cut((1,))], [MASS_MATCHED])
     expected = []
     for batch in (records[:16], records[16:]):
         before, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
@@ -201,6 +224,5 @@ def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
             after, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
         expected.append(after - before)
     expected = torch.cat(expected).detach().numpy()
-    mass_matched = increases[:, 0, MODES.index(MASS_MATCHED), 0]
-    np.testing.assert_allclose(mass_matched, expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(increases[:, 0, 0], expected, rtol=1e-3, atol=1e-5)
     assert np.abs(expected).max() > 1e-3

@@ -1,11 +1,12 @@
-"""Figures 13 and 14 draw the values of their tables."""
+"""Figures 13 and 15 draw the values of their tables."""
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from helpers.metrics.heads import head_rows
 from helpers.studies.kobayashi2020 import plots
-from helpers.studies.kobayashi2020.lenses import SHARE_COLUMNS, SINK_COLUMNS, VALUE_COLUMNS
+from helpers.studies.kobayashi2020.lenses import SHARE_COLUMNS
 
 SPECIAL_TOKENS = {"cls": "<s>", "sep": "</s>"}
 
@@ -14,14 +15,6 @@ def random_head_table(columns, *, scale=1.0):
     """Make a table of 3 layers of 5 heads with random values."""
     rng = np.random.default_rng(0)
     return head_rows(3, 5, **{name: scale * rng.random((3, 5)) for name in columns})
-
-
-def random_sinks():
-    rng = np.random.default_rng(0)
-    sinks = pd.DataFrame({"layer": range(1, 4)})
-    for name in SINK_COLUMNS:
-        sinks[name] = rng.random(3)
-    return sinks
 
 
 def line_of(axes, label):
@@ -47,12 +40,50 @@ def test_fig13_names_every_type_of_token():
     assert labels == {"first token", "separator", "periods and commas", "other tokens"}
 
 
-def test_fig14_draws_values_and_states():
-    norms = random_head_table(VALUE_COLUMNS)
-    sinks = random_sinks()
-    value_axes, state_axes = plots.fig14_sinks(sinks, norms, SPECIAL_TOKENS).axes
-    assert len(value_axes.lines) == 4
-    assert len(state_axes.lines) == 2
-    mean_of_cls = norms.groupby("layer")["value_cls"].mean()
-    np.testing.assert_allclose(line_of(value_axes, "<s>"), mean_of_cls)
-    np.testing.assert_allclose(line_of(state_axes, "first position"), sinks["peak_first"])
+# Losses by dropping and by mass-matched ablation: of the angle, and of an outcome for each token.
+ANGLES = {"cls": (1.0, 3.0), "sep": (4.0, 1.0)}
+
+
+def edges(outcomes):
+    """Make edges.csv of the group 2-3 from the losses of each measure, by token."""
+    rows = []
+    for measure, by_token in {"sentence angle": ANGLES, **outcomes}.items():
+        for keys, losses in by_token.items():
+            for change, loss in zip(("dropped", "mass-matched"), losses, strict=True):
+                rows.append(("trained", "2-3", keys, change, measure, loss, loss - 1, loss + 1))
+    names = ["model", "layers", "keys", "change", "measure", "value", "value_low", "value_high"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def test_disagreeing_outcomes_have_another_order_of_ablations_for_one_token():
+    same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
+    other_order = {"cls": (0.0, 5.0), "sep": (0.0, 2.0)}
+    table = edges({"objective": same_order, "structural probe": other_order})
+    outcomes = plots.disagreeing_outcomes(table)
+    assert list(outcomes) == ["structural probe"]
+    assert list(outcomes["structural probe"]["value"]) == [0.0, 5.0, 0.0, 2.0]
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
+    rows = []
+    for keys in ("cls", "sep"):
+        for layer in [*range(1, layers + 1), "2-3"]:
+            rows.append((layer, keys, "dropped / mass-matched", 0.5, 0.4, 0.6))
+            rows.append((layer, keys, "redistributed / dropped", 9.0, 8.0, 10.0))
+    names = ["layers", "keys", "ways", "ratio", "ratio_low", "ratio_high"]
+    ratios = pd.DataFrame(rows, columns=names)
+    by_model = {"trained": ratios, "random": ratios.assign(ratio=5), "entropy-matched": ratios}
+    same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
+    table = edges({"objective": same_order, "structural probe": {"cls": (2, 1), "sep": (2, 1)}})
+    *token_axes, outcome_axes = plots.fig15_edges(table, by_model, SPECIAL_TOKENS).axes
+    titles = ["<s> dropped / mass-matched", "</s> dropped / mass-matched"]
+    assert [axes.get_title("left") for axes in token_axes] == titles
+    for axes in token_axes:
+        np.testing.assert_allclose(line_of(axes, "trained"), [0.5] * layers)
+        np.testing.assert_allclose(line_of(axes, "random weights"), [5] * layers)
+    assert outcome_axes.get_title("left") == "structural probe, layers 2-3"
+
+
+def test_disagreeing_outcomes_are_none_without_layers_that_are_cut_together():
+    assert plots.disagreeing_outcomes(edges({})) == {}
