@@ -253,7 +253,7 @@ def rank_correlation(
     Parameters
     ----------
     predictor, effect
-        A value for each head; NaN in one of them gives NaN.
+        A value for each head.  A head whose effect is NaN is left out.
     within
         "all": ranks are over all heads.  "layers", "relations": ranks are over the heads of a layer
         or of a relation, centred, and pooled; what layers or relations have in common then does not
@@ -265,17 +265,24 @@ def rank_correlation(
         A number for each resample; NaN if all ranks are equal.
     """
     axes = [axis - 3 for axis in WITHIN[within]]
+    is_measured = _by_group(~np.isnan(effect), axes)
+    n_heads = np.maximum(is_measured.sum(axis=-1, keepdims=True), 1)
     ranks = []
     for values in (predictor, effect):
-        by_group = np.moveaxis(values, axes, range(-len(axes), 0))
-        by_group = by_group.reshape(*by_group.shape[: -len(axes)], -1)
-        of_group = rankdata(by_group, axis=-1)
-        centred = of_group - of_group.mean(axis=-1, keepdims=True)
-        ranks.append(centred.reshape(*values.shape[:-3], -1))
+        of_group = _by_group(np.where(np.isnan(effect), np.inf, values), axes)
+        of_heads = rankdata(of_group, axis=-1) * is_measured  # infinite values come last
+        centred = (of_heads - of_heads.sum(axis=-1, keepdims=True) / n_heads) * is_measured
+        ranks.append(centred.reshape(*effect.shape[:-3], -1))
     product_sum = (ranks[0] * ranks[1]).sum(axis=-1)
     squares = (ranks[0] ** 2).sum(axis=-1) * (ranks[1] ** 2).sum(axis=-1)
     with np.errstate(invalid="ignore"):
         return product_sum / np.sqrt(squares)
+
+
+def _by_group(values: HeadValues, axes: Sequence[int]) -> Float[np.ndarray, "*group head"]:
+    """Join the last axes over which ranks are compared."""
+    moved = np.moveaxis(values, axes, range(-len(axes), 0))
+    return moved.reshape(*moved.shape[: -len(axes)], -1)
 
 
 def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFrame:
@@ -315,7 +322,7 @@ def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFram
         correlations = []
         for by_name in (effects, resampled):
             correlations.append(rank_correlation(by_name[predictor], by_name[effect], within))
-        estimate = Estimate(np.nan)
+        estimate = Estimate(np.nan, df=np.nan)
         if not np.isnan(correlations[0]):
             estimate = bootstrap_estimate(*correlations, min(n_articles, n_relations))
         labels = {"predictor": predictor, "effect": effect, "within": within}

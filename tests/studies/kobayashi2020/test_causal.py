@@ -78,6 +78,15 @@ def test_rank_correlation_is_spearmans():
     np.testing.assert_allclose(rank_correlation(predictor, effect), expected)
 
 
+@pytest.mark.parametrize("within", ["all", "layers", "relations"])
+def test_rank_correlation_leaves_out_heads_without_an_effect(within):
+    rng = np.random.default_rng(0)
+    predictor, effect = rng.standard_normal((2, RELATIONS, LAYERS, HEADS))
+    expected = rank_correlation(predictor[:, :, :2], effect[:, :, :2], within)
+    effect[:, :, 2] = np.nan
+    assert rank_correlation(predictor, effect, within) == pytest.approx(expected)
+
+
 def test_rank_correlation_within_layers_leaves_out_what_layers_have_in_common():
     rng = np.random.default_rng(0)
     by_layer = 10 * np.arange(LAYERS)[:, None]
@@ -86,9 +95,7 @@ def test_rank_correlation_within_layers_leaves_out_what_layers_have_in_common():
     assert abs(rank_correlation(predictor + by_layer, noise + by_layer, "layers")) < 0.2
     opposite = rank_correlation(predictor + by_layer, by_layer - predictor, "layers")
     assert opposite == pytest.approx(-1)
-    (expected,) = [
-        spearmanr(predictor[:, :1].ravel(), noise[:, :1].ravel()).statistic,
-    ]
+    expected = spearmanr(predictor[:, :1].ravel(), noise[:, :1].ravel()).statistic
     of_one_layer = rank_correlation(predictor[:, :1], noise[:, :1], "layers")
     assert of_one_layer == pytest.approx(expected)
 
