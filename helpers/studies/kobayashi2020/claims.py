@@ -24,7 +24,6 @@ from helpers.studies.common.edge_cuts import (
     DROPPED,
     MASS_MATCHED,
     MOST_ATTENDED,
-    REDISTRIBUTED,
     SPECIAL_KEYS,
 )
 from helpers.studies.kobayashi2020.edges import MAIN
@@ -47,7 +46,7 @@ def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> Esti
     """Find the largest ratio among the single layers of a column, in the rows with some values."""
     rows = rows_where(rows_of(tables, table, column, *where, *with_bounds("ratio")), **where)
     layers = rows[rows[column].astype(str).str.isdigit()]
-    return estimate_in(layers.sort_values("ratio", na_position="first").iloc[-1], "ratio")
+    return estimate_in(layers.sort_values("ratio").iloc[-1], "ratio")
 
 
 def group_of(tables: Tables, table: str) -> str:
@@ -120,20 +119,6 @@ for token, name in TOKENS.items():
             below=1,
             about_training=True,
         )(partial(measure, ways=f"{DROPPED} / {yardstick}", **edges))
-
-    MOVES.claim(
-        "What attention moves",
-        (
-            f"Redistributing attention to {name} over the other tokens turns the sentence vector "
-            f"further than dropping it, {GROUP}"
-        ),
-        how_measured=(
-            f"mean angle by which the sentence vector turns if the attention to {name} goes to the "
-            "other tokens, over the angle if it is dropped; holds above 1"
-        ),
-        above=1,
-        about_training=True,
-    )(partial(ratio_in_group, ways=f"{REDISTRIBUTED} / {DROPPED}", **edges))
 
     for measure, loses in OUTCOMES.items():
         MOVES.claim(

@@ -46,7 +46,6 @@ from helpers.studies.common.edge_cuts import (
     MASS_MATCHED,
     MODES,
     MOST_ATTENDED,
-    REDISTRIBUTED,
     AblationMode,
     Cut,
     cut_shares,
@@ -77,9 +76,7 @@ MAIN = "trained"  # in the column model: the model that the run is about
 PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
 KEY_COLUMNS = ["model", "layers", "keys", "queries", *SHARES, "change", "measure"]
-COMPARED_MODES = (  # of a ratio
-    (DROPPED, MASS_MATCHED), (DROPPED, MOST_ATTENDED), (REDISTRIBUTED, DROPPED),
-)  # fmt: skip
+YARDSTICKS = (MASS_MATCHED, MOST_ATTENDED)  # the angle under `DROPPED` is divided by theirs
 
 Ablation = tuple[Cut, AblationMode]
 Values = Float[np.ndarray, "example ablation measure"]
@@ -333,18 +330,16 @@ def _with_values(
 def _ratio_rows(
     ablations: Sequence[Ablation], shifts: Values, records: Sequence[Record]
 ) -> pd.DataFrame:
-    """Compare the angles of each cut under two modes: the table ``edge_ratios``."""
+    """Divide the angles of each cut under two modes: the table ``edge_ratios``."""
     angles = _article_sums(shifts[..., SHIFTS.index(ANGLE)], records)  # [article, ablation]
     rows = []
     upper = []
     lower = []
-    for cut in dict.fromkeys(cut for cut, _ in ablations):
-        for pair in COMPARED_MODES:
-            compared = [(cut, mode) for mode in pair]
-            if set(compared) <= set(ablations):
-                rows.append((cut.name, cut.keys, cut.queries, " / ".join(pair), ANGLE))
-                upper.append(ablations.index(compared[0]))
-                lower.append(ablations.index(compared[1]))
+    for lower_index, (cut, mode) in enumerate(ablations):
+        if mode in YARDSTICKS:
+            rows.append((cut.name, cut.keys, cut.queries, f"{DROPPED} / {mode}", ANGLE))
+            upper.append(ablations.index((cut, DROPPED)))
+            lower.append(lower_index)
     table = pd.DataFrame(rows, columns=["layers", "keys", "queries", "ways", "measure"])
     return with_ratio(table, "ratio", angles[:, upper], angles[:, lower])
 

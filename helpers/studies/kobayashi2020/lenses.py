@@ -243,9 +243,9 @@ def special_table(sums: Sums) -> pd.DataFrame:
     DataFrame
         Columns: token ("special" for [CLS] and [SEP] together, "cls", "sep"); layer ("1", ..., and
         "all"); attention and norm, the mean shares; ``ratio``, norm over attention;
-        ``value_ratio``, the mean norm of the value vectors of [CLS] or [SEP] over that of words
-        without punctuation.  Bounds of both ratios end in _low and _high, the degrees of freedom in
-        _df.
+        ``value_ratio``, the mean norm of the value vectors of the token over that of words without
+        punctuation, where [CLS] and [SEP] together count equally.  Bounds of both ratios end in
+        _low and _high, the degrees of freedom in _df.
     """
     n_examples = sums.by_group("attention_other")[1].sum(axis=0).max()
     tables = {}
@@ -253,13 +253,13 @@ def special_table(sums: Sums) -> pd.DataFrame:
         attention = _article_sums(sums, "attention", token_types)
         norm = _article_sums(sums, "norm", token_types)
         values = _article_sums(sums, "value", token_types)
-        word_values = _article_sums(sums, "value", ["other"])
+        n_present = sum(sums.by_group(f"value_{role}")[1].any() for role in token_types)
+        word_values = n_present * _article_sums(sums, "value", ["other"])
         table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
         table["attention"] = attention.sum(axis=0) / n_examples
         table["norm"] = norm.sum(axis=0) / n_examples
         tables[token] = with_ratio(table, "ratio", norm, attention)
-        if token != SPECIAL_KEYS:
-            with_ratio(table, "value_ratio", values, word_values)
+        with_ratio(table, "value_ratio", values, word_values)
     return concat_with_keys(tables, "token")
 
 

@@ -14,6 +14,7 @@ from helpers.plots.style import (
     canvas,
     counting_ticks,
     draw_curve,
+    draw_intervals,
     join_nonempty,
     panel_grid,
     resolve_special_tokens,
@@ -28,6 +29,7 @@ UNITS = {
     OBJECTIVE: "Loss (nats more)",
     PROBE: "UUAS (percentage points less)",
 }
+RATIO_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 MODEL_STYLES = {  # by the names of the models in edges.csv
     MAIN: Style("trained", "#2F4B7C", "o"),
     "random": style.CONTROL_STYLES["random"],
@@ -62,7 +64,7 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
             name = f"{lens}_{token_type}"
             if shares[name].notna().any():  # the model may not have the token
                 named_style = resolve_special_tokens(token_style, special_tokens)
-                axes.scatter("layer", name, data=shares, s=9, color=token_style.color, alpha=0.3)
+                axes.scatter(shares["layer"], shares[name], 9, token_style.color, alpha=0.3)
                 draw_curve(axes, means, "layer", name, named_style)
         axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
         axes.set(xlabel="Layer", xticks=counting_ticks(int(shares["layer"].max()), 12))
@@ -108,20 +110,25 @@ def fig15_edges(
     outcomes = disagreeing_outcomes(edges)
     subtitle = join_nonempty(model, "bands and bars: 95% intervals over articles")
     figure = canvas(3.4, "Figure 15 · Edges to special tokens cut, by layer", subtitle)
-    panels = panel_grid(figure, len(by_token) + len(outcomes), 4)
+    n_panels = len(by_token) + len(outcomes)
+    panels = panel_grid(figure, n_panels, n_panels)
     for axes, (role, of_token) in zip(panels, by_token, strict=False):
         for name, rows in of_token.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
         axes.axhline(1, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set(yscale="log", xlabel="Layer", ylabel="Ratio of angles")
+        axes.minorticks_off()
+        axes.set_yticks(RATIO_TICKS, RATIO_TICKS)
+        axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
         token = special_tokens.get(role, "special tokens")
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
     for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes.items(), strict=True):
         labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
-        errors = [rows["value"] - rows["value_low"], rows["value_high"] - rows["value"]]
-        axes.errorbar(labels, rows["value"], errors, color=style.INK, fmt="o")
-        axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
-        axes.set(title=f"{measure}, layers {rows['layers'].iloc[0]}", ylabel=UNITS[measure])
+        axes.scatter(rows["value"], labels, color=style.INK)
+        draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=style.INK)
+        axes.axvline(0, color=style.INK, dashes=(4, 3), linewidth=1)
+        axes.set(title=f"{measure}, layers {rows['layers'].iloc[0]}", xlabel=UNITS[measure])
+        axes.tick_params("y", labelsize=style.COLUMN_TYPE)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
 

@@ -105,7 +105,9 @@ def test_special_table_adds_up_special_tokens(tiny_encoder):
     np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
     np.testing.assert_allclose(table["ratio"], [*norm / attention, norm.mean() / attention.mean()])
     assert table["ratio"].between(table["ratio_low"], table["ratio_high"]).all()
-    assert table["value_ratio"].isna().all()
+    values = np.mean([sums.mean(f"value_{role}") for role in special], axis=0)
+    value_ratio = values[0].mean() / sums.mean("value_other")[0].mean()
+    assert table.loc["1", "value_ratio"] == pytest.approx(value_ratio)
     cls_ratio = sums.mean("value_cls")[0].mean() / sums.mean("value_other")[0].mean()
     assert tables["cls"].loc["1", "value_ratio"] == pytest.approx(cls_ratio)
 
