@@ -11,7 +11,7 @@ def check(settings: Settings) -> None:
 
 
 def claims() -> list[Claim]:
-    """List the claims of Kobayashi et al. (2020) and of Abnar and Zuidema (2020)."""
-    from helpers.studies.kobayashi2020.claims import CLAIMS  # torch
+    """List the claims of Kobayashi et al., of Abnar and Zuidema, and of our causal test."""
+    from helpers.studies.kobayashi2020 import causal_claims, claims  # torch
 
-    return CLAIMS
+    return [*claims.CLAIMS, *causal_claims.CLAIMS]

@@ -1,0 +1,227 @@
+"""Ablation of one attention head's edges between dependents and their syntactic heads (parents).
+
+An edge is a weight that Table 1 reads: from the tokens of the dependent to those of the parent, or
+the reverse, in one head.  All edges of a relation in a sentence are ablated at once; the other
+weights of the row, other rows and other heads stay as they are.  The effects are read in the last
+layer:
+
+- a word *turns* by the angle, in degrees, between its vectors before and after.  For small angles
+  it is a length, and 1 minus the cosine half of its square;
+- a probe *loses* the decrease of the log-probability, in nats, of the word's parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from helpers.data.records import Record
+from helpers.errors import ModelError
+from helpers.metrics.heads import DIRECTIONS, Direction, gold_links
+from helpers.model.encoder import Encoder
+from helpers.model.forward import Inputs, model_inputs, padded, to_words, vectors_to_words
+from helpers.model.sites import Weights, patch_attention_weights
+from helpers.store.store import Store
+from helpers.studies.common.edge_cuts import Edges, ablate_edges, mark_keys
+from helpers.studies.common.head_removal import (
+    Intervention,
+    map_over_model_copies,
+    run_interventions,
+)
+
+RESAMPLED = "resampled"  # the rows of the edges are those of the next sentence of the batch
+# Of dependent and parent, over all edges and over edges that can be matched; of the other words; of
+# the edges.
+MEASURES = (
+    "turns", "turns, matched", "loses, matched", "turns, other words", "loses, other words",
+    "attention", "unmatched",
+)  # fmt: skip
+
+WordVectors = Float[Tensor, "word width"]
+WordValues = Float[np.ndarray, " word"]
+Probe = Callable[[int, WordVectors], WordValues]  # of a sentence; log-probability of each parent
+
+
+class HeadCut(NamedTuple):
+    """An ablation of the edges of a head; layer and head are from 0.
+
+    The mode is one of `edge_cuts.MODES`, or `RESAMPLED`.
+    """
+
+    layer: int
+    head: int
+    direction: Direction
+    mode: str
+
+
+def relation_edges(record: Record, relation: str, direction: Direction) -> list[list[int]]:
+    """List the dependent, the parent, the query and the key of each edge: words, from 0.
+
+    The edge of a possessor is that of its 's (section 4.2).
+    """
+    edges = []
+    for question in gold_links(record):
+        if question.relation == relation:
+            (parent,) = question.gold
+            reader = question.word if question.mark is None else question.mark
+            ends = [reader, parent] if direction == DIRECTIONS[0] else [parent, reader]
+            edges.append([question.word, parent, *ends])
+    return edges
+
+
+@contextmanager
+def cut_head_edges(model: nn.Module, cut: HeadCut, edges: Edges, is_word: Edges) -> Iterator[None]:
+    """Ablate edges in one head inside the context.
+
+    Parameters
+    ----------
+    model
+        An encoder or a decoder.
+    cut
+        The head and the mode.
+    edges
+        The edges of the sentences that are passed to the model, which have the same length.
+    is_word
+        The keys that mass-matched ablation may take mass from.
+
+    Raises
+    ------
+    ModelError
+        If no softmax computes the attention of the layer.
+    """
+    ablated_layers = []
+
+    def ablate(layer: int, scores: Weights, softmax: Callable) -> Weights:
+        weights = softmax(scores)
+        if layer == cut.layer:
+            ablated_layers.append(layer)
+            of_head = weights[:, [cut.head]]
+            if cut.mode == RESAMPLED:
+                changed = torch.where(edges.any(-1, keepdim=True), of_head.roll(-1, 0), of_head)
+            else:
+                changed = ablate_edges(of_head, edges, cut.mode, is_word)
+            weights = weights.index_copy(1, torch.tensor([cut.head]).to(edges.device), changed)
+        return weights
+
+    with patch_attention_weights(model, ablate):
+        yield
+    if not ablated_layers:
+        raise ModelError(
+            f"{type(model).__name__}: no softmax was called in layer {cut.layer + 1}, so no edges "
+            "can be cut; choose a model that computes its attention by torch's softmax"
+        )
+
+
+def turned_angles(before: WordVectors, after: WordVectors) -> WordValues:
+    """Compute the angle between two vectors of each word, in degrees; 0 if they are the same."""
+    chord = (F.normalize(before, dim=-1) - F.normalize(after, dim=-1)).norm(dim=-1)
+    return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1))).numpy()
+
+
+def edge_effects(
+    encoder: Encoder,
+    store: Store,
+    batches: Sequence[Sequence[int]],
+    relation: str,
+    cuts: Sequence[HeadCut],
+    probe: Probe | None = None,
+) -> Float[np.ndarray, "two sentence cut measure"]:
+    """Measure what each ablation of a relation's edges does to the words of some sentences.
+
+    Parameters
+    ----------
+    encoder
+        The model.
+    store
+        A treebank at word level; its records are read, not its maps.
+    batches
+        Sentences by their index in the store.  Those of a batch have the same number of tokens, and
+        each of them has a word of the relation.
+    relation
+        Name of the relation.
+    cuts
+        The ablations.
+    probe
+        Function of a sentence and its word vectors in the last layer; without it, nothing is lost.
+
+    Returns
+    -------
+    array
+        Sums of `MEASURES` over the edges or words of each sentence, and their numbers.
+    """
+
+    def measure(model: nn.Module, batch: Sequence[int]) -> Float[np.ndarray, "cut row two measure"]:
+        records = [store.record(sentence) for sentence in batch]
+        inputs = [model_inputs(encoder, record) for record in records]
+        tensors = padded(encoder, inputs)
+        is_word = ~mark_keys(tensors["input_ids"], encoder.special_ids)
+        interventions = []
+        for cut in cuts:
+            masks = [mark_edges(*pair, relation, cut) for pair in zip(records, inputs, strict=True)]
+            edges = torch.stack(masks)[:, None].to(encoder.device)
+            context = partial(cut_head_edges, cut=cut, edges=edges, is_word=is_word)
+            interventions.append(Intervention(cut.layer, context))
+        run = partial(model, **tensors, output_attentions=True, output_hidden_states=True)
+        passes = run_interventions(model, run, interventions)
+        intact, _ = next(passes)
+        sums = []
+        for cut, (output, _) in zip(cuts, passes, strict=True):
+            for row, (sentence, record) in enumerate(zip(batch, records, strict=True)):
+                groups = inputs[row]["groups"]
+                words = slice(record["offset"], record["offset"] + len(record["words"]))
+                before, after = [
+                    vectors_to_words(states[-1][row].double().cpu(), groups)[words]
+                    for states in (intact.hidden_states, output.hidden_states)
+                ]
+                turned = turned_angles(before, after)
+                lost = np.zeros_like(turned)
+                if probe is not None:
+                    lost = probe(sentence, before) - probe(sentence, after)
+                attention = to_words(intact.attentions[cut.layer][row, cut.head].float(), groups)
+                edges = relation_edges(record, relation, cut.direction)
+                sums.append(sum_over_words(edges, turned, lost, attention[words, words].numpy()))
+        return np.reshape(sums, (len(cuts), len(batch), 2, len(MEASURES)))
+
+    label = f"edges of {relation}"
+    measured = map_over_model_copies(encoder.model.base_model, batches, measure, label)
+    return np.concatenate(measured, axis=1).transpose(2, 1, 0, 3)
+
+
+def mark_edges(record: Record, inputs: Inputs, relation: str, cut: HeadCut) -> Edges:
+    """Mark the edges of a relation among the tokens of a sentence: [query, key]."""
+    words = torch.tensor(inputs["groups"]) - record["offset"]  # of each token
+    is_edge = torch.zeros(len(words), len(words), dtype=torch.bool)
+    for *_, query, key in relation_edges(record, relation, cut.direction):
+        is_edge |= (words == query)[:, None] & (words == key)
+    return is_edge
+
+
+def sum_over_words(
+    edges: Sequence[Sequence[int]],
+    turned: WordValues,
+    lost: WordValues,
+    attention: Float[np.ndarray, "query key"],
+) -> Float[np.ndarray, "two measure"]:
+    """Sum the `MEASURES` of a sentence, and count what each of the sums is over.
+
+    An edge can be matched if the other words of its row have as much attention.
+    """
+    dependents, parents, queries, keys = np.transpose(edges)
+    mass = attention[queries, keys]
+    is_matched = mass <= attention[queries].sum(axis=1) - mass
+    of_edge = (turned[dependents] + turned[parents]) / 2
+    is_other = np.ones(len(turned), bool)
+    is_other[[*dependents, *parents]] = False
+    parts = (
+        of_edge, of_edge[is_matched], lost[dependents[is_matched]], turned[is_other],
+        lost[is_other], mass, ~is_matched,
+    )  # fmt: skip
+    return np.array([[np.sum(part) for part in parts], [len(part) for part in parts]])
