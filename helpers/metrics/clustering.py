@@ -104,7 +104,8 @@ def head_positions(
         points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
         raw_stress = 0.0
     layers, heads = _shape(distances)
-    positions = head_rows(layers, heads, x=points[:, 0], y=points[:, 1])
+    x, y = points.round(6).T  # further digits differ between runs, which a pixel can show
+    positions = head_rows(layers, heads, x=x, y=y)
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
