@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
-from helpers.cache import cached
+from helpers.cache import cached, code_digest
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError
@@ -355,8 +355,14 @@ class Study:
             One store per initialisation; the first one has hidden states, too.
         """
         corpus = self.treebank_corpus()
-        for seed in range(self.settings.initialisations):
-            yield self._store(self._load(seed), corpus, level="word", hidden=seed == 0)
+        for seed in self._random_seeds:
+            hidden = seed == self._random_seeds[0]
+            yield self._store(self._load(seed), corpus, level="word", hidden=hidden)
+
+    @property
+    def _random_seeds(self) -> list[int]:
+        """The seeds of `random_treebank_stores`."""
+        return list(range(self.settings.initialisations))
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -551,9 +557,10 @@ class Study:
             inputs={
                 "store": store.key,
                 "seeds": self.settings.seeds,
-                "random seeds": list(range(self.settings.initialisations)),
+                "random seeds": self._random_seeds,
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
+                "code of vectors": code_digest("helpers.data.glove"),
             },
             module="helpers.probes.table3",
         )

@@ -50,7 +50,7 @@ EDITS = {
     ),
     "method replaced at import": (
         "",
-        "Embeddings.vector = lambda self, word: None\n",
+        "ProbeData.articles = lambda self, sentences: None\n",
     ),
     "message of an error": (
         'def f():\n    raise ValueError("too long")\n',
@@ -103,7 +103,7 @@ def append(path, code):
 
 def digests_around(package, before, after):
     """Compute the digest of table3's code before and after an edit of a module that it imports."""
-    path = package / "data" / "glove.py"
+    path = package / "probes" / "data.py"
     source = path.read_text()
     append(path, before)
     first = digest(package, TABLE3)

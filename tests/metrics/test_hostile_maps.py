@@ -60,7 +60,7 @@ METRICS = {
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(math.nan, "NaN"), (math.inf, "summing"), (-0.25, "negative"), (0.9, "summing")],
+    [(math.nan, "NaN"), (math.inf, "differs from 1"), (-0.25, "negative"), (0.9, "differs from 1")],
 )
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_metrics_refuse_rows_that_are_no_distribution(metric, value, message):
