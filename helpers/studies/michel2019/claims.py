@@ -204,11 +204,17 @@ def _random_leads(tables: Tables, *, factor: float = 1.0) -> list[Estimate]:
 def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
 
-    All seeds of a task are scored on the same examples.  Therefore the interval of their mean over
+    A task has several seeds if the appendix of notebook 08 was run for it, and one otherwise.  All
+    seeds of a task are scored on the same examples.  Therefore the interval of their mean over
     examples has the mean bounds of the seeds.
     """
     columns = ("pruned", "examples", *with_bounds("change"))
-    rows = _rows_that_need_heads(tables, "pruning_seeds", *columns)
+    rows = _rows_that_need_heads(tables, "pruning", "order", *columns)
+    rows = rows_where(rows, order="importance")
+    if "pruning_seeds" in tables:
+        of_seeds = _rows_that_need_heads(tables, "pruning_seeds", *columns)
+        has_seeds = rows["task"].isin(of_seeds["task"])
+        rows = pd.concat([of_seeds, rows[~has_seeds]])
     changes = []
     for _, seeds in rows_where(rows, pruned=pruned).groupby("task"):
         means = seeds.mean(numeric_only=True)

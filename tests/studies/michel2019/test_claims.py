@@ -17,6 +17,8 @@ def pruning(single, random):
         rows += [
             (task, "single ablation", 100, single + added, -30, 0.01),
             (task, "random", 60, random + added, -9, 0.01),
+            (task, "importance", 20, 0, -0.1, 0.5),
+            (task, "importance", 40, 0, -0.2, 0.5),
         ]
     table = pd.DataFrame(rows, columns=["task", "order", "pruned", "lead", "change", "p_value"])
     table["examples"] = 800
@@ -154,6 +156,17 @@ def test_change_of_a_task_with_one_seed_has_the_interval_over_examples(supportin
     change = claims.change_without_a_fifth(supporting)
     assert (change.value, change.low) == pytest.approx((-0.5, -1))
     assert change.df == 799
+
+
+def test_change_of_a_task_without_further_seeds_is_that_of_pruning(supporting):
+    by_seed = supporting["pruning_seeds"]
+    table = supporting["pruning"]
+    is_task = (table["task"] == "a task") & (table["order"] == "importance")
+    table.loc[is_task, ["change", "change_low", "change_high"]] = (-4.0, -5.0, -3.0)
+    supporting["pruning_seeds"] = by_seed[by_seed["task"] == "a second"]
+    assert claims.change_without_a_fifth(supporting).value == -4
+    del supporting["pruning_seeds"]
+    assert claims.change_without_two_fifths(supporting).value == -4
 
 
 def test_mean_of_random_orders_has_the_narrower_interval(supporting):
