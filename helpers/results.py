@@ -248,7 +248,7 @@ class Results:
         is_measured = rows["verdict"] != NOT_MEASURED
         rows = rows[is_measured | (is_paper & is_measured[is_paper].any())]
         if len(rows):
-            # Sections of the paper are numbers.  Claims of later papers follow as they are declared.
+            # Sections of the paper are numbers.  Claims of later papers follow in their own order.
             first_letters = rows["section"].str[:1]
             chapters = first_letters.where(first_letters.str.isdecimal(), "later")
             rows = rows.iloc[np.argsort(chapters.to_numpy(str), kind="stable")]
