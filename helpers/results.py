@@ -248,8 +248,10 @@ class Results:
         is_measured = rows["verdict"] != NOT_MEASURED
         rows = rows[is_measured | (is_paper & is_measured[is_paper].any())]
         if len(rows):
-            # Sections of the paper are numbers, which come before the names of later papers.
-            rows = rows.sort_values("section", key=lambda names: names.str[:1], kind="stable")
+            # Sections of the paper are numbers.  Claims of later papers follow in their own order.
+            first_letters = rows["section"].str[:1]
+            chapters = first_letters.where(first_letters.str.isdecimal(), "later")
+            rows = rows.iloc[np.argsort(chapters.to_numpy(str), kind="stable")]
             self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
         return paper_rows[paper_rows["section"].str.startswith(section)]
 

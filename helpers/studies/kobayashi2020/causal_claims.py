@@ -10,7 +10,7 @@ from helpers.metrics.statistics import Estimate, mean_interval
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
 from helpers.studies.kobayashi2020.causal import LOSES, MATCHED_HEAD, TURNS
 
-SECTION = "Causal test of Table 1"
+SECTION = "Causal test"
 CAUSAL = Family(SECTION)
 OUTCOMES = {  # in words, and their units, by the measure in head_edges.csv
     TURNS: ("turns dependent and parent further", "degrees"),
