@@ -33,6 +33,7 @@ WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 COLUMN_WIDTH = 3.3  # inches of a column of a paper, whose figures have type of ...
 COLUMN_TYPE = 7.0  # ... this size, in points
 DPI = 160
+LAYOUT_DECIMALS = 6  # of the fractions of a figure's width and height that axes take
 TALL_HEIGHT = 12.0  # inches: figures of this height or more have ...
 TALL_DPI = 110  # ... fewer dots per inch, which keeps their files small
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
@@ -454,8 +455,8 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
+    _settle_layout(figure)
     png = _png_of(figure)
-    figure.set_layout_engine(None)  # the layout is done; doing it again would take most of the time
     svg = _svg_of(figure)
     write_atomic(path, png)
     write_atomic(path.with_suffix(".svg"), svg)
@@ -464,6 +465,19 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
         if hasattr(figure, "draw_for_column"):
             write_atomic(folder / f"{name}_column.pdf", _pdf_of(figure.draw_for_column()))
     return path
+
+
+def _settle_layout(figure: Figure) -> None:
+    """Compute the layout once, and round it, so that the same figure has the same pixels.
+
+    The last digits of the layout's solution differ from one drawing to the next, and a point on the
+    border of two pixels shows it.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)  # doing the layout for each format would take most of the time
+    for axes in figure.axes:
+        bounds = axes.get_position(original=True).bounds
+        axes.set_position([round(bound, LAYOUT_DECIMALS) for bound in bounds])
 
 
 def _png_of(figure: Figure) -> bytes:

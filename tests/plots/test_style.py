@@ -71,6 +71,15 @@ def test_save_figure_writes_the_same_bytes_for_the_same_figure(tmp_path):
     assert b"<dc:date>" not in first.with_suffix(".svg").read_bytes()
 
 
+def test_save_figure_rounds_the_layout_whose_last_digits_differ_between_drawings(tmp_path):
+    saved = figure()
+    save_figure(saved, tmp_path, "fig2")
+    assert saved.axes
+    for axes in saved.axes:
+        bounds = axes.get_position(original=True).bounds
+        assert bounds == pytest.approx([round(bound, 6) for bound in bounds], abs=1e-12)
+
+
 def test_save_figure_for_a_paper_leaves_the_figure_unchanged(tmp_path):
     saved_twice = figure()
     first = save_figure(saved_twice, tmp_path / "first", "fig2", paper=True)
