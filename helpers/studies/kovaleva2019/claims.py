@@ -17,7 +17,7 @@ from helpers.claims.tables import NotMeasurable, Tables, cell, rows_of
 from helpers.metrics.heads import by_head
 from helpers.metrics.statistics import Estimate, difference, mean_interval, wilson_proportion
 from helpers.studies.common import tasks
-from helpers.studies.kovaleva2019.fine_tuning import SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
+from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
 from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, TEXT
 
@@ -173,44 +173,6 @@ def gain_of_pretraining(tables: Tables) -> Estimate:
         for task, pretrained in by_start[tasks.PRETRAINED].items()
     ]
     return sorted(leads)[len(leads) // 2]
-
-
-def attention_over_words(tables: Tables, token: str) -> Estimate:
-    """Compute the attention to a special token minus that to words, smallest over tasks.
-
-    Both are multiples of uniform attention.  Words are those of the type with the most attention
-    over all heads.  Intervals are over heads.
-    """
-    columns = [token, *WORDS]
-    rows = tasks.learned_rows(tables, "token_features", "weights", *columns)
-    fine_tuned = rows[rows["weights"] == tasks.FINE_TUNED].dropna(subset=token)
-    if fine_tuned.empty:
-        raise NotMeasurable(f"the model has no {token}")
-    uniform = tables["token_features"].set_index("weights").loc[UNIFORM, columns]
-    differences = []
-    for _, heads in fine_tuned.groupby("task"):
-        multiples = heads[columns] / uniform
-        most_attended = multiples[list(WORDS)].mean().idxmax()
-        differences.append(mean_interval(multiples[token] - multiples[most_attended]))
-    return tasks.smallest_over_tasks(differences)
-
-
-for special_token in SPECIAL:
-    claim(
-        "Kovaleva et al. 4.4",
-        (
-            "After fine-tuning (on tasks made up by default), heads attend to "
-            f"[{special_token.upper()}] more than to words of any one kind"
-        ),
-        how_measured=(
-            "share of the attention of the fine-tuned models minus that to nouns, verbs, pronouns, "
-            "subjects, objects or negation, whichever is largest, each over its share of uniform "
-            "attention; smallest over fine-tuned tasks; Student's t interval over heads, the kind "
-            "of words chosen once from all"
-        ),
-        above=0,
-        about_training=True,
-    )(partial(attention_over_words, token=special_token))
 
 
 GAIN_MEASURE = (

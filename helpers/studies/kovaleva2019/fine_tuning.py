@@ -1,10 +1,9 @@
-"""The effect of fine-tuning, and of disabling heads (Kovaleva et al. 2019, 4.3, 4.4 and 4.6)."""
+"""The effect of fine-tuning, and of disabling heads (Kovaleva et al. 2019, 4.3 and 4.6)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -12,40 +11,18 @@ import torch
 from torch.nn import functional as F
 
 from helpers.cache import cached
-from helpers.data.treebank import parsed_words
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import ratio
-from helpers.metrics.surface import Sums
 from helpers.progress import progress
-from helpers.store.store import Store
 from helpers.studies.common import head_removal
 from helpers.studies.common.classifier import BAG_OF_WORDS, MAJORITY, baselines
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
-from helpers.studies.common.tasks import FINE_TUNED, PRETRAINED, RANDOM, Pair
-from helpers.studies.kovaleva2019.maps import (
-    Maps,
-    PerHead,
-    WordMaps,
-    concat_model_tables,
-    sentence_maps,
-    text_maps,
-)
-
-if TYPE_CHECKING:
-    from spacy.tokens import Doc
+from helpers.studies.common.tasks import PRETRAINED, RANDOM, Pair
+from helpers.studies.kovaleva2019.maps import Maps, PerHead, text_maps
 
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
 DISABLING_EXAMPLES = 300  # test examples that a model without one head is scored on
 WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
-MAX_SENTENCES = 300  # of the treebank
-SPECIAL = ("cls", "sep")
-WORDS = ("noun", "verb", "pronoun", "subject", "object", "negation")
-TOKEN_TYPES = (*SPECIAL, *WORDS)
-UNIFORM = "uniform"  # the value of the column ``weights`` in the row of uniform attention
-NO_TASK = "none"  # the value of the column ``task`` before fine-tuning
-PRONOUN_TAGS = {"PRP", "PRP$", "WP", "WP$"}
-OBJECT_RELATIONS = {"dobj", "obj", "iobj", "dative"}
-NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
 
 
 def accuracy_table(
@@ -131,92 +108,6 @@ def map_similarity(before: Maps, after: Maps) -> PerHead:
     vectors_before = torch.from_numpy(before).double().flatten(2)
     vectors_after = torch.from_numpy(after).double().flatten(2)
     return F.cosine_similarity(vectors_before, vectors_after, dim=-1).numpy()
-
-
-def feature_table(runs: Sequence[FineTuningRun], store: Store, *, seed: int) -> pd.DataFrame:
-    """Measure the share of each head's attention that each type of token gets.
-
-    Parameters
-    ----------
-    runs
-        Fine-tuned models, one per task, of the same encoder.
-    store
-        Maps of a treebank, whose sentences are used (`MAX_SENTENCES` at most).
-    seed
-        Seed of the sample of sentences.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per model and head.  Columns: task (`NO_TASK` before fine-tuning), weights
-        (`PRETRAINED`, `FINE_TUNED` or `UNIFORM`), layer, head, and those of `mean_shares`.  The row
-        of `UNIFORM` attention has layer and head 0.
-    """
-    encoder = runs[0].encoder
-    order = np.random.default_rng(seed).permutation(len(store))
-    chosen = sorted(order[:MAX_SENTENCES].tolist())
-
-    def compute() -> pd.DataFrame:
-        words = [store[index].record["words"] for index in chosen]
-        sentences = list(parsed_words(words))
-        maps = {(NO_TASK, PRETRAINED): sentence_maps(encoder, words)}
-        for run in runs:
-            maps[run.task.name, FINE_TUNED] = sentence_maps(run.fine_tuned_encoder(), words)
-        maps[NO_TASK, UNIFORM] = map(_uniform_maps, words)
-        table = concat_model_tables(maps, partial(mean_shares, sentences), encoder.device)
-        table.loc[table["weights"] == UNIFORM, ["layer", "head"]] = 0
-        return table
-
-    inputs = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
-    return cached("token-features", compute, inputs=inputs)
-
-
-def _uniform_maps(words: Sequence[str]) -> WordMaps:
-    """Make the map of a single head with uniform attention over [CLS], words and [SEP]."""
-    length = len(words) + 2
-    attention = np.full((1, 1, length, length), 1 / length)
-    return attention, slice(1, length - 1)
-
-
-def token_types(sentence: Doc, words: slice, length: int) -> dict[str, list[int]]:
-    """List the positions of each of `TOKEN_TYPES` in an input of ``length`` tokens.
-
-    ``words`` is where the words are; [CLS] comes before them and [SEP] after them.
-    """
-    positions = {name: [] for name in TOKEN_TYPES}
-    positions["cls"] += range(words.start)
-    positions["sep"] += range(words.stop, length)
-    for position, word in enumerate(sentence, words.start):
-        relation = word.dep_.lower()
-        is_type = {
-            "noun": word.tag_.startswith("NN"),
-            "verb": word.tag_.startswith(("VB", "MD")),
-            "pronoun": word.tag_ in PRONOUN_TAGS,
-            "subject": relation.startswith(("nsubj", "csubj")),
-            "object": relation in OBJECT_RELATIONS,
-            "negation": relation == "neg" or word.lower_ in NEGATIONS,
-        }
-        for name in WORDS:
-            if is_type[name]:
-                positions[name].append(position)
-    return positions
-
-
-def mean_shares(sentences: Sequence[Doc], maps: Iterable[WordMaps]) -> pd.DataFrame:
-    """Compute the mean share (0-1) of a row's attention that each type of token gets, per head.
-
-    There is one column for each of `TOKEN_TYPES`; its mean is over the rows of the maps of the
-    sentences that have such a token.
-    """
-    sums = Sums(TOKEN_TYPES)
-    for sentence, (attention, words) in zip(sentences, maps, strict=True):
-        shares = {}
-        for name, positions in token_types(sentence, words, attention.shape[-1]).items():
-            if positions:
-                shares[name] = attention[..., positions].sum(axis=-1).mean(axis=-1)
-        sums.add(shares)
-    layers, heads = attention.shape[:2]
-    return head_rows(layers, heads, **{name: sums.mean(name) for name in TOKEN_TYPES})
 
 
 def disabling_table(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:

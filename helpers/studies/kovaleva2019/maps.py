@@ -1,4 +1,4 @@
-"""Attention maps of texts and sentences, computed when needed and not stored."""
+"""Attention maps of the texts of a task, computed when needed and not stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward, to_words, word_inputs
+from helpers.model.forward import Inputs, forward
 from helpers.studies.common.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.common.tasks import Pair
@@ -25,7 +25,6 @@ UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform att
 
 Maps = Float[np.ndarray, "layer head query key"]
 PerHead = Float[np.ndarray, "layer head"]
-WordMaps = tuple[Float[np.ndarray, "layer head position position"], slice]
 
 
 class TextMaps(NamedTuple):
@@ -45,17 +44,6 @@ def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> It
         text_starts = ~special & follows_special
         segment = np.maximum(np.cumsum(text_starts) - 1, 0)
         yield TextMaps(attention.numpy(), special, segment)
-
-
-def sentence_maps(encoder: Encoder, sentences: Sequence[Sequence[str]]) -> Iterator[WordMaps]:
-    """Compute the maps of sentences over words and special tokens, and the slice of the words."""
-    encodings = [encoder.encode_words(words) for words in sentences]
-    maps = _maps(encoder, [word_inputs(encoding) for encoding in encodings])
-    for encoding, (inputs, attention) in zip(encodings, maps, strict=True):
-        group_of_token = zip(inputs["groups"], encoding.word_ids, strict=True)
-        positions = [group for group, word in group_of_token if word is not None]
-        words = slice(positions[0], positions[-1] + 1)
-        yield to_words(attention, inputs["groups"]).numpy(), words
 
 
 def concat_model_tables(

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
@@ -12,7 +11,6 @@ from helpers.claims.tables import NotMeasurable
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import Estimate, difference, mean_interval, wilson_proportion
 from helpers.studies.kovaleva2019 import claims
-from helpers.studies.kovaleva2019.fine_tuning import TOKEN_TYPES
 from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, TEXT
 
 TASKS = ("a", "b")
@@ -27,7 +25,6 @@ def made_up_tables():
         "fine_tuning": accuracies(),
         "semantic_links": semantic_links(),
         "finetuning_similarity": similarities(),
-        "token_features": token_features(),
         "disabling": disabling(),
     }
 
@@ -75,20 +72,6 @@ def similarities():
     return pd.concat([falling.assign(task="a"), low_in_layer_3.assign(task="b")])
 
 
-def token_features():
-    """Make a row per head of both fine-tuned models, and one for uniform attention."""
-    table = pd.DataFrame(0.1, index=range(2 * HEADS + 1), columns=list(TOKEN_TYPES))
-    table["task"] = [*np.repeat(TASKS, HEADS), "none"]
-    table["weights"] = ["fine-tuned"] * 2 * HEADS + ["uniform"]
-    is_a = table["task"] == "a"
-    is_b = table["task"] == "b"
-    table.loc[is_a | is_b, "cls"] = 0.4
-    table.loc[is_a | is_b, "sep"] = 0.2
-    table.loc[is_a, "noun"] = 0.2
-    table.loc[is_b, "noun"] = [0.24, 0.26, 0.24, 0.26]
-    return table
-
-
 def disabling():
     """Make a gain for one head of each task, and for one layer."""
     heads = head_rows(LAYERS, HEADS).assign(change=-0.1)
@@ -121,8 +104,6 @@ EXPECTED = [  # the estimates in the order of the claims
     wilson_proportion(2, 24),
     difference(Estimate(0.75, 0.75, 0.75), mean_interval([0.75] * 4 + [0.7] * 4)),
     LEAD,
-    smallest_of_two(mean_interval([1.6, 1.4, 1.6, 1.4])),
-    smallest_of_two(mean_interval([-0.4, -0.6, -0.4, -0.6])),
     Estimate(3, 3 - bonferroni(48), 4),
     wilson_proportion(40, 48),
     Estimate(2.5, 2.5 - bonferroni(12), 3.5),
@@ -193,10 +174,3 @@ def test_gain_of_pretraining_without_random_weights_is_not_measurable():
     tables["fine_tuning"] = tables["fine_tuning"].query("start == 'pretrained'")
     with pytest.raises(NotMeasurable):
         claims.gain_of_pretraining(tables)
-
-
-def test_attention_over_words_without_special_tokens_is_not_measurable():
-    tables = made_up_tables()
-    tables["token_features"]["cls"] = np.nan
-    with pytest.raises(NotMeasurable):
-        claims.attention_over_words(tables, "cls")

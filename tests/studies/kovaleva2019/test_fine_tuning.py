@@ -5,8 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from spacy.tokens import Doc
-from spacy.vocab import Vocab
 from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
@@ -159,76 +157,6 @@ def test_disabling_table_scores_layers_on_all_test_examples(runs, disabling):
         expected = accuracy_with_uniform_attention(run, run.task.test, row.layer - 1, None)
         assert row.accuracy == pytest.approx(expected)
         assert row.change == pytest.approx(row.accuracy - 100 * run.accuracy)
-
-
-# What heads attend to
-
-
-def sentence_of(words, tags, relations):
-    return Doc(Vocab(), words=words, tags=tags, deps=relations, heads=[0] * len(words))
-
-
-SENTENCE = sentence_of(
-    ["She", "does", "n't", "like", "cats"],
-    ["PRP", "VBZ", "RB", "VB", "NNS"],
-    ["nsubj", "aux", "neg", "ROOT", "dobj"],
-)
-
-
-def test_token_types_of_a_sentence():
-    assert fine_tuning.token_types(SENTENCE, slice(1, 6), 7) == {
-        "cls": [0], "sep": [6], "noun": [5], "verb": [2, 4], "pronoun": [1], "subject": [1],
-        "object": [5], "negation": [3],
-    }  # fmt: skip
-
-
-def test_token_types_without_special_tokens():
-    """Inputs of GPT-2 have none."""
-    positions = fine_tuning.token_types(SENTENCE, slice(0, 5), 5)
-    assert positions["cls"] == positions["sep"] == []
-    assert positions["noun"] == [4]
-
-
-def test_mean_shares_are_over_sentences_that_have_the_type():
-    attention = np.zeros((1, 1, 7, 7))
-    attention[..., 0] = 0.5
-    attention[..., 2] = 0.25
-    attention[..., 4] = 0.25
-    without_types = sentence_of(["A"], ["DT"], ["det"])
-    even = np.full((1, 1, 3, 3), 1 / 3)
-    maps = [(attention, slice(1, 6)), (even, slice(1, 2))]
-    (shares,) = fine_tuning.mean_shares([SENTENCE, without_types], maps).to_dict("records")
-    assert shares["cls"] == pytest.approx((0.5 + 1 / 3) / 2)
-    assert shares["verb"] == pytest.approx(0.5)
-    assert shares["negation"] == 0
-
-
-@pytest.fixture(scope="module")
-def features(runs, store):
-    return fine_tuning.feature_table(runs, store, seed=0)
-
-
-def test_feature_table_before_fine_tuning_agrees_with_the_store(features, store):
-    mean_map = np.mean([example.attention.astype(float) for example in store], axis=0)
-    rows = features[features["weights"] == "pretrained"]
-    assert len(rows) == LAYERS * HEADS
-    assert np.allclose(rows["cls"], mean_map[..., 0].mean(axis=-1).ravel(), atol=1e-3)
-    assert np.allclose(rows["object"], mean_map[..., 6].mean(axis=-1).ravel(), atol=1e-3)
-    assert rows["negation"].isna().all()  # no sentence has one
-
-
-def test_feature_table_after_fine_tuning_has_each_task(features):
-    before = features[features["weights"] == "pretrained"]
-    after = features[features["weights"] == "fine-tuned"]
-    assert after["task"].unique().tolist() == TASKS
-    first_task = after[after["task"] == TASKS[0]]
-    assert not np.allclose(first_task["cls"], before["cls"])
-
-
-def test_feature_table_has_a_row_of_uniform_attention(features):
-    (row,) = features[features["weights"] == "uniform"].to_dict("records")
-    assert row["cls"] == pytest.approx(1 / 9)
-    assert row["layer"] == row["head"] == 0
 
 
 # Patterns and links of the same model
