@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
@@ -217,6 +218,19 @@ def build_folder(folder: Path, write: Callable[[Path], None]) -> None:
         temporary.rename(folder)
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file; it is empty if the file is missing or damaged."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def json_digest(value: object) -> str:
+    """Compute the SHA-256 of a value's JSON, in hexadecimal."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def sha256(path: Path) -> str:
     """Compute the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
@@ -226,10 +240,9 @@ def sha256(path: Path) -> str:
 def checksum_problems(folder: Path) -> list[str]:
     """Compare the files of a folder with their checksums; list the problems, one line each."""
     path = folder / CHECKSUMS
-    try:
-        expected = dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        return [f"{path}: missing or damaged ({type(error).__name__})"]
+    expected = read_json(path)
+    if not expected:
+        return [f"{path}: missing or damaged"]
     names = {name for name, _ in expected.items() ^ _digests(folder).items()}
     return [f"{folder / name}: missing or changed" for name in sorted(names)]
 

@@ -11,15 +11,16 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from helpers.errors import InputError
-from helpers.model.encoder import Device
+from helpers.errors import InputError, StoreError
+from helpers.model.encoder import Device, load
 from helpers.progress import progress
-from helpers.store.extract import load_encoder, write_shard
+from helpers.store.extract import model_key, write_shard
+from helpers.store.format import read_manifest
 from helpers.store.store import Store
 from helpers.torch_utils import keep_freed_memory, set_torch_threads
 
@@ -76,9 +77,10 @@ def extract_on_cluster(client: Client, store: Store, missing: Sequence[int]) -> 
     workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
-    with closing(map_shards(_make_shard, store, client, missing)) as shards:
-        for _ in progress(shards, label, unit="shard", total=len(missing)):
-            pass
+    for _ in progress(
+        map_shards(_make_shard, store, client, missing), label, unit="shard", total=len(missing)
+    ):
+        pass
 
 
 def map_shards(
@@ -148,14 +150,31 @@ def _make_shard(store: Store, number: int) -> None:
     """Compute and write one shard in a worker."""
     from helpers.store.examples import shards_tensors
 
-    ((_, tensors),) = shards_tensors(store.encoder, store.work([number]), **store.spec.maps)
+    (tensors,) = shards_tensors(store, [number])
     write_shard(store.folder, number, tensors)
 
 
 @lru_cache(maxsize=2)
 def _opened(folder: Path, model: tuple[str, Device] | None) -> Store:
-    """Open a store, once per process."""
+    """Open a store, once per process, with its encoder if it computes its maps.
+
+    A store has the name of a local model folder, but not its path, which ``model`` has.
+    """
     if model is None:
-        return Store.open(folder)
+        return Store(folder)
+    spec = read_manifest(folder).spec
     name, device = model
-    return Store.open(folder, load_encoder(folder, model=name, device=device))
+    encoder = load(
+        name,
+        revision=spec.model.get("revision"),
+        device=device,
+        dtype=spec.model["compute_dtype"],
+        random_init=spec.model["random_init"],
+        temperatures=spec.model.get("temperatures"),
+    )
+    if replace(spec, **model_key(encoder)) != spec:
+        raise StoreError(
+            f"{folder}: the store is of the model {spec.model}, and {name!r} on this "
+            "machine is another one; put the same model on all machines"
+        )
+    return Store(folder, encoder)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
-from helpers.model.encoder import Encoder, Lens
+from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
     Pass,
@@ -35,7 +35,8 @@ from helpers.model.forward import (
     word_inputs,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
-from helpers.torch_utils import map_ordered, release_freed_memory
+from helpers.store.store import Store
+from helpers.torch_utils import batch_threads, map_ordered, release_freed_memory
 
 MAX_STORED = float(np.finfo(STORED).max)
 # Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.
@@ -155,61 +156,54 @@ def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool
     return len(words_with_tokens) == len(words) > 0
 
 
-def shards_tensors(
-    encoder: Encoder,
-    work: Iterable[tuple[range, list[Record]]],
-    *,
-    level: Level,
-    lens: Lens = "attention",
-    hidden: bool = False,
-) -> Generator[tuple[range, Tensors]]:
+def shards_tensors(store: Store, numbers: Iterable[int]) -> Generator[Tensors]:
     """Compute shards, in order, on all threads; a shard is begun before the one before it is done.
 
     Parameters
     ----------
-    encoder
-        Model that computes the maps.
-    work
-        Indices and records of the examples of each shard.
-    level, lens, hidden
-        As in `store.extract.store_key`.
+    store
+        Store with the encoder that computes the maps.
+    numbers
+        Numbers of the shards.
 
     Yields
     ------
-    indices
-        Indices of a shard's examples.
     tensors
-        Its tensors by name: ``attention/000123`` of shape (layer, head, query, key) and, with
-        ``hidden``, ``hidden/000123`` of shape (layer, position, width).
+        The tensors of a shard by name: ``attention/000123`` of shape (layer, head, query, key) and,
+        if the store has vectors, ``hidden/000123`` of shape (layer, position, width).
 
     Raises
     ------
     ModelError
         If the rows of a map do not sum to 1, or a vector is too large to be stored.
     """
-    threads = torch.get_num_threads() if encoder.device.type == "cpu" else 1
-    begun: deque[tuple[range, int]] = deque()  # indices and number of batches of each shard
+    encoder = store.encoder
+    spec = store.spec
+    threads = batch_threads(encoder.device)
+    batch_counts: deque[int] = deque()  # of each shard that is begun
 
     def jobs() -> Iterator[Callable[[], Tensors]]:
-        for indices, records in work:
-            batches = _batches(encoder, records, indices.start)
-            begun.append((indices, len(batches)))
+        for number in numbers:
+            indices = store.indices(number)
+            batches = _batches(encoder, store.records(indices), indices.start)
+            batch_counts.append(len(batches))
             for batch in batches:
-                yield partial(_batch, encoder, batch, run, level, hidden)
+                yield partial(_batch, encoder, batch, run, spec.level, spec.hidden)
 
     with (
-        lens_pass(encoder, lens) as run,
+        lens_pass(encoder, spec.lens) as run,
         closing(map_ordered(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
     ):
         for tensors in batch_tensors:
-            indices, n_batches = begun.popleft()
-            for further_tensors in islice(batch_tensors, n_batches - 1):
+            for further_tensors in islice(batch_tensors, batch_counts.popleft() - 1):
                 tensors.update(further_tensors)
-            yield indices, dict(sorted(tensors.items()))
+            yield dict(sorted(tensors.items()))
             release_freed_memory()
 
 
-def _batches(encoder: Encoder, records: list[Record], first: int) -> list[list[tuple[int, Inputs]]]:
+def _batches(
+    encoder: Encoder, records: Iterable[Record], first: int
+) -> list[list[tuple[int, Inputs]]]:
     """Return the batches of a shard: index and inputs of each example.
 
     The batch of an example depends on its shard only.
