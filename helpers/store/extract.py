@@ -116,7 +116,23 @@ def model_key(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **options: Any) -> Store:
+def fill_here(store: Store, missing: Sequence[int]) -> None:
+    """Compute and write shards in this process; one is written while the next is computed."""
+    from helpers.store.examples import shards_tensors  # whose imports are heavy
+
+    label = f"{store.spec.model['name']} over {store.spec.corpus['name']}"
+    # Nothing but the loop holds the generator, so that its threads end with the loop.
+    for number, tensors in progress(
+        zip(missing, shards_tensors(store, missing), strict=True),
+        label,
+        unit="shard",
+        total=len(missing),
+    ):
+        write_shard(store.folder, number, tensors)
+        tensors.clear()  # the loop and its bar hold them while the next ones are collected
+
+
+def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill = fill_here, **options: Any) -> Store:
     """Return the store of a model's maps over a corpus, after computing the maps it lacks.
 
     One process at a time fills a store, from the first unfinished shard on; a second one waits.
@@ -151,7 +167,7 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     if not _is_finished(store):
         with folder_lock(store.folder):
             if not _is_finished(store):
-                complete(store, fill or fill_here)
+                complete(store, fill)
     return Store(store.folder)
 
 
@@ -215,22 +231,6 @@ def complete(store: Store, fill: Fill) -> None:
     for shard in shards:
         digest_path(folder / shard.file).unlink(missing_ok=True)
     remove_temporary(folder)  # what killed processes left
-
-
-def fill_here(store: Store, missing: Sequence[int]) -> None:
-    """Compute and write shards in this process; one is written while the next is computed."""
-    from helpers.store.examples import shards_tensors  # whose imports are heavy
-
-    label = f"{store.spec.model['name']} over {store.spec.corpus['name']}"
-    # Nothing but the loop holds the generator, so that its threads end with the loop.
-    for number, tensors in progress(
-        zip(missing, shards_tensors(store, missing), strict=True),
-        label,
-        unit="shard",
-        total=len(missing),
-    ):
-        write_shard(store.folder, number, tensors)
-        tensors.clear()  # the loop and its bar hold them while the next ones are collected
 
 
 def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
