@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -107,7 +107,7 @@ def cached(
     key = json.dumps(inputs, sort_keys=True, default=_as_json)
     folder = cache_root() / "derived" / f"{name}-{json_digest([key, code])[:16]}"
     if checksum_problems(folder):
-        _write(folder, name, compute())
+        build_folder(folder, partial(_write, name, compute()))
     return _read(folder, name)
 
 
@@ -207,22 +207,18 @@ def _as_json(value: Any) -> Any:
     )
 
 
-def _write(folder: Path, name: str, result: Any) -> None:
+def _write(name: str, result: Any, folder: Path) -> None:
     """Write a result to a folder, in the form that its type takes."""
     if isinstance(result, pd.DataFrame):
         result = {name: result}
-    types = set(map(type, result.values())) if isinstance(result, Mapping) else set()
-
-    def write_files(temporary: Path) -> None:
-        if pd.DataFrame in types:
-            for stem, table in result.items():
-                table.to_csv(temporary / f"{stem}.csv", index=False)
-        elif np.ndarray in types:
-            np.savez(temporary / ARRAYS, **result)
-        else:
-            (temporary / VALUE).write_text(json.dumps(result), encoding="utf-8")
-
-    build_folder(folder, write_files)
+    example = next(iter(result.values()), None) if isinstance(result, Mapping) else None
+    if isinstance(example, pd.DataFrame):
+        for stem, table in result.items():
+            table.to_csv(folder / f"{stem}.csv", index=False)
+    elif isinstance(example, np.ndarray):
+        np.savez(folder / ARRAYS, **result)
+    else:
+        (folder / VALUE).write_text(json.dumps(result), encoding="utf-8")
 
 
 def _read(folder: Path, name: str) -> Any:

@@ -226,12 +226,11 @@ def _batch(
     tensors: Tensors = {}
     for row, (index, inputs) in enumerate(batch):
         length = len(inputs["input_ids"])
-        layers = [layer[row, :, :length, :length] for layer in attentions]
+        maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
         if level == "word":
-            layers = list(to_words(torch.stack(layers).float(), inputs["groups"]))
-        _check_rows(encoder, layers, index)
-        maps = torch.stack([layer.half() for layer in layers])
-        tensors[tensor_name("attention", index)] = maps.cpu().numpy()
+            maps = to_words(maps.float(), inputs["groups"])
+        _check_rows(encoder, maps, index)
+        tensors[tensor_name("attention", index)] = maps.half().cpu().numpy()
         if hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if level == "word":
@@ -241,12 +240,9 @@ def _batch(
     return tensors
 
 
-def _check_rows(
-    encoder: Encoder, layers: list[Float[Tensor, "head query key"]], index: int
-) -> None:
+def _check_rows(encoder: Encoder, maps: Float[Tensor, "layer head query key"], index: int) -> None:
     """Raise ModelError for maps with a row that is no distribution."""
-    sums = torch.stack([layer.sum(dim=-1, dtype=torch.float32) for layer in layers])
-    error = (sums - 1).abs().max()
+    error = (maps.sum(dim=-1, dtype=torch.float32) - 1).abs().max()
     if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
         raise ModelError(
             f"model {encoder.name!r}: the sum of an attention row of example {index} differs from "

@@ -78,25 +78,18 @@ class Example:
     def attention(self) -> Float[np.ndarray, "layer head query key"]:
         """The attention weights in float32, checked to be probabilities each time.
 
-        Each row ``[layer, head, query, :]`` sums to 1 up to rounding. MapError if there are no
-        tokens, the map is smaller than the words, a weight is negative or NaN, or a row does not
-        sum to 1.
+        Each row ``[layer, head, query, :]`` sums to 1 up to rounding. MapError if a weight is
+        negative or NaN, or a row does not sum to 1.
         """
         attention = self.stored_attention.astype(np.float32)
-        name = f"example {self.index}"
-        if not attention.size:
-            raise MapError(f"{name}: it has no tokens")
-        if "words" in self.record and len(self) < self.word_positions.stop:
-            words = len(self.record["words"])
-            raise MapError(f"{name}: expected a map over {words} words; extract the store again")
-        if not attention.min() >= 0:
-            raise MapError(f"{name}: its attention has a negative or undefined (NaN) weight")
         largest_error = np.abs(attention.sum(axis=-1) - 1).max()
-        if not largest_error < ROW_SUM_TOLERANCE:
-            raise MapError(
-                f"{name}: the sum of an attention row differs from 1 by {largest_error:.3g}"
-            )
-        return attention
+        if not attention.min() >= 0:
+            problem = "its attention has a negative or undefined (NaN) weight"
+        elif not largest_error < ROW_SUM_TOLERANCE:
+            problem = f"the sum of an attention row differs from 1 by {largest_error:.3g}"
+        else:
+            return attention
+        raise MapError(f"example {self.index}: {problem}")
 
     @property
     def tokens(self) -> list[str]:
