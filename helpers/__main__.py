@@ -180,24 +180,10 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 def _run(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
-    models = [model.strip() for model in options.model.split(",")]
-    is_list = "" not in models and len(set(models)) == len(models)
-    if not is_list or (options.name and len(models) > 1):
-        raise InputError(
-            f"--model {options.model}: expected one model, or several different models with commas "
-            "between them; leave --name out for several, because each run has its own name"
-        )
-    studies = [Study(**_settings(options) | {"model": model}) for model in models]
-    for study in studies:
-        status = _run_one(study, options)
-        if status:
-            return status
-    if len(studies) > 1 and not options.dry_run:
-        return _compare(argparse.Namespace(runs=[study.slug for study in studies]))
-    return 0
+    return _run_study(Study(**_settings(options)), options)
 
 
-def _run_one(study: Study, options: argparse.Namespace) -> int:
+def _run_study(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
@@ -239,7 +225,7 @@ def _replicate(options: argparse.Namespace) -> int:
             "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
             "other"
         )
-    status = _run_one(study, options)
+    status = _run_study(study, options)
     if status == 0:
         print(summarise_replication(study.tables()["replication"]).to_string())
         print(f"each number: {study.results.folder / 'tables' / 'replication.csv'}")

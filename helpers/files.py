@@ -24,6 +24,8 @@ from safetensors import SafetensorError
 
 from helpers.errors import StoreError
 
+PROJECT_ROOT = Path(__file__).resolve().parent.parent  # the folder that holds ``helpers/``
+IN_CHECKOUT = (PROJECT_ROOT / "notebooks").is_dir()  # an installed copy has no notebooks
 CHECKSUMS = "checksums.json"
 FREE_SPACE_ADVICE = (
     "make room or set ATTENTION_CACHE (for results ATTENTION_FIGURES, ATTENTION_BUILD) to a folder "
@@ -31,23 +33,13 @@ FREE_SPACE_ADVICE = (
 )
 
 
-def project_root() -> Path:
-    """Locate the folder that holds ``helpers/``: in a checkout, the project's."""
-    return Path(__file__).resolve().parent.parent
-
-
-def in_checkout() -> bool:
-    """Whether the package is in a checkout; an installed copy has no notebooks."""
-    return (project_root() / "notebooks").is_dir()
-
-
 def cache_root() -> Path:
     """Locate the folder of the stores: ``ATTENTION_CACHE``, or ``.cache`` in the project.
 
     An installed copy has it among the user's caches, and writes nothing next to its code.
     """
-    if in_checkout():
-        default = project_root() / ".cache"
+    if IN_CHECKOUT:
+        default = PROJECT_ROOT / ".cache"
     else:
         import pooch  # late: it takes as long to import as all others together
 
@@ -57,7 +49,7 @@ def cache_root() -> Path:
 
 def _results_dir(name: str, slug: str) -> Path:
     """Locate a folder of a run's results; ``ATTENTION_FIGURES`` and ``ATTENTION_BUILD`` move it."""
-    parent = project_root() if in_checkout() else Path.cwd()
+    parent = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
     return Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name) / slug
 
 
@@ -91,7 +83,7 @@ def resolve_user_path(name: str | Path) -> Path:
         The path in the working folder if it exists there, else the one in the project.
     """
     path = Path(name).expanduser()
-    in_project = project_root() / path  # an absolute path stays as it is
+    in_project = PROJECT_ROOT / path  # an absolute path stays as it is
     return in_project if in_project.exists() and not path.exists() else path
 
 

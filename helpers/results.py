@@ -26,12 +26,12 @@ import pandas as pd
 from helpers.cache import package_digest
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
+    PROJECT_ROOT,
     build_dir,
     cache_root,
     figures_dir,
     folder_lock,
     json_digest,
-    project_root,
     read_json,
     resolve_user_path,
     slugify,
@@ -366,7 +366,7 @@ def _portable_path(text: str) -> str:
     path = resolve_user_path(text.strip())
     if text in ("", *BUILT_IN) or not path.exists():
         return text
-    return f"./{os.path.relpath(path.resolve(), project_root())}"
+    return f"./{os.path.relpath(path.resolve(), PROJECT_ROOT)}"
 
 
 def run_record(results: Path) -> dict[str, Any]:
@@ -430,7 +430,7 @@ def git_commit() -> str | None:
     Tables, figures and executed notebooks do not count as code, because a run writes them.
     """
     commands = ("rev-parse --short=12 HEAD", "status --porcelain -- helpers requirements.txt")
-    options: dict[str, Any] = {"cwd": project_root(), "text": True, "stderr": subprocess.DEVNULL}
+    options: dict[str, Any] = {"cwd": PROJECT_ROOT, "text": True, "stderr": subprocess.DEVNULL}
     try:
         commit, changes = [
             subprocess.check_output(["git", *command.split()], **options) for command in commands
