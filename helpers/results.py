@@ -259,13 +259,15 @@ class Results:
         InputError
             With the settings that differ.
         """
-        names = [name for name in self.declared if name in RESULT_SETTINGS]
-        recorded = run_record(self.folder).get("settings", {})
-        conflicts = []
-        for name, value in serialize_settings(self.settings, names).items():
-            recorded_value = recorded.get(name, value)
-            if recorded_value != value:
-                conflicts.append(f"{name} is {recorded_value!r} there, {value!r} here")
+        declared = serialize_settings(
+            self.settings, set(self.declared).intersection(RESULT_SETTINGS)
+        )
+        recorded = declared | run_record(self.folder).get("settings", {})
+        conflicts = [
+            f"{name} is {recorded[name]!r} there, {value!r} here"
+            for name, value in declared.items()
+            if recorded[name] != value
+        ]
         if self.settings.name and conflicts:
             raise InputError(
                 f"--name {self.slug}: {self.folder} has a run with other settings "
@@ -540,6 +542,5 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
         try:
             tables[path.stem] = pd.read_csv(path).replace(ESCAPE, "", regex=True)
         except ValueError as error:
-            problem = str(error).splitlines()[0]
-            raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
+            raise InputError(f"{path}: not a table; run the notebook again") from error
     return tables

@@ -491,12 +491,7 @@ class Study:
         gradients = cached(
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),
-            inputs={
-                "store": store.key,
-                "records": records,
-                "seed": self.settings.seed,
-                "model": encoder.identity,
-            },
+            inputs={"records": records, "seed": self.settings.seed, "model": encoder.identity},
         )
         articles_of_records = [articles[index] for index in indices]
         return gradient_table(gradients, articles_of_records, encoder.objective)

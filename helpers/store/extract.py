@@ -239,8 +239,8 @@ def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
     n_values = 0
     for number in numbers:
         for record in store.records(store.indices(number)):
-            is_token_level = "tokens" in record
-            length = len(record["tokens"]) if is_token_level else record["inputs"]["groups"][-1] + 1
+            tokens = record.get("tokens")
+            length = len(tokens) if tokens else record["inputs"]["groups"][-1] + 1
             n_values += store.layers * store.heads * length**2
             n_values += (store.layers + 1) * width * length  # vectors of all layers
     return n_values * np.dtype(STORED).itemsize

@@ -21,7 +21,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -197,8 +196,8 @@ def stores() -> list[Path]:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Describe a store for a table: corpus, examples, state and date."""
-    row = {"finished": "damaged, or of another format: see verify", "written": date(folder)}
+    """Describe a store for a table: corpus, examples and state."""
+    row = {"finished": "damaged, or of another format: see verify"}
     with suppress(StoreError):
         manifest = read_manifest(folder)
         row["finished"] = "yes" if manifest.shards else "no"
@@ -211,11 +210,6 @@ def remove(folder: Path) -> None:
     """Remove a store's folder and its lock."""
     shutil.rmtree(folder)
     folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
-
-
-def date(path: Path) -> str:
-    """Return the day when a file or folder was last changed."""
-    return datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d")
 
 
 def verify(folder: Path) -> list[str]:
