@@ -259,9 +259,8 @@ class Results:
         InputError
             With the settings that differ.
         """
-        declared = serialize_settings(
-            self.settings, set(self.declared).intersection(RESULT_SETTINGS)
-        )
+        names = [name for name in RESULT_SETTINGS if name in self.declared]
+        declared = serialize_settings(self.settings, names)
         recorded = declared | run_record(self.folder).get("settings", {})
         conflicts = [
             f"{name} is {recorded[name]!r} there, {value!r} here"
