@@ -110,12 +110,6 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def remove_temporary(folder: Path) -> None:
-    """Remove the unfinished files of a killed process; those of safetensors begin with ``.tmp``."""
-    for leftover in {*folder.glob("*.tmp"), *folder.glob(".tmp*")}:
-        leftover.unlink(missing_ok=True)
-
-
 def inherit_permissions(path: Path) -> None:
     """Give a file the permissions of its folder, because safetensors makes files private."""
     with suppress(PermissionError):  # some file systems have no permissions

@@ -52,11 +52,10 @@ def progress(
         Iterate over it, or call its ``update``.
     """
     options = {"desc": label, "unit": unit, "total": total, "leave": False}
-    is_batch = BATCH_VARIABLE in os.environ
-    if hasattr(get_ipython(), "kernel") and not is_batch:
-        return NotebookBar(items, delay=0.5, mininterval=0.2, **options)
-    if sys.stderr.isatty() and not is_batch:
-        return tqdm(items, delay=0.5, mininterval=0.2, **options)
+    is_notebook = hasattr(get_ipython(), "kernel")
+    if BATCH_VARIABLE not in os.environ and (is_notebook or sys.stderr.isatty()):
+        bar = NotebookBar if is_notebook else tqdm
+        return bar(items, delay=0.5, mininterval=0.2, **options)
     options |= {"ascii": True, "ncols": 100, "file": _Lines()}
     return tqdm(items, delay=10, mininterval=10, maxinterval=10, **options)
 

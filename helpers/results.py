@@ -205,7 +205,7 @@ class Results:
         if in_batch_run() and table is not None:
             with edited_notes() as entry:
                 commits = entry.setdefault(EARLIER, {})
-                commits[name] = table_commit(run_record(self.folder), name)
+                commits[name] = listed_tables(run_record(self.folder)).get(name)
         return table
 
     def save_claims(self, section: str = "", later: Sequence[Claim] = ()) -> pd.DataFrame:
@@ -381,14 +381,13 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_atomic(folder / "run.json", f"{text}\n".encode())
 
 
-def table_commit(record: Mapping[str, Any], name: str) -> str | None:
-    """Look up in ``run.json`` the commit of the code that computed a table; None if not listed."""
+def listed_tables(record: Mapping[str, Any]) -> dict[str, str | None]:
+    """List the tables in ``run.json``, each with the commit of the code that computed it."""
+    commits = {}
     for entry in record.get("notebooks", {}).values():
-        if name in entry["tables"]:
-            return entry.get("commit", record.get("commit"))
-        if name in entry.get(EARLIER, {}):
-            return entry[EARLIER][name]
-    return None
+        commits |= dict.fromkeys(entry["tables"], entry.get("commit", record.get("commit")))
+        commits |= entry.get(EARLIER, {})
+    return commits
 
 
 def in_batch_run() -> bool:
@@ -531,9 +530,7 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
     InputError for a file that is no table.
     """
     record = run_record(results)
-    names = set()
-    for entry in record.get("notebooks", {}).values():
-        names |= {*entry["tables"], *entry.get(EARLIER, {})}
+    names = listed_tables(record)
     tables = {}
     for path in sorted((results / "tables").glob("*.csv")):
         if "notebooks" in record and path.stem not in names:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -34,7 +34,7 @@ from helpers.model.forward import (
     vectors_to_words,
     word_inputs,
 )
-from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
+from helpers.store.format import ROW_SUM_TOLERANCE, STORED, StoreKey, Tensors, tensor_name
 from helpers.store.store import Store
 from helpers.torch_utils import batch_threads, map_ordered, release_freed_memory
 
@@ -178,20 +178,24 @@ def shards_tensors(store: Store, numbers: Iterable[int]) -> Generator[Tensors]:
         If the rows of a map do not sum to 1, or a vector is too large to be stored.
     """
     encoder = store.encoder
-    spec = store.spec
     threads = batch_threads(encoder.device)
+    budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
     batch_counts: deque[int] = deque()  # of each shard that is begun
 
     def jobs() -> Iterator[Callable[[], Tensors]]:
         for number in numbers:
             indices = store.indices(number)
-            batches = _batches(encoder, store.records(indices), indices.start)
+            inputs = [model_inputs(encoder, record) for record in store.records(indices)]
+            lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
+            # The batch of an example depends on its shard only.
+            batches = length_batches(lengths, budget=budget, longest_first=True)
             batch_counts.append(len(batches))
-            for batch in batches:
-                yield partial(_batch, encoder, batch, run, spec.level, spec.hidden)
+            for rows in batches:
+                batch = {indices[row]: inputs[row] for row in rows}
+                yield partial(_batch_tensors, encoder, store.spec, run, batch)
 
     with (
-        lens_pass(encoder, spec.lens) as run,
+        lens_pass(encoder, store.spec.lens) as run,
         closing(map_ordered(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
     ):
         for tensors in batch_tensors:
@@ -201,39 +205,23 @@ def shards_tensors(store: Store, numbers: Iterable[int]) -> Generator[Tensors]:
             release_freed_memory()
 
 
-def _batches(
-    encoder: Encoder, records: Iterable[Record], first: int
-) -> list[list[tuple[int, Inputs]]]:
-    """Return the batches of a shard: index and inputs of each example.
-
-    The batch of an example depends on its shard only.
-    """
-    inputs = [model_inputs(encoder, record) for record in records]
-    budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
-    lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
-    batches = []
-    for rows in length_batches(lengths, budget=budget, longest_first=True):
-        batches.append([(first + row, inputs[row]) for row in rows])
-    return batches
-
-
 @torch.inference_mode()
-def _batch(
-    encoder: Encoder, batch: list[tuple[int, Inputs]], run: Pass, level: Level, hidden: bool
+def _batch_tensors(
+    encoder: Encoder, spec: StoreKey, run: Pass, batch: Mapping[int, Inputs]
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
-    attentions, states = run([inputs for _, inputs in batch], hidden=hidden)
+    attentions, states = run(list(batch.values()), hidden=spec.hidden)
     tensors: Tensors = {}
-    for row, (index, inputs) in enumerate(batch):
+    for row, (index, inputs) in enumerate(batch.items()):
         length = len(inputs["input_ids"])
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
-        if level == "word":
+        if spec.level == "word":
             maps = to_words(maps.float(), inputs["groups"])
         _check_rows(encoder, maps, index)
         tensors[tensor_name("attention", index)] = maps.half().cpu().numpy()
-        if hidden:
+        if spec.hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
-            if level == "word":
+            if spec.level == "word":
                 vectors = vectors_to_words(vectors, inputs["groups"])
             _check_vectors(encoder, vectors, index)
             tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()

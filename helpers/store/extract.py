@@ -25,7 +25,6 @@ from helpers.files import (
     atomic_file,
     check_free,
     folder_lock,
-    remove_temporary,
     sha256,
     write_atomic,
 )
@@ -230,7 +229,9 @@ def complete(store: Store, fill: Fill) -> None:
     replace(manifest, shards=tuple(shards)).write(folder)
     for shard in shards:
         digest_path(folder / shard.file).unlink(missing_ok=True)
-    remove_temporary(folder)  # what killed processes left
+    # What killed processes left; the files of safetensors begin with ``.tmp``.
+    for leftover in {*folder.glob("*.tmp"), *folder.glob(".tmp*")}:
+        leftover.unlink(missing_ok=True)
 
 
 def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
