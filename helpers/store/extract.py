@@ -217,16 +217,15 @@ def complete(store: Store, fill: Fill) -> None:
     StoreError if the disk is full.
     """
     folder = store.folder
-    manifest = read_manifest(folder)
     missing = store.missing_shards()
     check_free(folder, needed_bytes(store, missing))
     fill(store, missing)
-    known_digests = {shard.file: shard.sha256 for shard in manifest.shards}
+    known_digests = {shard.file: shard.sha256 for shard in store.manifest.shards}
     shards = []
     for number in range(store.n_shards):
         path = folder / shard_name(number)
         shards.append(shard_entry(path, store.indices(number), known_digests.get(path.name)))
-    replace(manifest, shards=tuple(shards)).write(folder)
+    replace(store.manifest, shards=tuple(shards)).write(folder)
     for shard in shards:
         digest_path(folder / shard.file).unlink(missing_ok=True)
     # What killed processes left; the files of safetensors begin with ``.tmp``.

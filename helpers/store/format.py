@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -197,13 +196,15 @@ def stores() -> list[Path]:
 
 def describe(folder: Path) -> dict[str, Any]:
     """Describe a store for a table: corpus, examples and state."""
-    row = {"finished": "damaged, or of another format: see verify"}
-    with suppress(StoreError):
+    try:
         manifest = read_manifest(folder)
-        row["finished"] = "yes" if manifest.shards else "no"
-        row["corpus"] = manifest.spec.corpus["name"]
-        row["examples"] = f"{manifest.n_examples:,}"
-    return row
+    except StoreError:
+        return {"finished": "damaged, or of another format: see verify"}
+    return {
+        "finished": "yes" if manifest.shards else "no",
+        "corpus": manifest.spec.corpus["name"],
+        "examples": f"{manifest.n_examples:,}",
+    }
 
 
 def remove(folder: Path) -> None:
