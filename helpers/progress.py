@@ -27,7 +27,7 @@ OUTPUT_LIST_VARIABLE = (
 
 
 def progress(
-    items: Iterable[Item] | None, label: str, *, unit: str = "it", total: int | None = None
+    items: Iterable[Item], label: str, *, unit: str = "it", total: int | None = None
 ) -> tqdm[Item]:
     """Show the progress of long work.
 
@@ -37,8 +37,8 @@ def progress(
 
     Parameters
     ----------
-    items : iterable or None
-        What to iterate over; None for a bar that is updated by hand.
+    items : iterable
+        What to iterate over.
     label : str
         Text in front of the bar.
     unit : str
@@ -49,7 +49,7 @@ def progress(
     Returns
     -------
     tqdm
-        Iterate over it, or call its ``update``.
+        Iterate over it.
     """
     options = {"desc": label, "unit": unit, "total": total, "leave": False}
     is_notebook = hasattr(get_ipython(), "kernel")
