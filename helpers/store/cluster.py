@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from helpers.errors import InputError, StoreError
+from helpers.errors import InputError
 from helpers.model.encoder import Device, load
 from helpers.progress import progress
 from helpers.store.extract import model_key, write_shard
@@ -137,12 +137,7 @@ def _on_shard(
     set_torch_threads()
     keep_freed_memory()
     with _STORE_LOCK:
-        store = _opened(folder, model) if folder.is_dir() else None
-    if store is None or store.key != key:
-        raise InputError(
-            f"{folder}: a worker does not find this store, or finds one of other code; set "
-            "ATTENTION_CACHE to a folder that all machines of the cluster share"
-        )
+        store = _opened(folder, key, model)
     return function(store, number)
 
 
@@ -155,26 +150,31 @@ def _make_shard(store: Store, number: int) -> None:
 
 
 @lru_cache(maxsize=2)
-def _opened(folder: Path, model: tuple[str, Device] | None) -> Store:
+def _opened(folder: Path, key: str, model: tuple[str, Device] | None) -> Store:
     """Open a store, once per process, with its encoder if it computes its maps.
 
-    A store has the name of a local model folder, but not its path, which ``model`` has.
+    A store has the name of a local model folder, but not its path, which ``model`` has.  InputError
+    if the folder, the code or the model is not that of the client.
     """
-    if model is None:
-        return Store(folder)
-    spec = read_manifest(folder).spec
-    name, device = model
-    encoder = load(
-        name,
-        revision=spec.model.get("revision"),
-        device=device,
-        dtype=spec.model["compute_dtype"],
-        random_init=spec.model["random_init"],
-        temperatures=spec.model.get("temperatures"),
+    if folder.is_dir():
+        encoder = None
+        spec = read_manifest(folder).spec
+        if model is not None:
+            name, device = model
+            encoder = load(
+                name,
+                revision=spec.model.get("revision"),
+                device=device,
+                dtype=spec.model["compute_dtype"],
+                random_init=spec.model["random_init"],
+                temperatures=spec.model.get("temperatures"),
+            )
+        store = Store(folder, encoder)
+        is_same_model = encoder is None or replace(spec, **model_key(encoder)) == spec
+        if store.key == key and is_same_model:
+            return store
+    raise InputError(
+        f"{folder}: a worker does not find this store, or has other code or another model; set "
+        "ATTENTION_CACHE to a folder that all machines of the cluster share, and put the same code "
+        "and model on them"
     )
-    if replace(spec, **model_key(encoder)) != spec:
-        raise StoreError(
-            f"{folder}: the store is of the model {spec.model}, and {name!r} on this "
-            "machine is another one; put the same model on all machines"
-        )
-    return Store(folder, encoder)
