@@ -211,11 +211,11 @@ def _write(name: str, result: Any, folder: Path) -> None:
     """Write a result to a folder, in the form that its type takes."""
     if isinstance(result, pd.DataFrame):
         result = {name: result}
-    example = next(iter(result.values()), None) if isinstance(result, Mapping) else None
-    if isinstance(example, pd.DataFrame):
+    types = set(map(type, result.values())) if isinstance(result, Mapping) else set()
+    if pd.DataFrame in types:
         for stem, table in result.items():
             table.to_csv(folder / f"{stem}.csv", index=False)
-    elif isinstance(example, np.ndarray):
+    elif np.ndarray in types:
         np.savez(folder / ARRAYS, **result)
     else:
         (folder / VALUE).write_text(json.dumps(result), encoding="utf-8")
