@@ -172,28 +172,18 @@ def _number(text: str) -> int | str:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Collect the settings among the options."""
+    return {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
+
+
 def _run(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
-    models = [model.strip() for model in options.model.split(",")]
-    is_list = "" not in models and len(set(models)) == len(models)
-    if not is_list or (options.name and len(models) > 1):
-        raise InputError(
-            f"--model {options.model}: expected one model, or several different models with commas "
-            "between them; leave --name out for several, because each run has its own name"
-        )
-    settings = {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
-    studies = [Study(**settings | {"model": model}) for model in models]
-    for study in studies:
-        status = _run_one(study, options)
-        if status:
-            return status
-    if len(studies) > 1 and not options.dry_run:
-        return _compare(argparse.Namespace(runs=[study.slug for study in studies]))
-    return 0
+    return _run_study(Study(**_settings(options)), options)
 
 
-def _run_one(study: Study, options: argparse.Namespace) -> int:
+def _run_study(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
@@ -228,15 +218,14 @@ def _replicate(options: argparse.Namespace) -> int:
     from helpers.claims.replication import summarise_replication
     from helpers.study import Study
 
-    settings = {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
-    study = Study(**settings)
+    study = Study(**_settings(options))
     if not study.has_paper_model:
         raise InputError(
             f"--model {options.model}: replicate needs the paper's model, a BERT of 12 layers of "
             "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
             "other"
         )
-    status = _run_one(study, options)
+    status = _run_study(study, options)
     if status == 0:
         print(summarise_replication(study.tables()["replication"]).to_string())
         print(f"each number: {study.results.folder / 'tables' / 'replication.csv'}")
@@ -257,10 +246,7 @@ def _power(options: argparse.Namespace) -> int:
     from helpers.studies.registry import later_claims
     from helpers.study import Study
 
-    run = open_run(options.run)
-    names = {setting.name for setting in fields(Settings)}
-    settings = {name: value for name, value in run.settings.items() if name in names}
-    study = Study(**settings | {"name": run.name})
+    study = Study(name=open_run(options.run).name)
     study.save_claims(later=later_claims())
     print(study.tables()["power"].round(3).to_string(index=False, na_rep=""))
     return 0
@@ -278,14 +264,13 @@ def _report(options: argparse.Namespace) -> int:
 def _corpora(_: argparse.Namespace) -> int:
     from helpers.data.corpora import corpora_table, embedded_table
 
-    print("Bundled, with the licence of each part itself:")
-    for row in embedded_table().itertuples():
-        print(f"  {row.part}: {row.licence}\n    {row.package}; {row.source}")
-    print("\nOpen, by name:")
-    table = corpora_table()
-    print(table.drop(columns=["homepage", "citation"]).to_string(index=False))
-    for row in table.itertuples():
-        print(f"\n{row.name}\n  {row.homepage}\n  {row.citation}")
+    for title, table in (
+        ("Bundled, with the licence of each part itself:", embedded_table()),
+        ("Open, by name:", corpora_table()),
+    ):
+        print(title, end="\n\n")
+        for row in table.to_dict("records"):
+            print(*(f"{column}: {value}" for column, value in row.items()), "", sep="\n")
     return 0
 
 

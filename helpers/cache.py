@@ -9,12 +9,11 @@ count as code, but data files do that a module names and that stand beside it.
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.errors import InputError
-from helpers.files import build_folder, cache_root, checksum_problems, sha256
+from helpers.files import build_folder, cache_root, checksum_problems, json_digest, sha256
 
 PACKAGE = Path(__file__).resolve().parent
 DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".tsv", ".txt")
@@ -106,9 +105,9 @@ def cached(
     """
     code = code_digest(module) if module else code_of(compute)
     key = json.dumps(inputs, sort_keys=True, default=_as_json)
-    folder = cache_root() / "derived" / f"{name}-{_sha256(key, code)[:16]}"
+    folder = cache_root() / "derived" / f"{name}-{json_digest([key, code])[:16]}"
     if checksum_problems(folder):
-        _write(folder, name, compute())
+        build_folder(folder, partial(_write, name, compute()))
     return _read(folder, name)
 
 
@@ -118,7 +117,7 @@ def code_of(function: Callable[..., Any]) -> str:
         function = function.func
     if function.__module__ in SOURCES:
         return code_digest(function.__module__)
-    return _sha256(inspect.getsource(function), package_digest())
+    return json_digest([inspect.getsource(function), package_digest()])
 
 
 @cache
@@ -191,12 +190,7 @@ def _hash_code(modules: Iterable[str]) -> str:
         for path in sorted(FILES[module].parent.iterdir()):
             if path.suffix in DATA_SUFFIXES and path.name in SOURCES[module]:
                 texts.append(f"{path.name} {sha256(path)}")
-    return _sha256(*texts)
-
-
-def _sha256(*texts: str) -> str:
-    """Compute the SHA-256 of texts; where one ends and the next begins counts."""
-    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    return json_digest(texts)
 
 
 def _as_json(value: Any) -> Any:
@@ -213,22 +207,18 @@ def _as_json(value: Any) -> Any:
     )
 
 
-def _write(folder: Path, name: str, result: Any) -> None:
+def _write(name: str, result: Any, folder: Path) -> None:
     """Write a result to a folder, in the form that its type takes."""
     if isinstance(result, pd.DataFrame):
         result = {name: result}
     types = set(map(type, result.values())) if isinstance(result, Mapping) else set()
-
-    def write_files(temporary: Path) -> None:
-        if pd.DataFrame in types:
-            for stem, table in result.items():
-                table.to_csv(temporary / f"{stem}.csv", index=False)
-        elif np.ndarray in types:
-            np.savez(temporary / ARRAYS, **result)
-        else:
-            (temporary / VALUE).write_text(json.dumps(result), encoding="utf-8")
-
-    build_folder(folder, write_files)
+    if pd.DataFrame in types:
+        for stem, table in result.items():
+            table.to_csv(folder / f"{stem}.csv", index=False)
+    elif np.ndarray in types:
+        np.savez(folder / ARRAYS, **result)
+    else:
+        (folder / VALUE).write_text(json.dumps(result), encoding="utf-8")
 
 
 def _read(folder: Path, name: str) -> Any:

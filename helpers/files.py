@@ -17,12 +17,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from helpers.errors import StoreError
 
+PROJECT_ROOT = Path(__file__).resolve().parent.parent  # the folder that holds ``helpers/``
+IN_CHECKOUT = (PROJECT_ROOT / "notebooks").is_dir()  # an installed copy has no notebooks
 CHECKSUMS = "checksums.json"
 FREE_SPACE_ADVICE = (
     "make room or set ATTENTION_CACHE (for results ATTENTION_FIGURES, ATTENTION_BUILD) to a folder "
@@ -30,23 +33,13 @@ FREE_SPACE_ADVICE = (
 )
 
 
-def project_root() -> Path:
-    """Locate the folder that holds ``helpers/``: in a checkout, the project's."""
-    return Path(__file__).resolve().parent.parent
-
-
-def in_checkout() -> bool:
-    """Whether the package is in a checkout; an installed copy has no notebooks."""
-    return (project_root() / "notebooks").is_dir()
-
-
 def cache_root() -> Path:
     """Locate the folder of the stores: ``ATTENTION_CACHE``, or ``.cache`` in the project.
 
     An installed copy has it among the user's caches, and writes nothing next to its code.
     """
-    if in_checkout():
-        default = project_root() / ".cache"
+    if IN_CHECKOUT:
+        default = PROJECT_ROOT / ".cache"
     else:
         import pooch  # late: it takes as long to import as all others together
 
@@ -56,7 +49,7 @@ def cache_root() -> Path:
 
 def _results_dir(name: str, slug: str) -> Path:
     """Locate a folder of a run's results; ``ATTENTION_FIGURES`` and ``ATTENTION_BUILD`` move it."""
-    parent = project_root() if in_checkout() else Path.cwd()
+    parent = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
     return Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name) / slug
 
 
@@ -90,7 +83,7 @@ def resolve_user_path(name: str | Path) -> Path:
         The path in the working folder if it exists there, else the one in the project.
     """
     path = Path(name).expanduser()
-    in_project = project_root() / path  # an absolute path stays as it is
+    in_project = PROJECT_ROOT / path  # an absolute path stays as it is
     return in_project if in_project.exists() and not path.exists() else path
 
 
@@ -115,12 +108,6 @@ def atomic_file(path: Path) -> Iterator[Path]:
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def remove_temporary(folder: Path) -> None:
-    """Remove the unfinished files of a killed process; those of safetensors begin with ``.tmp``."""
-    for leftover in {*folder.glob("*.tmp"), *folder.glob(".tmp*")}:
-        leftover.unlink(missing_ok=True)
 
 
 def inherit_permissions(path: Path) -> None:
@@ -217,6 +204,19 @@ def build_folder(folder: Path, write: Callable[[Path], None]) -> None:
         temporary.rename(folder)
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file; it is empty if the file is missing or damaged."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def json_digest(value: object) -> str:
+    """Compute the SHA-256 of a value's JSON, in hexadecimal."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def sha256(path: Path) -> str:
     """Compute the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
@@ -226,10 +226,9 @@ def sha256(path: Path) -> str:
 def checksum_problems(folder: Path) -> list[str]:
     """Compare the files of a folder with their checksums; list the problems, one line each."""
     path = folder / CHECKSUMS
-    try:
-        expected = dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        return [f"{path}: missing or damaged ({type(error).__name__})"]
+    expected = read_json(path)
+    if not expected:
+        return [f"{path}: missing or damaged"]
     names = {name for name, _ in expected.items() ^ _digests(folder).items()}
     return [f"{folder / name}: missing or changed" for name in sorted(names)]
 

@@ -27,7 +27,7 @@ OUTPUT_LIST_VARIABLE = (
 
 
 def progress(
-    items: Iterable[Item] | None, label: str, *, unit: str = "it", total: int | None = None
+    items: Iterable[Item], label: str, *, unit: str = "it", total: int | None = None
 ) -> tqdm[Item]:
     """Show the progress of long work.
 
@@ -37,8 +37,8 @@ def progress(
 
     Parameters
     ----------
-    items : iterable or None
-        What to iterate over; None for a bar that is updated by hand.
+    items : iterable
+        What to iterate over.
     label : str
         Text in front of the bar.
     unit : str
@@ -49,14 +49,13 @@ def progress(
     Returns
     -------
     tqdm
-        Iterate over it, or call its ``update``.
+        Iterate over it.
     """
     options = {"desc": label, "unit": unit, "total": total, "leave": False}
-    is_batch = BATCH_VARIABLE in os.environ
-    if hasattr(get_ipython(), "kernel") and not is_batch:
-        return NotebookBar(items, delay=0.5, mininterval=0.2, **options)
-    if sys.stderr.isatty() and not is_batch:
-        return tqdm(items, delay=0.5, mininterval=0.2, **options)
+    is_notebook = hasattr(get_ipython(), "kernel")
+    if BATCH_VARIABLE not in os.environ and (is_notebook or sys.stderr.isatty()):
+        bar = NotebookBar if is_notebook else tqdm
+        return bar(items, delay=0.5, mininterval=0.2, **options)
     options |= {"ascii": True, "ncols": 100, "file": _Lines()}
     return tqdm(items, delay=10, mininterval=10, maxinterval=10, **options)
 

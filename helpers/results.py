@@ -9,13 +9,12 @@ saves to the results folder directly, and is listed under "interactive".
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,11 +26,13 @@ import pandas as pd
 from helpers.cache import package_digest
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
+    PROJECT_ROOT,
     build_dir,
     cache_root,
     figures_dir,
     folder_lock,
-    project_root,
+    json_digest,
+    read_json,
     resolve_user_path,
     slugify,
     write_atomic,
@@ -59,6 +60,7 @@ LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy"
 FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
 ESCAPE = r"^'(?='*[=+\-@\t\r\n])"  # the apostrophe, when a table is read
 INTERACTIVE = "interactive"  # the entry of run.json for what no batch run has made
+LATER = "later"  # the chapter of the claims of later papers: they follow those of this one
 EARLIER = "earlier tables"  # of an entry: tables that its notebook shows and did not compute
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
 # Numbers that a claim may lack.
@@ -201,14 +203,12 @@ class Results:
         """
         table = read_tables(self.folder).get(name)
         if in_batch_run() and table is not None:
-            notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
-            entry = read_notes(notes)
-            commits = entry.setdefault(EARLIER, {})
-            commits[name] = table_commit(run_record(self.folder), name)
-            notes.write_text(json.dumps(entry), encoding="utf-8")
+            with edited_notes() as entry:
+                commits = entry.setdefault(EARLIER, {})
+                commits[name] = listed_tables(run_record(self.folder)).get(name)
         return table
 
-    def save_claims(self, section: str = "", later: Iterable[Claim] = ()) -> pd.DataFrame:
+    def save_claims(self, section: str = "", later: Sequence[Claim] = ()) -> pd.DataFrame:
         """Test the paper's claims on the tables that there are so far, and write ``claims.csv``.
 
         With all sections, ``power.csv`` is written, too.
@@ -218,42 +218,38 @@ class Results:
         section : str
             The beginning of a section, for example "3.2"; by default the whole paper.  Rows of the
             other sections stay as they are in the file.
-        later : iterable of Claim
+        later : sequence of Claim
             Claims of later papers.  Without them, their rows in the file stay in it.
 
         Returns
         -------
         DataFrame
-            The section's claims; for the columns see `check_claims`.
+            The section's claims, and those of later papers; for the columns see `check_claims`.
         """
         from helpers.claims.clark2019 import paper_claims
         from helpers.claims.engine import COLUMNS, NOT_MEASURED, check_claims
         from helpers.claims.power import power_table
 
         tables = self.tables()
-        claims = paper_claims(section)
-        later = list(later)
-        tables["power"] = power_table(tables, claims + later)
+        claims = [*paper_claims(section), *later]
+        tables["power"] = power_table(tables, claims)
         if not section and len(tables["power"]):
             self.save_table(tables["power"], "power", optional=list(tables["power"]))
-        paper_rows = check_claims(tables, claims)
-        rows = pd.concat([paper_rows, check_claims(tables, later)])
+        tested = check_claims(tables, claims)
+        rows = tested
         if "claims" in tables:
             saved = tables["claims"].reindex(columns=COLUMNS)
             saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
             if later:
-                saved = saved[saved["section"].str[:1].str.isdecimal()]
-            rows = pd.concat([rows, saved[~saved["section"].isin(set(rows["section"]))]])
-        is_paper = rows["section"].str[:1].str.isdecimal()
+                saved = saved[_chapters(saved["section"]) != LATER]
+            rows = pd.concat([rows, saved[~saved["section"].isin(rows["section"])]])
+        is_paper = _chapters(rows["section"]) != LATER
         is_measured = rows["verdict"] != NOT_MEASURED
         rows = rows[is_measured | (is_paper & is_measured[is_paper].any())]
         if len(rows):
-            # Sections of the paper are numbers.  Claims of later papers follow in their own order.
-            first_letters = rows["section"].str[:1]
-            chapters = first_letters.where(first_letters.str.isdecimal(), "later")
-            rows = rows.iloc[np.argsort(chapters.to_numpy(str), kind="stable")]
+            rows = rows.sort_values("section", key=_chapters, kind="stable")
             self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
-        return paper_rows[paper_rows["section"].str.startswith(section)]
+        return tested[tested["section"].str.startswith(section)]
 
     def check_name(self) -> None:
         """Refuse a ``--name`` that a run with other settings has.
@@ -263,13 +259,14 @@ class Results:
         InputError
             With the settings that differ.
         """
-        names = [name for name in self.declared if name in RESULT_SETTINGS]
-        recorded = run_record(self.folder).get("settings", {})
-        conflicts = []
-        for name, value in serialize_settings(self.settings, names).items():
-            recorded_value = recorded.get(name, value)
-            if recorded_value != value:
-                conflicts.append(f"{name} is {recorded_value!r} there, {value!r} here")
+        names = [name for name in RESULT_SETTINGS if name in self.declared]
+        declared = serialize_settings(self.settings, names)
+        recorded = declared | run_record(self.folder).get("settings", {})
+        conflicts = [
+            f"{name} is {recorded[name]!r} there, {value!r} here"
+            for name, value in declared.items()
+            if recorded[name] != value
+        ]
         if self.settings.name and conflicts:
             raise InputError(
                 f"--name {self.slug}: {self.folder} has a run with other settings "
@@ -284,10 +281,8 @@ class Results:
         entry names what made the earlier version.
         """
         if in_batch_run():
-            notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
-            entry = read_notes(notes)
-            _list_output(entry, group, name, caption)
-            notes.write_text(json.dumps(entry), encoding="utf-8")
+            with edited_notes() as entry:
+                _list_output(entry, group, name, caption)
             return self.batch_folder
         self.check_name()
         with self.lock():
@@ -299,15 +294,21 @@ class Results:
                 entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
                 if group == "tables":
                     entry.get(EARLIER, {}).pop(name, None)
-            entry = entries.setdefault(INTERACTIVE, {"tables": [], "figures": []}) | made_by()
+            entry = entries.setdefault(INTERACTIVE, {"tables": [], "figures": []})
+            entry |= made_by()
             _list_output(entry, group, name, caption)
-            entries[INTERACTIVE] = entry
             write_record(self.folder, record)
         return self.folder
 
     def lock(self) -> AbstractContextManager[None]:
         """Let one process at a time read and change ``run.json``."""
         return folder_lock(cache_root() / "locks" / self.slug)
+
+
+def _chapters(sections: pd.Series) -> pd.Series:
+    """Find the chapter of each section: the first digit in the paper, `LATER` in a later one."""
+    first_letters = sections.str[:1]
+    return first_letters.where(first_letters.str.isdecimal(), LATER)
 
 
 def run_name(settings: Settings) -> str:
@@ -349,8 +350,7 @@ def run_name(settings: Settings) -> str:
     if not (differing or is_local or is_long or label in RESERVED_NAMES):
         return label
     values = serialize_settings(settings, [*MODEL_SETTINGS, *settings.non_default])
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-    return f"{label[:MAX_LABEL_LENGTH]}-{digest[:6]}"
+    return f"{label[:MAX_LABEL_LENGTH]}-{json_digest(values)[:6]}"
 
 
 def serialize_settings(settings: Settings, names: Collection[str]) -> dict[str, Any]:
@@ -367,15 +367,12 @@ def _portable_path(text: str) -> str:
     path = resolve_user_path(text.strip())
     if text in ("", *BUILT_IN) or not path.exists():
         return text
-    return f"./{os.path.relpath(path.resolve(), project_root())}"
+    return f"./{os.path.relpath(path.resolve(), PROJECT_ROOT)}"
 
 
 def run_record(results: Path) -> dict[str, Any]:
     """Read a run's ``run.json``; empty if it is missing or damaged."""
-    try:
-        return dict(json.loads((results / "run.json").read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return {}
+    return read_json(results / "run.json")
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -384,14 +381,13 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_atomic(folder / "run.json", f"{text}\n".encode())
 
 
-def table_commit(record: Mapping[str, Any], name: str) -> str | None:
-    """Look up in ``run.json`` the commit of the code that computed a table; None if not listed."""
+def listed_tables(record: Mapping[str, Any]) -> dict[str, str | None]:
+    """List the tables in ``run.json``, each with the commit of the code that computed it."""
+    commits = {}
     for entry in record.get("notebooks", {}).values():
-        if name in entry["tables"]:
-            return entry.get("commit", record.get("commit"))
-        if name in entry.get(EARLIER, {}):
-            return entry[EARLIER][name]
-    return None
+        commits |= dict.fromkeys(entry["tables"], entry.get("commit", record.get("commit")))
+        commits |= entry.get(EARLIER, {})
+    return commits
 
 
 def in_batch_run() -> bool:
@@ -401,7 +397,16 @@ def in_batch_run() -> bool:
 
 def read_notes(notes: Path) -> dict[str, Any]:
     """Read the lists of the tables and figures that a notebook of a batch run has written."""
-    return json.loads(notes.read_bytes()) if notes.is_file() else {"tables": [], "figures": []}
+    return {"tables": [], "figures": []} | read_json(notes)
+
+
+@contextmanager
+def edited_notes() -> Iterator[dict[str, Any]]:
+    """Yield the lists of this notebook of a batch run, and write them back."""
+    notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
+    entry = read_notes(notes)
+    yield entry
+    notes.write_text(json.dumps(entry), encoding="utf-8")
 
 
 def _list_output(entry: dict[str, Any], group: str, name: str, caption: str) -> None:
@@ -425,7 +430,7 @@ def git_commit() -> str | None:
     Tables, figures and executed notebooks do not count as code, because a run writes them.
     """
     commands = ("rev-parse --short=12 HEAD", "status --porcelain -- helpers requirements.txt")
-    options: dict[str, Any] = {"cwd": project_root(), "text": True, "stderr": subprocess.DEVNULL}
+    options: dict[str, Any] = {"cwd": PROJECT_ROOT, "text": True, "stderr": subprocess.DEVNULL}
     try:
         commit, changes = [
             subprocess.check_output(["git", *command.split()], **options) for command in commands
@@ -475,24 +480,18 @@ def check_table(
             or column in optional
             or parts[0] in MAY_BE_MISSING
             or parts[-1] in ("low", "high")
+            or values.notna().any()
         )
+        roles = {"cls", "sep"}.intersection(parts)
         if np.isinf(values).any():
             problem = "has infinite numbers"
-        elif may_be_empty or values.notna().any() or _lacks_token(parts, special_tokens):
+        elif may_be_empty or any(special_tokens()[role] is None for role in roles):
             continue
         else:
             problem = "has no number"
         raise TableError(
             f"{name}.csv: column {column} {problem}; {NON_FINITE_HINT}{or_wider(dtype)}"
         )
-
-
-def _lacks_token(
-    parts: Collection[str], special_tokens: Callable[[], Mapping[str, str | None]]
-) -> bool:
-    """Whether the model lacks the special token that a column, by the parts of its name, is of."""
-    roles = {"cls", "sep"}.intersection(parts)
-    return any(special_tokens().get(role) is None for role in roles)
 
 
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
@@ -531,9 +530,7 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
     InputError for a file that is no table.
     """
     record = run_record(results)
-    names = set()
-    for entry in record.get("notebooks", {}).values():
-        names |= {*entry["tables"], *entry.get(EARLIER, {})}
+    names = listed_tables(record)
     tables = {}
     for path in sorted((results / "tables").glob("*.csv")):
         if "notebooks" in record and path.stem not in names:
@@ -541,6 +538,5 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
         try:
             tables[path.stem] = pd.read_csv(path).replace(ESCAPE, "", regex=True)
         except ValueError as error:
-            problem = str(error).splitlines()[0]
-            raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
+            raise InputError(f"{path}: not a table; run the notebook again") from error
     return tables

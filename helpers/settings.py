@@ -11,40 +11,11 @@ from typing import Any
 
 from helpers.errors import InputError
 
-# Upper limits of settings: "quick" for teaching, "small" for the tests of notebooks.
-PRESETS = {
-    "quick": {
-        "segments": 40, "sentences": 240, "gradient_segments": 16, "seeds": 1, "minimum_count": 20,
-    },
-    "small": {
-        "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
-        "minimum_count": 10,
-    },
-}  # fmt: skip
-
 # The declarations of the settings that only studies of later papers use, by name.
 LATER_SETTINGS: dict[str, dict[str, Any]] = {}
-LATER_EXECUTION_SETTINGS: list[str] = []  # those that do not change results
 for _path in sorted(Path(__file__).parent.glob("studies/*/settings.toml")):
     LATER_SETTINGS |= tomllib.loads(_path.read_text(encoding="utf-8"))
-for _name, _declaration in LATER_SETTINGS.items():
-    if "small" in _declaration:
-        PRESETS["small"][_name] = _declaration.pop("small")
-    if _declaration.pop("execution", False):
-        LATER_EXECUTION_SETTINGS.append(_name)
 
-SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
-# Settings that do not change results.
-EXECUTION_SETTINGS = (
-    "quick",
-    "device",
-    "stream",
-    "workers",
-    "scheduler",
-    "name",
-    "figures",
-    "latex",
-)
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
 RUN_NAME = re.compile(r"|[^\W_][\w.+-]{0,59}")  # empty: it is made from the settings
@@ -55,9 +26,10 @@ RESERVED_NAMES = ("compare", "section", "claim", "paper", "relation")
 def _flag(default: Any, help_text: str, **limits: Any) -> Any:
     """Declare a setting: its default, its help and its limits.
 
-    A number has a ``minimum``; None means "no limit" for one that is ``unlimited``.  A text may
-    have ``choices``; one that ``is_path`` holds a path, or several with commas between them, or the
-    name of a corpus.
+    A number has a ``minimum``; None means "no limit" for one that is ``unlimited``.  ``quick`` and
+    ``small`` are its upper limits in these presets, for teaching and for the tests of notebooks.
+    A text may have ``choices``; one that ``is_path`` holds a path, or several with commas between
+    them, or the name of a corpus.  ``execution`` says that the setting changes no result.
     """
     return field(default=default, metadata={"help": help_text, **limits})
 
@@ -105,25 +77,45 @@ class _PaperSettings:
     )
     vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)", is_path=True)
     segments: int | None = _flag(
-        1000, "segments of two paragraphs to sample ('all': no limit)", minimum=2, unlimited=True
+        1000,
+        "segments of two paragraphs to sample ('all': no limit)",
+        minimum=2,
+        unlimited=True,
+        quick=40,
+        small=12,
     )
     sentences: int | None = _flag(
-        2000, "treebank sentences to sample ('all': no limit)", minimum=2, unlimited=True
+        2000,
+        "treebank sentences to sample ('all': no limit)",
+        minimum=2,
+        unlimited=True,
+        quick=240,
+        small=80,
     )
     gradient_segments: int | None = _flag(
         128,
         "segments for the gradients of section 3.2 ('all': no limit)",
         minimum=2,
         unlimited=True,
+        quick=16,
+        small=4,
     )
-    max_tokens: int = _flag(128, "largest number of tokens of an example", minimum=8)
-    minimum_count: int = _flag(100, "smallest number of words of a relation in Table 1", minimum=1)
+    max_tokens: int = _flag(128, "largest number of tokens of an example", minimum=8, small=64)
+    minimum_count: int = _flag(
+        100, "smallest number of words of a relation in Table 1", minimum=1, quick=20, small=10
+    )
     seeds: int = _flag(
-        3, "number of training runs of each probe, or of the encoder (09)", minimum=1
+        3,
+        "number of training runs of each probe, or of the encoder (09)",
+        minimum=1,
+        quick=1,
+        small=1,
     )
     seed: int = _flag(0, "random seed of every sample and training run", minimum=0)
-    quick: bool = _flag(False, "for a class: at most 40 segments, 240 sentences, one seed")
-    device: str = _flag("auto", "cpu, cuda, mps or auto")
+    quick: bool = _flag(
+        False, "for a class: at most 40 segments, 240 sentences, one seed", execution=True
+    )
+    device: str = _flag("auto", "cpu, cuda, mps or auto", execution=True)
     dtype: str = _flag(
         "float32",
         "float32, float16 or bfloat16 for the forward pass",
@@ -135,27 +127,34 @@ class _PaperSettings:
         choices=("attention", "norm"),
     )
     stream: bool = _flag(
-        False, "compute the maps of sections 3 and 6 when they are read; store none"
+        False, "compute the maps of sections 3 and 6 when they are read; store none", execution=True
     )
-    workers: int = _flag(0, "number of local Dask processes for extraction (0: none)", minimum=0)
-    scheduler: str = _flag("", "address of a Dask cluster with the same cache folder (tcp://...)")
-    name: str = _flag("", "name of the results folder (default: the model and what differs)")
+    workers: int = _flag(
+        0, "number of local Dask processes for extraction (0: none)", minimum=0, execution=True
+    )
+    scheduler: str = _flag(
+        "", "address of a Dask cluster with the same cache folder (tcp://...)", execution=True
+    )
+    name: str = _flag(
+        "", "name of the results folder (default: the model and what differs)", execution=True
+    )
     figures: str = _flag(
         "",
         "pdf: also write figures as PDF for papers (no title, fonts embedded)",
         choices=("pdf", ""),
+        execution=True,
     )
-    latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)")
+    latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)", execution=True)
 
     def __post_init__(self) -> None:
-        limits = PRESETS.get(self.preset, {})
+        preset = self.preset
         for setting in fields(self):
             value = getattr(self, setting.name)
             if "unlimited" in setting.metadata and value == NO_LIMIT:
                 value = None
             _check(setting, value)
-            if setting.name in limits:
-                value = capped(value, limits[setting.name])
+            if preset in setting.metadata:
+                value = capped(value, setting.metadata[preset])
             # The one change of a frozen object: it is still being made.
             object.__setattr__(self, setting.name, value)
         if self.entropy_matched and self.random_init is None:
@@ -178,7 +177,7 @@ class _PaperSettings:
 
     @property
     def preset(self) -> str:
-        """The name in `PRESETS` of the upper limits of this run; empty if there are none."""
+        """The preset whose upper limits hold in this run, "quick" or "small"; empty: none."""
         if small_profile():
             return "small"
         return "quick" if self.quick else ""
@@ -209,13 +208,17 @@ Settings = make_dataclass(
     frozen=True,
 )
 
-# Settings that change results, that hold paths, and that identify the model.
-RESULT_SETTINGS = tuple(
+# Settings that change results, that say how much is computed, that hold paths, and that identify
+# the model.
+RESULT_SETTINGS = [
+    setting.name for setting in fields(Settings) if "execution" not in setting.metadata
+]
+SIZES = [
     setting.name
     for setting in fields(Settings)
-    if setting.name not in (*EXECUTION_SETTINGS, *LATER_EXECUTION_SETTINGS)
-)
-PATH_SETTINGS = tuple(setting.name for setting in fields(Settings) if "is_path" in setting.metadata)
+    if not {"quick", "unlimited"}.isdisjoint(setting.metadata)
+]
+PATH_SETTINGS = [setting.name for setting in fields(Settings) if "is_path" in setting.metadata]
 MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
 
 

@@ -66,6 +66,8 @@ class Study:
         All settings; they do not change.
     results : Results
         The folder of the tables, the figures and ``run.json``.
+    uses_cluster : bool
+        Whether Dask computes the shards of stores, and the sums over them.
     slug : str
         The name of the run and of its folders.
     save_table, save_figure, tables, save_claims : callable
@@ -88,6 +90,7 @@ class Study:
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.results = Results(self.settings, settings.keys(), lambda: self.encoder.special_tokens)
+        self.uses_cluster = bool(self.settings.workers or self.settings.scheduler)
         self.slug = self.results.slug
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
@@ -355,14 +358,8 @@ class Study:
             One store per initialisation; the first one has hidden states, too.
         """
         corpus = self.treebank_corpus()
-        for seed in self._random_seeds:
-            hidden = seed == self._random_seeds[0]
-            yield self._store(self._load(seed), corpus, level="word", hidden=hidden)
-
-    @property
-    def _random_seeds(self) -> list[int]:
-        """The seeds of `random_treebank_stores`."""
-        return list(range(self.settings.initialisations))
+        for seed in range(self.settings.initialisations):
+            yield self._store(self._load(seed), corpus, level="word", hidden=seed == 0)
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -373,12 +370,9 @@ class Study:
         options |= {"lens": self.settings.lens, "max_tokens": self.settings.max_tokens}
         if stream:
             return extract.stream(encoder, corpus, **options)
-        fill = self._fill if self._has_cluster else None
-        return extract.extract(encoder, corpus, fill=fill, **options)
-
-    @property
-    def _has_cluster(self) -> bool:
-        return bool(self.settings.workers or self.settings.scheduler)
+        if self.uses_cluster:
+            options["fill"] = self._fill
+        return extract.extract(encoder, corpus, **options)
 
     def _cluster(self) -> AbstractContextManager[Client]:
         """Start local workers, or connect to the scheduler of the settings."""
@@ -406,12 +400,19 @@ class Study:
     @cached_property
     def sums(self) -> Sums:
         """The sums of section 3 over the text, computed in one pass and cached."""
-        return self._sums(self.segment_store())
+        from helpers.metrics import surface
+
+        return self._pass_over("section-3", self.segment_store(), surface)
 
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
         """The sums of section 3 of each control, over a part of the text."""
-        return {name: self._sums(store) for name, store in self._control_segments.items()}
+        from helpers.metrics import surface
+
+        return {
+            name: self._pass_over("section-3", store, surface)
+            for name, store in self._control_segments.items()
+        }
 
     @cached_property
     def _control_segments(self) -> dict[str, Store]:
@@ -423,16 +424,11 @@ class Study:
             for name, encoder in self.controls.items()
         }
 
-    def _sums(self, store: Store) -> Sums:
-        from helpers.metrics import surface
-
-        return self._pass_over("section-3", store, surface)
-
     def _pass_over(self, name: str, store: Store, module: ModuleType) -> Sums:
         """Sum what a module of metrics computes of each shard, once."""
 
         def compute() -> dict[str, np.ndarray]:
-            if not self._has_cluster:
+            if not self.uses_cluster:
                 return module.sweep(store).to_arrays()
             from helpers.store.cluster import map_shards
 
@@ -495,12 +491,7 @@ class Study:
         gradients = cached(
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),
-            inputs={
-                "store": store.key,
-                "records": records,
-                "seed": self.settings.seed,
-                "model": encoder.identity,
-            },
+            inputs={"records": records, "seed": self.settings.seed, "model": encoder.identity},
         )
         articles_of_records = [articles[index] for index in indices]
         return gradient_table(gradients, articles_of_records, encoder.objective)
@@ -557,7 +548,7 @@ class Study:
             inputs={
                 "store": store.key,
                 "seeds": self.settings.seeds,
-                "random seeds": self._random_seeds,
+                "initialisations": self.settings.initialisations,
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
                 "code of vectors": code_digest("helpers.data.glove"),

@@ -98,15 +98,11 @@ def thread_map(
     """
     import torch
 
-    with (
-        progress(None, label, unit=unit, total=len(items)) as bar,
-        pool(threads or torch.get_num_threads()) as workers,
-    ):
+    with pool(threads or torch.get_num_threads()) as workers:
         futures = [workers.submit(function, item) for item in items]
         try:
-            for future in as_completed(futures):
+            for future in progress(as_completed(futures), label, unit=unit, total=len(items)):
                 future.result()
-                bar.update()
         except BaseException:
             _stopping.set()
             workers.shutdown(cancel_futures=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from helpers.files import build_dir, project_root
+from helpers.files import PROJECT_ROOT, build_dir
 from helpers.viewer.view import Viewer
 
 CHROMIUM = "/usr/bin/chromium"
@@ -21,7 +21,7 @@ SIZES = {"viewer": (1200, 470), "report": (1300, 1500)}
 
 def readme_viewer() -> Viewer:
     """Return the viewer of the README's first example."""
-    page = (project_root() / "README.md").read_text(encoding="utf-8")
+    page = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(from helpers\.viewer.*?)```", page, re.S)[1]
     variables = {}
     exec(code.replace("\nview(", "\nviewer = view("), variables)
@@ -45,7 +45,7 @@ def main() -> None:
             page.locator(".av-lines line, main img").first.wait_for()
             page.wait_for_timeout(500)
             picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
-            target = project_root() / "figures" / "screens" / f"{name}.png"
+            target = PROJECT_ROOT / "figures" / "screens" / f"{name}.png"
             picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(target, optimize=True)
             print(f"{target}: {target.stat().st_size:,} bytes")
         browser.close()

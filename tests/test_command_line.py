@@ -105,9 +105,6 @@ INVALID = [
     ("--only", "1,99", "the series has 00, 01"),
     ("--only", "abc", "the series has 00, 01"),
     ("--only", ",", "the series has 00, 01"),
-    ("--model", "", "--name"),
-    ("--model", " , ", "--name"),
-    ("--model", "a,a", "--name"),
 ]
 CORPORA = ("--text", "--treebank", "--coref", "--vectors", "--task", "--arct")
 
@@ -251,27 +248,4 @@ def test_run_takes_a_size_that_no_chosen_notebook_has(parameters):
 def test_run_refuses_a_corpus_that_no_chosen_notebook_takes(parameters, capsys):
     error = fails(capsys, "run", "--only", "03", "--treebank", "mine.conllu")
     assert "--treebank mine.conllu: " in error and "(00" in error
-    assert not parameters
-
-
-def test_run_of_several_models_compares_them(parameters, monkeypatch):
-    compared = []
-    models = []
-
-    def describe(study):
-        models.append(study.settings.model)
-        return {"settings": {}, "model": {}, "corpora": {}}
-
-    monkeypatch.setattr("helpers.__main__._compare", lambda options: compared.append(options.runs))
-    monkeypatch.setattr("helpers.run.record.describe", describe)
-    main(["run", "--only", "03", "--model", "a,b,./c", "--segments", "7"])
-    assert models == ["a", "b", "./c"]
-    ((first, second, third),) = compared
-    for model, name in zip("abc", (first, second, third), strict=True):
-        assert re.fullmatch(f"{model}--segments-7-[0-9a-f]{{6}}", name)
-
-
-def test_run_of_several_models_refuses_one_name(parameters, capsys):
-    error = fails(capsys, "run", "--model", "a,b", "--name", "one")
-    assert "--model a,b: " in error and "leave --name out" in error
     assert not parameters

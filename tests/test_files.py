@@ -104,6 +104,6 @@ def test_checksums_are_the_digest_of_each_file(tmp_path):
 
 def test_given_path_prefers_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert paths.resolve_user_path("README.md") == paths.project_root() / "README.md"
+    assert paths.resolve_user_path("README.md") == paths.PROJECT_ROOT / "README.md"
     (tmp_path / "README.md").touch()
     assert paths.resolve_user_path("README.md").resolve() == tmp_path / "README.md"

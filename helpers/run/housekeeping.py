@@ -19,7 +19,7 @@ from helpers.store import format
 
 MODELS = ("fine-tuned", "models")  # trained in 07 to 09, and unpacked
 KEPT = ("derived", *MODELS)  # and tables that took long
-CACHE_COLUMNS = ["store", "corpus", "examples", "megabytes", "written", "finished"]
+CACHE_COLUMNS = ["store", "corpus", "examples", "megabytes", "finished"]
 
 
 def check_cache(names: Sequence[str], *, repair: bool) -> int:
@@ -55,12 +55,12 @@ def cache_table() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row per store or model; columns store, corpus, examples, megabytes, written, finished.
+        A row per store or model; columns store, corpus, examples, megabytes, finished.
     """
     rows = [{"store": folder, **format.describe(folder)} for folder in format.stores()]
     for folder in _inside(*MODELS):
         finished = "yes" if (folder / CHECKSUMS).is_file() else "no"
-        rows.append({"store": folder, "finished": finished, "written": format.date(folder)})
+        rows.append({"store": folder, "finished": finished})
     table = pd.DataFrame(rows, columns=CACHE_COLUMNS)
     folders = table["store"]
     return table.assign(store=folders.map(_name), megabytes=folders.map(_megabytes))

@@ -21,7 +21,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from helpers import errors
 from helpers.errors import InputError
-from helpers.files import build_dir, in_checkout, project_root, write_atomic
+from helpers.files import IN_CHECKOUT, PROJECT_ROOT, build_dir, write_atomic
 from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, PROGRESS_LINE
 from helpers.settings import SIZES, Settings, flag, flag_value
 
@@ -59,12 +59,12 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     InputError
         If no notebook has one of the numbers, or in an installed copy, which has no notebooks.
     """
-    if not in_checkout():
+    if not IN_CHECKOUT:
         raise InputError(
-            f"{project_root()}: an installed copy has no notebooks; run them from a checkout of "
+            f"{PROJECT_ROOT}: an installed copy has no notebooks; run them from a checkout of "
             "the project ('make run' there)"
         )
-    paths = sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
+    paths = sorted((PROJECT_ROOT / "notebooks").glob("[0-9]*.ipynb"))
     if not only:
         return [path for path in paths if extended or path.name < FIRST_LATER]
     by_number = {path.name[:2]: path for path in paths}
@@ -91,7 +91,7 @@ def code_cells_digest(path: Path) -> str:
 
 def read_title(notebook: str) -> str:
     """Read the title of a notebook; an entry of ``run.json`` that is none keeps its name."""
-    path = project_root() / "notebooks" / f"{notebook}.ipynb"
+    path = PROJECT_ROOT / "notebooks" / f"{notebook}.ipynb"
     if not path.is_file():
         return notebook
     return _read_cells(path)[0]["source"][0].strip("# \n")

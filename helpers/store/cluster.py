@@ -11,15 +11,16 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import InputError
-from helpers.model.encoder import Device
+from helpers.model.encoder import Device, load
 from helpers.progress import progress
-from helpers.store.extract import load_encoder, write_shard
+from helpers.store.extract import model_key, write_shard
+from helpers.store.format import read_manifest
 from helpers.store.store import Store
 from helpers.torch_utils import keep_freed_memory, set_torch_threads
 
@@ -76,9 +77,10 @@ def extract_on_cluster(client: Client, store: Store, missing: Sequence[int]) -> 
     workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
-    with closing(map_shards(_make_shard, store, client, missing)) as shards:
-        for _ in progress(shards, label, unit="shard", total=len(missing)):
-            pass
+    for _ in progress(
+        map_shards(_make_shard, store, client, missing), label, unit="shard", total=len(missing)
+    ):
+        pass
 
 
 def map_shards(
@@ -135,12 +137,7 @@ def _on_shard(
     set_torch_threads()
     keep_freed_memory()
     with _STORE_LOCK:
-        store = _opened(folder, model) if folder.is_dir() else None
-    if store is None or store.key != key:
-        raise InputError(
-            f"{folder}: a worker does not find this store, or finds one of other code; set "
-            "ATTENTION_CACHE to a folder that all machines of the cluster share"
-        )
+        store = _opened(folder, key, model)
     return function(store, number)
 
 
@@ -148,14 +145,36 @@ def _make_shard(store: Store, number: int) -> None:
     """Compute and write one shard in a worker."""
     from helpers.store.examples import shards_tensors
 
-    ((_, tensors),) = shards_tensors(store.encoder, store.work([number]), **store.spec.maps)
+    (tensors,) = shards_tensors(store, [number])
     write_shard(store.folder, number, tensors)
 
 
 @lru_cache(maxsize=2)
-def _opened(folder: Path, model: tuple[str, Device] | None) -> Store:
-    """Open a store, once per process."""
-    if model is None:
-        return Store.open(folder)
-    name, device = model
-    return Store.open(folder, load_encoder(folder, model=name, device=device))
+def _opened(folder: Path, key: str, model: tuple[str, Device] | None) -> Store:
+    """Open a store, once per process, with its encoder if it computes its maps.
+
+    A store has the name of a local model folder, but not its path, which ``model`` has.  InputError
+    if the folder, the code or the model is not that of the client.
+    """
+    if folder.is_dir():
+        encoder = None
+        spec = read_manifest(folder).spec
+        if model is not None:
+            name, device = model
+            encoder = load(
+                name,
+                revision=spec.model.get("revision"),
+                device=device,
+                dtype=spec.model["compute_dtype"],
+                random_init=spec.model["random_init"],
+                temperatures=spec.model.get("temperatures"),
+            )
+        store = Store(folder, encoder)
+        is_same_model = encoder is None or replace(spec, **model_key(encoder)) == spec
+        if store.key == key and is_same_model:
+            return store
+    raise InputError(
+        f"{folder}: a worker does not find this store, or has other code or another model; set "
+        "ATTENTION_CACHE to a folder that all machines of the cluster share, and put the same code "
+        "and model on them"
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
-from helpers.model.encoder import Encoder, Lens
+from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
     Pass,
@@ -34,8 +34,9 @@ from helpers.model.forward import (
     vectors_to_words,
     word_inputs,
 )
-from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
-from helpers.torch_utils import map_ordered, release_freed_memory
+from helpers.store.format import ROW_SUM_TOLERANCE, STORED, StoreKey, Tensors, tensor_name
+from helpers.store.store import Store
+from helpers.torch_utils import batch_threads, map_ordered, release_freed_memory
 
 MAX_STORED = float(np.finfo(STORED).max)
 # Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.
@@ -155,104 +156,81 @@ def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool
     return len(words_with_tokens) == len(words) > 0
 
 
-def shards_tensors(
-    encoder: Encoder,
-    work: Iterable[tuple[range, list[Record]]],
-    *,
-    level: Level,
-    lens: Lens = "attention",
-    hidden: bool = False,
-) -> Generator[tuple[range, Tensors]]:
+def shards_tensors(store: Store, numbers: Iterable[int]) -> Generator[Tensors]:
     """Compute shards, in order, on all threads; a shard is begun before the one before it is done.
 
     Parameters
     ----------
-    encoder
-        Model that computes the maps.
-    work
-        Indices and records of the examples of each shard.
-    level, lens, hidden
-        As in `store.extract.store_key`.
+    store
+        Store with the encoder that computes the maps.
+    numbers
+        Numbers of the shards.
 
     Yields
     ------
-    indices
-        Indices of a shard's examples.
     tensors
-        Its tensors by name: ``attention/000123`` of shape (layer, head, query, key) and, with
-        ``hidden``, ``hidden/000123`` of shape (layer, position, width).
+        The tensors of a shard by name: ``attention/000123`` of shape (layer, head, query, key) and,
+        if the store has vectors, ``hidden/000123`` of shape (layer, position, width).
 
     Raises
     ------
     ModelError
         If the rows of a map do not sum to 1, or a vector is too large to be stored.
     """
-    threads = torch.get_num_threads() if encoder.device.type == "cpu" else 1
-    begun: deque[tuple[range, int]] = deque()  # indices and number of batches of each shard
+    encoder = store.encoder
+    threads = batch_threads(encoder.device)
+    budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
+    batch_counts: deque[int] = deque()  # of each shard that is begun
 
     def jobs() -> Iterator[Callable[[], Tensors]]:
-        for indices, records in work:
-            batches = _batches(encoder, records, indices.start)
-            begun.append((indices, len(batches)))
-            for batch in batches:
-                yield partial(_batch, encoder, batch, run, level, hidden)
+        for number in numbers:
+            indices = store.indices(number)
+            inputs = [model_inputs(encoder, record) for record in store.records(indices)]
+            lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
+            # The batch of an example depends on its shard only.
+            batches = length_batches(lengths, budget=budget, longest_first=True)
+            batch_counts.append(len(batches))
+            for rows in batches:
+                batch = {indices[row]: inputs[row] for row in rows}
+                yield partial(_batch_tensors, encoder, store.spec, run, batch)
 
     with (
-        lens_pass(encoder, lens) as run,
+        lens_pass(encoder, store.spec.lens) as run,
         closing(map_ordered(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
     ):
         for tensors in batch_tensors:
-            indices, n_batches = begun.popleft()
-            for further_tensors in islice(batch_tensors, n_batches - 1):
+            for further_tensors in islice(batch_tensors, batch_counts.popleft() - 1):
                 tensors.update(further_tensors)
-            yield indices, dict(sorted(tensors.items()))
+            yield dict(sorted(tensors.items()))
             release_freed_memory()
 
 
-def _batches(encoder: Encoder, records: list[Record], first: int) -> list[list[tuple[int, Inputs]]]:
-    """Return the batches of a shard: index and inputs of each example.
-
-    The batch of an example depends on its shard only.
-    """
-    inputs = [model_inputs(encoder, record) for record in records]
-    budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
-    lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
-    batches = []
-    for rows in length_batches(lengths, budget=budget, longest_first=True):
-        batches.append([(first + row, inputs[row]) for row in rows])
-    return batches
-
-
 @torch.inference_mode()
-def _batch(
-    encoder: Encoder, batch: list[tuple[int, Inputs]], run: Pass, level: Level, hidden: bool
+def _batch_tensors(
+    encoder: Encoder, spec: StoreKey, run: Pass, batch: Mapping[int, Inputs]
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
-    attentions, states = run([inputs for _, inputs in batch], hidden=hidden)
+    attentions, states = run(list(batch.values()), hidden=spec.hidden)
     tensors: Tensors = {}
-    for row, (index, inputs) in enumerate(batch):
+    for row, (index, inputs) in enumerate(batch.items()):
         length = len(inputs["input_ids"])
-        layers = [layer[row, :, :length, :length] for layer in attentions]
-        if level == "word":
-            layers = list(to_words(torch.stack(layers).float(), inputs["groups"]))
-        _check_rows(encoder, layers, index)
-        maps = torch.stack([layer.half() for layer in layers])
-        tensors[tensor_name("attention", index)] = maps.cpu().numpy()
-        if hidden:
+        maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
+        if spec.level == "word":
+            maps = to_words(maps.float(), inputs["groups"])
+        _check_rows(encoder, maps, index)
+        tensors[tensor_name("attention", index)] = maps.half().cpu().numpy()
+        if spec.hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
-            if level == "word":
+            if spec.level == "word":
                 vectors = vectors_to_words(vectors, inputs["groups"])
             _check_vectors(encoder, vectors, index)
             tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()
     return tensors
 
 
-def _check_rows(
-    encoder: Encoder, layers: list[Float[Tensor, "head query key"]], index: int
-) -> None:
+def _check_rows(encoder: Encoder, maps: Float[Tensor, "layer head query key"], index: int) -> None:
     """Raise ModelError for maps with a row that is no distribution."""
-    sums = torch.stack([layer.sum(dim=-1, dtype=torch.float32) for layer in layers])
-    error = (sums - 1).abs().max()
+    error = (maps.sum(dim=-1, dtype=torch.float32) - 1).abs().max()
     if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
         raise ModelError(
             f"model {encoder.name!r}: the sum of an attention row of example {index} differs from "

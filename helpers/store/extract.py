@@ -11,7 +11,6 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,15 @@ from safetensors.numpy import save_file
 
 from helpers.cache import SOURCES, code_digest
 from helpers.data.records import Corpus
-from helpers.errors import InputError, ModelError, StoreError
+from helpers.errors import InputError, ModelError
 from helpers.files import (
     atomic_file,
     check_free,
     folder_lock,
-    remove_temporary,
     sha256,
     write_atomic,
 )
-from helpers.model.encoder import Device, Encoder, Lens, load
+from helpers.model.encoder import Encoder, Lens
 from helpers.progress import progress
 from helpers.store.format import (
     EXAMPLES,
@@ -117,7 +115,23 @@ def model_key(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **options: Any) -> Store:
+def fill_here(store: Store, missing: Sequence[int]) -> None:
+    """Compute and write shards in this process; one is written while the next is computed."""
+    from helpers.store.examples import shards_tensors  # whose imports are heavy
+
+    label = f"{store.spec.model['name']} over {store.spec.corpus['name']}"
+    # Nothing but the loop holds the generator, so that its threads end with the loop.
+    for number, tensors in progress(
+        zip(missing, shards_tensors(store, missing), strict=True),
+        label,
+        unit="shard",
+        total=len(missing),
+    ):
+        write_shard(store.folder, number, tensors)
+        tensors.clear()  # the loop and its bar hold them while the next ones are collected
+
+
+def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill = fill_here, **options: Any) -> Store:
     """Return the store of a model's maps over a corpus, after computing the maps it lacks.
 
     One process at a time fills a store, from the first unfinished shard on; a second one waits.
@@ -152,8 +166,8 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     if not _is_finished(store):
         with folder_lock(store.folder):
             if not _is_finished(store):
-                complete(store, fill or fill_here)
-    return Store.open(store.folder)
+                complete(store, fill)
+    return Store(store.folder)
 
 
 def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
@@ -189,7 +203,7 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
                 # A killed process may have left a part, and shards of an unknown list are useless.
                 shutil.rmtree(folder, ignore_errors=True)
                 write_examples(encoder, corpus, folder, key)
-    return Store.open(folder, encoder)
+    return Store(folder, encoder)
 
 
 def _is_finished(store: Store) -> bool:
@@ -203,57 +217,20 @@ def complete(store: Store, fill: Fill) -> None:
     StoreError if the disk is full.
     """
     folder = store.folder
-    manifest = read_manifest(folder)
     missing = store.missing_shards()
     check_free(folder, needed_bytes(store, missing))
     fill(store, missing)
-    known_shards = {shard.file: shard for shard in manifest.shards}
-    for number in missing:
-        known_shards.pop(shard_name(number), None)
+    known_digests = {shard.file: shard.sha256 for shard in store.manifest.shards}
     shards = []
     for number in range(store.n_shards):
         path = folder / shard_name(number)
-        shards.append(known_shards.get(path.name) or shard_entry(path, store.indices(number)))
-    replace(manifest, shards=tuple(shards)).write(folder)
+        shards.append(shard_entry(path, store.indices(number), known_digests.get(path.name)))
+    replace(store.manifest, shards=tuple(shards)).write(folder)
     for shard in shards:
         digest_path(folder / shard.file).unlink(missing_ok=True)
-    remove_temporary(folder)  # what killed processes left
-
-
-def load_encoder(folder: Path, *, model: str, device: Device = "auto") -> Encoder:
-    """Load the encoder that a store was made with.
-
-    A store has the name of a local model folder, but not its path: ``model`` is that path.
-    StoreError if ``model`` is another model.
-    """
-    spec = read_manifest(folder).spec
-    encoder = load(
-        model,
-        revision=spec.model.get("revision"),
-        device=device,
-        dtype=spec.model["compute_dtype"],
-        random_init=spec.model["random_init"],
-        temperatures=spec.model.get("temperatures"),
-    )
-    if replace(spec, **model_key(encoder)) != spec:
-        raise StoreError(
-            f"{folder}: the store is of the model {spec.model}, and {encoder.name!r} on this "
-            "machine is another one; put the same model on all machines"
-        )
-    return encoder
-
-
-def fill_here(store: Store, missing: Sequence[int]) -> None:
-    """Compute and write shards in this process; one is written while the next is computed."""
-    from helpers.store.examples import shards_tensors  # whose imports are heavy
-
-    spec = store.spec
-    label = f"{spec.model['name']} over {spec.corpus['name']}"
-    with closing(shards_tensors(store.encoder, store.work(missing), **spec.maps)) as computed:
-        bar = progress(zip(missing, computed, strict=True), label, unit="shard", total=len(missing))
-        for number, (_, tensors) in bar:
-            write_shard(store.folder, number, tensors)
-            tensors.clear()  # the loop and its bar hold them while the next ones are collected
+    # What killed processes left; the files of safetensors begin with ``.tmp``.
+    for leftover in {*folder.glob("*.tmp"), *folder.glob(".tmp*")}:
+        leftover.unlink(missing_ok=True)
 
 
 def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
@@ -262,8 +239,8 @@ def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
     n_values = 0
     for number in numbers:
         for record in store.records(store.indices(number)):
-            is_token_level = "tokens" in record
-            length = len(record["tokens"]) if is_token_level else record["inputs"]["groups"][-1] + 1
+            tokens = record.get("tokens")
+            length = len(tokens) if tokens else record["inputs"]["groups"][-1] + 1
             n_values += store.layers * store.heads * length**2
             n_values += (store.layers + 1) * width * length  # vectors of all layers
     return n_values * np.dtype(STORED).itemsize

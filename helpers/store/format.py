@@ -16,20 +16,25 @@ file is read, and nothing is pickled.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from helpers.errors import StoreError
-from helpers.files import cache_root, folder_lock, sha256, slugify, write_atomic
+from helpers.files import (
+    cache_root,
+    folder_lock,
+    json_digest,
+    read_json,
+    sha256,
+    slugify,
+    write_atomic,
+)
 from helpers.model.encoder import Lens, slug
 from helpers.progress import progress
 
@@ -64,7 +69,7 @@ class StoreKey:
     @property
     def hash(self) -> str:
         """SHA-256 of the key, in hexadecimal."""
-        return digest_of(asdict(self))
+        return json_digest(asdict(self))
 
     def folder(self) -> Path:
         """Return the store's folder in the cache: a readable slug and a short hash."""
@@ -76,11 +81,6 @@ class StoreKey:
         lens = "" if self.lens == "attention" else f"-{self.lens}"
         name = slugify(f"{model}--{self.corpus['name']}--{self.level}{lens}")
         return cache_root() / f"{name}-{self.hash[:10]}"
-
-    @property
-    def maps(self) -> dict[str, Any]:
-        """Options of `store.examples.shards_tensors` that compute this store's tensors."""
-        return {"level": self.level, "lens": self.lens, "hidden": self.hidden}
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Manifest:
         """Write the manifest with its checksum, atomically."""
         contents = asdict(self)
         contents.update(contents.pop("spec"))
-        contents["checksum"] = digest_of(contents)
+        contents["checksum"] = json_digest(contents)
         write_atomic(folder / MANIFEST, (json.dumps(contents, indent=1) + "\n").encode())
 
 
@@ -128,18 +128,14 @@ def read_manifest(folder: Path) -> Manifest:
     remedy = f"'python -m helpers cache --remove {folder.name}' makes room for a new extraction"
     if not path.is_file():
         raise unfinished(folder)
-    try:
-        contents = json.loads(path.read_bytes())
-        checksum = contents.pop("checksum")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path}: the manifest is incomplete; {remedy}") from error
-    if contents.get("format") != FORMAT:
+    contents = read_json(path)
+    if contents.get("format", FORMAT) != FORMAT:
         raise StoreError(
             f"{path}: another version of this project wrote it (its format is not {FORMAT}); "
             f"{remedy}"
         )
-    if checksum != digest_of(contents):
-        raise StoreError(f"{path}: the manifest was changed; {remedy}")
+    if contents.pop("checksum", "") != json_digest(contents):
+        raise StoreError(f"{path}: the manifest is incomplete or was changed; {remedy}")
     key = {field.name: contents.pop(field.name) for field in fields(StoreKey)}
     shards = tuple(Shard(**entry) for entry in contents.pop("shards"))
     return Manifest(StoreKey(**key), shards=shards, **contents)
@@ -170,11 +166,16 @@ def digest_path(shard: Path) -> Path:
     return shard.with_suffix(".sha256")
 
 
-def shard_entry(path: Path, examples: range) -> Shard:
-    """Describe a shard for the manifest; it is read if a killed process left no digest of it."""
+def shard_entry(path: Path, examples: range, known_digest: str | None) -> Shard:
+    """Describe a shard for the manifest.
+
+    The digest beside a shard is newer than the one that the manifest has.  The shard is read if a
+    killed process left neither.
+    """
     digest = digest_path(path)
-    checksum = digest.read_text(encoding="ascii") if digest.is_file() else sha256(path)
-    return Shard(path.name, examples.start, len(examples), path.stat().st_size, checksum)
+    checksum = digest.read_text(encoding="ascii") if digest.is_file() else known_digest
+    size = path.stat().st_size
+    return Shard(path.name, examples.start, len(examples), size, checksum or sha256(path))
 
 
 def check(path: Path, digest: str) -> None:
@@ -194,25 +195,22 @@ def stores() -> list[Path]:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Describe a store for a table: corpus, examples, state and date."""
-    row = {"finished": "damaged, or of another format: see verify", "written": date(folder)}
-    with suppress(StoreError):
+    """Describe a store for a table: corpus, examples and state."""
+    try:
         manifest = read_manifest(folder)
-        row["finished"] = "yes" if manifest.shards else "no"
-        row["corpus"] = manifest.spec.corpus["name"]
-        row["examples"] = f"{manifest.n_examples:,}"
-    return row
+    except StoreError:
+        return {"finished": "damaged, or of another format: see verify"}
+    return {
+        "finished": "yes" if manifest.shards else "no",
+        "corpus": manifest.spec.corpus["name"],
+        "examples": f"{manifest.n_examples:,}",
+    }
 
 
 def remove(folder: Path) -> None:
     """Remove a store's folder and its lock."""
     shutil.rmtree(folder)
     folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
-
-
-def date(path: Path) -> str:
-    """Return the day when a file or folder was last changed."""
-    return datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d")
 
 
 def verify(folder: Path) -> list[str]:
@@ -243,8 +241,3 @@ def repair(folder: Path) -> list[str]:
                 path.unlink()
                 lines.append(f"{path}: removed; the next run that needs the store makes it again")
     return lines
-
-
-def digest_of(value: object) -> str:
-    """Return the SHA-256 of a value's JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from safetensors import safe_open
 
 from helpers.cache import code_digest
 from helpers.data.records import Roles, roles
 from helpers.errors import MapError
+from helpers.files import json_digest
 from helpers.store.format import (
     EXAMPLES,
     ROW_SUM_TOLERANCE,
-    Manifest,
-    StoreKey,
     check,
-    digest_of,
     read_manifest,
     shard_name,
     tensor_name,
@@ -81,25 +78,18 @@ class Example:
     def attention(self) -> Float[np.ndarray, "layer head query key"]:
         """The attention weights in float32, checked to be probabilities each time.
 
-        Each row ``[layer, head, query, :]`` sums to 1 up to rounding. MapError if there are no
-        tokens, the map is smaller than the words, a weight is negative or NaN, or a row does not
-        sum to 1.
+        Each row ``[layer, head, query, :]`` sums to 1 up to rounding. MapError if a weight is
+        negative or NaN, or a row does not sum to 1.
         """
         attention = self.stored_attention.astype(np.float32)
-        name = f"example {self.index}"
-        if not attention.size:
-            raise MapError(f"{name}: it has no tokens")
-        if "words" in self.record and len(self) < self.word_positions.stop:
-            words = len(self.record["words"])
-            raise MapError(f"{name}: expected a map over {words} words; extract the store again")
-        if not attention.min() >= 0:
-            raise MapError(f"{name}: its attention has a negative or undefined (NaN) weight")
         largest_error = np.abs(attention.sum(axis=-1) - 1).max()
-        if not largest_error < ROW_SUM_TOLERANCE:
-            raise MapError(
-                f"{name}: the sum of an attention row differs from 1 by {largest_error:.3g}"
-            )
-        return attention
+        if not attention.min() >= 0:
+            problem = "its attention has a negative or undefined (NaN) weight"
+        elif not largest_error < ROW_SUM_TOLERANCE:
+            problem = f"the sum of an attention row differs from 1 by {largest_error:.3g}"
+        else:
+            return attention
+        raise MapError(f"example {self.index}: {problem}")
 
     @property
     def tokens(self) -> list[str]:
@@ -121,7 +111,6 @@ class Example:
         return roles(self.tokens, self.special_tokens)
 
 
-@dataclass(frozen=True)
 class Store:
     """Examples with their maps, in shards.
 
@@ -129,19 +118,34 @@ class Store:
     with the memory of one shard.  Shards are read from the store's folder.  A store with an
     ``encoder`` computes them instead, and only its records are in the folder: the maps have the
     same bits without the disk space.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of a finished store or, with an ``encoder``, of the records of a store.
+    encoder : Encoder, optional
+        Model that computes the maps when they are read.
+
+    Attributes
+    ----------
+    manifest : Manifest
+        The files of the store.
+    spec : StoreKey
+        The key of the store: everything that determines its maps.
+    layers, heads : int
+        Number of layers of the model, and of heads in each.
+    special_tokens : mapping
+        The model's tokens in the roles "cls" and "sep"; None for one that it lacks.
+    n_shards : int
+        Number of shards.
+
+    Raises
+    ------
+    StoreError
+        If the store is unfinished or damaged.  A shard is checked when it is read.
     """
 
-    folder: Path
-    manifest: Manifest = field(repr=False)
-    offsets: Int[np.ndarray, " line"] = field(repr=False, compare=False)
-    encoder: Encoder | None = field(default=None, repr=False, compare=False)
-
-    @classmethod
-    def open(cls, folder: Path, encoder: Encoder | None = None) -> Store:
-        """Open a finished store or, with an ``encoder``, the records of a store.
-
-        StoreError if it is unfinished or damaged.  A shard is checked when it is read.
-        """
+    def __init__(self, folder: Path, encoder: Encoder | None = None) -> None:
         manifest = read_manifest(folder)
         if encoder is None and not manifest.shards:
             raise unfinished(folder)
@@ -149,43 +153,25 @@ class Store:
         check(path, manifest.examples_sha256)
         with path.open("rb") as file:
             lengths = np.fromiter(map(len, file), dtype=np.int64)
-        offsets = np.cumsum(lengths) - lengths  # where each line begins
-        return cls(folder, manifest, offsets, encoder)
+        self._offsets = np.cumsum(lengths) - lengths  # where each line begins
+        self.folder = folder
+        self.encoder = encoder
+        self.manifest = manifest
+        self.spec = manifest.spec
+        self.layers = manifest.spec.model["layers"]
+        self.heads = manifest.spec.model["heads"]
+        self.special_tokens = manifest.spec.special_tokens
+        self.n_shards = -(-manifest.n_examples // manifest.spec.examples_per_shard)
 
     def __len__(self) -> int:
         return self.manifest.n_examples
-
-    @property
-    def spec(self) -> StoreKey:
-        """The key of the store: everything that determines its maps."""
-        return self.manifest.spec
 
     @cached_property
     def key(self) -> str:
         """The digest of the maps and of the code that reads them, as a key of cached tables."""
         shards = self.manifest.shards if self.encoder is None else ()  # a stream reads none
         digests = [self.manifest.examples_sha256, *(shard.sha256 for shard in shards)]
-        return digest_of([self.spec.hash, digests, code_digest("helpers.store.extract")])
-
-    @property
-    def layers(self) -> int:
-        """Number of layers of the model."""
-        return self.spec.model["layers"]
-
-    @property
-    def heads(self) -> int:
-        """Number of heads in each layer of the model."""
-        return self.spec.model["heads"]
-
-    @property
-    def special_tokens(self) -> dict[str, str | None]:
-        """The model's tokens in the roles of [CLS] and [SEP]; None for one that it lacks."""
-        return dict(self.spec.special_tokens)
-
-    @property
-    def n_shards(self) -> int:
-        """Number of shards."""
-        return -(-len(self) // self.spec.examples_per_shard)
+        return json_digest([self.spec.hash, digests, code_digest("helpers.store.extract")])
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
@@ -206,20 +192,14 @@ class Store:
         """Yield the records of consecutive examples (all of them: None), in order."""
         lines = range(len(self)) if indices is None else indices
         with (self.folder / EXAMPLES).open("rb") as file:
-            file.seek(int(self.offsets[lines.start]))
+            file.seek(int(self._offsets[lines.start]))
             for _ in lines:
                 yield json.loads(file.readline())
 
-    def work(self, numbers: Iterable[int]) -> Iterator[tuple[range, list[dict[str, Any]]]]:
-        """Yield the indices and the records of each shard, from which its maps are computed."""
-        for number in numbers:
-            indices = self.indices(number)
-            yield indices, list(self.records(indices))
-
     def __getitem__(self, index: int) -> Example:
         index = range(len(self))[index]
-        with closing(self._tensors([index // self.spec.examples_per_shard])) as shards:
-            return self._example(index, self.record(index), next(shards))
+        (get_tensor,) = self._tensors([index // self.spec.examples_per_shard])
+        return self._example(index, self.record(index), get_tensor)
 
     def shard(self, number: int) -> list[Example]:
         """Return the examples of one shard."""
@@ -227,19 +207,17 @@ class Store:
         return examples
 
     def __iter__(self) -> Iterator[Example]:
-        with closing(self.by_shard()) as shards:
-            for examples in shards:
-                yield from examples
+        for examples in self.by_shard(range(self.n_shards)):
+            yield from examples
 
-    def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
-        """Yield the examples of each shard (of all: None) together."""
-        numbers = list(range(self.n_shards) if numbers is None else numbers)
-        with closing(self._tensors(numbers)) as shards:
-            for get_tensor, (indices, records) in zip(shards, self.work(numbers), strict=True):
-                yield [
-                    self._example(index, record, get_tensor)
-                    for index, record in zip(indices, records, strict=True)
-                ]
+    def by_shard(self, numbers: Sequence[int]) -> Iterator[list[Example]]:
+        """Yield the examples of each of some shards together."""
+        for number, get_tensor in zip(numbers, self._tensors(numbers), strict=True):
+            indices = self.indices(number)
+            yield [
+                self._example(index, record, get_tensor)
+                for index, record in zip(indices, self.records(indices), strict=True)
+            ]
 
     def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
         """Make an example of its record and its tensors."""
@@ -252,7 +230,7 @@ class Store:
             hidden=get_tensor(tensor_name("hidden", index)) if self.spec.hidden else None,
         )
 
-    def _tensors(self, numbers: Iterable[int]) -> Generator[GetTensor]:
+    def _tensors(self, numbers: Sequence[int]) -> Iterator[GetTensor]:
         """Yield for each shard a function that returns its tensors by name."""
         if self.encoder is None:
             for number in numbers:
@@ -261,20 +239,18 @@ class Store:
             return
         from helpers.store.examples import shards_tensors  # imports torch
 
-        with closing(shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)) as shards:
-            for _, tensors in shards:
-                yield tensors.__getitem__
+        for tensors in shards_tensors(self, numbers):
+            yield tensors.__getitem__
 
 
 def read_ahead(store: Store) -> Iterator[list[Example]]:
     """Yield the examples of each shard, while another thread reads or computes the next shard."""
-    with closing(store.by_shard()) as shards:
-        # Each job advances the one generator; with one thread, one job at a time does so.
-        next_shards = (partial(next, shards) for _ in range(store.n_shards))
-        with closing(map_ordered(next_shards, threads=1, ahead=1)) as examples:
-            for shard in examples:
-                yield shard
-                release_freed_memory()
+    shards = store.by_shard(range(store.n_shards))
+    # Each job advances the one iterator; with one thread, one job at a time does so.
+    jobs = [partial(next, shards)] * store.n_shards
+    for examples in map_ordered(jobs, threads=1, ahead=1):
+        yield examples
+        release_freed_memory()
 
 
 _check_once = cache(check)  # a process checks a shard when it first reads it

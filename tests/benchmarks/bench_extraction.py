@@ -33,7 +33,8 @@ from helpers.store.store import Store
 def bare_batches(store: Store) -> list[dict[str, torch.Tensor]]:
     """Return the batches that extraction makes of a store's records."""
     batches = []
-    for _, records in store.work(range(store.n_shards)):
+    for number in range(store.n_shards):
+        records = store.records(store.indices(number))
         inputs = [model_inputs(store.encoder, record) for record in records]
         lengths = [len(segment["input_ids"]) for segment in inputs]
         for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"], longest_first=True):

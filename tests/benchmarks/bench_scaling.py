@@ -22,7 +22,7 @@ from distributed import Client
 from helpers.metrics.surface import Sums, combine, shard_sums, sweep
 from helpers.model.encoder import load
 from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
-from helpers.store.extract import Fill
+from helpers.store.extract import Fill, fill_here
 from helpers.store.store import Store
 
 
@@ -38,7 +38,7 @@ def main() -> None:
         store = extract_into(root / "whole", encoder, corpus)
         clients = start_workers(stack)
 
-        def extract_once(fill: Fill | None = None) -> Store:
+        def extract_once(fill: Fill = fill_here) -> Store:
             return extract_into(root / str(next(run_numbers)), encoder, corpus, fill=fill)
 
         def pass_with(client: Client) -> Sums:

@@ -72,7 +72,7 @@ def test_corpora_command_lists_corpora_with_the_licence_of_each_part(capsys):
     assert main(["corpora"]) == 0
     printed = capsys.readouterr().out
     for row in corpora.embedded_table().itertuples():
-        assert f"{row.part}: {row.licence}" in printed
+        assert row.part in printed and row.licence in printed
     assert all(name in printed for name in corpora.registry().index)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers.errors import InputError, MapError
+from helpers.errors import InputError
 from helpers.metrics.coreference import (
     ROWS,
     SYSTEMS,
@@ -294,12 +294,6 @@ def test_judge_refuses_records_without_mentions():
 def test_judge_refuses_documents_without_antecedents():
     with pytest.raises(InputError, match="no mention has an antecedent"):
         evaluate_antecedents(planted([record("Ann slept", (0, 1, None))], first_mention))
-
-
-def test_judge_refuses_maps_of_another_size():
-    (example,) = planted([ann_and_dog()], first_mention)
-    with pytest.raises(MapError, match="example 0"):
-        evaluate_antecedents([Example(0, example.stored_attention[..., :5, :5], example.record)])
 
 
 def held_out_of(judgements, chosen_for):

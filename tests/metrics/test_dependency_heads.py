@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.errors import InputError, MapError
+from helpers.errors import InputError
 from helpers.metrics.dependency_heads import (
     COLUMNS,
     dependency_heads,
@@ -266,12 +266,6 @@ def test_count_heads_refuses_records_without_syntax():
 def test_count_heads_refuses_an_empty_treebank():
     with pytest.raises(InputError, match="no parsed sentence"):
         count_heads([])
-
-
-def test_count_heads_refuses_maps_of_another_size():
-    sentence = example("ab", [2, 0], ["a", "root"])
-    with pytest.raises(MapError, match="example 5: expected a map over 2 words"):
-        count_heads([Example(5, sentence.stored_attention[..., :2, :2], sentence.record)])
 
 
 def test_accuracy_refuses_unknown_relations():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -89,8 +90,13 @@ def group_positions(word_ids):
 
 def shard_tensors(encoder, records, first):
     """Compute the tensors of one shard of tokens."""
-    work = [(range(first, first + len(records)), records)]
-    ((_, tensors),) = shards_tensors(encoder, work, level="token")
+    store = SimpleNamespace(
+        encoder=encoder,
+        spec=SimpleNamespace(level="token", lens="attention", hidden=False),
+        indices=lambda _: range(first, first + len(records)),
+        records=lambda _: records,
+    )
+    (tensors,) = shards_tensors(store, [0])
     return tensors
 
 

@@ -17,7 +17,7 @@ from helpers.study import Study
 
 
 def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(results, "PROJECT_ROOT", tmp_path)
     assert results.git_commit() is None  # no repository
     (tmp_path / "helpers").mkdir()
     (tmp_path / "figures").mkdir()

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 import torch
-from store_tools import MAX_TOKENS, content, extract_small, many_segments
+from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
 from helpers import files as paths
 from helpers.errors import ModelError, StoreError
@@ -18,8 +18,9 @@ from helpers.model import forward
 from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
 from helpers.store import format as store_format
-from helpers.store.examples import examples, shards_tensors
+from helpers.store.examples import shards_tensors
 from helpers.store.format import StoreKey, read_manifest
+from helpers.store.store import Store
 
 COUNT = 22  # shards of 4, the last of 2
 
@@ -37,21 +38,22 @@ def test_extract_gives_the_same_bytes_on_several_threads(threads, encoder, tmp_p
     assert content(on_several.folder) == content(on_one.folder)
 
 
-def test_shards_tensors_reads_records_as_they_are_needed(encoder):
-    records = list(examples(encoder, many_segments(40), MAX_TOKENS, {}))
-    n_read = 0
+def test_shards_tensors_reads_records_as_they_are_needed(encoder, monkeypatch, tmp_path):
+    with cache_at(tmp_path):
+        store = extraction.stream(encoder, many_segments(40), max_tokens=MAX_TOKENS)
+    read_indices = []
+    original = Store.records
 
-    def shards_of_four():
-        nonlocal n_read
-        for first in range(0, 40, 4):
-            n_read += 1
-            yield range(first, first + 4), records[first : first + 4]
+    def spy(store, indices):
+        read_indices.extend(indices)
+        return original(store, indices)
 
-    shards = shards_tensors(encoder, shards_of_four(), level="token")
+    monkeypatch.setattr(Store, "records", spy)
+    shards = shards_tensors(store, range(store.n_shards))
     for number in range(3):
-        indices, _ = next(shards)
-        assert indices == range(4 * number, 4 * number + 4)
-        assert n_read <= number + 4, "memory must not grow with the corpus"
+        names = [f"attention/{index:06d}" for index in range(4 * number, 4 * number + 4)]
+        assert list(next(shards)) == names
+        assert len(read_indices) <= 4 * (number + 4), "memory must not grow with the corpus"
     shards.close()
 
 

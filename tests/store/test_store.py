@@ -75,7 +75,7 @@ def test_manifest_has_the_range_and_digest_of_each_shard(folder):
 def test_shard_has_the_tensors_of_its_examples(folder):
     tensors = load_file(folder / "shard-00002.safetensors")
     assert set(tensors) == {"attention/000008", "attention/000009"}
-    n_tokens = len(Store.open(folder).record(8)["tokens"])
+    n_tokens = len(Store(folder).record(8)["tokens"])
     assert tensors["attention/000008"].shape == (3, 4, n_tokens, n_tokens)
     assert tensors["attention/000008"].dtype == np.float16
 
@@ -87,13 +87,13 @@ def assert_same(examples, expected_examples):
 
 
 def test_store_knows_its_sizes_and_special_tokens(folder):
-    store = Store.open(folder)
+    store = Store(folder)
     assert (len(store), store.n_shards, store.layers, store.heads) == (10, 3, 3, 4)
     assert store.special_tokens == {"cls": "[CLS]", "sep": "[SEP]"}
 
 
 def test_examples_are_the_same_by_index_by_shard_and_by_iteration(folder):
-    store = Store.open(folder)
+    store = Store(folder)
     by_index = [store[index] for index in range(len(store))]
     by_shard = [*store.shard(0), *store.shard(1), *store.shard(2)]
     assert [example.index for example in by_shard] == list(range(10))
@@ -102,7 +102,7 @@ def test_examples_are_the_same_by_index_by_shard_and_by_iteration(folder):
 
 
 def test_records_are_those_of_the_examples(folder):
-    store = Store.open(folder)
+    store = Store(folder)
     records = list(store.records())
     assert records == [example.record for example in store]
     assert store.record(9) == records[9] == store[-1].record
@@ -110,7 +110,7 @@ def test_records_are_those_of_the_examples(folder):
 
 
 def test_store_has_no_example_beyond_its_last(folder):
-    store = Store.open(folder)
+    store = Store(folder)
     with pytest.raises(IndexError):
         store[10]
     with pytest.raises(IndexError):
@@ -160,7 +160,7 @@ def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, f
     assert verify(folder) == []
     damage(folder)
     with pytest.raises(StoreError) as caught:
-        Store.open(folder)
+        Store(folder)
     message = str(caught.value)
     assert message.startswith(str(folder / file))
     assert problem in message
@@ -172,12 +172,12 @@ def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, f
 def test_open_refuses_an_unfinished_store(folder):
     replace(read_manifest(folder), shards=()).write(folder)
     with pytest.raises(StoreError, match="run extraction again"):
-        Store.open(folder)
+        Store(folder)
 
 
 def test_no_name_in_a_manifest_is_a_path(folder):
     edit_manifest(folder, lambda manifest: manifest["shards"][0].update(file="../x"))
-    assert len(Store.open(folder).shard(0)) == 4
+    assert len(Store(folder).shard(0)) == 4
 
 
 def cut_shard(folder):
@@ -198,7 +198,7 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 def test_a_changed_byte_is_seen_when_its_shard_is_read(reader, folder):
     flip(folder / SHARD)
-    store = Store.open(folder)
+    store = Store(folder)
     assert len(store.shard(0)) == 4
     with pytest.raises(StoreError, match=r"shard-00001.*SHA-256.*; repair it"):
         READERS[reader](store)
@@ -210,7 +210,7 @@ def test_a_changed_byte_is_seen_when_its_shard_is_read(reader, folder):
 )
 def test_a_damaged_shard_is_named_when_it_is_read(damage, problem, folder):
     damage(folder)
-    store = Store.open(folder)
+    store = Store(folder)
     with pytest.raises(StoreError, match=problem) as caught:
         store.shard(1)
     assert verify(folder) == [str(caught.value)]
@@ -237,12 +237,12 @@ def hashed(monkeypatch):
 
 
 def test_open_hashes_the_list_of_examples_and_no_shard(folder, hashed):
-    Store.open(folder)
+    Store(folder)
     assert hashed == [LIST]
 
 
 def test_a_shard_is_hashed_once(folder, hashed):
-    store = Store.open(folder)
+    store = Store(folder)
     hashed.clear()
     assert len(list(store)) == len(list(store)) == 10
     assert store[0].index == 0
@@ -250,9 +250,9 @@ def test_a_shard_is_hashed_once(folder, hashed):
 
 
 def test_key_of_tables_changes_with_the_digest_of_a_shard(folder):
-    key = Store.open(folder).key
+    key = Store(folder).key
     edit_manifest(folder, lambda manifest: manifest["shards"][1].update(sha256="0" * 64))
-    assert Store.open(folder).key != key
+    assert Store(folder).key != key
 
 
 def test_folder_of_a_hostile_name_is_in_the_cache(folder, tmp_path):
@@ -280,7 +280,7 @@ def test_open_ignores_and_refuses_planted_pickles(folder, tiny_encoder, tmp_path
         (folder / name).write_bytes(pickle.dumps(bomb))
         assert len(verify(folder)) == 1
     with pytest.raises(StoreError):
-        Store.open(folder)
+        Store(folder)
     assert not bomb.target.exists()
 
 

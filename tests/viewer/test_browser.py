@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
-from helpers.files import project_root
+from helpers.files import PROJECT_ROOT
 from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
 from helpers.run.notebooks import write_html
@@ -461,7 +461,7 @@ def lab(tmp_path_factory):
     root = tmp_path_factory.mktemp("lab")
     work = root / "work"
     work.mkdir()
-    notebook = nbformat.read(project_root() / "notebooks" / NOTEBOOK, as_version=4)
+    notebook = nbformat.read(PROJECT_ROOT / "notebooks" / NOTEBOOK, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(LIVE))
     nbformat.write(notebook, work / NOTEBOOK)
     with socket.socket() as free:

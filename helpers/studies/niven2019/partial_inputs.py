@@ -23,7 +23,7 @@ from jaxtyping import Int
 
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
-from helpers.files import project_root
+from helpers.files import PROJECT_ROOT
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
 from helpers.results import read_tables
@@ -76,7 +76,7 @@ def planned_runs(sets: Mapping[str, list[Argument]], *, extended: bool) -> list[
 
 def arct_tables() -> dict[str, pd.DataFrame]:
     """Read the tables of the committed run on ARCT; none outside a checkout."""
-    return read_tables(project_root() / ARCT_RUN)
+    return read_tables(PROJECT_ROOT / ARCT_RUN)
 
 
 def choice_tables(
