@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from helpers.data.glove import Embeddings
-    from helpers.data.records import Corpus, Document, Segment, Sentence
+    from helpers.data.records import Corpus, Document, Record, Segment, Sentence
     from helpers.metrics.head_counts import HeadCounts
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
@@ -216,9 +216,42 @@ class Study:
 
     @property
     def notes(self) -> list[str]:
-        """The sentences on what the run lacks and why its objective is not the checkpoint's."""
+        """The sentences on what the run lacks, and on the objective of its gradients."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        return list(filter(None, [*missing, self.encoder.objective_note]))
+        return list(filter(None, [*missing, self.objective_note]))
+
+    @property
+    def objective(self) -> str:
+        """The objective of section 3.2: the model's own, or with labels that of its classifier."""
+        if self.settings.task and self.encoder.labels:
+            return "classification"
+        return self.encoder.objective
+
+    @property
+    def objective_note(self) -> str:
+        """Which objective section 3.2 uses and why, if the head of the model is another one."""
+        if self.objective != "classification":
+            return self.encoder.objective_note
+        return (
+            f"The checkpoint is a {self.encoder.architecture}. Section 3.2 uses its own "
+            f"classification loss, because --task {self.settings.task} has labelled texts."
+        )
+
+    def objective_encoder(self, control: Encoder | None = None) -> Encoder:
+        """Put the head of the objective of section 3.2 on the model, or on a control."""
+        encoder = control or self.encoder
+        return encoder.with_classifier() if self.objective == "classification" else encoder
+
+    def labelled_records(self) -> list[Record]:
+        """Read the labelled test texts of ``--task``; none if the objective does not need them."""
+        if self.objective != "classification":
+            return []
+        from helpers.data.labelled import read_labelled, task_files
+        from helpers.model.gradients import labelled_records
+
+        _, path = task_files(self.settings.task)
+        texts = read_labelled(path)
+        return labelled_records(self.encoder, path, texts, max_tokens=self.settings.max_tokens)
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
@@ -483,15 +516,17 @@ class Study:
         from helpers.model.gradients import choose_segments, gradient_importance
 
         store = self.segment_store()
-        encoder = control or self.encoder
-        articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        max_segments = CONTROL_GRADIENTS if control else len(store)
+        encoder = self.objective_encoder(control)
+        labelled = self.labelled_records()
+        examples = labelled or store.records()
+        articles = [cluster_of(record, index) for index, record in enumerate(examples)]
+        max_segments = CONTROL_GRADIENTS if control else len(articles)
         indices = choose_segments(
             articles,
             capped(self.settings.gradient_segments, max_segments),
             contrastive=encoder.objective == "contrastive",
         )
-        records = [store.record(index) for index in indices]
+        records = [labelled[index] if labelled else store.record(index) for index in indices]
         gradients = cached(
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),

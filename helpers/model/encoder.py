@@ -65,9 +65,12 @@ class Encoder:
     dtype : str
         The precision that it computes in.
     objective : str
-        The objective whose gradient section 3.2 uses: "masked-lm" or "contrastive".
+        The objective whose gradient section 3.2 uses: "masked-lm", "contrastive", or
+        "classification" (`with_classifier`).
     architecture : str
         The class of the checkpoint in config.json, such as ``BertForMaskedLM``; it can be empty.
+    labels : list of str
+        The labels of the checkpoint's classifier of texts; empty if it has none.
     tokenizer_sha256 : str
         The SHA-256 of the tokenizer's full definition: vocabulary, normaliser and so on.
     special_tokens : mapping
@@ -87,6 +90,7 @@ class Encoder:
     dtype: DType
     objective: str
     architecture: str
+    labels: list[str]
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     special_ids: frozenset[int]
@@ -144,6 +148,14 @@ class Encoder:
         """Replace the model, for example by a copy; the identity stays that of the original."""
         loaded = replace(self.read(), model=model)
         return replace(self, read=lambda: loaded)
+
+    def with_classifier(self) -> Encoder:
+        """Put the checkpoint's classifier of texts on the model: its loss becomes the objective."""
+        from helpers.model.weights import read_classifier
+
+        with LOADING, _as_model_error(self.name):
+            model = read_classifier(self, model_folder(self.name, self.identity.get("revision")))
+        return replace(self.with_model(model), objective="classification")
 
     def encode_words(self, words: Sequence[str]) -> Encoding:
         """Tokenize words one by one, with the special tokens of a single text around them.

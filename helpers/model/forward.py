@@ -9,9 +9,10 @@ over ``j``, so that these maps can be used wherever attention maps can.
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -48,7 +49,7 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
         The model.
     record : dict
         A line of a store's ``examples.jsonl``: tokens of a segment, or words with their
-        ``inputs``.  Without these the words are tokenized.
+        ``inputs``.  Without these the words are tokenized.  Or a labelled text with its ``inputs``.
 
     Returns
     -------
@@ -74,6 +75,22 @@ def word_inputs(encoding: Encoding, n_words: int | None = None) -> Inputs:
         "token_type_ids": [encoding.type_ids[token] for token in chosen],
         "groups": word_groups([word_ids[token] for token in chosen]),
     }
+
+
+def text_inputs(
+    encoder: Encoder, examples: Iterable[Sequence[str]], max_tokens: int
+) -> list[Inputs]:
+    """Tokenize examples of one text or two, with the special tokens around and between them.
+
+    A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
+    into ``max_tokens``.
+    """
+    tokenizer = copy.deepcopy(encoder.tokenizer.backend_tokenizer)  # other threads use the original
+    tokenizer.enable_truncation(max_tokens, strategy="longest_first")
+    encodings = [tokenizer.encode(*texts) for texts in examples]
+    return [
+        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
+    ]
 
 
 @torch.inference_mode()

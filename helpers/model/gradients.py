@@ -1,16 +1,17 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
 L is the objective of the checkpoint's masked-LM head, or without one the in-batch contrastive loss
-between the two paragraphs of a segment, with which sentence encoders are trained.  (Another head,
-such as a classifier, has an objective that needs labels: `Encoder.objective_note`.)  Each paragraph
-is then an input of its own, because two paragraphs in one input see each other.  L is summed over
-the examples of a batch.
+between the two paragraphs of a segment, with which sentence encoders are trained.  Each paragraph
+is then an input of its own, because two paragraphs in one input see each other.  L of a classifier
+of texts is its own loss if there are labelled texts (``--task``).  L is summed over the examples of
+a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +21,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from helpers.data.labelled import LabelledText
 from helpers.data.records import Record, roles
-from helpers.errors import InputError, ModelError
+from helpers.data.text_files import quoted
+from helpers.errors import CorpusError, InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
+from helpers.model.forward import Inputs, Maps, model_inputs, padded, text_inputs, value_pass
 from helpers.model.sites import wide
 from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
@@ -86,7 +89,7 @@ def gradient_importance(
     encoder : Encoder
         The model.
     records : sequence of dict
-        Token-level records of segments.
+        Token-level records of segments; for a classifier those of `labelled_records`.
     batch_size : int
         The number of segments in a batch.
     seed : int
@@ -168,6 +171,50 @@ def _mean_by_key_type(
         return totals / pairs
 
 
+def labelled_records(
+    encoder: Encoder, path: Path, texts: Sequence[LabelledText], *, max_tokens: int
+) -> list[Record]:
+    """Convert labelled texts to records for the objective of the checkpoint's classifier.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model, whose ``labels`` are known.
+    path : Path
+        The file of the texts.
+    texts : sequence of LabelledText
+        A label is the name of one of the model's, in upper or lower case, or its number from 0.
+    max_tokens : int
+        The longest input; longer texts are cut.
+
+    Returns
+    -------
+    list of dict
+        ``inputs``, and ``label``, a number.
+
+    Raises
+    ------
+    CorpusError
+        If the model does not have a label; the message names the line.
+    """
+    numbers = range(len(encoder.labels))
+    label_numbers = dict(zip(map(str, numbers), numbers, strict=True))
+    label_numbers.update(zip(map(str.lower, encoder.labels), numbers, strict=True))
+    inputs = text_inputs(encoder, [text.texts for text in texts], max_tokens)
+    records = []
+    for text, example_inputs in zip(texts, inputs, strict=True):
+        number = label_numbers.get(text.label.lower())
+        if number is None:
+            raise CorpusError(
+                path,
+                f"the label {quoted(text.label)} is none of the model's: "
+                f"{', '.join(encoder.labels)}, or their numbers from 0. Use a file of its task.",
+                text.line,
+            )
+        records.append({"inputs": example_inputs, "label": number})
+    return records
+
+
 def training_losses(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
@@ -178,7 +225,7 @@ def training_losses(
     encoder : Encoder
         The model, whose ``objective`` says which loss it is.
     records : sequence of dict
-        Token-level records of segments.
+        Token-level records of segments; for a classifier those of `labelled_records`.
     rng : Generator
         Chooses the tokens that are masked.
 
@@ -199,6 +246,11 @@ def training_losses(
         pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
         return contrastive_losses(pooled), inputs, list(output.attentions)
     inputs = [model_inputs(encoder, record) for record in records]
+    if encoder.objective == "classification":
+        output = run_with_graph(encoder, encoder.model, inputs)
+        targets = torch.tensor([record["label"] for record in records], device=encoder.device)
+        losses = F.cross_entropy(wide(output.logits), targets, reduction="none")
+        return losses, inputs, list(output.attentions)
     labels = []
     for row, example in enumerate(inputs):
         corrupted, label = mask_tokens(encoder, np.array(example["input_ids"]), rng)

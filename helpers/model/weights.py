@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,7 +22,9 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
@@ -34,6 +36,9 @@ from helpers.errors import ModelError, or_wider
 from helpers.model.portable_random import PortableRandom
 from helpers.model.sites import set_temperatures
 from helpers.torch_utils import torch_device
+
+if TYPE_CHECKING:
+    from helpers.model.encoder import Encoder
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
@@ -93,6 +98,7 @@ def read_encoder(
         "inputs": {
             "objective": objective,
             "architecture": "".join((model.config.architectures or [])[:1]),
+            "labels": classifier_labels(model.config),
             **tokenizer_properties(model, tokenizer),
         },
     }
@@ -127,16 +133,7 @@ def _read_model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, s
     auto_model: type = AutoModel
     if has_masked_lm and not config.is_encoder_decoder:
         auto_model = AutoModelForMaskedLM
-    model, report = auto_model.from_pretrained(
-        folder,
-        config=config,
-        dtype=getattr(torch, dtype),
-        attn_implementation="eager",
-        use_safetensors=True,
-        trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # _check_weights refuses them by name
-        output_loading_info=True,
-    )
+    model, report = _from_pretrained(auto_model, folder, dtype)
     _check_weights(name, model, report)
     if config.is_encoder_decoder:
         return model.get_encoder(), "contrastive"
@@ -144,6 +141,56 @@ def _read_model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, s
         # transformers has initialised a head at random that was never trained: leave it off.
         return model.base_model, "contrastive"
     return model, "masked-lm"
+
+
+def _from_pretrained(
+    auto_model: type, folder: Path, dtype: str
+) -> tuple[PreTrainedModel, Mapping[str, Any]]:
+    """Read a model, and a report on keys that are missing and sizes that differ."""
+    return auto_model.from_pretrained(
+        folder,
+        dtype=getattr(torch, dtype),
+        attn_implementation="eager",
+        use_safetensors=True,
+        trust_remote_code=False,
+        ignore_mismatched_sizes=True,  # they are refused by name
+        output_loading_info=True,
+    )
+
+
+def classifier_labels(config: PreTrainedConfig) -> list[str]:
+    """List the labels of a checkpoint that is an encoder with a classifier of texts."""
+    architectures = config.architectures or []
+    is_classifier = any(name.endswith("ForSequenceClassification") for name in architectures)
+    is_encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    has_one_label = config.problem_type in (None, "single_label_classification")
+    if not (is_classifier and is_encoder and has_one_label) or config.is_encoder_decoder:
+        return []
+    labels = [config.id2label[number] for number in range(config.num_labels)]
+    return labels if len(labels) > 1 else []  # a single one is a score
+
+
+def read_classifier(encoder: Encoder, folder: Path) -> PreTrainedModel:
+    """Read the classifier of texts in a folder, with the weights of an encoder.
+
+    What the encoder does not have, such as the layer on top, is that of the checkpoint; for a
+    control it is re-initialised.
+    """
+    model, report = _from_pretrained(AutoModelForSequenceClassification, folder, encoder.dtype)
+    _check_weights(encoder.name, model, report)
+    if report["missing_keys"]:
+        raise ModelError(
+            f"model {encoder.name!r}: its classifier has no weights for "
+            f"{min(report['missing_keys'])}. Use a complete checkpoint, or leave --task out."
+        )
+    seed = encoder.identity["random_init"]
+    if seed is not None:
+        model = reinitialised(model, seed=seed)
+        model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
+    model = model.to(encoder.device).eval().requires_grad_(False)
+    if "temperatures" in encoder.identity:
+        set_temperatures(model.base_model, encoder.identity["temperatures"])
+    return model
 
 
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
