@@ -7,6 +7,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -222,36 +223,50 @@ class Study:
 
     @property
     def objective(self) -> str:
-        """The objective of section 3.2: the model's own, or with labels that of its classifier."""
-        if self.settings.task and self.encoder.labels:
-            return "classification"
+        """The objective of section 3.2: with labels that of a classifier, else the encoder's."""
+        if self.settings.task:
+            from helpers.model.classifier import classifier_labels
+
+            if classifier_labels(self.encoder):
+                return "classification"
         return self.encoder.objective
 
     @property
     def objective_note(self) -> str:
-        """Which objective section 3.2 uses and why, if the head of the model is another one."""
-        if self.objective != "classification":
-            return self.encoder.objective_note
+        """The choice of the objective and its reason, if the checkpoint has the head of a task.
+
+        The text is empty for a masked language model, and for a model without a head.
+        """
+        architecture = self.encoder.architecture
+        has_other_head = re.search("For[A-Z]|Head", architecture)
+        if self.objective == "masked-lm" or not has_other_head:
+            return ""
+        if self.objective == "classification":
+            return (
+                f"The checkpoint is a {architecture}. Section 3.2 uses its own classification "
+                f"loss, because --task {self.settings.task} has labelled texts."
+            )
         return (
-            f"The checkpoint is a {self.encoder.architecture}. Section 3.2 uses its own "
-            f"classification loss, because --task {self.settings.task} has labelled texts."
+            f"The checkpoint is a {architecture}. Section 3.2 does not use the objective of its "
+            "head, which needs labels or other inputs. It uses the contrastive loss between "
+            "neighbouring paragraphs, with which the checkpoint was not trained."
         )
 
-    def objective_encoder(self, control: Encoder | None = None) -> Encoder:
-        """Put the head of the objective of section 3.2 on the model, or on a control."""
-        encoder = control or self.encoder
-        return encoder.with_classifier() if self.objective == "classification" else encoder
+    def objective_inputs(self, control: Encoder | None = None) -> tuple[Encoder, list[Record]]:
+        """Prepare the model, or a control, and the labelled texts for the objective of section 3.2.
 
-    def labelled_records(self) -> list[Record]:
-        """Read the labelled test texts of ``--task``; none if the objective does not need them."""
+        Without labels these are the model as it is, and no texts.
+        """
+        encoder = control or self.encoder
         if self.objective != "classification":
-            return []
+            return encoder, []
         from helpers.data.labelled import read_labelled, task_files
-        from helpers.model.gradients import labelled_records
+        from helpers.model.classifier import labelled_records, with_classifier
 
         _, path = task_files(self.settings.task)
         texts = read_labelled(path)
-        return labelled_records(self.encoder, path, texts, max_tokens=self.settings.max_tokens)
+        records = labelled_records(encoder, path, texts, max_tokens=self.settings.max_tokens)
+        return with_classifier(encoder), records
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
@@ -516,8 +531,7 @@ class Study:
         from helpers.model.gradients import choose_segments, gradient_importance
 
         store = self.segment_store()
-        encoder = self.objective_encoder(control)
-        labelled = self.labelled_records()
+        encoder, labelled = self.objective_inputs(control)
         examples = labelled or store.records()
         articles = [cluster_of(record, index) for index, record in enumerate(examples)]
         max_segments = CONTROL_GRADIENTS if control else len(articles)

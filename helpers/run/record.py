@@ -58,7 +58,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     check_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
-    study.labelled_records()
+    study.objective_inputs()
     # A missing file is refused here, before anything is read.
     study.treebank_corpus()
     study.coreference_corpus()

@@ -218,7 +218,7 @@ def _batches(encoder: Encoder, records: list[Record], first: int) -> list[list[t
     budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
     lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
     batches = []
-    for rows in length_batches(lengths, budget=budget, longest_first=True):
+    for rows in length_batches(lengths, budget=budget):
         batches.append([(first + row, inputs[row]) for row in rows])
     return batches
 
@@ -228,7 +228,7 @@ def _batch(
     encoder: Encoder, batch: list[tuple[int, Inputs]], run: Pass, level: Level, hidden: bool
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
-    attentions, states = run([inputs for _, inputs in batch], hidden=hidden)
+    attentions, states = run([inputs for _, inputs in batch])
     tensors: Tensors = {}
     for row, (index, inputs) in enumerate(batch):
         length = len(inputs["input_ids"])

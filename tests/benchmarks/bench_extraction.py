@@ -36,7 +36,7 @@ def bare_batches(store: Store) -> list[dict[str, torch.Tensor]]:
     for _, records in store.work(range(store.n_shards)):
         inputs = [model_inputs(store.encoder, record) for record in records]
         lengths = [len(segment["input_ids"]) for segment in inputs]
-        for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"], longest_first=True):
+        for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"]):
             batches.append(padded(store.encoder, [inputs[index] for index in batch]))
     return batches
 

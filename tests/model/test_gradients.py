@@ -4,17 +4,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-import safetensors.torch
-import tiny_models
 import torch
-import transformers as hf
 from store_tools import token_records
 from transformers import AutoTokenizer
 from transformers.models.bert import modeling_bert
 
-from helpers.data.labelled import read_labelled
 from helpers.data.records import roles
-from helpers.errors import CorpusError, InputError, ModelError
+from helpers.errors import InputError
 from helpers.model.encoder import load
 from helpers.model.forward import value_pass
 from helpers.model.gradients import (
@@ -22,7 +18,6 @@ from helpers.model.gradients import (
     KEY_TYPES,
     choose_segments,
     gradient_importance,
-    labelled_records,
     mask_tokens,
     training_losses,
 )
@@ -109,7 +104,7 @@ def test_objective_has_the_gradients_of_finite_differences(encoder, segments, nu
 def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, segments):
     """Pairs of both paragraphs count; "per_value" divides by the size of the key's vector."""
     records = token_records(encoder, segments)[:3]
-    importance = gradient_importance(encoder, records)
+    importance = gradient_importance(encoder, records, seed=0)
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(importance["losses"], losses.detach())
     gradients = torch.stack(torch.autograd.grad(losses.sum(), maps)).abs()
@@ -134,11 +129,14 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_importance_does_not_depend_on_batches_and_padding(batch_size, exact_bert, segments):
+def test_importance_does_not_depend_on_batches_and_padding(
+    batch_size, exact_bert, segments, monkeypatch
+):
     records = token_records(exact_bert, segments)
     assert len({len(record["tokens"]) for record in records}) > 1
-    expected = gradient_importance(exact_bert, records, batch_size=16)
-    importance = gradient_importance(exact_bert, records, batch_size=batch_size)
+    expected = gradient_importance(exact_bert, records, seed=0)
+    monkeypatch.setattr("helpers.model.gradients.BATCH", batch_size)
+    importance = gradient_importance(exact_bert, records, seed=0)
     for name in ("gradients", "per_value"):
         np.testing.assert_allclose(importance[name], expected[name], rtol=1e-5)
 
@@ -190,13 +188,16 @@ def test_objective_of_paragraphs_is_the_contrastive_loss_by_hand(sentence_encode
 def test_importance_by_contrast_needs_two_segments(sentence_encoder, segments):
     records = token_records(sentence_encoder, segments)[:1]
     with pytest.raises(InputError, match="at least two segments"):
-        gradient_importance(sentence_encoder, records)
+        gradient_importance(sentence_encoder, records, seed=0)
 
 
-def test_importance_by_contrast_joins_a_last_batch_of_one_segment(sentence_encoder, segments):
+def test_importance_by_contrast_joins_a_last_batch_of_one_segment(
+    sentence_encoder, segments, monkeypatch
+):
     records = token_records(sentence_encoder, segments)[:3]
-    joined = gradient_importance(sentence_encoder, records, batch_size=2)
-    together = gradient_importance(sentence_encoder, records, batch_size=3)
+    together = gradient_importance(sentence_encoder, records, seed=0)
+    monkeypatch.setattr("helpers.model.gradients.BATCH", 2)
+    joined = gradient_importance(sentence_encoder, records, seed=0)
     np.testing.assert_array_equal(joined["gradients"], together["gradients"])
 
 
@@ -212,121 +213,6 @@ def test_chosen_segments_by_contrast_are_batches_of_one_article():
 
 def test_chosen_segments_of_other_objectives_are_spread_evenly():
     assert choose_segments(ARTICLES, 3, contrastive=False) == [0, 21, 43]
-
-
-# The objective of a classifier of texts
-
-LABELLED = "sentence\tlabel\nThe cat sat on it .\t1\nA dog , a bird\tPOSITIVE\nrain\tnegative\n"
-CLASSIFIERS = ("bert", "roberta", "distilbert", "albert", "electra", "mpnet", "deberta_v2",
-               "modernbert")  # fmt: skip
-
-
-def save_classifier(folder, family="bert", **settings):
-    """Save a tiny classifier of texts with labels called "Negative" and "Positive"."""
-    torch.manual_seed(0)
-    model, tokenizer = getattr(tiny_models, family)()
-    config = model.config
-    config.id2label = {0: "Negative", 1: "Positive"}
-    config.update(settings)
-    torch.manual_seed(1)
-    classifier = hf.AutoModelForSequenceClassification.from_config(config)
-    return tiny_models.save(folder, tiny_models.spread(classifier), tokenizer)
-
-
-def read_records(encoder, tmp_path, text=LABELLED, max_tokens=60):
-    path = tmp_path / "dev.tsv"
-    path.write_text(text)
-    return labelled_records(encoder, path, read_labelled(path), max_tokens=max_tokens)
-
-
-@pytest.mark.parametrize("family", CLASSIFIERS)
-def test_importance_by_labels_has_the_gradients_of_plain_autograd(family, tmp_path):
-    folder = save_classifier(tmp_path / family, family)
-    encoder = load(str(folder), device="cpu")
-    assert (encoder.objective, encoder.labels) == ("contrastive", ["Negative", "Positive"])
-    classifier = encoder.with_classifier()
-    assert classifier.objective == "classification"
-    assert classifier.identity == encoder.identity
-    records = read_records(encoder, tmp_path)
-    assert [record["label"] for record in records] == [1, 1, 0]
-    importance = gradient_importance(classifier, records)
-    model = hf.AutoModelForSequenceClassification.from_pretrained(
-        folder, attn_implementation="eager"
-    ).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    texts = ["The cat sat on it .", "A dog , a bird", "rain"]
-    for example, text in enumerate(texts):
-        batch = tokenizer(text, return_tensors="pt")
-        labels = torch.tensor([records[example]["label"]])
-        output = model(**batch, labels=labels, output_attentions=True)
-        assert importance["losses"][example] == pytest.approx(output.loss.item(), rel=1e-5)
-        gradients = torch.stack(torch.autograd.grad(output.loss, output.attentions))[:, 0].abs()
-        tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
-        for name, mask in roles(tokens, encoder.special_tokens).masks().items():
-            expected = gradients[..., torch.tensor(mask)].mean(dim=(1, 2, 3))
-            values = importance["gradients"][example, :, KEY_TYPES.index(name)]
-            np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-9)
-
-
-def test_the_classifier_of_a_control_is_reinitialised(tmp_path):
-    folder = save_classifier(tmp_path / "model")
-    trained = load(str(folder), device="cpu").with_classifier().model
-    temperatures = [[2.0] * 4] * 3
-    control = load(str(folder), device="cpu", random_init=1, temperatures=temperatures)
-    model = control.with_classifier().model
-    inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "output_attentions": True}
-    maps = torch.stack(model(**inputs).attentions)
-    assert torch.equal(maps, torch.stack(control.model(**inputs).attentions))
-    assert not torch.equal(model.classifier.weight, trained.classifier.weight)
-    again = control.with_classifier().model
-    assert torch.equal(model.classifier.weight, again.classifier.weight)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"problem_type": "multi_label_classification"},
-        {"problem_type": "regression"},
-        {"id2label": {0: "score"}},
-    ],
-)
-def test_a_classifier_without_one_label_per_text_has_no_labels(settings, tmp_path):
-    encoder = load(str(save_classifier(tmp_path / "model", **settings)), device="cpu")
-    assert encoder.labels == []
-
-
-def test_a_classifier_without_its_weights_is_refused_in_one_line(tmp_path):
-    folder = save_classifier(tmp_path / "model")
-    weights = safetensors.torch.load_file(folder / "model.safetensors")
-    del weights["classifier.weight"]
-    safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    encoder = load(str(folder), device="cpu")
-    with pytest.raises(ModelError, match=r"no weights for classifier\.weight\. .*--task out"):
-        encoder.with_classifier()
-
-
-def test_labelled_records_cut_a_text_and_both_texts_of_a_pair(tmp_path):
-    encoder = load(str(save_classifier(tmp_path / "model")), device="cpu")
-    text = "a b c d e f g h i\tb c\t0\na\tb c d e f g h i\t1\n"
-    for record in read_records(encoder, tmp_path, text, max_tokens=9):
-        assert len(record["inputs"]["input_ids"]) == 9
-        assert sorted(set(record["inputs"]["token_type_ids"])) == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("good\t1\nbad\t2\n", r"dev\.tsv:2: the label '2' is none of the model's: Negative, Pos"),
-        ("good\tfine\n", r"dev\.tsv:1: the label 'fine'"),
-        ("a\tb\tc\td\te\n", r"dev\.tsv:1: 5 columns"),
-        ("sentence\tscore\nrain\t1\n", r"dev\.tsv:1: the header names no label"),
-    ],
-)
-def test_labelled_records_refuse_other_labels_and_columns(text, message, tmp_path):
-    encoder = load(str(save_classifier(tmp_path / "model")), device="cpu")
-    with pytest.raises(CorpusError, match=message) as caught:
-        read_records(encoder, tmp_path, text)
-    assert "\n" not in str(caught.value)
 
 
 # The masking rule

@@ -29,8 +29,8 @@ from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import equivalence, mcnemar, paired_interval
 from helpers.model.sites import (
     Outputs,
+    PatchSoftmax,
     Weights,
-    patch_attention_weights,
     patch_head_outputs,
     sites,
     skip_layers,
@@ -124,7 +124,7 @@ def uniform_attention(
             weights[:, heads] = uniform[:, heads]
         return weights
 
-    return patch_attention_weights(model, flatten)
+    return PatchSoftmax(model, flatten)
 
 
 def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Intervention]:
