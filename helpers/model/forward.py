@@ -220,34 +220,34 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
     def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
         getattr(current, "projected", []).append(output)
 
-    def run_recorded(inputs: list[Inputs]) -> tuple[Maps, list[Tensor], States]:
+    def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
         current.projected = []
         maps, states = forward(encoder, inputs)
-        return maps, current.projected, states
+        return maps, list(map(transformed_norms, layers, current.projected)), states
 
-    def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
-        maps, projected, states = run_recorded(inputs)
-        return maps, list(map(transformed_norms, layers, projected)), states
-
-    with ExitStack() as hooks:
-        for module in {site.values for site in layers}:  # layers may share one
-            hooks.callback(module.register_forward_hook(record).remove)
-        _check_heads_weigh_values(encoder, layers, run_recorded)
-        yield run
-
-
-def _check_heads_weigh_values(
-    encoder: Encoder, layers: list[Site], run_recorded: Callable[..., tuple]
-) -> None:
-    """Check on a short text that each layer's heads output attention times values."""
     head_outputs: list[Outputs] = []
 
     def keep(_layer: int, outputs: Outputs) -> Outputs:
         head_outputs.append(outputs)
         return outputs
 
-    with patch_head_outputs(encoder.model, layers, keep):
-        maps, projected, _ = run_recorded([word_inputs(encoder.encode_words(["a", "b", "c"]))])
+    with ExitStack() as hooks:
+        for module in {site.values for site in layers}:  # layers may share one
+            hooks.callback(module.register_forward_hook(record).remove)
+        with patch_head_outputs(layers, keep):
+            maps, _, _ = run([word_inputs(encoder.encode_words(["a", "b", "c"]))])
+        _check_heads_weigh_values(encoder, layers, maps, current.projected, head_outputs)
+        yield run
+
+
+def _check_heads_weigh_values(
+    encoder: Encoder,
+    layers: list[Site],
+    maps: Maps,
+    projected: list[Tensor],
+    head_outputs: list[Outputs],
+) -> None:
+    """Check on one input that each layer's heads output attention times values."""
     is_sum = len(projected) == len(head_outputs) == len(layers)
     for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
         vectors = site.value_vectors(value).to(attention)

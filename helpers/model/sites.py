@@ -11,7 +11,7 @@ including what positions add to them, before the softmax.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import cycle
@@ -115,7 +115,7 @@ def base_transformer(model: nn.Module) -> PreTrainedModel:
 
 @contextmanager
 def patch_head_outputs(
-    model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
+    layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
 ) -> Iterator[None]:
     """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
     layers_of = defaultdict(list)  # one module can be several layers
@@ -284,13 +284,15 @@ def wide(values: Tensor) -> Tensor:
 def _site(path: str, attention: nn.Module, heads: int) -> Site:
     """Describe one attention module; ModelError if its projections cannot be told apart."""
     modules = dict(attention.named_modules())
-
-    def projections(names: Collection[str]) -> list[str]:
-        linear = [path for path in modules if isinstance(modules[path], (nn.Linear, Conv1D))]
-        return [path for path in linear if path.rpartition(".")[2] in names]
-
-    output_paths = projections(OUTPUT_NAMES)
-    value_paths = projections([*VALUE_NAMES, *FUSED_AXES])
+    output_paths = []
+    value_paths = []
+    for inner_path, module in modules.items():
+        name = inner_path.rpartition(".")[2]
+        if isinstance(module, (nn.Linear, Conv1D)):
+            if name in OUTPUT_NAMES:
+                output_paths.append(inner_path)
+            if name in VALUE_NAMES or name in FUSED_AXES:
+                value_paths.append(inner_path)
     if len(output_paths) != 1 or len(value_paths) != 1:
         raise ModelError(
             f"{type(attention).__name__} ({path}): expected one output and one value projection, "

@@ -68,8 +68,7 @@ def read_encoder(
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
     tokenizer = read_tokenizer(name, folder)
-    has_mask = tokenizer.mask_token_id is not None
-    model, objective = _read_model(name, folder, dtype, has_mask=has_mask)
+    model = _read_model(name, folder, dtype, has_mask=tokenizer.mask_token_id is not None)
     rows = model.get_input_embeddings().num_embeddings
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
@@ -90,7 +89,7 @@ def read_encoder(
             "heads": heads,
         },
         "inputs": {
-            "objective": objective,
+            "objective": "contrastive" if model is model.base_model else "masked-lm",
             "architecture": "".join((model.config.architectures or [])[:1]),
             **tokenizer_properties(model, tokenizer),
         },
@@ -116,13 +115,10 @@ def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _read_model(
-    name: str, folder: Path, dtype: str, *, has_mask: bool
-) -> tuple[PreTrainedModel, str]:
+def _read_model(name: str, folder: Path, dtype: str, *, has_mask: bool) -> PreTrainedModel:
     """Read the model, with its masked-LM head if the checkpoint has a trained one.
 
-    The objective is ``masked-lm`` with that head, and ``contrastive`` without one.  ``has_mask``
-    says whether the tokenizer has a mask token, which that head needs.
+    ``has_mask`` says whether the tokenizer has a mask token, without which the head is of no use.
     """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     has_head = has_mask and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -131,11 +127,11 @@ def _read_model(
     model, report = from_pretrained(auto_model, folder, dtype)
     _check_weights(name, model, report)
     if config.is_encoder_decoder:
-        return model.get_encoder(), "contrastive"
+        return model.get_encoder()
     if not has_head or report["missing_keys"]:
         # transformers has initialised a head at random that was never trained: leave it off.
-        return model.base_model, "contrastive"
-    return model, "masked-lm"
+        return model.base_model
+    return model
 
 
 def from_pretrained(

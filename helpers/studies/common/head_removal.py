@@ -93,7 +93,7 @@ def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> I
     def scale(layer: int, outputs: Outputs) -> Outputs:
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
 
-    with patch_head_outputs(model, sites(model), scale):
+    with patch_head_outputs(sites(model), scale):
         yield
 
 
