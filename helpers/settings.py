@@ -126,6 +126,11 @@ class _PaperSettings:
         "attention (the weights), or norm (weights times value vectors, Kobayashi 2020)",
         choices=("attention", "norm"),
     )
+    task: str = _flag(
+        "",
+        "TRAIN.tsv,TEST.tsv for fine-tuning (default: from the text), and in 02 for a classifier",
+        is_path=True,
+    )
     stream: bool = _flag(
         False, "compute the maps of sections 3 and 6 when they are read; store none", execution=True
     )

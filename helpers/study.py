@@ -7,6 +7,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from helpers.data.glove import Embeddings
-    from helpers.data.records import Corpus, Document, Segment, Sentence
+    from helpers.data.records import Corpus, Document, Record, Segment, Sentence
     from helpers.metrics.head_counts import HeadCounts
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
@@ -219,9 +220,56 @@ class Study:
 
     @property
     def notes(self) -> list[str]:
-        """The sentences on what the run lacks and why its objective is not the checkpoint's."""
+        """The sentences on what the run lacks, and on the objective of its gradients."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        return list(filter(None, [*missing, self.encoder.objective_note]))
+        return list(filter(None, [*missing, self.objective_note]))
+
+    @property
+    def objective(self) -> str:
+        """The objective of section 3.2: with labels that of a classifier, else the encoder's."""
+        if self.settings.task:
+            from helpers.model.classifier import classifier_labels
+
+            if classifier_labels(self.encoder):
+                return "classification"
+        return self.encoder.objective
+
+    @property
+    def objective_note(self) -> str:
+        """The choice of the objective and its reason, if the checkpoint has the head of a task.
+
+        The text is empty for a masked language model, and for a model without a head.
+        """
+        architecture = self.encoder.architecture
+        has_other_head = re.search("For[A-Z]|Head", architecture)
+        if self.objective == "masked-lm" or not has_other_head:
+            return ""
+        if self.objective == "classification":
+            return (
+                f"The checkpoint is a {architecture}. Section 3.2 uses its own classification "
+                f"loss, because --task {self.settings.task} has labelled texts."
+            )
+        return (
+            f"The checkpoint is a {architecture}. Section 3.2 does not use the objective of its "
+            "head, which needs labels or other inputs. It uses the contrastive loss between "
+            "neighbouring paragraphs, with which the checkpoint was not trained."
+        )
+
+    def objective_inputs(self, control: Encoder | None = None) -> tuple[Encoder, list[Record]]:
+        """Prepare the model, or a control, and the labelled texts for the objective of section 3.2.
+
+        Without labels these are the model as it is, and no texts.
+        """
+        encoder = control or self.encoder
+        if self.objective != "classification":
+            return encoder, []
+        from helpers.data.labelled import read_labelled, task_files
+        from helpers.model.classifier import labelled_records, with_classifier
+
+        _, path = task_files(self.settings.task)
+        texts = read_labelled(path)
+        records = labelled_records(encoder, path, texts, max_tokens=self.settings.max_tokens)
+        return with_classifier(encoder), records
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
@@ -479,15 +527,16 @@ class Study:
         from helpers.model.gradients import choose_segments, gradient_importance
 
         store = self.segment_store()
-        encoder = control or self.encoder
-        articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        max_segments = CONTROL_GRADIENTS if control else len(store)
+        encoder, labelled = self.objective_inputs(control)
+        examples = labelled or store.records()
+        articles = [cluster_of(record, index) for index, record in enumerate(examples)]
+        max_segments = CONTROL_GRADIENTS if control else len(articles)
         indices = choose_segments(
             articles,
             capped(self.settings.gradient_segments, max_segments),
             contrastive=encoder.objective == "contrastive",
         )
-        records = [store.record(index) for index in indices]
+        records = [labelled[index] if labelled else store.record(index) for index in indices]
         gradients = cached(
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),

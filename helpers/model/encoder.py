@@ -10,13 +10,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,14 +63,15 @@ class Encoder:
     dtype : str
         The precision that it computes in.
     objective : str
-        The objective whose gradient section 3.2 uses: "masked-lm" or "contrastive".
+        The objective whose gradient section 3.2 uses: "masked-lm", "contrastive", or
+        "classification" (`helpers.model.classifier`).
     architecture : str
         The class of the checkpoint in config.json, such as ``BertForMaskedLM``; it can be empty.
     tokenizer_sha256 : str
         The SHA-256 of the tokenizer's full definition: vocabulary, normaliser and so on.
     special_tokens : mapping
         The tokens in the roles "cls" and "sep"; None if it has no such token.
-    special_ids : frozenset of int
+    special_ids : list of int
         The ids of the tokens that are put around and between two texts.
     takes_token_types : bool
         Whether token types tell the two texts of a pair apart.
@@ -89,7 +88,7 @@ class Encoder:
     architecture: str
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
-    special_ids: frozenset[int]
+    special_ids: list[int]
     takes_token_types: bool
     max_length: int
     read: Callable[[], Loaded] = field(repr=False, compare=False)
@@ -103,18 +102,6 @@ class Encoder:
     def heads(self) -> int:
         """Number of attention heads in each layer."""
         return self.identity["heads"]
-
-    @property
-    def objective_note(self) -> str:
-        """Why section 3.2 does not use the objective of the checkpoint's head; empty if it does."""
-        has_other_head = re.search("For[A-Z]|Head", self.architecture)
-        if self.objective == "masked-lm" or not has_other_head:
-            return ""
-        return (
-            f"The checkpoint is a {self.architecture}. Section 3.2 does not use the objective of "
-            "its head, which needs labels or other inputs. It uses the contrastive loss between "
-            "neighbouring paragraphs, with which the checkpoint was not trained."
-        )
 
     @property
     def slug(self) -> str:
@@ -220,7 +207,7 @@ def load(
     def read() -> Loaded:
         from helpers.model.weights import read_encoder
 
-        with LOADING, _as_model_error(name):
+        with LOADING, as_model_error(name):
             if not loaded:
                 options = {"device": device, "dtype": dtype, "random_init": random_init}
                 loaded.append(read_encoder(name, folder, temperatures=temperatures, **options))
@@ -232,7 +219,6 @@ def load(
         "settings": {path.name: sha256(path) for path in sorted(config_files) if path.is_file()},
         "dtype": dtype,
         "random_init": random_init,
-        "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
     properties = cached(
         "model", lambda: dict(read().properties), inputs=key, module="helpers.model.weights"
@@ -245,9 +231,7 @@ def load(
     }
     if temperatures is not None:
         identity["temperatures"] = temperatures
-    inputs = properties["inputs"]
-    inputs["special_ids"] = frozenset(inputs["special_ids"])
-    return Encoder(name, identity, dtype, **inputs, read=read)
+    return Encoder(name, identity, dtype, **properties["inputs"], read=read)
 
 
 def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = False) -> str:
@@ -303,7 +287,7 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
             f"model {name!r}: there are no *.safetensors weights in {folder}, and other formats "
             "can run code. Save the model with model.save_pretrained(folder), which writes them."
         )
-    with _as_model_error(name):
+    with as_model_error(name):
         config = json.loads((folder / "config.json").read_bytes())
         named_files = {config.get(WEIGHTS_FILE_KEY)} - {None}
         if (folder / INDEX).is_file():
@@ -345,7 +329,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
 
 
 @contextmanager
-def _as_model_error(name: str) -> Iterator[None]:
+def as_model_error(name: str) -> Iterator[None]:
     """Turn any failure into a ModelError: a broken checkpoint makes transformers fail anywhere."""
     try:
         yield

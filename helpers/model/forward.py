@@ -9,9 +9,9 @@ over ``j``, so that these maps can be used wherever attention maps can.
 
 from __future__ import annotations
 
-import math
+import copy
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -48,7 +48,7 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
         The model.
     record : dict
         A line of a store's ``examples.jsonl``: tokens of a segment, or words with their
-        ``inputs``.  Without these the words are tokenized.
+        ``inputs``.  Without these the words are tokenized.  Or a labelled text with its ``inputs``.
 
     Returns
     -------
@@ -76,8 +76,24 @@ def word_inputs(encoding: Encoding, n_words: int | None = None) -> Inputs:
     }
 
 
+def text_inputs(
+    encoder: Encoder, examples: Iterable[Sequence[str]], max_tokens: int
+) -> list[Inputs]:
+    """Tokenize examples of one text or two, with the special tokens around and between them.
+
+    A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
+    into ``max_tokens``.
+    """
+    tokenizer = copy.deepcopy(encoder.tokenizer.backend_tokenizer)  # other threads use the original
+    tokenizer.enable_truncation(max_tokens, strategy="longest_first")
+    encodings = [tokenizer.encode(*texts) for texts in examples]
+    return [
+        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
+    ]
+
+
 @torch.inference_mode()
-def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
+def forward(encoder: Encoder, inputs: list[Inputs]) -> tuple[Maps, States]:
     """Compute the attention maps of a padded batch, padding not yet cropped.
 
     Parameters
@@ -86,23 +102,19 @@ def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> 
         The model.
     inputs : list of dict
         The inputs of each example, as `model_inputs` makes them.
-    hidden : bool
-        Whether to return the vectors of the embeddings and of each layer as well.
 
     Returns
     -------
     maps : list of tensor, one for each layer, shape (batch, head, query, key)
-    states : list of tensor, shape (batch, token, width)
-        Empty without ``hidden``.
+    states : list of tensor, one for the embeddings and one for each layer
+        Shape (batch, token, width).
     """
     batch = padded(encoder, inputs)
     with COMPILATION_LOCK.forward_pass():
         output = encoder.model.base_model(
-            **batch, output_attentions=True, output_hidden_states=hidden
+            **batch, output_attentions=True, output_hidden_states=True
         )
-    maps = list(output.attentions or ())
-    states = list(output.hidden_states or ())
-    return maps, states
+    return list(output.attentions), list(output.hidden_states)
 
 
 def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
@@ -141,12 +153,13 @@ def to_words(
     attention = attention.cpu()  # index_add_ has no fixed order elsewhere
     *batch, n_tokens, _ = attention.shape
     word_of_token = torch.tensor(groups)
-    n_words = groups[-1] + 1
-    maps = attention.reshape(-1, n_tokens, n_tokens)
-    summed = maps.new_zeros(len(maps), n_words, n_tokens).index_add_(1, word_of_token, maps)
-    summed = maps.new_zeros(len(maps), n_words, n_words).index_add_(2, word_of_token, summed)
-    counts = torch.bincount(word_of_token, minlength=n_words)
-    return (summed / counts[:, None]).reshape(*batch, n_words, n_words)
+    counts = torch.bincount(word_of_token)
+    n_words = len(counts)
+    summed = attention.new_zeros(*batch, n_words, n_tokens)
+    summed.index_add_(-2, word_of_token, attention)
+    maps = attention.new_zeros(*batch, n_words, n_words)
+    maps.index_add_(-1, word_of_token, summed)
+    return maps / counts[:, None]
 
 
 def vectors_to_words(
@@ -173,8 +186,8 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
         return
     with value_pass(encoder) as run_with_norms:
 
-        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
-            maps, norms, states = run_with_norms(inputs, hidden=hidden)
+        def run(inputs: list[Inputs]) -> tuple[Maps, States]:
+            maps, norms, states = run_with_norms(inputs)
             return list(map(norm_maps, maps, norms)), states
 
         yield run
@@ -207,40 +220,39 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
     def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
         getattr(current, "projected", []).append(output)
 
-    def run_recorded(inputs: list[Inputs], **options: bool) -> tuple[Maps, list[Tensor], States]:
+    def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
         current.projected = []
-        maps, states = forward(encoder, inputs, **options)
-        return maps, current.projected, states
+        maps, states = forward(encoder, inputs)
+        return maps, list(map(transformed_norms, layers, current.projected)), states
 
-    def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
-        maps, projected, states = run_recorded(inputs, hidden=hidden)
-        return maps, list(map(transformed_norms, layers, projected)), states
-
-    with ExitStack() as hooks:
-        for module in {site.values for site in layers}:  # layers may share one
-            hooks.callback(module.register_forward_hook(record).remove)
-        _check_heads_weigh_values(encoder, layers, run_recorded)
-        yield run
-
-
-def _check_heads_weigh_values(
-    encoder: Encoder, layers: list[Site], run_recorded: Callable[..., tuple]
-) -> None:
-    """Check on a short text that each layer's heads output attention times values."""
     head_outputs: list[Outputs] = []
 
     def keep(_layer: int, outputs: Outputs) -> Outputs:
         head_outputs.append(outputs)
         return outputs
 
-    with patch_head_outputs(encoder.model, layers, keep):
-        maps, projected, _ = run_recorded([model_inputs(encoder, {"words": ["a", "b", "c"]})])
+    with ExitStack() as hooks:
+        for module in {site.values for site in layers}:  # layers may share one
+            hooks.callback(module.register_forward_hook(record).remove)
+        with patch_head_outputs(layers, keep):
+            maps, _, _ = run([word_inputs(encoder.encode_words(["a", "b", "c"]))])
+        _check_heads_weigh_values(encoder, layers, maps, current.projected, head_outputs)
+        yield run
+
+
+def _check_heads_weigh_values(
+    encoder: Encoder,
+    layers: list[Site],
+    maps: Maps,
+    projected: list[Tensor],
+    head_outputs: list[Outputs],
+) -> None:
+    """Check on one input that each layer's heads output attention times values."""
     is_sum = len(projected) == len(head_outputs) == len(layers)
     for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
         vectors = site.value_vectors(value).to(attention)
-        expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors)
-        error = (expected - output).abs().max()
-        is_sum = is_sum and bool(error <= OUTPUT_TOLERANCE * output.abs().max())
+        error = torch.einsum("bhqk,bkhw->bqhw", attention, vectors) - output
+        is_sum = is_sum and error.abs().max() <= OUTPUT_TOLERANCE * output.abs().max()
     if not is_sum:
         raise ModelError(
             f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
@@ -289,40 +301,26 @@ def transformed_norms(
     return squared.clamp(min=0).sqrt().float()
 
 
-def length_batches(
-    lengths: Sequence[int],
-    *,
-    size: float = math.inf,
-    budget: float = math.inf,
-    longest_first: bool = False,
-) -> list[list[int]]:
-    """Divide the indices of examples into batches of similar length.
+def length_batches(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
+    """Divide the indices of examples into batches of similar length, the longest first.
 
     Parameters
     ----------
     lengths : sequence of int
         The number of tokens of each example.
-    size : float
-        The largest number of examples in a batch.
-    budget : float
+    budget : int
         The largest number of tokens in a batch, padding included.  An example that exceeds it is
         a batch of its own.
-    longest_first : bool
-        Whether to start with the longest examples.
 
     Returns
     -------
     list of list of int
         Examples of equal length keep their order.
     """
-    batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=longest_first):
-        is_full = True
-        if batches:
-            longest = max(lengths[index], lengths[batches[-1][0]])
-            n_examples = len(batches[-1]) + 1
-            is_full = n_examples > size or n_examples * longest > budget
-        if is_full:
-            batches.append([])
-        batches[-1].append(index)
+    batches = []
+    remaining = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    while remaining:
+        n_examples = max(1, budget // lengths[remaining[0]])
+        batches.append(remaining[:n_examples])
+        remaining = remaining[n_examples:]
     return batches

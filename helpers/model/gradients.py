@@ -1,14 +1,15 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
 L is the objective of the checkpoint's masked-LM head, or without one the in-batch contrastive loss
-between the two paragraphs of a segment, with which sentence encoders are trained.  (Another head,
-such as a classifier, has an objective that needs labels: `Encoder.objective_note`.)  Each paragraph
-is then an input of its own, because two paragraphs in one input see each other.  L is summed over
-the examples of a batch.
+between the two paragraphs of a segment, with which sentence encoders are trained.  Each paragraph
+is then an input of its own, because two paragraphs in one input see each other.  L of a classifier
+of texts is its own loss if there are labelled texts (``--task``).  L is summed over the examples of
+a batch.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -60,9 +61,9 @@ def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -
     """
     chosen: list[int] = []
     if contrastive:
-        segments_of: dict[str, list[int]] = {}
+        segments_of: dict[str, list[int]] = defaultdict(list)
         for segment, article in enumerate(articles):
-            segments_of.setdefault(article, []).append(segment)
+            segments_of[article].append(segment)
         batches = [segments[:BATCH] for segments in segments_of.values() if len(segments) >= BATCH]
         for batch in evenly_spaced(batches, count // BATCH):
             chosen += batch
@@ -77,7 +78,7 @@ def evenly_spaced(values: Sequence[Item], count: int) -> list[Item]:
 
 
 def gradient_importance(
-    encoder: Encoder, records: Sequence[Record], *, batch_size: int = BATCH, seed: int = 0
+    encoder: Encoder, records: Sequence[Record], *, seed: int
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
     """Compute the mean absolute gradient of the loss with respect to attention, by type of key.
 
@@ -86,9 +87,7 @@ def gradient_importance(
     encoder : Encoder
         The model.
     records : sequence of dict
-        Token-level records of segments.
-    batch_size : int
-        The number of segments in a batch.
+        Token-level records of segments; for a classifier those of `helpers.model.classifier`.
     seed : int
         The seed of the tokens that are masked.
 
@@ -110,7 +109,7 @@ def gradient_importance(
         raise InputError("The contrastive objective needs at least two segments. Use more.")
     keep_freed_memory(MEMORY_TO_REUSE)
     rng = np.random.default_rng(seed)
-    batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
+    batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
     bar = progress(batches, "gradients", unit="batch")
@@ -178,7 +177,7 @@ def training_losses(
     encoder : Encoder
         The model, whose ``objective`` says which loss it is.
     records : sequence of dict
-        Token-level records of segments.
+        Token-level records of segments; for a classifier those of `helpers.model.classifier`.
     rng : Generator
         Chooses the tokens that are masked.
 
@@ -193,25 +192,28 @@ def training_losses(
     """
     if encoder.objective == "contrastive":
         inputs = list(paragraphs(encoder, records))
-        output = run_with_graph(encoder, encoder.model.base_model, inputs)
+        output = run_with_graph(encoder, inputs)
         states = output.last_hidden_state  # [paragraph, token, width]
         mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
         pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
         return contrastive_losses(pooled), inputs, list(output.attentions)
     inputs = [model_inputs(encoder, record) for record in records]
-    labels = []
-    for row, example in enumerate(inputs):
-        corrupted, label = mask_tokens(encoder, np.array(example["input_ids"]), rng)
+    labels = []  # of the tokens of an input, or of a text
+    for row, record in enumerate(records):
+        if encoder.objective == "classification":
+            label = [record["label"]]
+        else:
+            corrupted, label = mask_tokens(encoder, np.array(inputs[row]["input_ids"]), rng)
+            is_masked = (label != IGNORED).tolist()
+            inputs[row] = {**inputs[row], "input_ids": corrupted.tolist(), "masked": is_masked}
         labels.append(torch.tensor(label))
-        is_masked = (label != IGNORED).tolist()
-        inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
-    output = run_with_graph(encoder, encoder.model, inputs)
-    logits = output.logits  # [example, token, word]
-    targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(logits.device)
-    token_losses = F.cross_entropy(
-        wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
+    output = run_with_graph(encoder, inputs)
+    targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(encoder.device)
+    logits = wide(output.logits).reshape(*targets.shape, -1)  # [example, token or text, class]
+    label_losses = F.cross_entropy(
+        logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )
-    losses = token_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
+    losses = label_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
     return losses, inputs, list(output.attentions)
 
 
@@ -275,11 +277,11 @@ def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tenso
     return (first_to_second + second_to_first) / 2
 
 
-def run_with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
-    """Run a model with a graph that begins at the embeddings, because its parameters are frozen."""
+def run_with_graph(encoder: Encoder, inputs: list[Inputs]) -> Any:
+    """Run the model with a graph that begins at the embeddings: its parameters are frozen."""
     embeddings = encoder.model.get_input_embeddings()
     hook = embeddings.register_forward_hook(lambda _module, _args, out: out.requires_grad_())
     try:
-        return model(**padded(encoder, inputs), output_attentions=True)
+        return encoder.model(**padded(encoder, inputs), output_attentions=True)
     finally:
         hook.remove()

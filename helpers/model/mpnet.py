@@ -39,7 +39,7 @@ def _part(package: str) -> Path:
     with suppress(PackageNotFoundError):
         for file in files(package) or ():
             if file.name.startswith(f"{ARCHIVE}.zip."):
-                return Path(str(file.locate()))
+                return Path(file.locate())
     raise ModelError(f"model {NAME!r}: the package {package} is not installed. {INSTALL}")
 
 

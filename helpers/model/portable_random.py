@@ -49,42 +49,34 @@ class PortableRandom(TorchDispatchMode):
         if fill is not None:
             tensor = arguments[0]
             is_plain = tensor.dtype == torch.float32 and tensor.is_contiguous()
-            if is_plain and tensor.device.type == "cpu" and tensor.numel() >= BLOCK:
+            if is_plain and tensor.numel() >= BLOCK:
                 return fill(*arguments, **options or {})
         return operation(*arguments, **options or {})
 
 
-def fill_uniform(
-    tensor: Tensor, low: float = 0.0, high: float = 1.0, *, generator: torch.Generator | None = None
-) -> Tensor:
+def fill_uniform(tensor: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
     """Fill a contiguous float32 tensor with uniform deviates between two bounds."""
     for part in tensor.view(-1).split(CHUNK):
         # Between 0 and 1 torch's deviates are multiples of 2^-24, without any rounding.
-        deviates = part.uniform_(0, 1, generator=generator).numpy().astype(np.float64)
+        deviates = part.uniform_(0, 1).numpy().astype(np.float64)
         part.numpy()[:] = deviates * (high - low) + low
     return tensor
 
 
-def fill_normal(
-    tensor: Tensor,
-    mean: float = 0.0,
-    std: float = 1.0,
-    *,
-    generator: torch.Generator | None = None,
-) -> Tensor:
+def fill_normal(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Fill a contiguous float32 tensor of at least 16 elements with normal deviates.
 
     As in torch, the last block is made of the last 16 elements, which overlap the block before
     if the number of elements is not a multiple of 16.
     """
     flat = tensor.view(-1)
-    flat.uniform_(0, 1, generator=generator)
+    flat.uniform_(0, 1)
     blocks, rest = divmod(len(flat), BLOCK)
     for part in flat[: blocks * BLOCK].split(CHUNK):
         part.numpy()[:] = _normal_from_uniform(part.numpy(), mean, std)
     if rest:
         last = flat[-BLOCK:]
-        last.uniform_(0, 1, generator=generator)
+        last.uniform_(0, 1)
         last.numpy()[:] = _normal_from_uniform(last.numpy(), mean, std)
     return tensor
 
@@ -113,11 +105,9 @@ def _normal_from_uniform(
     half_sines = halves * polyval(squares, SINE_SERIES)
     cosines = 2 * half_sines * half_sines - 1
     sines = -2 * half_sines * half_cosines
-    deviates = np.empty_like(pairs)
-    for member, directions in enumerate([cosines, sines]):
-        standard = radii * directions.astype(np.float32)
-        deviates[:, member] = standard.astype(np.float64) * np.float32(std) + np.float32(mean)
-    return deviates.ravel()
+    directions = np.stack([cosines, sines], axis=1).astype(np.float32)  # as ``pairs``
+    standard = (radii[:, None] * directions).astype(np.float64)
+    return (standard * np.float32(std) + np.float32(mean)).astype(np.float32).ravel()
 
 
 def _logarithm(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:

@@ -10,14 +10,13 @@ including what positions add to them, before the softmax.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from types import MethodType
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -42,18 +41,15 @@ FUSED_AXES = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
 
-_SKIPPED_LAYERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # see `skip_layers`
 
-
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """The attention of one layer."""
 
-    output: nn.Module = field(repr=False)  # the projection of the heads' outputs
-    values: nn.Module = field(repr=False)  # computes the value vectors (maybe queries and keys too)
+    output: nn.Module  # the projection of the heads' outputs
+    values: nn.Module  # computes the value vectors, or queries and keys as well
     values_name: str  # the name of that module in its parent
     heads: int
-    inner: nn.Module = field(repr=False)  # computes with the maps (maybe all of the attention)
+    inner: nn.Module  # computes with the maps, or all of the attention
 
     @property
     def output_weight(self) -> Float[Tensor, "head width features"]:
@@ -119,23 +115,21 @@ def base_transformer(model: nn.Module) -> PreTrainedModel:
 
 @contextmanager
 def patch_head_outputs(
-    model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
+    layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
 ) -> Iterator[None]:
     """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
-    turns: Iterator[int] = iter(())
+    layers_of = defaultdict(list)  # one module can be several layers
+    for layer, site in enumerate(layers):
+        layers_of[site.output].append(layer)
+    turns = {module: cycle(numbers) for module, numbers in layers_of.items()}
 
-    def begin_pass(*_: Any) -> None:
-        nonlocal turns  # an interrupted pass may have left some
-        turns = iter(range(first_layer(model), len(layers)))
-
-    def hook(_module: nn.Module, args: tuple) -> tuple:
-        layer = next(turns)
+    def hook(module: nn.Module, args: tuple) -> tuple:
+        layer = next(turns[module])
         outputs = args[0].unflatten(-1, (layers[layer].heads, -1))
         return (change(layer, outputs).flatten(-2), *args[1:])
 
     with ExitStack() as hooks:
-        hooks.callback(base_transformer(model).register_forward_pre_hook(begin_pass).remove)
-        for module in {site.output for site in layers}:  # layers may share one
+        for module in turns:
             hooks.callback(module.register_forward_pre_hook(hook).remove)
         yield
 
@@ -152,36 +146,40 @@ def skip_layers(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[
         The first layers, and what they returned when the same input was passed to the model.
     """
     transformer = base_transformer(model)
-    _SKIPPED_LAYERS[transformer] = len(outputs)
+    transformer.skipped_layers = len(outputs)
     try:
         for layer, output in outputs.items():
             layer.forward = lambda *_, output=output, **__: output
         yield
     finally:
-        del _SKIPPED_LAYERS[transformer]
+        del transformer.skipped_layers
         for layer in outputs:
             layer.__dict__.pop("forward", None)
-
-
-def first_layer(model: nn.Module) -> int:
-    """Count the leading layers that a pass does not compute (`skip_layers`)."""
-    return _SKIPPED_LAYERS.get(base_transformer(model), 0)
 
 
 class PatchSoftmax(TorchFunctionMode):
     """Replaces the softmax of attention with ``change(layer, scores, softmax)`` in this thread.
 
     Every family calls softmax once per layer, in the order of computation, whatever the scores
-    are made of.  ``layers`` are the layers of one pass.  Layers that share their parameters are
-    told apart by that order.
+    are made of.  Layers that share their parameters are told apart by that order.  Layers that are
+    skipped (`skip_layers`) are left out.
+
+    Parameters
+    ----------
+    model : Module
+        A model of transformers.
+    change : callable
+        It takes the number of a layer, its scores, and a function that computes their softmax.
     """
 
     def __init__(
-        self, change: Callable[[int, Weights, Callable], Weights], layers: Iterable[int]
+        self, model: nn.Module, change: Callable[[int, Scores, Callable], Weights]
     ) -> None:
         super().__init__()
         self.change = change
-        self.layers = cycle(layers)
+        transformer = base_transformer(model)
+        first_layer = getattr(transformer, "skipped_layers", 0)
+        self.layers = cycle(range(first_layer, transformer.config.num_hidden_layers))
 
     def __torch_function__(
         self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None
@@ -192,16 +190,6 @@ class PatchSoftmax(TorchFunctionMode):
         scores = args[0]
         weights = self.change(next(self.layers), scores, partial(func, **kwargs))
         return weights.to(kwargs["dtype"] or scores.dtype)
-
-
-def patch_attention_weights(
-    model: nn.Module, change: Callable[[int, Scores, Callable], Weights]
-) -> PatchSoftmax:
-    """Replace the softmax of each layer with ``change(layer, scores, softmax)`` in the context.
-
-    It holds for the passes of this thread.  Layers that are skipped (`skip_layers`) are left out.
-    """
-    return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
 
 
 def temperatures(
@@ -255,7 +243,7 @@ def temperatures(
     with one_thread(), torch.inference_mode():
         maps = target(**batch, output_attentions=True).attentions
         targets = [mean_entropies(layer.float()) for layer in maps]
-        with PatchSoftmax(match, range(len(targets))):
+        with PatchSoftmax(base, match):
             base(**batch)
     if len(matched) != len(targets):
         raise ModelError(
@@ -278,7 +266,7 @@ def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> An
     def scaled(layer: int, scores: Scores, softmax: Callable) -> Scores:
         return softmax(_scaled(scores, self.temperatures[layer]))
 
-    with PatchSoftmax(scaled, range(first_layer(self), len(self.temperatures))):
+    with PatchSoftmax(self, scaled):
         return type(self).forward(self, *args, **kwargs)
 
 

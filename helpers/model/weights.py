@@ -68,7 +68,7 @@ def read_encoder(
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
     tokenizer = read_tokenizer(name, folder)
-    model, objective = _read_model(name, folder, dtype)
+    model = _read_model(name, folder, dtype, has_mask=tokenizer.mask_token_id is not None)
     rows = model.get_input_embeddings().num_embeddings
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
@@ -82,8 +82,6 @@ def read_encoder(
     layers, heads = attention_shape(name, model, tokenizer)
     if temperatures is not None:
         set_temperatures(model.base_model, temperatures)
-    if objective == "masked-lm" and tokenizer.mask_token_id is None:
-        objective = "contrastive"
     properties = {
         "identity": {
             "configuration_sha256": configuration_sha256(folder, tokenizer),
@@ -91,7 +89,7 @@ def read_encoder(
             "heads": heads,
         },
         "inputs": {
-            "objective": objective,
+            "objective": "contrastive" if model is model.base_model else "masked-lm",
             "architecture": "".join((model.config.architectures or [])[:1]),
             **tokenizer_properties(model, tokenizer),
         },
@@ -117,33 +115,38 @@ def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _read_model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, str]:
+def _read_model(name: str, folder: Path, dtype: str, *, has_mask: bool) -> PreTrainedModel:
     """Read the model, with its masked-LM head if the checkpoint has a trained one.
 
-    The objective is ``masked-lm`` with that head, and ``contrastive`` without one.
+    ``has_mask`` says whether the tokenizer has a mask token, without which the head is of no use.
     """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    has_masked_lm = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    auto_model: type = AutoModel
-    if has_masked_lm and not config.is_encoder_decoder:
-        auto_model = AutoModelForMaskedLM
-    model, report = auto_model.from_pretrained(
+    has_head = has_mask and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    has_head = has_head and not config.is_encoder_decoder
+    auto_model = AutoModelForMaskedLM if has_head else AutoModel
+    model, report = from_pretrained(auto_model, folder, dtype)
+    _check_weights(name, model, report)
+    if config.is_encoder_decoder:
+        return model.get_encoder()
+    if not has_head or report["missing_keys"]:
+        # transformers has initialised a head at random that was never trained: leave it off.
+        return model.base_model
+    return model
+
+
+def from_pretrained(
+    auto_model: type, folder: Path, dtype: str
+) -> tuple[PreTrainedModel, Mapping[str, Any]]:
+    """Read a model, and a report on keys that are missing and on sizes that differ."""
+    return auto_model.from_pretrained(
         folder,
-        config=config,
         dtype=getattr(torch, dtype),
         attn_implementation="eager",
         use_safetensors=True,
         trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # _check_weights refuses them by name
+        ignore_mismatched_sizes=True,  # they are refused by name
         output_loading_info=True,
     )
-    _check_weights(name, model, report)
-    if config.is_encoder_decoder:
-        return model.get_encoder(), "contrastive"
-    if auto_model is AutoModel or report["missing_keys"]:
-        # transformers has initialised a head at random that was never trained: leave it off.
-        return model.base_model, "contrastive"
-    return model, "masked-lm"
 
 
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
@@ -154,12 +157,12 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             f"model {name!r}: the weights of {key} are {list(shape)}, config.json makes them "
             f"{list(expected_shape)}. Use weights and a configuration of the same model."
         )
-    encoder_parameters = dict(model.base_model.named_parameters())
-    prefix = f"{model.base_model_prefix}."
+    encoder_parameters = set(model.base_model.parameters())
     missing_keys = []
-    for key in sorted(report["missing_keys"]):
+    for key, weight in model.named_parameters():
         # Sentence encoders leave the pooler out: no map depends on it.
-        if key.removeprefix(prefix) in encoder_parameters and "pooler." not in key:
+        is_needed = weight in encoder_parameters and "pooler." not in key
+        if is_needed and key in report["missing_keys"]:
             missing_keys.append(key)
     if missing_keys:
         raise ModelError(
@@ -192,29 +195,27 @@ def attention_shape(
     """
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(model.device)
     n = ids.shape[1]
-    longer_ids = F.pad(ids, (0, n), value=tokenizer.pad_token_id or 0)
     passes = []
-    for input_ids in (ids, longer_ids):
-        mask = torch.zeros_like(input_ids)
-        mask[:, :n] = 1
+    for n_padding in (0, n):
+        input_ids = F.pad(ids, (0, n_padding), value=tokenizer.pad_token_id or 0)
+        mask = F.pad(torch.ones_like(ids), (0, n_padding))
         with torch.inference_mode():
             output = model(input_ids, attention_mask=mask, output_attentions=True)
-        passes.append(output.get("attentions") or ())
+        passes.append([layer for layer in output.get("attentions") or () if layer is not None])
     maps, maps_in_padding = passes
-    layers = model.config.num_hidden_layers
-    shapes = {None if layer is None else tuple(layer.shape) for layer in maps}
-    if len(maps) != layers or len(shapes) != 1 or None in shapes or maps[0].shape[2:] != (n, n):
+    shapes = {layer.shape for layer in maps}
+    if len(maps) != model.config.num_hidden_layers or shapes != {(1, maps[0].shape[1], n, n)}:
         raise ModelError(
             f"model {name!r} gives no (heads, tokens, tokens) map for "
             "each layer. Use a model with full softmax attention in every layer, such as BERT."
         )
-    for alone, in_padding in zip(maps, maps_in_padding, strict=True):
-        difference = (alone - in_padding[..., :n, :n]).abs().max()
-        if difference > PADDING_TOLERANCE[alone.dtype]:
-            raise ModelError(
-                f"model {name!r}: its maps change with padding, so "
-                "they would depend on the batch. Use a model that masks padding, such as BERT."
-            )
+    without_padding = torch.stack(maps_in_padding)[..., :n, :n]
+    difference = (torch.stack(maps) - without_padding).abs().max()
+    if difference > PADDING_TOLERANCE[without_padding.dtype]:
+        raise ModelError(
+            f"model {name!r}: its maps change with padding, so "
+            "they would depend on the batch. Use a model that masks padding, such as BERT."
+        )
     return len(maps), maps[0].shape[1]
 
 
@@ -236,8 +237,8 @@ def tokenizer_properties(
     """Describe the inputs that a model takes: special tokens, token types and the longest input."""
     backend = tokenizer.backend_tokenizer
     pair = backend.encode("a", "b")
-    special_ids = set(np.array(pair.ids)[np.array(pair.special_tokens_mask) == 1].tolist())
-    used_tokens = tokenizer.convert_ids_to_tokens(sorted(special_ids))
+    special_ids = np.unique(np.array(pair.ids)[np.array(pair.special_tokens_mask) == 1]).tolist()
+    used_tokens = tokenizer.convert_ids_to_tokens(special_ids)
     special_tokens = {}
     for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
         special_tokens[role] = token if token in used_tokens else None
@@ -247,7 +248,7 @@ def tokenizer_properties(
     return {
         "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
         "special_tokens": special_tokens,
-        "special_ids": sorted(special_ids),
+        "special_ids": special_ids,
         "takes_token_types": tokenizer_has_types and model_has_types,
         "max_length": _max_length(model, tokenizer),
     }

@@ -138,6 +138,8 @@ def _objective(table: pd.DataFrame) -> str:
     objective = f"L: {table['objective'].iloc[0]}, {table['loss'].iloc[0]:.2f} nats"
     if table["objective"].eq("contrastive").all():
         objective += ", single paragraphs (not Figure 2's pairs)"
+    if table["objective"].eq("classification").all():
+        objective += ", labelled texts (each counts as an article)"
     return objective
 
 

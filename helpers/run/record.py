@@ -58,6 +58,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
     check_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
+    study.objective_inputs()
     # A missing file is refused here, before anything is read.
     study.treebank_corpus()
     study.coreference_corpus()
@@ -108,7 +109,7 @@ def describe(study: Study) -> dict[str, Any]:
         "settings": serialize_settings(study.settings, study.results.declared),
         "model": study.encoder.identity,
         "special tokens": study.encoder.special_tokens,
-        "objective": study.encoder.objective,
+        "objective": study.objective,
         "language": study.language,
         "notes": study.notes,
         "corpora": corpora,

@@ -188,7 +188,7 @@ def shards_tensors(store: Store, numbers: Iterable[int]) -> Generator[Tensors]:
             inputs = [model_inputs(encoder, record) for record in store.records(indices)]
             lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
             # The batch of an example depends on its shard only.
-            batches = length_batches(lengths, budget=budget, longest_first=True)
+            batches = length_batches(lengths, budget=budget)
             batch_counts.append(len(batches))
             for rows in batches:
                 batch = {indices[row]: inputs[row] for row in rows}
@@ -210,7 +210,7 @@ def _batch_tensors(
     encoder: Encoder, spec: StoreKey, run: Pass, batch: Mapping[int, Inputs]
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
-    attentions, states = run(list(batch.values()), hidden=spec.hidden)
+    attentions, states = run(list(batch.values()))
     tensors: Tensors = {}
     for row, (index, inputs) in enumerate(batch.items()):
         length = len(inputs["input_ids"])

@@ -37,7 +37,7 @@ def bare_batches(store: Store) -> list[dict[str, torch.Tensor]]:
         records = store.records(store.indices(number))
         inputs = [model_inputs(store.encoder, record) for record in records]
         lengths = [len(segment["input_ids"]) for segment in inputs]
-        for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"], longest_first=True):
+        for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"]):
             batches.append(padded(store.encoder, [inputs[index] for index in batch]))
     return batches
 

@@ -208,7 +208,7 @@ def test_encode_words_treats_names_of_special_tokens_as_text(family, tiny_encode
     word = encoder.special_tokens["sep"]
     if family == "xlm_roberta":
         word = "[SEP]"  # a Unigram model has "</s>" among its pieces
-    assert not encoder.special_ids & set(encoder.encode_words([word]).ids[1:-1])
+    assert not set(encoder.special_ids) & set(encoder.encode_words([word]).ids[1:-1])
 
 
 @pytest.mark.parametrize("name", ["minilm", "mpnet"])

@@ -140,7 +140,7 @@ def norm_maps_by_loops(encoder, record):
 def test_norm_maps_are_those_of_a_loop_and_add_up_to_the_output(encoder):
     inputs = [model_inputs(encoder, RECORD)]
     with lens_pass(encoder, "norm") as run:
-        maps, states = run(inputs, hidden=True)
+        maps, states = run(inputs)
     expected = norm_maps_by_loops(encoder, RECORD)
     torch.testing.assert_close(torch.stack(maps)[:, 0].double(), expected, rtol=1e-4, atol=1e-6)
     assert len(states) == encoder.layers + 1
@@ -339,17 +339,8 @@ def test_vectors_to_words_averages_the_tokens_of_a_word():
 LENGTHS = [5, 60, 7, 30, 30, 6, 100]
 
 
-def test_length_batches_keep_to_the_budget_of_tokens():
-    assert length_batches(LENGTHS, budget=64) == [[0, 5, 2], [3, 4], [1], [6]]
-
-
-def test_length_batches_can_start_with_the_longest():
-    batches = length_batches(LENGTHS, budget=64, longest_first=True)
-    assert batches == [[6], [1], [3, 4], [2, 5, 0]]
-
-
-def test_length_batches_keep_to_the_number_of_examples():
-    assert length_batches(LENGTHS, size=3, longest_first=True) == [[6, 1, 3], [4, 2, 5], [0]]
+def test_length_batches_keep_to_the_budget_of_tokens_from_the_longest_on():
+    assert length_batches(LENGTHS, budget=64) == [[6], [1], [3, 4], [2, 5, 0]]
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 8), (1, 1, 8), (5, 8)], ids=str)

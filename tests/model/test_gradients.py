@@ -104,7 +104,7 @@ def test_objective_has_the_gradients_of_finite_differences(encoder, segments, nu
 def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, segments):
     """Pairs of both paragraphs count; "per_value" divides by the size of the key's vector."""
     records = token_records(encoder, segments)[:3]
-    importance = gradient_importance(encoder, records)
+    importance = gradient_importance(encoder, records, seed=0)
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(importance["losses"], losses.detach())
     gradients = torch.stack(torch.autograd.grad(losses.sum(), maps)).abs()
@@ -129,11 +129,14 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_importance_does_not_depend_on_batches_and_padding(batch_size, exact_bert, segments):
+def test_importance_does_not_depend_on_batches_and_padding(
+    batch_size, exact_bert, segments, monkeypatch
+):
     records = token_records(exact_bert, segments)
     assert len({len(record["tokens"]) for record in records}) > 1
-    expected = gradient_importance(exact_bert, records, batch_size=16)
-    importance = gradient_importance(exact_bert, records, batch_size=batch_size)
+    expected = gradient_importance(exact_bert, records, seed=0)
+    monkeypatch.setattr("helpers.model.gradients.BATCH", batch_size)
+    importance = gradient_importance(exact_bert, records, seed=0)
     for name in ("gradients", "per_value"):
         np.testing.assert_allclose(importance[name], expected[name], rtol=1e-5)
 
@@ -185,13 +188,16 @@ def test_objective_of_paragraphs_is_the_contrastive_loss_by_hand(sentence_encode
 def test_importance_by_contrast_needs_two_segments(sentence_encoder, segments):
     records = token_records(sentence_encoder, segments)[:1]
     with pytest.raises(InputError, match="at least two segments"):
-        gradient_importance(sentence_encoder, records)
+        gradient_importance(sentence_encoder, records, seed=0)
 
 
-def test_importance_by_contrast_joins_a_last_batch_of_one_segment(sentence_encoder, segments):
+def test_importance_by_contrast_joins_a_last_batch_of_one_segment(
+    sentence_encoder, segments, monkeypatch
+):
     records = token_records(sentence_encoder, segments)[:3]
-    joined = gradient_importance(sentence_encoder, records, batch_size=2)
-    together = gradient_importance(sentence_encoder, records, batch_size=3)
+    together = gradient_importance(sentence_encoder, records, seed=0)
+    monkeypatch.setattr("helpers.model.gradients.BATCH", 2)
+    joined = gradient_importance(sentence_encoder, records, seed=0)
     np.testing.assert_array_equal(joined["gradients"], together["gradients"])
 
 

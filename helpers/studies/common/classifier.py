@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, length_batches, padded
+from helpers.model.forward import Inputs, padded, text_inputs
 from helpers.model.linear import convolve
 from helpers.studies.common.tasks import Pair, Task
 
@@ -86,13 +86,8 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
     if not 8 <= max_tokens <= longest:
         problem = f"tasks of {max_tokens} tokens do not fit, because it takes 8 to {longest}"
         raise ModelError(f"model {encoder.name!r}: {problem}; change --max-tokens")
-    tokenizer = copy.deepcopy(encoder.tokenizer.backend_tokenizer)  # other threads use the original
-    tokenizer.enable_truncation(max_tokens, strategy="longest_first")
-    texts = [pair.first if pair.second is None else (pair.first, pair.second) for pair in pairs]
-    encodings = tokenizer.encode_batch(texts)
-    return [
-        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
-    ]
+    texts = [[pair.first] if pair.second is None else [pair.first, pair.second] for pair in pairs]
+    return text_inputs(encoder, texts, max_tokens)
 
 
 def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:
@@ -103,10 +98,9 @@ def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iter
     """
     inputs = task_inputs(encoder, pairs, max_tokens)
     labels = torch.tensor([pair.label for pair in pairs], device=encoder.device)
-    lengths = [len(example["input_ids"]) for example in inputs]
-    for indices in length_batches(lengths, size=BATCH_SIZE, longest_first=True):
-        chosen = np.array(indices)
-        yield padded(encoder, [inputs[index] for index in indices]), labels[chosen], chosen
+    longest_first = np.argsort([-len(example["input_ids"]) for example in inputs], kind="stable")
+    for chosen in np.split(longest_first, range(BATCH_SIZE, len(inputs), BATCH_SIZE)):
+        yield padded(encoder, [inputs[index] for index in chosen]), labels[chosen], chosen
 
 
 @torch.inference_mode()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from helpers.data.records import is_punctuation
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.sites import Weights, base_transformer, patch_attention_weights
+from helpers.model.sites import PatchSoftmax, Weights, base_transformer
 from helpers.studies.common.head_removal import Intervention
 
 AblationMode = Literal[
@@ -217,7 +217,7 @@ def cut_edges(
     embeddings = base_transformer(model).get_input_embeddings()
     hook = embeddings.register_forward_pre_hook(remember_tokens)
     try:
-        with patch_attention_weights(model, ablate):
+        with PatchSoftmax(model, ablate):
             yield intact_weights
     finally:
         hook.remove()

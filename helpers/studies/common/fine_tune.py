@@ -29,8 +29,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from helpers.cache import cached, code_digest
+from helpers.data.labelled import task_files
 from helpers.data.wikipedia import sample_path
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.files import build_folder, cache_root, checksum_problems, resolve_user_path, slugify
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
@@ -209,10 +210,7 @@ def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list
         if small_profile():
             tasks = [task for task in tasks if task.name in SMALL_TASKS]
         return tasks
-    paths = [resolve_user_path(part.strip()) for part in task.split(",")]
-    if len(paths) != 2:
-        raise InputError(f"--task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
-    train, test = paths
+    train, test = task_files(task)
     return [read_task(train, test).sample(examples, seed=seed)]
 
 

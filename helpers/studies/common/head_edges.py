@@ -28,7 +28,7 @@ from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS, Direction, gold_links
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, model_inputs, padded, to_words, vectors_to_words
-from helpers.model.sites import Weights, patch_attention_weights
+from helpers.model.sites import PatchSoftmax, Weights
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import Edges, ablate_edges, mark_keys
 from helpers.studies.common.head_removal import (
@@ -111,7 +111,7 @@ def cut_head_edges(model: nn.Module, cut: HeadCut, edges: Edges, is_word: Edges)
             weights = weights.index_copy(1, torch.tensor([cut.head]).to(edges.device), changed)
         return weights
 
-    with patch_attention_weights(model, ablate):
+    with PatchSoftmax(model, ablate):
         yield
     if not ablated_layers:
         raise ModelError(

@@ -29,8 +29,8 @@ from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import equivalence, mcnemar, paired_interval
 from helpers.model.sites import (
     Outputs,
+    PatchSoftmax,
     Weights,
-    patch_attention_weights,
     patch_head_outputs,
     sites,
     skip_layers,
@@ -93,7 +93,7 @@ def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> I
     def scale(layer: int, outputs: Outputs) -> Outputs:
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
 
-    with patch_head_outputs(model, sites(model), scale):
+    with patch_head_outputs(sites(model), scale):
         yield
 
 
@@ -124,7 +124,7 @@ def uniform_attention(
             weights[:, heads] = uniform[:, heads]
         return weights
 
-    return patch_attention_weights(model, flatten)
+    return PatchSoftmax(model, flatten)
 
 
 def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Intervention]:

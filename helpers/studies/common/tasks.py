@@ -1,16 +1,9 @@
-"""Classification tasks, their tab-separated files, and the tasks that a model learns.
-
-A line is ``sentence<TAB>label`` or ``sentence<TAB>sentence<TAB>label``.  With a header, columns are
-found by name, in any order and next to other columns.  The files of GLUE can be read as they are
-(their ``test.tsv`` has no labels, so use ``dev.tsv``), and so can those of CoLA, which have no
-header.
-"""
+"""Classification tasks, and the tasks that a model learns."""
 
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +20,8 @@ from helpers.claims.tables import (
     select_or_raise,
     with_bounds,
 )
-from helpers.data.text_files import lines, one_line, quoted
+from helpers.data.labelled import EXPECTED, LabelledText, read_labelled
+from helpers.data.text_files import quoted
 from helpers.errors import CorpusError
 from helpers.metrics.statistics import Estimate
 from helpers.settings import capped
@@ -37,15 +31,6 @@ PRETRAINED = "pretrained"
 RANDOM = "random"
 FINE_TUNED = "fine-tuned"
 
-# Names in headers, in the order in which they are tried.
-FIRST_TEXT_NAMES = ("sentence1", "question1", "question", "#1 string", "sentence")
-SECOND_TEXT_NAMES = ("sentence2", "question2", "#2 string", "sentence")
-LABEL_NAMES = ("gold_label", "label", "is_duplicate", "quality")
-EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
-
-MOST_DAMAGED = 0.01  # damaged lines per example; a file with more has another format
-
-Example = tuple[list[str], str]  # the texts, and the name of the label
 RowSelector = Callable[..., pd.DataFrame]  # such as `learned_rows`
 
 
@@ -140,30 +125,31 @@ def read_task(train: Path, test: Path) -> Task:
     Raises
     ------
     CorpusError
-        If a file has no label or more than `MOST_DAMAGED` damaged lines (the message names the
-        first); if ``test`` has a label or a number of texts that ``train`` does not have; or if
-        there is only one label, or so many that they must be scores.
+        If a file has no label or too many damaged lines (`helpers.data.labelled`); if ``test`` has
+        a label or a number of texts that ``train`` does not have; or if there is only one label, or
+        so many that they must be scores.
     """
-    train_examples = _read_examples(train)
-    test_examples = _read_examples(test)
-    labels = sorted({label for _, label in train_examples})
+    train_examples = read_labelled(train)
+    test_examples = read_labelled(test)
+    labels = sorted({example.label for example in train_examples})
     if not 2 <= len(labels) <= max(2, len(train_examples) // 2):
         problem = f"{len(labels)} labels in {len(train_examples)} examples"
         raise CorpusError(train, f"{problem}; expected two classes or more, not scores; {EXPECTED}")
-    train_texts = len(train_examples[0][0])
-    test_texts = len(test_examples[0][0])
+    train_texts = len(train_examples[0].texts)
+    test_texts = len(test_examples[0].texts)
     if test_texts != train_texts:
         problem = f"{test_texts} texts, {train.name} has {train_texts}"
         raise CorpusError(test, f"{problem}; {EXPECTED} in both")
     numbers = {label: number for number, label in enumerate(labels)}
-    new_labels = {label for _, label in test_examples}.difference(labels)
-    if new_labels:
-        problem = f"the label {quoted(min(new_labels))} is not in {train.name}"
-        raise CorpusError(test, f"{problem}; use a file with labels, such as GLUE's dev.tsv")
+    for line, _, label in test_examples:
+        if label not in numbers:
+            problem = f"the label {quoted(label)} is not in {train.name}"
+            remedy = "use a file with labels, such as GLUE's dev.tsv"
+            raise CorpusError(test, f"{problem}; {remedy}", line)
 
-    def make_pairs(examples: Sequence[Example]) -> tuple[Pair, ...]:
+    def make_pairs(examples: Iterable[LabelledText]) -> tuple[Pair, ...]:
         pairs = []
-        for texts, label in examples:
+        for _, texts, label in examples:
             second = texts[1] if len(texts) == 2 else None
             pairs.append(Pair(texts[0], second, numbers[label]))
         return tuple(pairs)
@@ -175,59 +161,3 @@ def read_task(train: Path, test: Path) -> Task:
         train=make_pairs(train_examples),
         test=make_pairs(test_examples),
     )
-
-
-def _read_examples(path: Path) -> list[Example]:
-    """Read the texts and the label of each line that is neither empty, damaged nor a header."""
-    columns = []
-    width = 0
-    examples = []
-    damaged = []  # numbers of lines
-    for number, line in lines(path):
-        cells = [one_line(cell) for cell in line.split("\t")]
-        if not any(cells):
-            continue
-        if not columns:
-            width = len(cells)
-            columns, is_header = _find_columns(path, number, cells)
-            if is_header:
-                continue
-        if len(cells) != width or not all(cells[column] for column in columns):
-            damaged.append(number)
-            continue
-        *texts, label = [cells[column] for column in columns]
-        examples.append((texts, label))
-    if len(damaged) > MOST_DAMAGED * len(examples):
-        problem = f"not {width} columns as in the first line, or a text or the label is empty"
-        raise CorpusError(path, f"{problem}; {EXPECTED}", damaged[0])
-    if not examples:
-        raise CorpusError(path, f"no examples; {EXPECTED}")
-    if damaged:
-        counted = f"{len(damaged)} damaged lines are skipped, the first is line {damaged[0]}"
-        print(f"{path}: {counted}", file=sys.stderr)
-    return examples
-
-
-def _find_columns(path: Path, number: int, cells: Sequence[str]) -> tuple[list[int], bool]:
-    """Find the columns of the texts and the label (last), and whether the line is a header."""
-    names = [cell.lower() for cell in cells]
-    columns = []
-    for candidates in (FIRST_TEXT_NAMES, SECOND_TEXT_NAMES, LABEL_NAMES):
-        present = [name for name in candidates if name in names]
-        if present:
-            column = names.index(present[0])
-            names[column] = ""  # two columns may both be called "sentence"
-            columns.append(column)
-        elif not columns:
-            break  # a header names a text
-    if columns:
-        if not present:  # of the labels, which are last
-            problem = f"the header names no label ({', '.join(LABEL_NAMES)})"
-            remedy = "GLUE's test.tsv has none, so use dev.tsv; scores, as in STS-B, are no labels"
-            raise CorpusError(path, f"{problem}; {remedy}", number)
-        return columns, True
-    if len(cells) == 4 and cells[1] in ("0", "1") and cells[2] in ("", "*"):
-        return [3, 1], False  # CoLA
-    if len(cells) not in (2, 3):
-        raise CorpusError(path, f"{len(cells)} columns; {EXPECTED}, or a header", number)
-    return list(range(len(cells))), False

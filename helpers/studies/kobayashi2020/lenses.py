@@ -213,7 +213,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
 
         def sum_segment(index: int) -> Sums:
             record = records[index]
-            maps, norms, states = run([model_inputs(encoder, record)], hidden=True)
+            maps, norms, states = run([model_inputs(encoder, record)])
             attention = first_example(maps)
             value_norms = first_example(norms)
             lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from helpers.model.encoder import Encoder
-from helpers.model.forward import length_batches, padded
+from helpers.model.forward import padded
 from helpers.model.sites import sites
 from helpers.studies.common.classifier import Classifier, task_inputs
 from helpers.studies.common.fine_tune import (
@@ -119,13 +119,11 @@ class EncoderChooser(Chooser):
         rows, unique_pairs = pd.factorize(pairs)
         longest = min(Recipe.max_tokens, self.encoder.max_length)
         texts = task_inputs(self.encoder, unique_pairs, longest)
-        lengths = [len(text["input_ids"]) for text in texts]
+        order = np.argsort([len(text["input_ids"]) for text in texts], kind="stable")
         scores = []
-        order = []
-        for batch in length_batches(lengths, size=PAIRS_PER_BATCH):
+        for batch in np.split(order, range(PAIRS_PER_BATCH, len(order), PAIRS_PER_BATCH)):
             scores.append(self.model(**padded(self.encoder, [texts[index] for index in batch])))
-            order += batch
-        in_order = torch.cat(scores)[torch.tensor(order).argsort()]
+        in_order = torch.cat(scores)[order.argsort()]
         return in_order[rows].view(-1, 2)
 
 

@@ -125,7 +125,7 @@ class HandWrittenPasses:
         return self.model(**self.batch, output_attentions=True)
 
     def run_replaced(self):
-        with patch_head_outputs(self.model, self.layers, self._head_outputs):
+        with patch_head_outputs(self.layers, self._head_outputs):
             return self.run()
 
     def ablate(self, cut, mode):

@@ -69,7 +69,7 @@ class Passes:
                 outputs.append(head_outputs)
             return head_outputs
 
-        with patch_head_outputs(self.model, sites(self.model), keep):
+        with patch_head_outputs(sites(self.model), keep):
             self.run_cut(mode)
         return outputs[0].double().numpy()
 

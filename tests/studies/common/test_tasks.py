@@ -100,7 +100,7 @@ def test_read_task_names_the_task_after_the_folder_of_a_file_called_train(tmp_pa
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ("fine\tyes\nhm\tmaybe\n", r"d\.tsv: the label 'maybe' is not in t\.tsv"),
+        ("fine\tyes\nhm\tmaybe\n", r"d\.tsv:2: the label 'maybe' is not in t\.tsv"),
         ("a\tb\tyes\n", r"d\.tsv: 2 texts, t\.tsv has 1"),
     ],
 )
