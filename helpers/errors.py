@@ -21,8 +21,15 @@ class CorpusError(InputError):
     """A corpus file cannot be read; the message starts with the file and, if known, the line."""
 
     def __init__(self, path: str | Path, message: str, line: int | None = None) -> None:
-        location = path if line is None else f"{path}:{line}"
-        super().__init__(f"{location}: {message}")
+        # An error is sent from a worker process as its arguments.
+        super().__init__(path, message, line)
+        self.path = str(path)
+        self.message = message
+        self.line = line
+
+    def __str__(self) -> str:
+        location = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{location}: {self.message}"
 
 
 class ModelError(InputError):
