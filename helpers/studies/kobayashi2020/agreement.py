@@ -71,6 +71,7 @@ def minimal_pair(encoder: Encoder, record: Record) -> MinimalPair | None:
     """
     words = record["words"]
     ids = np.array(record["inputs"]["input_ids"])
+    groups = np.array(record["inputs"]["groups"]) - record["offset"]  # the word of each token
     with_auxiliary = []
     for head, relation in zip(record["heads"], record["relations"], strict=True):
         if relation in AUXILIARIES:
@@ -81,8 +82,8 @@ def minimal_pair(encoder: Encoder, record: Record) -> MinimalPair | None:
         if link.relation != SUBJECT or verb in with_auxiliary or form is None:
             continue
         changed = encoder.encode_words([*words[:verb], form, *words[verb + 1 :]]).ids
-        positions = np.flatnonzero(ids != changed) if len(changed) == len(ids) else []
-        if len(positions) == 1:
+        positions = np.flatnonzero(groups == verb)
+        if len(positions) == 1 and len(changed) == len(ids):
             masked = ids.copy()
             masked[positions] = encoder.tokenizer.mask_token_id
             inputs = {**record["inputs"], "input_ids": masked.tolist()}
