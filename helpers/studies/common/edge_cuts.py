@@ -48,8 +48,12 @@ class Cut(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The layers, from 1."""
-        return layer_ranges(self.layers)
+        """The layers, from 1: "3", "2-5", or "2-5, 10-11"."""
+        gaps = np.flatnonzero(np.diff(self.layers) > 1) + 1
+        ranges = []
+        for run in np.split(np.array(self.layers) + 1, gaps):
+            ranges.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
+        return ", ".join(ranges)
 
     def is_query(self, tokens: Int[Tensor, "batch token"]) -> Bool[Tensor, " query"]:
         """Mark the queries of a batch whose edges are cut."""
@@ -65,15 +69,6 @@ class Cut(NamedTuple):
 
 
 Ablation = tuple[Cut, AblationMode]
-
-
-def layer_ranges(layers: Sequence[int]) -> str:
-    """Write layers, which are from 0, from 1: "3", "2-5", or "2-5, 10-11"."""
-    gaps = np.flatnonzero(np.diff(layers) > 1) + 1
-    ranges = []
-    for run in np.split(np.array(layers) + 1, gaps):
-        ranges.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
-    return ", ".join(ranges)
 
 
 def mark_keys(
@@ -197,7 +192,7 @@ def cut_shares(
 
 @contextmanager
 def patch_layers(
-    model: nn.Module, layers: Sequence[int], change: Callable[[Weights], Weights]
+    model: nn.Module, layers: tuple[int, ...], change: Callable[[Weights], Weights]
 ) -> Iterator[None]:
     """Replace the attention weights of some layers with ``change(weights)`` inside the context.
 
@@ -216,7 +211,7 @@ def patch_layers(
         yield
     if len(patched) < len(layers):
         raise ModelError(
-            f"{type(model).__name__}: no softmax was called in layers {layer_ranges(layers)}, so "
+            f"{type(model).__name__}: no softmax was called in layers {Cut(layers).name}, so "
             "no edges can be cut; choose a model that computes its attention by torch's softmax"
         )
 
@@ -256,10 +251,8 @@ def key_token_ids(encoder: Encoder) -> TokenIds:
             "choose a model whose input has [CLS] or [SEP]"
         )
     vocabulary = encoder.tokenizer.get_vocab()
-    ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: []}
-    for word, token_id in vocabulary.items():
-        if is_punctuation(word):
-            ids[PUNCTUATION_KEYS].append(token_id)
+    punctuation = [token_id for word, token_id in vocabulary.items() if is_punctuation(word)]
+    ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation}
     for role, token in encoder.special_tokens.items():
         if token is not None:
             ids[role] = [vocabulary[token]]

@@ -101,7 +101,7 @@ def cut_head_edges(
             changed = ablate_edges(of_head, edges, cut.mode, is_word)
         return weights.index_copy(1, torch.tensor([cut.head]).to(edges.device), changed)
 
-    return patch_layers(model, [cut.layer], ablate)
+    return patch_layers(model, (cut.layer,), ablate)
 
 
 def turned_angles(before: WordVectors, after: WordVectors) -> Float[Tensor, " word"]:

@@ -78,6 +78,7 @@ WITHIN = {"all": (-3, -2, -1), "layers": (-3, -1), "relations": (-2, -1)}  # axe
 BATCH = 8  # sentences of the same length
 
 HeadValues = Float[np.ndarray, "*resample relation layer head"]
+HeadVectors = Float[np.ndarray, "*resample all_heads"]
 Sums = tuple[Clusters, Clusters]  # values and totals [article, relation, cut, measure]
 Batches = Mapping[str, list[list[int]]]  # of sentences, for each relation
 
@@ -90,11 +91,8 @@ def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direct
 
 def choose_relations(counts: HeadCounts, minimum: int) -> list[str]:
     """List the relations of train whose best head beats the best offset by `FUNCTION_MARGIN`."""
-    relations = []
-    for relation in counts.frequent(minimum, "train")[1:]:  # without "All"
-        if head_margins(counts, relation).max() >= FUNCTION_MARGIN:
-            relations.append(relation)
-    return relations
+    frequent = counts.frequent(minimum, "train")[1:]  # without "All"
+    return [name for name in frequent if head_margins(counts, name).max() >= FUNCTION_MARGIN]
 
 
 def sample_heads(counts: HeadCounts, relations: Sequence[str], per_layer: int) -> pd.DataFrame:
@@ -258,26 +256,33 @@ def rank_correlation(
     array
         A number for each resample; NaN if all ranks are equal.
     """
-    ranks = []
-    for values in (*given, predictor, effect):
-        ranks.append(centred_ranks(np.where(np.isnan(effect), np.nan, values), within))
-    *constants, x, y = ranks
-    with np.errstate(invalid="ignore"):
-        for constant in constants:
-            squares = (constant**2).sum(axis=-1, keepdims=True)
-            x = x - (x * constant).sum(axis=-1, keepdims=True) / squares * constant
-            y = y - (y * constant).sum(axis=-1, keepdims=True) / squares * constant
-        return (x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
+    *constants, x, y = [
+        centred_ranks(np.where(np.isnan(effect), np.nan, values), within)
+        for values in (*given, predictor, effect)
+    ]
+    for constant in constants:
+        x = unit_length(x - (x * constant).sum(axis=-1, keepdims=True) * constant)
+        y = unit_length(y - (y * constant).sum(axis=-1, keepdims=True) * constant)
+    return (x * y).sum(axis=-1)
 
 
-def centred_ranks(values: HeadValues, within: str) -> Float[np.ndarray, "*resample head"]:
-    """Rank heads within groups, and subtract the mean rank of the group; 0 for NaN."""
+def centred_ranks(values: HeadValues, within: str) -> HeadVectors:
+    """Rank heads within groups, minus the mean rank of the group; a vector of length 1.
+
+    A head whose value is NaN has 0.
+    """
     axes = WITHIN[within]
     by_group = np.moveaxis(values, axes, range(-len(axes), 0))
     of_heads = by_group.reshape(*by_group.shape[: -len(axes)], -1)
     ranks = np.ma.masked_invalid(rankdata(of_heads, axis=-1, nan_policy="omit"))
     centred = ranks - ranks.mean(axis=-1, keepdims=True)
-    return centred.filled(0).reshape(*values.shape[:-3], -1)
+    return unit_length(centred.filled(0).reshape(*values.shape[:-3], -1))
+
+
+def unit_length(vectors: HeadVectors) -> HeadVectors:
+    """Divide vectors by their lengths; NaN for a vector of zeros."""
+    with np.errstate(invalid="ignore"):
+        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
 def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFrame:
