@@ -41,6 +41,7 @@ from helpers.metrics.heads import DIRECTIONS, head_label
 from helpers.metrics.statistics import (
     RESAMPLES,
     Clusters,
+    Estimate,
     bootstrap_estimate,
     cluster_sums,
     resampled_ratios,
@@ -319,7 +320,9 @@ def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFram
     for predictor, effect, within in product(PREDICTORS, EFFECTS, WITHIN):
         predictors = [values_of_heads[name] for name in PREDICTORS[predictor]]
         value, *replicates = rank_correlation(values_of_heads[effect], within, *predictors)
-        estimate = bootstrap_estimate(value, replicates, min(n_articles, n_relations))
+        estimate = Estimate(np.nan, df=np.nan)
+        if not np.isnan(value):  # NaN if all effects are equal
+            estimate = bootstrap_estimate(value, replicates, min(n_articles, n_relations))
         labels = {"predictor": predictor, "effect": effect, "within": within}
         rows.append({**labels, **estimate.columns("correlation", df=True)})
     return pd.DataFrame(rows)
