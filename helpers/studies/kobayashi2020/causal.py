@@ -68,7 +68,10 @@ from helpers.studies.kobayashi2020.lenses import SampleSizes, with_ratio
 MATCHED_HEAD = "dropped in a matched head"
 BEST_CHANGES = (DROPPED, MASS_MATCHED, RESAMPLED, MATCHED_HEAD)  # of the best head of a relation
 # The measures of effects, and of dropping without a comparison.
-TURNS, LOSES, TURNS_ONLY = EFFECTS = ("turns, matched", "loses, matched", "turns")
+TURNS = "turns, matched"
+LOSES = "loses, matched"
+TURNS_ONLY = "turns"
+EFFECTS = (TURNS, LOSES, TURNS_ONLY)
 GIVEN_ATTENTION = "margin given attention"
 PREDICTORS = {  # the value of a head that is correlated with its effect, and the one held constant
     "margin": ("margin",),
@@ -234,7 +237,7 @@ def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dic
 
 
 def rank_correlation(
-    effect: HeadValues, within: str, predictor: HeadValues, *given: HeadValues
+    effect: HeadValues, within: str, predictor: HeadValues, *held_constant: HeadValues
 ) -> Float[np.ndarray, "*resample"]:
     """Compute Spearman's correlation of a predictor and an effect over heads.
 
@@ -248,8 +251,8 @@ def rank_correlation(
         count.
     predictor
         A value for each head.
-    *given
-        Values that are held constant: what a linear regression on their ranks predicts is
+    *held_constant
+        Values of heads: what a linear regression on their ranks predicts is
         subtracted from the ranks of both.
 
     Returns
@@ -259,7 +262,7 @@ def rank_correlation(
     """
     *constants, x, y = [
         centred_ranks(np.where(np.isnan(effect), np.nan, values), within)
-        for values in (*given, predictor, effect)
+        for values in (*held_constant, predictor, effect)
     ]
     for constant in constants:
         x = unit_length(x - (x * constant).sum(axis=-1, keepdims=True) * constant)

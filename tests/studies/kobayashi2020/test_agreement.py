@@ -111,8 +111,8 @@ class AgreementRun:
             edges = mark_edges(record, "nsubj", cut.direction)[None, None]
             with cut_head_edges(model, cut, edges, ~edges):
                 logits = model(**batch).logits[0, pair.position]
-        agreeing, other = torch.exp(logits[pair.forms]).tolist()
-        return 100 * agreeing / (agreeing + other)
+        agreeing, not_agreeing = torch.exp(logits[pair.forms]).tolist()
+        return 100 * agreeing / (agreeing + not_agreeing)
 
 
 @pytest.mark.usefixtures("verbs")

@@ -101,35 +101,35 @@ def test_rank_correlation_within_layers_leaves_out_what_layers_have_in_common():
     assert of_one_layer == pytest.approx(expected)
 
 
-def partial_by_residuals(predictor, effect, given):
+def partial_by_residuals(predictor, effect, constant):
     """Correlate what is left of two rankings after a regression on a third."""
-    predictor, effect, given = [rankdata(values) for values in (predictor, effect, given)]
+    predictor, effect, constant = [rankdata(values) for values in (predictor, effect, constant)]
     residuals = []
     for ranks in (predictor, effect):
-        slope, intercept = np.polyfit(given, ranks, 1)
-        residuals.append(ranks - slope * given - intercept)
+        slope, intercept = np.polyfit(constant, ranks, 1)
+        residuals.append(ranks - slope * constant - intercept)
     return np.corrcoef(residuals)[0, 1]
 
 
 def test_rank_correlation_given_a_value_is_that_of_residuals():
-    predictor, effect, given = np.random.default_rng(0).standard_normal((3, 5, 4, 3))
-    effect += given
-    predictor += given
-    expected = partial_by_residuals(predictor.ravel(), effect.ravel(), given.ravel())
-    assert rank_correlation(effect, "all", predictor, given) == pytest.approx(expected)
-    first_layer = [values[:, :1] for values in (effect, predictor, given)]
+    predictor, effect, constant = np.random.default_rng(0).standard_normal((3, 5, 4, 3))
+    effect += constant
+    predictor += constant
+    expected = partial_by_residuals(predictor.ravel(), effect.ravel(), constant.ravel())
+    assert rank_correlation(effect, "all", predictor, constant) == pytest.approx(expected)
+    first_layer = [values[:, :1] for values in (effect, predictor, constant)]
     expected = partial_by_residuals(*[first_layer[index].ravel() for index in (1, 0, 2)])
     of_layer = rank_correlation(first_layer[0], "layers", *first_layer[1:])
     assert of_layer == pytest.approx(expected)
 
 
 def test_rank_correlation_of_four_heads_given_a_third_ranking_by_hand():
-    # Correlations: 0.8 of predictor and effect, 0.6 of effect and given, 0 of predictor and given.
+    # Correlations: 0.8 of predictor and effect, 0.6 of effect and constant, 0 of the other pair.
     effect = np.array([1, 2, 3, 4]).reshape(1, 1, 4)
     predictor = np.array([1, 3, 2, 4]).reshape(1, 1, 4)
-    given = np.array([2, 1, 4, 3]).reshape(1, 1, 4)
+    constant = np.array([2, 1, 4, 3]).reshape(1, 1, 4)
     by_formula = (0.8 - 0.6 * 0) / np.sqrt((1 - 0.6**2) * (1 - 0**2))
-    assert rank_correlation(effect, "all", predictor, given) == pytest.approx(by_formula)
+    assert rank_correlation(effect, "all", predictor, constant) == pytest.approx(by_formula)
 
 
 class CausalRun:
