@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from helpers.data.records import Record, cluster_of
+from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import gold_links, head_label
@@ -32,7 +32,7 @@ from helpers.studies.kobayashi2020.causal import (
     batches_of_one_length,
     compare_best_head,
 )
-from helpers.studies.kobayashi2020.lenses import with_ratio
+from helpers.studies.kobayashi2020.lenses import list_articles, with_ratio
 
 SUBJECT = "nsubj"
 NUMBERS = {
@@ -128,8 +128,7 @@ def agreement_table(encoder: Encoder, store: Store, counts: HeadCounts) -> pd.Da
         pair = minimal_pair(encoder, record) if record["split"] == "dev" else None
         if pair is not None:
             pairs[index] = pair
-    lengths = {index: len(pair.inputs["input_ids"]) for index, pair in pairs.items()}
-    batches = batches_of_one_length(lengths)
+    batches = batches_of_one_length(store, pairs)
     if not batches:
         raise InputError(
             f"no two dev sentences of one length have a verb that agrees with its {SUBJECT}; give "
@@ -151,7 +150,7 @@ def agreement_table(encoder: Encoder, store: Store, counts: HeadCounts) -> pd.Da
 
     measured = map_over_model_copies(encoder.model, batches, prefer, "minimal pairs")
     preferences = 100 * torch.cat(measured).numpy()
-    articles = [cluster_of(store.record(sentence), sentence) for sentence in sentences]
+    articles = np.array(list_articles(store.records()))[sentences]
     by_article = pd.DataFrame(preferences[:, :1] - preferences[:, 1:], articles).groupby(level=0)
     table = pd.DataFrame({"change": BEST_CHANGES, "pairs": len(sentences)})
     table["head"], *_, table["matched_head"] = [head_label(cut.layer, cut.head) for cut in cuts]

@@ -21,7 +21,7 @@ weights times attention, the ablated weights among them, so its loss would follo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -33,7 +33,6 @@ from scipy.special import entr
 from scipy.stats import rankdata
 
 from helpers.cache import cached
-from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.head_counts import HeadCounts
@@ -63,7 +62,7 @@ from helpers.studies.common.head_edges import (
     edge_effects,
     relation_edges,
 )
-from helpers.studies.kobayashi2020.lenses import SampleSizes, with_ratio
+from helpers.studies.kobayashi2020.lenses import SampleSizes, list_articles, with_ratio
 
 MATCHED_HEAD = "dropped in a matched head"
 BEST_CHANGES = (DROPPED, MASS_MATCHED, RESAMPLED, MATCHED_HEAD)  # of the best head of a relation
@@ -136,22 +135,23 @@ def choose_sentences(store: Store, relations: Sequence[str], count: int) -> Batc
     """
     sentences = {}
     for relation in relations:
-        lengths = {}
+        indices = []
         for index, record in enumerate(store.records()):
             if record["split"] == "dev" and relation in record["relations"]:
-                lengths[index] = len(record["inputs"]["input_ids"])
-        batches = batches_of_one_length(lengths)
+                indices.append(index)
+        batches = batches_of_one_length(store, indices)
         if batches:
             sentences[relation] = evenly_spaced(batches, count)
     return sentences
 
 
-def batches_of_one_length(lengths: Mapping[int, int]) -> list[list[int]]:
-    """Make a batch of the first sentences of each length, if there are several, from lengths."""
+def batches_of_one_length(store: Store, sentences: Iterable[int]) -> list[list[int]]:
+    """Make a batch of the first sentences of each number of tokens, if there are several."""
     by_length = defaultdict(list)
-    for sentence, length in lengths.items():
-        by_length[length].append(sentence)
-    return [sentences[:BATCH] for sentences in by_length.values() if len(sentences) > 1]
+    for sentence in sentences:
+        n_tokens = len(store.record(sentence)["inputs"]["input_ids"])
+        by_length[n_tokens].append(sentence)
+    return [batch[:BATCH] for batch in by_length.values() if len(batch) > 1]
 
 
 def fit_probe(store: Store) -> Probe:
@@ -208,13 +208,13 @@ def measure_cuts(
     probe: Probe | None,
 ) -> Sums:
     """Sum the `edge_effects` of each relation's ablations, which are equally many, by article."""
-    articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
+    articles = np.array(list_articles(store.records()))
     clusters = np.unique(articles)
     sums = []
     for relation, changes in cuts.items():
         batches = sentences[relation]
         effects = edge_effects(encoder, store, batches, relation, changes, probe)
-        owner = np.array(articles)[np.concatenate(batches)]
+        owner = articles[np.concatenate(batches)]
         sums.append([cluster_sums(values, owner, clusters) for values in effects])
     values, totals = np.stack(sums, axis=2)
     is_used = totals.any(axis=(1, 2, 3))

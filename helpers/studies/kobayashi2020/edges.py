@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.cache import cached
-from helpers.data.records import Record, cluster_of
+from helpers.data.records import Record
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
 from helpers.model.forward import States, model_inputs, padded
@@ -52,6 +52,7 @@ from helpers.studies.common.head_removal import map_over_model_copies, run_inter
 from helpers.studies.kobayashi2020.lenses import (
     SPECIAL_TYPES,
     evenly_spaced_records,
+    list_articles,
     with_ratio,
 )
 
@@ -316,8 +317,3 @@ def ratio_table(shifts: Values) -> pd.DataFrame:
         table = table.assign(ways=f"{DROPPED} / {mode}", measure=ANGLE)
         tables.append(with_ratio(table, "ratio", dropped[yardstick.columns], yardstick))
     return pd.concat(tables, ignore_index=True)
-
-
-def list_articles(records: Iterable[Record]) -> list[str]:
-    """List the articles of records."""
-    return [cluster_of(record, index) for index, record in enumerate(records)]

@@ -7,7 +7,7 @@ both over a corpus, by type of token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -100,6 +100,11 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
 def evenly_spaced_records(source: Store, count: int) -> list[Record]:
     """Read at most ``count`` records, spaced evenly over a source."""
     return [source.record(index) for index in evenly_spaced(range(len(source)), count)]
+
+
+def list_articles(records: Iterable[Record]) -> list[str]:
+    """List the articles of records."""
+    return [cluster_of(record, index) for index, record in enumerate(records)]
 
 
 @contextmanager

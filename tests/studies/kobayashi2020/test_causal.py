@@ -69,6 +69,18 @@ def test_correlation_table_finds_nothing_in_planted_effects_without_margins():
     assert (table.loc[TURNS, "correlation_high"] > 0).all()
 
 
+@pytest.mark.parametrize("is_attention_planted", [True, False])
+def test_correlation_table_given_attention_finds_what_attention_leaves(is_attention_planted):
+    rng = np.random.default_rng(1)
+    margins = rng.standard_normal((RELATIONS, LAYERS, HEADS))
+    values, totals = planted_sums(margins)
+    if not is_attention_planted:
+        values[..., MEASURES.index("attention")] = rng.standard_normal(values.shape[:-1])
+    table = causal.correlation_table(planted_heads(margins), (values, totals), seed=0)
+    rows = table.query("predictor == 'margin given attention' and effect == @TURNS")
+    assert (rows["correlation_low"] > 0.8).all() != is_attention_planted
+
+
 def test_rank_correlation_is_spearmans():
     rng = np.random.default_rng(0)
     predictor, effect = rng.standard_normal((2, 5, RELATIONS, LAYERS, HEADS))
@@ -241,7 +253,12 @@ def test_claims_are_decided_and_have_operating_characteristics():
     }
     table = check_claims(tables, CLAIMS)
     assert table["claim"].is_unique
-    by_margin = table[table["claim"].str.contains("margin for a relation")]
+    about_margins = table[table["claim"].str.contains("margin for a relation")]
+    is_given = about_margins["claim"].str.contains("equal attention")
+    assert is_given.sum() == 1
+    # In the planted sums, attention is the effect, so nothing is left for the margin.
+    assert set(about_margins.loc[is_given, "verdict"]) == {"inconclusive"}
+    by_margin = about_margins[~is_given]
     assert set(by_margin["verdict"]) == {"supported"}
     assert set(by_margin["due_to_training"]) == {"yes", ""}
     power = power_table(tables, CLAIMS).set_index("claim")
