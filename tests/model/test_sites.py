@@ -119,5 +119,5 @@ def test_a_pass_that_skips_layers_has_the_temperatures_of_the_others(family, tin
     base = encoder.model.base_model
     token_ids = torch.tensor([[5, 6, 7, 8, 9]])
     change = Intervention(2, lambda _: nullcontext())
-    (full, _), (resumed, _) = run_interventions(base, lambda: base(input_ids=token_ids), [change])
+    full, resumed = run_interventions(base, lambda: base(input_ids=token_ids), [change])
     assert torch.equal(full.last_hidden_state, resumed.last_hidden_state)

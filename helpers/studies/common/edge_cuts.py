@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -26,6 +27,8 @@ Edges = Bool[Tensor, "batch 1 query key"]
 TokenIds = Mapping[str, Collection[int]]  # of each set of keys
 
 MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED, MOST_ATTENDED = get_args(AblationMode)
+# Single layers, the training loss and the probe are measured without the other modes.
+MAIN_MODES = (DROPPED, MASS_MATCHED)
 SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are ablated together
 SPECIAL_KEYS = "special"
 PUNCTUATION_KEYS = "punctuation"
@@ -65,6 +68,9 @@ class Cut(NamedTuple):
         return mark_keys(tokens, token_ids[self.keys]) & self.is_query(tokens)[:, None]
 
 
+Ablation = tuple[Cut, AblationMode]
+
+
 def mark_keys(
     tokens: Int[Tensor, "batch token"], ids: Collection[int]
 ) -> Bool[Tensor, "batch 1 1 key"]:
@@ -90,10 +96,10 @@ def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
     return tuple(np.flatnonzero(shares > SPECIAL_SHARE_THRESHOLD).tolist())
 
 
-def plan_cuts(
+def plan_ablations(
     layers: int, group: tuple[int, ...], roles: Sequence[str]
-) -> tuple[list[Cut], list[Cut]]:
-    """List the cuts of single layers, and those of several layers together.
+) -> tuple[list[Ablation], list[Ablation]]:
+    """List the ablations of single layers, and those of several layers together.
 
     Parameters
     ----------
@@ -106,23 +112,22 @@ def plan_cuts(
 
     Returns
     -------
-    layer_cuts : list of Cut
-        The edges to each special token in each layer; without roles, those to all special tokens.
-    group_cuts : list of Cut
-        The edges to all special tokens in the group, and to each of them.
+    of_layers : list of (Cut, str)
+        The edges to each special token in each layer, in the `MAIN_MODES`.
+    of_group : list of (Cut, str)
+        The edges to all special tokens in the group, and to each of them, in all `MODES`.
     """
-    layer_cuts = [
-        Cut((layer,), role) for role in roles or [SPECIAL_KEYS] for layer in range(layers)
-    ]
     group_cuts = [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)] if group else []
-    return [cut for cut in layer_cuts if cut not in group_cuts], group_cuts
+    layer_cuts = [Cut((layer,), role) for role in roles for layer in range(layers)]
+    layer_cuts = [cut for cut in layer_cuts if cut not in group_cuts]
+    return list(product(layer_cuts, MAIN_MODES)), list(product(group_cuts, MODES))
 
 
 def ablate_edges(
     weights: Weights,
     chosen: Edges,
     mode: AblationMode,
-    is_word: Bool[Tensor, ...] | None = None,
+    is_word: Bool[Tensor, ...],
 ) -> Weights:
     """Compute the attention weights after an ablation of the chosen edges.
 
@@ -140,8 +145,8 @@ def ablate_edges(
         `MOST_ATTENDED`, a second control: the same mass is removed from the most attended words,
         whole edges first.
         Both controls remove all weights of words if these are less than the chosen edges.
-    is_word : Tensor of bool, broadcastable to ``weights``, optional
-        The keys that the controls may take mass from; by default all that are not chosen.
+    is_word : Tensor of bool, broadcastable to ``weights``
+        The keys that the controls may take mass from, if they are not chosen.
 
     Returns
     -------
@@ -156,7 +161,7 @@ def ablate_edges(
     if mode == REDISTRIBUTED:
         rest_mass = rest.sum(dim=-1, keepdim=True)
         return rest * ((rest_mass + chosen_mass) / rest_mass.clamp(min=smallest))
-    words = rest if is_word is None else rest * is_word
+    words = rest * is_word
     if mode == MASS_MATCHED:
         word_mass = words.sum(dim=-1, keepdim=True)
         remaining_mass = (word_mass - chosen_mass).clamp(min=0)
@@ -169,64 +174,69 @@ def ablate_edges(
 
 
 def cut_shares(
-    maps: Sequence[Weights],
-    cut: Cut,
-    tokens: Int[Tensor, "batch token"],
-    token_ids: TokenIds,
-    real: Bool[Tensor, "batch query"],
-) -> Float[Tensor, "two batch"]:
-    """Compute the share of attention on cut edges, and the share of unmatched rows.
+    maps: Sequence[Weights], cut: Cut, tokens: Int[Tensor, "one token"], token_ids: TokenIds
+) -> Float[Tensor, " two"]:
+    """Compute the share of attention on cut edges, and the share of unmatched rows, in one text.
 
     The words of an unmatched row get less attention than the cut edges, so that the controls of
-    `ablate_edges` remove less.  Both shares are means over the layers, heads and real queries.
+    `ablate_edges` remove less.  Both shares are means over the layers, heads and queries.
     """
     chosen = cut.edges(tokens, token_ids)
     is_word = ~chosen & ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
-    weights = torch.stack([maps[layer] for layer in cut.layers])  # [layer, batch, head, query, key]
+    weights = torch.cat([maps[layer] for layer in cut.layers])  # [layer, head, query, key]
     mass = (weights * chosen).sum(dim=-1)
     unmatched = (mass > (weights * is_word).sum(dim=-1)).to(mass)
-    means = torch.stack([mass, unmatched]).mean(dim=(1, 3))  # [two, batch, query]
-    queries = real & cut.is_query(tokens)
-    return (means * queries).sum(dim=-1) / queries.sum(dim=-1)
+    shares = torch.stack([mass, unmatched])[..., cut.is_query(tokens)]
+    return shares.mean(dim=(1, 2, 3))
+
+
+@contextmanager
+def patch_layers(
+    model: nn.Module, layers: tuple[int, ...], change: Callable[[Weights], Weights]
+) -> Iterator[None]:
+    """Replace the attention weights of some layers with ``change(weights)`` inside the context.
+
+    Layers are counted from 0.  Raises ModelError if no softmax computes the attention of one.
+    """
+    patched = set()
+
+    def patch(layer: int, scores: Weights, softmax: Callable) -> Weights:
+        weights = softmax(scores)
+        if layer not in layers:
+            return weights
+        patched.add(layer)
+        return change(weights)
+
+    with PatchSoftmax(model, patch):
+        yield
+    if len(patched) < len(layers):
+        raise ModelError(
+            f"{type(model).__name__}: no softmax was called in layers {Cut(layers).name}, so "
+            "no edges can be cut; choose a model that computes its attention by torch's softmax"
+        )
 
 
 @contextmanager
 def cut_edges(
     model: nn.Module, cut: Cut, token_ids: TokenIds, mode: AblationMode
-) -> Iterator[Mapping[int, Weights]]:
-    """Ablate the edges of a cut inside the context, for one forward pass.
-
-    Yields a dictionary that the pass fills with the attention weights of the cut's layers before
-    the ablation.  Raises ModelError if no softmax computes the attention of these layers.
-    """
-    intact_weights = {}
+) -> Iterator[None]:
+    """Ablate the edges of a cut inside the context, see `patch_layers`."""
     token_batches = []
 
     def remember_tokens(_embeddings: nn.Module, args: tuple) -> None:
         token_batches[:] = args
 
-    def ablate(layer: int, scores: Weights, softmax: Callable) -> Weights:
-        weights = softmax(scores)
-        if layer not in cut.layers:
-            return weights
-        intact_weights[layer] = weights
+    def ablate(weights: Weights) -> Weights:
         tokens = token_batches[0]
         is_word = ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
         return ablate_edges(weights, cut.edges(tokens, token_ids), mode, is_word)
 
-    embeddings = base_transformer(model).get_input_embeddings()
-    hook = embeddings.register_forward_pre_hook(remember_tokens)
+    hook = base_transformer(model).get_input_embeddings().register_forward_pre_hook(remember_tokens)
     try:
-        with PatchSoftmax(model, ablate):
-            yield intact_weights
+        with patch_layers(model, cut.layers, ablate):
+            yield
     finally:
         hook.remove()
-    if len(intact_weights) < len(cut.layers):
-        name = type(model).__name__
-        raise ModelError(
-            f"{name}: no softmax was called in layers {cut.name}, so no edges can be cut; "
-            "choose a model that computes its attention by torch's softmax"
-        )
 
 
 def key_token_ids(encoder: Encoder) -> TokenIds:
@@ -241,24 +251,19 @@ def key_token_ids(encoder: Encoder) -> TokenIds:
             "choose a model whose input has [CLS] or [SEP]"
         )
     vocabulary = encoder.tokenizer.get_vocab()
-    ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: []}
-    for word, token_id in vocabulary.items():
-        if is_punctuation(word):
-            ids[PUNCTUATION_KEYS].append(token_id)
+    punctuation = [token_id for word, token_id in vocabulary.items() if is_punctuation(word)]
+    ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation}
     for role, token in encoder.special_tokens.items():
         if token is not None:
             ids[role] = [vocabulary[token]]
     return ids
 
 
-def list_ablations(
-    encoder: Encoder, cuts: Sequence[Cut], modes: Sequence[AblationMode] = MODES
-) -> list[Intervention]:
-    """List each cut in each of the modes as a change of the model; modes vary fastest."""
+def list_ablations(encoder: Encoder, ablations: Iterable[Ablation]) -> list[Intervention]:
+    """List ablations as changes of the model."""
     token_ids = key_token_ids(encoder)
-    ablations = []
-    for cut in cuts:
-        for mode in modes:
-            context = partial(cut_edges, cut=cut, token_ids=token_ids, mode=mode)
-            ablations.append(Intervention(cut.layers[0], context))
-    return ablations
+    interventions = []
+    for cut, mode in ablations:
+        context = partial(cut_edges, cut=cut, token_ids=token_ids, mode=mode)
+        interventions.append(Intervention(cut.layers[0], context))
+    return interventions

@@ -13,9 +13,9 @@ layer:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,13 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.data.records import Record
-from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS, Direction, gold_links
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, model_inputs, padded, to_words, vectors_to_words
-from helpers.model.sites import PatchSoftmax, Weights
+from helpers.model.forward import Inputs, padded, to_words, vectors_to_words
+from helpers.model.sites import Weights
 from helpers.store.store import Store
-from helpers.studies.common.edge_cuts import Edges, ablate_edges, mark_keys
+from helpers.studies.common.edge_cuts import Edges, ablate_edges, mark_keys, patch_layers
 from helpers.studies.common.head_removal import (
     Intervention,
     map_over_model_copies,
@@ -77,9 +76,10 @@ def relation_edges(record: Record, relation: str, direction: Direction) -> list[
     return edges
 
 
-@contextmanager
-def cut_head_edges(model: nn.Module, cut: HeadCut, edges: Edges, is_word: Edges) -> Iterator[None]:
-    """Ablate edges in one head inside the context.
+def cut_head_edges(
+    model: nn.Module, cut: HeadCut, edges: Edges, is_word: Edges
+) -> AbstractContextManager:
+    """Ablate edges in one head inside the context, see `edge_cuts.patch_layers`.
 
     Parameters
     ----------
@@ -91,39 +91,70 @@ def cut_head_edges(model: nn.Module, cut: HeadCut, edges: Edges, is_word: Edges)
         The edges of the sentences that are passed to the model, which have the same length.
     is_word
         The keys that mass-matched ablation may take mass from.
-
-    Raises
-    ------
-    ModelError
-        If no softmax computes the attention of the layer.
     """
-    ablated_layers = []
 
-    def ablate(layer: int, scores: Weights, softmax: Callable) -> Weights:
-        weights = softmax(scores)
-        if layer == cut.layer:
-            ablated_layers.append(layer)
-            of_head = weights[:, [cut.head]]
-            if cut.mode == RESAMPLED:
-                changed = torch.where(edges.any(-1, keepdim=True), of_head.roll(-1, 0), of_head)
-            else:
-                changed = ablate_edges(of_head, edges, cut.mode, is_word)
-            weights = weights.index_copy(1, torch.tensor([cut.head]).to(edges.device), changed)
-        return weights
+    def ablate(weights: Weights) -> Weights:
+        of_head = weights[:, [cut.head]]
+        if cut.mode == RESAMPLED:
+            changed = torch.where(edges.any(-1, keepdim=True), of_head.roll(-1, 0), of_head)
+        else:
+            changed = ablate_edges(of_head, edges, cut.mode, is_word)
+        return weights.index_copy(1, torch.tensor([cut.head]).to(edges.device), changed)
 
-    with PatchSoftmax(model, ablate):
-        yield
-    if not ablated_layers:
-        raise ModelError(
-            f"{type(model).__name__}: no softmax was called in layer {cut.layer + 1}, so no edges "
-            "can be cut; choose a model that computes its attention by torch's softmax"
-        )
+    return patch_layers(model, (cut.layer,), ablate)
 
 
-def turned_angles(before: WordVectors, after: WordVectors) -> WordValues:
+def turned_angles(before: WordVectors, after: WordVectors) -> Float[Tensor, " word"]:
     """Compute the angle between two vectors of each word, in degrees; 0 if they are the same."""
     chord = (F.normalize(before, dim=-1) - F.normalize(after, dim=-1)).norm(dim=-1)
-    return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1))).numpy()
+    return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
+
+
+def word_positions(record: Record) -> slice:
+    """Select the words of a sentence, without the special tokens around them."""
+    return slice(record["offset"], record["offset"] + len(record["words"]))
+
+
+def word_vectors(states: Float[Tensor, "token width"], record: Record) -> WordVectors:
+    """Average the vectors of the tokens of each word of a sentence."""
+    return vectors_to_words(states, record["inputs"]["groups"])[word_positions(record)]
+
+
+def cut_passes(
+    encoder: Encoder,
+    model: nn.Module,
+    records: Sequence[Record],
+    relation: str,
+    cuts: Sequence[HeadCut],
+    inputs: Sequence[Inputs],
+) -> Iterator[Any]:
+    """Yield the output of a model for sentences of one length, intact and under each ablation.
+
+    Parameters
+    ----------
+    encoder
+        The model with its tokenizer.
+    model
+        A copy of the model, with or without its head for a task.
+    records
+        The sentences, each with a word of the relation.
+    relation
+        Name of the relation.
+    cuts
+        The ablations.
+    inputs
+        The inputs of the sentences, whose words can be masked.
+    """
+    tensors = padded(encoder, inputs)
+    is_word = ~mark_keys(tensors["input_ids"], encoder.special_ids)
+    interventions = []
+    for cut in cuts:
+        masks = [mark_edges(record, relation, cut.direction) for record in records]
+        edges = torch.stack(masks)[:, None].to(encoder.device)
+        context = partial(cut_head_edges, cut=cut, edges=edges, is_word=is_word)
+        interventions.append(Intervention(cut.layer, context))
+    run = partial(model, **tensors, output_attentions=True, output_hidden_states=True)
+    return run_interventions(model, run, interventions)
 
 
 def edge_effects(
@@ -160,34 +191,25 @@ def edge_effects(
 
     def measure(model: nn.Module, batch: Sequence[int]) -> Float[np.ndarray, "cut row two measure"]:
         records = [store.record(sentence) for sentence in batch]
-        inputs = [model_inputs(encoder, record) for record in records]
-        tensors = padded(encoder, inputs)
-        is_word = ~mark_keys(tensors["input_ids"], encoder.special_ids)
-        interventions = []
-        for cut in cuts:
-            masks = [mark_edges(*pair, relation, cut) for pair in zip(records, inputs, strict=True)]
-            edges = torch.stack(masks)[:, None].to(encoder.device)
-            context = partial(cut_head_edges, cut=cut, edges=edges, is_word=is_word)
-            interventions.append(Intervention(cut.layer, context))
-        run = partial(model, **tensors, output_attentions=True, output_hidden_states=True)
-        passes = run_interventions(model, run, interventions)
-        intact, _ = next(passes)
+        inputs = [record["inputs"] for record in records]
+        passes = cut_passes(encoder, model, records, relation, cuts, inputs)
+        intact = next(passes)
         sums = []
-        for cut, (output, _) in zip(cuts, passes, strict=True):
+        for cut, ablated in zip(cuts, passes, strict=True):
             for row, (sentence, record) in enumerate(zip(batch, records, strict=True)):
-                groups = inputs[row]["groups"]
-                words = slice(record["offset"], record["offset"] + len(record["words"]))
                 before, after = [
-                    vectors_to_words(states[-1][row].double().cpu(), groups)[words]
-                    for states in (intact.hidden_states, output.hidden_states)
+                    word_vectors(output.hidden_states[-1][row].double().cpu(), record)
+                    for output in (intact, ablated)
                 ]
-                turned = turned_angles(before, after)
+                turned = turned_angles(before, after).numpy()
                 lost = np.zeros_like(turned)
                 if probe is not None:
                     lost = probe(sentence, before) - probe(sentence, after)
-                attention = to_words(intact.attentions[cut.layer][row, cut.head].float(), groups)
+                weights = intact.attentions[cut.layer][row, cut.head].float()
+                words = word_positions(record)
+                attention = to_words(weights, record["inputs"]["groups"])[words, words].numpy()
                 edges = relation_edges(record, relation, cut.direction)
-                sums.append(sum_over_words(edges, turned, lost, attention[words, words].numpy()))
+                sums.append(sum_over_words(edges, turned, lost, attention))
         return np.reshape(sums, (len(cuts), len(batch), 2, len(MEASURES)))
 
     label = f"edges of {relation}"
@@ -195,11 +217,11 @@ def edge_effects(
     return np.concatenate(measured, axis=1).transpose(2, 1, 0, 3)
 
 
-def mark_edges(record: Record, inputs: Inputs, relation: str, cut: HeadCut) -> Edges:
+def mark_edges(record: Record, relation: str, direction: Direction) -> Edges:
     """Mark the edges of a relation among the tokens of a sentence: [query, key]."""
-    words = torch.tensor(inputs["groups"]) - record["offset"]  # of each token
+    words = torch.tensor(record["inputs"]["groups"]) - record["offset"]  # of each token
     is_edge = torch.zeros(len(words), len(words), dtype=torch.bool)
-    for *_, query, key in relation_edges(record, relation, cut.direction):
+    for *_, query, key in relation_edges(record, relation, direction):
         is_edge |= (words == query)[:, None] & (words == key)
     return is_edge
 

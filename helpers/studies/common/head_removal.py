@@ -277,13 +277,13 @@ def intervened_outputs(
 ) -> Float[Tensor, "row example output"]:
     """Compute a model's outputs for a batch, unchanged (row 0) and under each intervention."""
     passes = run_interventions(model, partial(model, **batch), interventions)
-    return torch.stack([output for output, _ in passes]).cpu()
+    return torch.stack(list(passes)).cpu()
 
 
 @torch.inference_mode()
 def run_interventions(
     model: nn.Module, run: Callable[[], Result], changes: Sequence[Intervention]
-) -> Iterator[tuple[Result, Any]]:
+) -> Iterator[Result]:
     """Yield the result of a forward pass, unchanged and under each intervention.
 
     Layers below an intervention are not computed again: they repeat their outputs of the unchanged
@@ -303,8 +303,6 @@ def run_interventions(
     ------
     output
         What ``run`` returned.
-    context_value
-        What the context of the intervention yielded; None for the unchanged pass.
     """
     layers = [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
     if len(layers) != len(sites(model)):
@@ -318,9 +316,9 @@ def run_interventions(
         for layer in layers:
             hooks.callback(layer.register_forward_hook(store_output).remove)
         unchanged = run()
-    yield unchanged, None
+    yield unchanged
     for first_affected, context in changes:
         reused = {layer: layer_outputs[layer] for layer in layers[:first_affected]}
-        with skip_layers(model, reused), context(model) as context_value:
+        with skip_layers(model, reused), context(model):
             output = run()
-        yield output, context_value
+        yield output

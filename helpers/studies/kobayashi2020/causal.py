@@ -9,15 +9,21 @@ row lose as much attention.  Only edges that can be matched in this way count in
 Margins are those of train, and effects are measured on dev.  Heads are a sample of each layer, at
 equal distances in the order of margins, because the best heads alone have no range of margins, and
 because edges of lower layers can change more of what follows.
+
+A head with a large margin also attends strongly to the edges.  Therefore the margin is also
+correlated with the effect *given attention*: the ranks of the mean attention on the edges are
+subtracted from both by linear regression (partial rank correlation).
+
+What a probe loses is measured by a bilinear probe of the last layer.  The Attn probe is a sum of
+weights times attention, the ablated weights among them, so its loss would follow by construction.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,7 +33,6 @@ from scipy.special import entr
 from scipy.stats import rankdata
 
 from helpers.cache import cached
-from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.head_counts import HeadCounts
@@ -41,12 +46,10 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.model.encoder import Encoder
-from helpers.model.forward import model_inputs
 from helpers.model.gradients import evenly_spaced
 from helpers.probes.bilinear import RANKS, fit_bilinear
 from helpers.probes.data import prepare
 from helpers.probes.training import candidate_scores
-from helpers.settings import Settings
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
 from helpers.studies.common.head_edges import (
@@ -59,33 +62,28 @@ from helpers.studies.common.head_edges import (
     edge_effects,
     relation_edges,
 )
-from helpers.studies.kobayashi2020.lenses import MANY_HEADS, with_ratio
+from helpers.studies.kobayashi2020.lenses import SampleSizes, list_articles, with_ratio
 
 MATCHED_HEAD = "dropped in a matched head"
 BEST_CHANGES = (DROPPED, MASS_MATCHED, RESAMPLED, MATCHED_HEAD)  # of the best head of a relation
 # The measures of effects, and of dropping without a comparison.
-TURNS, LOSES, TURNS_ONLY = EFFECTS = ("turns, matched", "loses, matched", "turns")
-PREDICTORS = ("margin", "attention")
-WITHIN = {"all": (0, 1, 2), "layers": (0, 2), "relations": (1, 2)}  # of [relation, layer, head]
+TURNS = "turns, matched"
+LOSES = "loses, matched"
+TURNS_ONLY = "turns"
+EFFECTS = (TURNS, LOSES, TURNS_ONLY)
+GIVEN_ATTENTION = "margin given attention"
+PREDICTORS = {  # the value of a head that is correlated with its effect, and the one held constant
+    "margin": ("margin",),
+    "attention": ("attention",),
+    GIVEN_ATTENTION: ("margin", "attention"),
+}
+WITHIN = {"all": (-3, -2, -1), "layers": (-3, -1), "relations": (-2, -1)}  # axes of HeadValues
 BATCH = 8  # sentences of the same length
 
 HeadValues = Float[np.ndarray, "*resample relation layer head"]
+HeadVectors = Float[np.ndarray, "*resample all_heads"]
 Sums = tuple[Clusters, Clusters]  # values and totals [article, relation, cut, measure]
 Batches = Mapping[str, list[list[int]]]  # of sentences, for each relation
-
-
-class SampleSize(NamedTuple):
-    """Numbers of batches of sentences for each relation, and of heads for each layer."""
-
-    batches: int
-    heads: int
-
-
-def sample_size(settings: Settings, heads: int) -> SampleSize:
-    """Choose the size of the sample for a model with some number of heads in all layers."""
-    if settings.preset == "small":
-        return SampleSize(batches=1, heads=2)
-    return SampleSize(batches=3 if heads > MANY_HEADS else 8, heads=3)
 
 
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
@@ -96,11 +94,8 @@ def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direct
 
 def choose_relations(counts: HeadCounts, minimum: int) -> list[str]:
     """List the relations of train whose best head beats the best offset by `FUNCTION_MARGIN`."""
-    relations = []
-    for relation in counts.frequent(minimum, "train")[1:]:  # without "All"
-        if head_margins(counts, relation).max() >= FUNCTION_MARGIN:
-            relations.append(relation)
-    return relations
+    frequent = counts.frequent(minimum, "train")[1:]  # without "All"
+    return [name for name in frequent if head_margins(counts, name).max() >= FUNCTION_MARGIN]
 
 
 def sample_heads(counts: HeadCounts, relations: Sequence[str], per_layer: int) -> pd.DataFrame:
@@ -133,24 +128,30 @@ def sample_heads(counts: HeadCounts, relations: Sequence[str], per_layer: int) -
     return pd.DataFrame(rows, columns=["relation", "layer", "head", "direction", "margin"])
 
 
-def choose_sentences(
-    encoder: Encoder, store: Store, relations: Sequence[str], count: int
-) -> dict[str, list[list[int]]]:
+def choose_sentences(store: Store, relations: Sequence[str], count: int) -> Batches:
     """Choose ``count`` batches of dev sentences with each relation, evenly spaced.
 
-    The sentences of a batch have the same number of tokens; one without another of its length is
-    left out, and so is a relation without any.
+    A relation without a batch is left out.
     """
     sentences = {}
     for relation in relations:
-        by_length = defaultdict(list)
+        indices = []
         for index, record in enumerate(store.records()):
             if record["split"] == "dev" and relation in record["relations"]:
-                by_length[len(model_inputs(encoder, record)["input_ids"])].append(index)
-        batches = [indices[:BATCH] for indices in by_length.values() if len(indices) > 1]
+                indices.append(index)
+        batches = batches_of_one_length(store, indices)
         if batches:
             sentences[relation] = evenly_spaced(batches, count)
     return sentences
+
+
+def batches_of_one_length(store: Store, sentences: Iterable[int]) -> list[list[int]]:
+    """Make a batch of the first sentences of each number of tokens, if there are several."""
+    by_length = defaultdict(list)
+    for sentence in sentences:
+        n_tokens = len(store.record(sentence)["inputs"]["input_ids"])
+        by_length[n_tokens].append(sentence)
+    return [batch[:BATCH] for batch in by_length.values() if len(batch) > 1]
 
 
 def fit_probe(store: Store) -> Probe:
@@ -170,49 +171,33 @@ def fit_probe(store: Store) -> Probe:
     return log_probabilities
 
 
-def match_head(
-    store: Store,
-    sentences: Sequence[int],
-    relation: str,
-    cut: HeadCut,
-    margins: Float[np.ndarray, " head"],
-) -> int:
-    """Find the head of the same layer that is most like a head, but has no margin.
+def compare_best_head(
+    store: Store, counts: HeadCounts, relation: str, sentences: Sequence[int]
+) -> list[HeadCut]:
+    """List the `BEST_CHANGES` of the head with the largest margin for a relation.
 
-    Likeness is in the mean attention on the edges of the relation and in the mean entropy, each in
-    standard deviations over the heads of the layer.
+    The matched head is the head of the same layer without a margin that is most like it in its mean
+    attention on the edges of the sentences and in its mean entropy, each in standard deviations
+    over the heads of the layer.
     """
+    margins = head_margins(counts, relation)
+    direction, layer, head = np.unravel_index(margins.argmax(), margins.shape)
+    best = HeadCut(int(layer), int(head), DIRECTIONS[direction], DROPPED)
     masses = []
     entropies = []
     for sentence in sentences:
         example = store[sentence]
-        attention = example.attention[cut.layer]  # [head, query, key]
+        attention = example.attention[layer]  # [head, query, key]
         entropies.append(entr(attention).sum(axis=-1).mean(axis=-1))
-        for *_, query, key in relation_edges(example.record, relation, cut.direction):
+        for *_, query, key in relation_edges(example.record, relation, best.direction):
             masses.append(attention[:, query + example.offset, key + example.offset])
     profiles = np.column_stack([np.mean(masses, axis=0), np.mean(entropies, axis=0)])
-    distances = np.linalg.norm((profiles - profiles[cut.head]) / profiles.std(axis=0), axis=1)
-    distances[margins > max(0, margins.min())] = np.inf
-    distances[cut.head] = np.inf
-    return int(distances.argmin())
-
-
-def compare_best_heads(
-    store: Store, counts: HeadCounts, heads: pd.DataFrame, sentences: Batches
-) -> tuple[list[tuple[str, str, str]], dict[str, list[HeadCut]]]:
-    """List each relation with its best head and its matched head, and the `BEST_CHANGES`."""
-    labels = []
-    cuts = {}
-    for relation, of_relation in heads.groupby("relation", sort=False):
-        best = of_relation.loc[of_relation["margin"].idxmax()]
-        cut = HeadCut(best["layer"] - 1, best["head"] - 1, best["direction"], DROPPED)
-        margins = head_margins(counts, relation)[:, cut.layer].max(axis=0)
-        indices = np.concatenate(sentences[relation]).tolist()
-        matched = match_head(store, indices, relation, cut, margins)
-        changes = [cut._replace(mode=mode) for mode in BEST_CHANGES[:-1]]
-        cuts[relation] = [*changes, cut._replace(head=matched)]
-        labels.append((relation, head_label(cut.layer, cut.head), head_label(cut.layer, matched)))
-    return labels, cuts
+    distances = np.linalg.norm((profiles - profiles[head]) / profiles.std(axis=0), axis=1)
+    of_layer = margins[:, layer].max(axis=0)
+    distances[of_layer > max(0, of_layer.min())] = np.inf
+    distances[head] = np.inf
+    changes = [best._replace(mode=mode) for mode in BEST_CHANGES[:-1]]
+    return [*changes, best._replace(head=int(distances.argmin()))]
 
 
 def measure_cuts(
@@ -223,17 +208,23 @@ def measure_cuts(
     probe: Probe | None,
 ) -> Sums:
     """Sum the `edge_effects` of each relation's ablations, which are equally many, by article."""
-    articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
+    articles = np.array(list_articles(store.records()))
     clusters = np.unique(articles)
     sums = []
     for relation, changes in cuts.items():
         batches = sentences[relation]
         effects = edge_effects(encoder, store, batches, relation, changes, probe)
-        owner = np.array(articles)[np.concatenate(batches)]
+        owner = articles[np.concatenate(batches)]
         sums.append([cluster_sums(values, owner, clusters) for values in effects])
     values, totals = np.stack(sums, axis=2)
     is_used = totals.any(axis=(1, 2, 3))
     return values[is_used], totals[is_used]
+
+
+def article_ratios(values: Clusters, totals: Clusters) -> Float[np.ndarray, "*statistic"]:
+    """Divide sums over all articles; NaN for a measure without a word."""
+    with np.errstate(invalid="ignore"):
+        return values.sum(axis=0) / totals.sum(axis=0)
 
 
 def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dict[str, np.ndarray]:
@@ -246,43 +237,56 @@ def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dic
 
 
 def rank_correlation(
-    predictor: HeadValues, effect: HeadValues, within: str = "all"
+    effect: HeadValues, within: str, predictor: HeadValues, *held_constant: HeadValues
 ) -> Float[np.ndarray, "*resample"]:
     """Compute Spearman's correlation of a predictor and an effect over heads.
 
     Parameters
     ----------
-    predictor, effect
+    effect
         A value for each head.  A head whose effect is NaN is left out.
     within
         "all": ranks are over all heads.  "layers", "relations": ranks are over the heads of a layer
         or of a relation, centred, and pooled; what layers or relations have in common then does not
         count.
+    predictor
+        A value for each head.
+    *held_constant
+        Values of heads: what a linear regression on their ranks predicts is
+        subtracted from the ranks of both.
 
     Returns
     -------
     array
         A number for each resample; NaN if all ranks are equal.
     """
-    axes = [axis - 3 for axis in WITHIN[within]]
-    is_measured = _by_group(~np.isnan(effect), axes)
-    n_heads = np.maximum(is_measured.sum(axis=-1, keepdims=True), 1)
-    ranks = []
-    for values in (predictor, effect):
-        of_group = _by_group(np.where(np.isnan(effect), np.inf, values), axes)
-        of_heads = rankdata(of_group, axis=-1) * is_measured  # infinite values come last
-        centred = (of_heads - of_heads.sum(axis=-1, keepdims=True) / n_heads) * is_measured
-        ranks.append(centred.reshape(*effect.shape[:-3], -1))
-    product_sum = (ranks[0] * ranks[1]).sum(axis=-1)
-    squares = (ranks[0] ** 2).sum(axis=-1) * (ranks[1] ** 2).sum(axis=-1)
+    *constants, x, y = [
+        centred_ranks(np.where(np.isnan(effect), np.nan, values), within)
+        for values in (*held_constant, predictor, effect)
+    ]
+    for constant in constants:
+        x = unit_length(x - (x * constant).sum(axis=-1, keepdims=True) * constant)
+        y = unit_length(y - (y * constant).sum(axis=-1, keepdims=True) * constant)
+    return (x * y).sum(axis=-1)
+
+
+def centred_ranks(values: HeadValues, within: str) -> HeadVectors:
+    """Rank heads within groups, minus the mean rank of the group; a vector of length 1.
+
+    A head whose value is NaN has 0.
+    """
+    axes = WITHIN[within]
+    by_group = np.moveaxis(values, axes, range(-len(axes), 0))
+    of_heads = by_group.reshape(*by_group.shape[: -len(axes)], -1)
+    ranks = np.ma.masked_invalid(rankdata(of_heads, axis=-1, nan_policy="omit"))
+    centred = ranks - ranks.mean(axis=-1, keepdims=True)
+    return unit_length(centred.filled(0).reshape(*values.shape[:-3], -1))
+
+
+def unit_length(vectors: HeadVectors) -> HeadVectors:
+    """Divide vectors by their lengths; NaN for a vector of zeros."""
     with np.errstate(invalid="ignore"):
-        return product_sum / np.sqrt(squares)
-
-
-def _by_group(values: HeadValues, axes: Sequence[int]) -> Float[np.ndarray, "*group head"]:
-    """Join the last axes over which ranks are compared."""
-    moved = np.moveaxis(values, axes, range(-len(axes), 0))
-    return moved.reshape(*moved.shape[: -len(axes)], -1)
+        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
 def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFrame:
@@ -300,31 +304,28 @@ def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFram
     Returns
     -------
     DataFrame
-        A row for each predictor, effect and group within which ranks are compared: ``correlation``
-        with its interval.  Each resample is one of articles and, independently, one of relations.
-        A relation without a word in the resampled articles keeps its value of all articles.
+        A row for each of the `PREDICTORS`, effect and group within which ranks are compared:
+        ``correlation`` with its interval.  Each resample is one of articles and, independently, one
+        of relations.  A relation without a word in the resampled articles keeps its value of all
+        articles.
     """
     n_articles, n_relations = sums[0].shape[:2]
-    layers = heads["layer"].max()
-    by_head = (n_articles, n_relations, layers, -1, 2, len(MEASURES))
-    values, totals = [array.reshape(by_head) for array in sums]
-    with np.errstate(invalid="ignore"):
-        ratios = values.sum(axis=0) / totals.sum(axis=0)
+    by_head = (n_relations, heads["layer"].max(), -1)
+    values, totals = [array.reshape(n_articles, *by_head, 2, len(MEASURES)) for array in sums]
+    ratios = article_ratios(values, totals)
     replicates = resampled_ratios(values, totals, seed, RESAMPLES)
-    replicates = np.where(np.isnan(replicates), ratios, replicates)
-    chosen = np.random.default_rng(seed).integers(n_relations, size=(RESAMPLES, n_relations))
-    effects = head_effects(ratios)
-    resampled = head_effects(replicates[np.arange(RESAMPLES)[:, None], chosen])
-    effects["margin"] = heads["margin"].to_numpy().reshape(ratios.shape[:3])
-    resampled["margin"] = effects["margin"][chosen]
+    samples = np.concatenate([ratios[None], np.where(np.isnan(replicates), ratios, replicates)])
+    relations = np.random.default_rng(seed).integers(n_relations, size=(RESAMPLES, n_relations))
+    relations = np.vstack([np.arange(n_relations), relations])  # the first sample has all of them
+    values_of_heads = head_effects(samples[np.arange(len(samples))[:, None], relations])
+    values_of_heads["margin"] = heads["margin"].to_numpy().reshape(by_head)[relations]
     rows = []
     for predictor, effect, within in product(PREDICTORS, EFFECTS, WITHIN):
-        correlations = []
-        for by_name in (effects, resampled):
-            correlations.append(rank_correlation(by_name[predictor], by_name[effect], within))
+        predictors = [values_of_heads[name] for name in PREDICTORS[predictor]]
+        value, *replicates = rank_correlation(values_of_heads[effect], within, *predictors)
         estimate = Estimate(np.nan, df=np.nan)
-        if not np.isnan(correlations[0]):
-            estimate = bootstrap_estimate(*correlations, min(n_articles, n_relations))
+        if not np.isnan(value):  # NaN if all effects are equal
+            estimate = bootstrap_estimate(value, replicates, min(n_articles, n_relations))
         labels = {"predictor": predictor, "effect": effect, "within": within}
         rows.append({**labels, **estimate.columns("correlation", df=True)})
     return pd.DataFrame(rows)
@@ -335,7 +336,7 @@ def causal_tables(
     store: Store,
     counts: HeadCounts,
     relations: Sequence[str],
-    size: SampleSize,
+    size: SampleSizes,
     *,
     with_best: bool = True,
     seed: int = 0,
@@ -353,7 +354,7 @@ def causal_tables(
     relations
         Names of the relations (`choose_relations`).
     size
-        The size of the sample.
+        The numbers of batches and of heads.
     with_best
         Whether a probe is fitted, and the best heads are compared with further changes.  Without
         it the effects on the probe are 0.
@@ -378,7 +379,7 @@ def causal_tables(
     """
 
     def compute() -> dict[str, pd.DataFrame]:
-        sentences = choose_sentences(encoder, store, relations, size.batches)
+        sentences = choose_sentences(store, relations, size.batches)
         if not sentences:
             raise InputError(
                 f"no head beats its offset by {FUNCTION_MARGIN} percentage points in a relation of "
@@ -391,17 +392,20 @@ def causal_tables(
                 cut = HeadCut(row.layer - 1, row.head - 1, row.direction, mode)
                 cuts[row.relation].append(cut)
         probe = fit_probe(store) if with_best else None
-        values, totals = measure_cuts(encoder, store, sentences, cuts, probe)
-        with np.errstate(invalid="ignore"):
-            ratios = values.sum(axis=0) / totals.sum(axis=0)
-        effects = head_effects(ratios.reshape(len(heads), 2, len(MEASURES)))
+        sums = measure_cuts(encoder, store, sentences, cuts, probe)
+        effects = head_effects(article_ratios(*sums).reshape(len(heads), 2, len(MEASURES)))
         tables = {
             "head_edge_effects": heads.assign(**effects),
-            "head_edge_correlations": correlation_table(heads, (values, totals), seed),
+            "head_edge_correlations": correlation_table(heads, sums, seed),
         }
         if with_best:
-            labels, cuts = compare_best_heads(store, counts, heads, sentences)
-            rows = [(*row, *pair) for row, *pair in product(labels, BEST_CHANGES, MEASURES)]
+            rows = []
+            for relation, batches in sentences.items():
+                indices = np.concatenate(batches).tolist()
+                cuts[relation] = compare_best_head(store, counts, relation, indices)
+                best, *_, matched = [head_label(cut.layer, cut.head) for cut in cuts[relation]]
+                for change, measure in product(BEST_CHANGES, MEASURES):
+                    rows.append((relation, best, matched, change, measure))
             columns = ["relation", "head", "matched_head", "change", "measure"]
             table = pd.DataFrame(rows, columns=columns)
             sums = measure_cuts(encoder, store, sentences, cuts, probe)

@@ -8,7 +8,7 @@ from helpers.claims.engine import Family
 from helpers.claims.tables import NotMeasurable, Tables, cell, rows_of
 from helpers.metrics.statistics import Estimate, mean_interval
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
-from helpers.studies.kobayashi2020.causal import LOSES, MATCHED_HEAD, TURNS
+from helpers.studies.kobayashi2020.causal import GIVEN_ATTENTION, LOSES, MATCHED_HEAD, TURNS
 
 SECTION = "Causal test"
 CAUSAL = Family(SECTION)
@@ -69,6 +69,22 @@ for effect, (does_more, unit) in OUTCOMES.items():
             above=0,
             unit=unit,
         )(partial(mean_difference, measure=effect, minus=minus))
+CAUSAL.claim(
+    SECTION,
+    "The larger a head's margin for a relation, the further dropping its edges turns dependent and "
+    "parent, among heads with equal attention on the edges",
+    how_measured=(
+        "partial rank correlation of margin and effect given the mean attention on the edges, over "
+        "all heads; interval over relations and articles; holds above 0"
+    ),
+    above=0,
+    about_training=True,
+)(
+    cell(
+        "head_edge_correlations", "correlation",
+        predictor=GIVEN_ATTENTION, effect=TURNS, within="all",
+    )
+)  # fmt: skip
 CAUSAL.claim(
     SECTION,
     "Dropping the edges of a relation's best head turns dependent and parent further than other "

@@ -22,64 +22,53 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.cache import cached
-from helpers.data.records import Record, cluster_of
-from helpers.metrics.statistics import Clusters, cluster_sums
+from helpers.data.records import Record
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
-from helpers.model.forward import (
-    States,
-    model_inputs,
-    padded,
-    vectors_to_words,
-)
+from helpers.model.forward import States, model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import prepare
 from helpers.probes.structural import fit_layers, undirected_attachment
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import (
     DROPPED,
+    MAIN_MODES,
     MASS_MATCHED,
-    MODES,
     MOST_ATTENDED,
-    AblationMode,
-    Cut,
+    Ablation,
     cut_shares,
     key_token_ids,
     list_ablations,
-    plan_cuts,
+    plan_ablations,
 )
-from helpers.studies.common.head_removal import (
-    Intervention,
-    map_over_model_copies,
-    run_interventions,
-)
+from helpers.studies.common.head_edges import turned_angles, word_vectors
+from helpers.studies.common.head_removal import map_over_model_copies, run_interventions
 from helpers.studies.kobayashi2020.lenses import (
     SPECIAL_TYPES,
     evenly_spaced_records,
+    list_articles,
     with_ratio,
 )
 
 ANGLE = "sentence angle"
 SHIFTS = (ANGLE, "sentence vector", "token vectors", "layer output")
-SHARES = ("share", "unmatched")  # see `cut_shares`
+SHARES = ["share", "unmatched"]  # see `cut_shares`
 OBJECTIVE = "objective"
 PROBE = "structural probe"
-# Single layers, the training loss and the probe are measured without the other `MODES`.
-MAIN_MODES = (DROPPED, MASS_MATCHED)
 MAIN = "trained"  # in the column model: the model that the run is about
 # The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
 PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
-KEY_COLUMNS = ["model", "layers", "keys", "queries", *SHARES, "change", "measure"]
+CUT_COLUMNS = ["layers", "keys", "queries"]
 YARDSTICKS = (MASS_MATCHED, MOST_ATTENDED)  # the angle under `DROPPED` is divided by theirs
 
-Ablation = tuple[Cut, AblationMode]
-Values = Float[np.ndarray, "example ablation measure"]
+Values = pd.DataFrame  # a row for each example, a column for each ablation and measure
 
 
 def representation_shifts(
@@ -87,25 +76,24 @@ def representation_shifts(
 ) -> Values:
     """Measure how far each ablation moves the vectors of each segment: `SHIFTS`, then `SHARES`."""
     token_ids = key_token_ids(encoder)
-    interventions = _interventions(encoder, ablations)
+    interventions = list_ablations(encoder, ablations)
 
     def measure(model: nn.Module, record: Record) -> Float[Tensor, "ablation measure"]:
         batch = padded(encoder, [model_inputs(encoder, record)])
         run = partial(model, **batch, output_attentions=True, output_hidden_states=True)
         passes = run_interventions(model, run, interventions)
-        intact, _ = next(passes)
+        intact = next(passes)
         rows = []
-        for (cut, _), (ablated, _) in zip(ablations, passes, strict=True):
-            states = (intact.hidden_states, ablated.hidden_states)
-            shifts = representation_shift(*states, cut.layers[-1] - encoder.layers)
-            shares = cut_shares(
-                intact.attentions, cut, batch["input_ids"], token_ids, batch["attention_mask"] > 0
-            )
-            rows.append(torch.cat([shifts, shares[:, 0]]))
+        for (cut, _), ablated in zip(ablations, passes, strict=True):
+            last_layer = cut.layers[-1] - encoder.layers  # -1 is the last one of the model
+            shifts = representation_shift(intact.hidden_states, ablated.hidden_states, last_layer)
+            shares = cut_shares(intact.attentions, cut, batch["input_ids"], token_ids)
+            rows.append(torch.cat([shifts, shares]))
         return torch.stack(rows).cpu()
 
     base = encoder.model.base_model
-    return torch.stack(map_over_model_copies(base, records, measure, "edges cut")).numpy()
+    values = torch.stack(map_over_model_copies(base, records, measure, "edges cut"))
+    return label_values(ablations, [*SHIFTS, *SHARES], values.numpy(), records)
 
 
 def representation_shift(intact: States, ablated: States, layer: int) -> Float[Tensor, " measure"]:
@@ -114,9 +102,10 @@ def representation_shift(intact: States, ablated: States, layer: int) -> Float[T
     before = intact[-1][0].double()  # [token, width]
     after = ablated[-1][0].double()
     token_change = 1 - F.cosine_similarity(before, after, dim=-1)
-    cosine = F.cosine_similarity(before.mean(dim=0), after.mean(dim=0), dim=0)
-    angle = torch.rad2deg(torch.acos(cosine.clamp(max=1)))
-    return torch.stack([angle, 1 - cosine, token_change.mean(), output_change.double().mean()])
+    means = (before.mean(dim=0), after.mean(dim=0))
+    sentence_change = 1 - F.cosine_similarity(*means, dim=0)
+    changes = [sentence_change, token_change.mean(), output_change.double().mean()]
+    return torch.stack([turned_angles(*means), *changes])
 
 
 def loss_increases(
@@ -124,7 +113,7 @@ def loss_increases(
 ) -> Values:
     """Measure how much each ablation increases each segment's training loss, in nats."""
     starts = range(0, len(records), gradients.BATCH)
-    interventions = _interventions(encoder, ablations)
+    interventions = list_ablations(encoder, ablations)
 
     def measure(model: nn.Module, start: int) -> Float[Tensor, "example pass"]:
         batch = records[start : start + gradients.BATCH]
@@ -133,17 +122,16 @@ def loss_increases(
             rng = np.random.default_rng(seed)
             return training_losses(encoder.with_model(model), batch, rng)[0].double()
 
-        losses = [loss for loss, _ in run_interventions(model, run, interventions)]
-        return torch.stack(losses, dim=1).cpu()
+        return torch.stack(list(run_interventions(model, run, interventions)), dim=1).cpu()
 
     label = "objective, edges cut"
     losses = torch.cat(map_over_model_copies(encoder.model, starts, measure, label)).numpy()
-    return (losses[:, 1:] - losses[:, :1])[..., None]
+    return label_values(ablations, [OBJECTIVE], losses[:, 1:] - losses[:, :1], records)
 
 
 def probe_losses(
     encoder: Encoder, ablations: Sequence[Ablation], store: Store
-) -> tuple[Values, Float[np.ndarray, " example"], list[Record]]:
+) -> tuple[Values, Int[np.ndarray, " example"]]:
     """Measure how many percentage points of UUAS the structural probe loses on dev sentences.
 
     Parameters
@@ -157,45 +145,35 @@ def probe_losses(
 
     Returns
     -------
-    losses : array
+    losses : DataFrame
         The edges that each sentence loses, times 100.
     totals : array
         The edges of each sentence.
-    records : list of Record
-        The sentences.
     """
     data = prepare(store)
     middle = encoder.layers // 2
     data = replace(data, states=[data.states[middle]])
     (probe,), _ = fit_layers(data)
     dev = data.splits["dev"]
-    interventions = _interventions(encoder, ablations)
+    interventions = list_ablations(encoder, ablations)
 
     def measure(model: nn.Module, sentence: int) -> np.ndarray:
         record = store.record(sentence)
-        inputs = model_inputs(encoder, record)
-        run = partial(model, **padded(encoder, [inputs]), output_hidden_states=True)
+        batch = padded(encoder, [record["inputs"]])
+        run = partial(model, **batch, output_hidden_states=True)
         right = []
-        for output, _ in run_interventions(model, run, interventions):
+        for output in run_interventions(model, run, interventions):
             layer = output.hidden_states[middle - encoder.layers - 1][0].float()
-            vectors = vectors_to_words(layer, inputs["groups"])[record["offset"] :]
-            of_words = vectors[: len(record["words"])]
-            states = {sentence: (of_words - of_words.mean(dim=0)).cpu().numpy()}
+            vectors = word_vectors(layer, record)
+            states = {sentence: (vectors - vectors.mean(dim=0)).cpu().numpy()}
             ablated = replace(data, states=[states])
             right.append(undirected_attachment(ablated, probe, 0, [sentence]).right[0])
         return 100 * (right[0] - np.array(right[1:]))  # [ablation, one]
 
     losses = map_over_model_copies(encoder.model.base_model, dev, measure, "probe, edges cut")
+    records = [store.record(sentence) for sentence in dev]
     totals = undirected_attachment(data, probe, 0, dev).total
-    return np.stack(losses), totals, [store.record(sentence) for sentence in dev]
-
-
-def _interventions(encoder: Encoder, ablations: Sequence[Ablation]) -> list[Intervention]:
-    """List ablations as changes of the model."""
-    interventions = []
-    for cut, mode in ablations:
-        interventions += list_ablations(encoder, [cut], [mode])
-    return interventions
+    return label_values(ablations, [PROBE], np.stack(losses), records), totals
 
 
 def edge_tables(
@@ -219,7 +197,7 @@ def edge_tables(
     treebank : Store
         The main model's word-level maps and vectors, for the probe.
     group : tuple of int
-        Layers, from 0, that are also ablated together (`special_token_layers`), with all `MODES`.
+        Layers, from 0, that are also ablated together (`special_token_layers`), with all modes.
         The training loss and the probe are measured for them only.
     count : int
         Number of segments.
@@ -244,9 +222,8 @@ def edge_tables(
     """
     main = encoders[MAIN]
     roles = [role for role in SPECIAL_TYPES if role in key_token_ids(main)]
-    layer_cuts, group_cuts = plan_cuts(main.layers, group, roles)
-    outcome_ablations = list(product(group_cuts, MAIN_MODES))
-    ablations = [*product(layer_cuts, MAIN_MODES), *product(group_cuts, MODES)]
+    of_layers, of_group = plan_ablations(main.layers, group, roles)
+    ablations = [*of_layers, *of_group]
 
     def compute() -> dict[str, pd.DataFrame]:
         records = evenly_spaced_records(source, count)
@@ -255,21 +232,20 @@ def edge_tables(
         for name, encoder in encoders.items():
             sample = records if name == MAIN else records[::CONTROL_STRIDE]
             shifts = representation_shifts(encoder, ablations, sample)
-            frames.append(shift_table(name, ablations, shifts, sample))
-            tables[PREFIXES[name] + "edge_ratios"] = _ratio_rows(ablations, shifts, sample)
-        if outcome_ablations:
+            frames.append(shift_table(name, shifts))
+            tables[PREFIXES[name] + "edge_ratios"] = ratio_table(shifts)
+        if of_group:
+            outcomes = [(cut, mode) for cut, mode in of_group if mode in MAIN_MODES]
             is_contrastive = main.objective == "contrastive"
-            articles = _articles(source.records())
+            articles = list_articles(source.records())
             indices = gradients.choose_segments(articles, count, contrastive=is_contrastive)
             pairs = [source.record(index) for index in indices]
-            increases = loss_increases(main, outcome_ablations, pairs, seed)
-            losses, totals, sentences = probe_losses(main, outcome_ablations, treebank)
-            of_group = frames[0]["layers"] == group_cuts[0].name
-            is_main = frames[0]["change"].isin(MAIN_MODES) & (frames[0]["measure"] == ANGLE)
-            rows = frames[0][of_group & is_main]  # of the same ablations, in their order
-            ones = np.ones(len(pairs))
-            frames.append(_with_values(rows.assign(measure=OBJECTIVE), increases, ones, pairs))
-            frames.append(_with_values(rows.assign(measure=PROBE), losses, totals, sentences))
+            shares = frames[0].drop_duplicates(CUT_COLUMNS).set_index(CUT_COLUMNS)[SHARES]
+            for table in (
+                mean_table(MAIN, loss_increases(main, outcomes, pairs, seed)),
+                mean_table(MAIN, *probe_losses(main, outcomes, treebank)),
+            ):
+                frames.append(table.join(shares, on=CUT_COLUMNS))
         return {"edges": pd.concat(frames, ignore_index=True), **tables}
 
     inputs = {
@@ -283,73 +259,61 @@ def edge_tables(
     return cached("edges", compute, inputs=inputs)
 
 
-def shift_table(
-    model: str, ablations: Sequence[Ablation], shifts: Values, records: Sequence[Record]
-) -> pd.DataFrame:
-    """Tabulate the means of `SHIFTS` with intervals, one row per ablation and measure.
+def label_values(
+    ablations: Sequence[Ablation],
+    measures: Sequence[str],
+    values: Float[np.ndarray, "example ablation measure"],
+    records: Iterable[Record],
+) -> Values:
+    """Label the values of some examples by their articles, ablations and measures."""
+    columns = []
+    for (cut, mode), measure in product(ablations, measures):
+        columns.append((cut.name, cut.keys, cut.queries, mode, measure))
+    names = [*CUT_COLUMNS, "change", "measure"]
+    columns = pd.MultiIndex.from_tuples(columns, names=names)
+    return pd.DataFrame(values.reshape(len(values), -1), list_articles(records), columns)
+
+
+def mean_table(model: str, values: Values, totals: ArrayLike = 1) -> pd.DataFrame:
+    """Tabulate the means of some values, per total, with intervals over articles.
 
     Parameters
     ----------
     model : str
         Name of the model, for the column of that name.
-    ablations : sequence of (Cut, str)
-        What was cut, and how.
-    shifts : array, shape (segment, ablation, measure)
-        What `representation_shifts` has measured.
-    records : sequence of Record
-        The segments, whose articles are resampled for the intervals.
+    values : DataFrame
+        A row for each example (`label_values`).
+    totals : array-like
+        The total of each example.
 
     Returns
     -------
     DataFrame
-        A table like ``edges`` of `edge_tables`.
+        A table like ``edges`` of `edge_tables`, one row per ablation and measure.
     """
-    rows = []
-    for (cut, mode), shares in zip(ablations, shifts.mean(axis=0), strict=True):
-        for measure in SHIFTS:
-            key = (model, cut.name, cut.keys, cut.queries)
-            rows.append((*key, *shares[len(SHIFTS) :], mode, measure))
-    values = shifts[..., : len(SHIFTS)]
-    table = pd.DataFrame(rows, columns=KEY_COLUMNS)
-    return _with_values(table, values, np.ones(len(records)), records)
+    sums = values.groupby(level=0).sum()
+    denominators = values.notna().mul(totals, axis=0).groupby(level=0).sum()
+    table = values.columns.to_frame(index=False)
+    table.insert(0, "model", model)
+    return with_ratio(table, "value", sums, denominators)
 
 
-def _with_values(
-    rows: pd.DataFrame,
-    values: Values,
-    totals: Float[np.ndarray, " example"],
-    records: Sequence[Record],
-) -> pd.DataFrame:
-    """Add the means of some values, per total, and their intervals to the rows of a table."""
-    by_article = _article_sums(values, records)
-    totals_by_article = _article_sums(totals, records)
-    denominators = np.broadcast_to(totals_by_article[:, None, None], by_article.shape)
-    return with_ratio(rows, "value", by_article, denominators)
+def shift_table(model: str, shifts: Values) -> pd.DataFrame:
+    """Tabulate the means of `SHIFTS`, with `SHARES` as columns, see `mean_table`."""
+    table = mean_table(model, shifts)
+    is_share = table["measure"].isin(SHARES)
+    shares = table[is_share].pivot_table("value", CUT_COLUMNS, "measure")
+    return table[~is_share].join(shares, on=CUT_COLUMNS)
 
 
-def _ratio_rows(
-    ablations: Sequence[Ablation], shifts: Values, records: Sequence[Record]
-) -> pd.DataFrame:
-    """Divide the angles of each cut under two modes: the table ``edge_ratios``."""
-    angles = _article_sums(shifts[..., SHIFTS.index(ANGLE)], records)  # [article, ablation]
-    rows = []
-    upper = []
-    lower = []
-    for lower_index, (cut, mode) in enumerate(ablations):
-        if mode in YARDSTICKS:
-            rows.append((cut.name, cut.keys, cut.queries, f"{DROPPED} / {mode}", ANGLE))
-            upper.append(ablations.index((cut, DROPPED)))
-            lower.append(lower_index)
-    table = pd.DataFrame(rows, columns=["layers", "keys", "queries", "ways", "measure"])
-    return with_ratio(table, "ratio", angles[:, upper], angles[:, lower])
-
-
-def _article_sums(values: np.ndarray, records: Iterable[Record]) -> Clusters:
-    """Sum the values of the examples of each article."""
-    articles = np.array(_articles(records))
-    return cluster_sums(values, articles, np.unique(articles))
-
-
-def _articles(records: Iterable[Record]) -> list[str]:
-    """List the articles of records."""
-    return [cluster_of(record, index) for index, record in enumerate(records)]
+def ratio_table(shifts: Values) -> pd.DataFrame:
+    """Divide the angle under `DROPPED` by that under each of the `YARDSTICKS`."""
+    angles = shifts.xs(ANGLE, axis=1, level="measure").groupby(level=0).sum()
+    dropped = angles.xs(DROPPED, axis=1, level="change")
+    tables = []
+    for mode in YARDSTICKS:
+        yardstick = angles.xs(mode, axis=1, level="change")
+        table = yardstick.columns.to_frame(index=False)
+        table = table.assign(ways=f"{DROPPED} / {mode}", measure=ANGLE)
+        tables.append(with_ratio(table, "ratio", dropped[yardstick.columns], yardstick))
+    return pd.concat(tables, ignore_index=True)

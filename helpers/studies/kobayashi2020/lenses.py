@@ -2,12 +2,12 @@
 
 Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  The attention lens
 reads ``A[i, j]``, the norm lens ``|A[i, j] f(x_j)|``, normalised over j.  This module averages
-both over a corpus, by type of token, and compares the first position with the others.
+both over a corpus, by type of token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from helpers.cache import cached
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
-from helpers.metrics.statistics import Clusters, bootstrap_intervals
+from helpers.metrics.statistics import bootstrap_intervals
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
@@ -33,7 +34,6 @@ from helpers.torch_utils import batch_threads, thread_map
 
 Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]
-States = Float[np.ndarray, "layer position width"]
 TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
 SPECIAL_TYPES = ("cls", "sep")
 SPECIAL_SETS = {SPECIAL_KEYS: SPECIAL_TYPES, "cls": ("cls",), "sep": ("sep",)}
@@ -41,7 +41,6 @@ LENSES = ("attention", "norm")
 RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
-SINK_COLUMNS = ("peak_first", "peak_others")
 ALL_LAYERS = "all"  # a value of the column layer
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
@@ -57,17 +56,23 @@ class SampleSizes(NamedTuple):
         Segments for the ablation of edges.
     attributed : int
         Texts of which each token is left out once.
+    batches : int
+        Batches of sentences for each relation whose edges are cut.
+    heads : int
+        Heads of each layer for each relation.
     """
 
     segments: int
     control_segments: int
     cut_segments: int
     attributed: int
+    batches: int
+    heads: int
 
 
-FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
-MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
-SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
+FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24, batches=8, heads=3)
+MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12, batches=3, heads=3)
+SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2, batches=1, heads=2)
 
 
 def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
@@ -79,7 +84,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
         Its ``segments`` limits the segments.
     heads : int
         Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments for
-        the lenses, and fewer texts in which tokens are left out.
+        the lenses, fewer texts in which tokens are left out, and fewer batches of sentences.
 
     Returns
     -------
@@ -95,6 +100,11 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
 def evenly_spaced_records(source: Store, count: int) -> list[Record]:
     """Read at most ``count`` records, spaced evenly over a source."""
     return [source.record(index) for index in evenly_spaced(range(len(source)), count)]
+
+
+def list_articles(records: Iterable[Record]) -> list[str]:
+    """List the articles of records."""
+    return [cluster_of(record, index) for index, record in enumerate(records)]
 
 
 @contextmanager
@@ -150,18 +160,6 @@ def lens_values(
     return values
 
 
-def sink_values(states: States) -> dict[str, Float[np.ndarray, "layer one"]]:
-    """Compute the largest component of the first position's hidden state, and of the others'.
-
-    Both are multiples of the median component of the layer (`SINK_COLUMNS`); the others' is a mean
-    over positions.
-    """
-    magnitudes = np.abs(states)
-    medians = np.median(magnitudes, axis=(1, 2))
-    peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
-    return {"peak_first": peaks[:, :1], "peak_others": peaks[:, 1:].mean(axis=1, keepdims=True)}
-
-
 def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
     """Measure attention and norm lens on segments of a source.
 
@@ -178,7 +176,6 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
     -------
     dict of str to DataFrame
         ``lens_shares`` and ``value_norms``: `lens_values`, one row per head.
-        ``sinks``: `sink_values`, one row per layer.
         ``special_tokens``: `special_table`, one row per set of tokens and layer.
         Intervals are bootstrap intervals over articles.
 
@@ -190,12 +187,9 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
 
     def compute() -> dict[str, pd.DataFrame]:
         sums = lens_sums(encoder, evenly_spaced_records(source, count))
-        # Values of a layer are stored as those of its only head, because sums are by head.
-        sinks = head_table(sums, SINK_COLUMNS).query("head == 1").drop(columns="head")
         return {
             "lens_shares": head_table(sums, SHARE_COLUMNS),
             "value_norms": head_table(sums, VALUE_COLUMNS),
-            "sinks": sinks,
             "special_tokens": special_table(sums),
         }
 
@@ -208,19 +202,18 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
 
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
-    """Sum `lens_values` and `sink_values` over segments, by group of articles."""
+    """Sum `lens_values` over segments, by group of articles."""
     with value_pass(encoder) as run:
 
         def sum_segment(index: int) -> Sums:
             record = records[index]
-            maps, norms, states = run([model_inputs(encoder, record)])
+            maps, norms, _ = run([model_inputs(encoder, record)])
             attention = first_example(maps)
             value_norms = first_example(norms)
             lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
             token_roles = roles(record["tokens"], encoder.special_tokens)
-            values = lens_values(lenses, value_norms, token_roles)
-            values.update(sink_values(first_example(states[:-1])))
             sums = Sums()
+            values = lens_values(lenses, value_norms, token_roles)
             sums.add(values, cluster_of(record, index))
             return sums
 
@@ -264,14 +257,14 @@ def special_table(sums: Sums) -> pd.DataFrame:
 
 
 def with_ratio(
-    table: pd.DataFrame, name: str, numerators: Clusters, denominators: Clusters
+    table: pd.DataFrame, name: str, numerators: ArrayLike, denominators: ArrayLike
 ) -> pd.DataFrame:
     """Add to each row of a table the ratio of two sums over articles, with its interval and df.
 
     The columns of the sums, in any shape after the articles, belong to the rows of the table.
     """
-    numerators = numerators.reshape(len(numerators), -1)
-    denominators = denominators.reshape(len(denominators), -1)
+    numerators = np.asarray(numerators).reshape(len(numerators), -1)
+    denominators = np.asarray(denominators).reshape(len(denominators), -1)
     low, high = bootstrap_intervals(numerators, denominators)
     with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
         ratio = numerators.sum(axis=0) / denominators.sum(axis=0)

@@ -14,6 +14,7 @@ from helpers.model.sites import patch_head_outputs, sites
 from helpers.studies.common.edge_cuts import (
     DROPPED,
     FIRST_QUERY,
+    MAIN_MODES,
     MASS_MATCHED,
     MODES,
     MOST_ATTENDED,
@@ -24,7 +25,7 @@ from helpers.studies.common.edge_cuts import (
     cut_shares,
     key_token_ids,
     list_ablations,
-    plan_cuts,
+    plan_ablations,
     special_token_layers,
 )
 
@@ -45,7 +46,7 @@ IS_CLS = torch.tensor([True, False, False])
     ],
 )
 def test_ablate_edges_of_three_tokens(mode, expected):
-    torch.testing.assert_close(ablate_edges(ROW, IS_CLS, mode), torch.tensor(expected))
+    torch.testing.assert_close(ablate_edges(ROW, IS_CLS, mode, ~IS_CLS), torch.tensor(expected))
 
 
 @pytest.mark.parametrize("mode", [MASS_MATCHED, MOST_ATTENDED])
@@ -65,7 +66,8 @@ def test_mass_matched_ablations_remove_the_mass_of_the_chosen_edges_from_words(m
 
 def test_the_most_attended_edges_are_removed_whole_and_first():
     row = torch.tensor([0.45, 0.1, 0.3, 0.15])
-    ablated = ablate_edges(row, torch.arange(4) == 0, MOST_ATTENDED)
+    is_chosen = torch.arange(4) == 0
+    ablated = ablate_edges(row, is_chosen, MOST_ATTENDED, ~is_chosen)
     torch.testing.assert_close(ablated, torch.tensor([0.45, 0.1, 0, 0]))
 
 
@@ -151,11 +153,9 @@ def test_cut_edges_matches_maps_ablated_by_hand(family, tiny_encoder, request):
     intact = by_hand.run()
     for cut, mode in product(CUTS, MODES):
         expected = by_hand.ablate(cut, mode)
-        with cut_edges(by_hand.model, cut, by_hand.token_ids, mode) as intact_weights:
+        with cut_edges(by_hand.model, cut, by_hand.token_ids, mode):
             states = by_hand.run().last_hidden_state[by_hand.real]
         torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
-        first_layer = cut.layers[0]
-        torch.testing.assert_close(intact_weights[first_layer], intact.attentions[first_layer])
         # The first token of a decoder attends only to itself; its cut may change nothing.
         if cut.queries != FIRST_QUERY:
             intact_states = intact.last_hidden_state[by_hand.real]
@@ -171,23 +171,28 @@ def test_cut_edges_without_a_key_changes_no_bit(family, mode, tiny_encoder, requ
         assert torch.equal(passes.run().last_hidden_state, intact)
 
 
-def test_plan_cuts_has_each_special_token_by_layer_and_in_the_group():
-    layer_cuts, group_cuts = plan_cuts(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
+def test_plan_ablations_has_each_special_token_by_layer_and_in_the_group():
+    of_layers, of_group = plan_ablations(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
+    dropped = [cut for cut, mode in of_layers if mode == DROPPED]
     single_layers = [str(layer) for layer in range(1, 13)]
-    assert [cut.name for cut in layer_cuts] == [*single_layers, *single_layers]
-    assert [cut.keys for cut in layer_cuts] == [*["cls"] * 12, *["sep"] * 12]
-    assert [cut.name for cut in group_cuts] == ["2-5, 10-11"] * 3
-    assert [cut.keys for cut in group_cuts] == ["special", "cls", "sep"]
+    assert [cut.name for cut in dropped] == [*single_layers, *single_layers]
+    assert [cut.keys for cut in dropped] == [*["cls"] * 12, *["sep"] * 12]
+    assert of_layers == [(cut, mode) for cut in dropped for mode in MAIN_MODES]
+    group_cuts = [Cut((1, 2, 3, 4, 9, 10), keys) for keys in ("special", "cls", "sep")]
+    assert of_group == [(cut, mode) for cut in group_cuts for mode in MODES]
+    assert group_cuts[0].name == "2-5, 10-11"
 
 
-def test_plan_cuts_of_no_group_has_single_layers_only():
-    assert plan_cuts(2, (), ("sep",)) == ([Cut((0,), "sep"), Cut((1,), "sep")], [])
+def test_plan_ablations_of_no_group_has_single_layers_only():
+    of_layers, of_group = plan_ablations(2, (), ("sep",))
+    assert {cut for cut, _ in of_layers} == {Cut((0,), "sep"), Cut((1,), "sep")}
+    assert of_group == []
 
 
-def test_plan_cuts_has_a_group_of_one_layer_once():
-    layer_cuts, group_cuts = plan_cuts(2, (1,), ("cls",))
-    assert layer_cuts == [Cut((0,), "cls")]
-    assert group_cuts == [Cut((1,), "special"), Cut((1,), "cls")]
+def test_plan_ablations_has_a_group_of_one_layer_once():
+    of_layers, of_group = plan_ablations(2, (1,), ("cls",))
+    assert {cut for cut, _ in of_layers} == {Cut((0,), "cls")}
+    assert {cut for cut, _ in of_group} == {Cut((1,), "special"), Cut((1,), "cls")}
 
 
 def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():
@@ -195,12 +200,11 @@ def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():
     maps = [torch.tensor(rows)[None, None]]
     tokens = torch.tensor([[1, 5, 2]])
     token_ids = {"special": {1, 2}, "cls": {1}}
-    real = torch.tensor([[True, True, True]])
-    share, unmatched = cut_shares(maps, Cut((0,), "cls"), tokens, token_ids, real)
+    share, unmatched = cut_shares(maps, Cut((0,), "cls"), tokens, token_ids)
     assert share.item() == pytest.approx(1.4 / 3)
     assert unmatched.item() == pytest.approx(2 / 3)  # the first row and the last
     first_row = Cut((0,), "cls", FIRST_QUERY)
-    assert cut_shares(maps, first_row, tokens, token_ids, real)[0].item() == pytest.approx(0.7)
+    assert cut_shares(maps, first_row, tokens, token_ids)[0].item() == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_special_token_layers_are_above_a_quarter():
 
 def test_list_ablations_refuses_an_input_without_special_tokens(tiny_encoder):
     with pytest.raises(InputError, match="no special tokens"):
-        list_ablations(tiny_encoder("gpt2"), [Cut((0,))])
+        list_ablations(tiny_encoder("gpt2"), [(Cut((0,)), DROPPED)])
 
 
 def test_cut_edges_refuses_a_pass_without_a_softmax(tiny_encoder):

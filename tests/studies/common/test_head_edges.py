@@ -45,7 +45,7 @@ class Passes:
         n_tokens = len(inputs[0]["input_ids"])
         inputs[1] = {**inputs[1], "input_ids": inputs[0]["input_ids"][::-1]}
         self.batch = padded(encoder, inputs)
-        edges = mark_edges(store.record(0), inputs[0], RELATION, self.cut)
+        edges = mark_edges(store.record(0), RELATION, direction)
         self.edges = torch.stack([edges, edges])[:, None]
         self.is_word = torch.ones(2, 1, 1, n_tokens, dtype=torch.bool)
         self.is_word[..., [0, -1]] = False
@@ -127,7 +127,7 @@ def test_cutting_no_edge_changes_nothing(tiny_encoder, store, mode):
 def test_cut_head_edges_refuses_a_pass_without_a_softmax(tiny_encoder, store):
     passes = Passes(tiny_encoder("bert"), store)
     ablation = cut_head_edges(passes.model, passes.cut, passes.edges, passes.is_word)
-    with pytest.raises(ModelError, match="in layer 2"), ablation:
+    with pytest.raises(ModelError, match="in layers 2"), ablation:
         pass  # nothing is computed
 
 
@@ -173,7 +173,7 @@ def test_edge_effects_are_those_between_two_passes(tiny_encoder, store):
     assert values.shape == totals.shape == (4, 2, len(MEASURES))
     record = store.record(0)
     inputs = model_inputs(encoder, record)
-    edges = mark_edges(record, inputs, RELATION, cuts[0])[None, None]
+    edges = mark_edges(record, RELATION, cuts[0].direction)[None, None]
     groups = np.array(inputs["groups"])
     is_word = torch.from_numpy((groups > 0) & (groups < groups[-1]))[None, None, None]
     batch = padded(encoder, [inputs])

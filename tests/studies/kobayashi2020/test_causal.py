@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.claims.engine import check_claims
@@ -20,11 +20,12 @@ from helpers.studies.kobayashi2020.causal import (
     LOSES,
     MATCHED_HEAD,
     TURNS,
-    SampleSize,
     rank_correlation,
 )
 from helpers.studies.kobayashi2020.causal_claims import CLAIMS, mean_difference
+from helpers.studies.kobayashi2020.lenses import FEW_HEAD_SIZES
 
+SIZES = FEW_HEAD_SIZES._replace(batches=2, heads=3)
 ARTICLES = 15
 RELATIONS = 6
 LAYERS = 4
@@ -68,6 +69,18 @@ def test_correlation_table_finds_nothing_in_planted_effects_without_margins():
     assert (table.loc[TURNS, "correlation_high"] > 0).all()
 
 
+@pytest.mark.parametrize("is_attention_planted", [True, False])
+def test_correlation_table_given_attention_finds_what_attention_leaves(is_attention_planted):
+    rng = np.random.default_rng(1)
+    margins = rng.standard_normal((RELATIONS, LAYERS, HEADS))
+    values, totals = planted_sums(margins)
+    if not is_attention_planted:
+        values[..., MEASURES.index("attention")] = rng.standard_normal(values.shape[:-1])
+    table = causal.correlation_table(planted_heads(margins), (values, totals), seed=0)
+    rows = table.query("predictor == 'margin given attention' and effect == @TURNS")
+    assert (rows["correlation_low"] > 0.8).all() != is_attention_planted
+
+
 def test_rank_correlation_is_spearmans():
     rng = np.random.default_rng(0)
     predictor, effect = rng.standard_normal((2, 5, RELATIONS, LAYERS, HEADS))
@@ -75,29 +88,60 @@ def test_rank_correlation_is_spearmans():
     expected = [
         spearmanr(a.ravel(), b.ravel()).statistic for a, b in zip(predictor, effect, strict=True)
     ]
-    np.testing.assert_allclose(rank_correlation(predictor, effect), expected)
+    np.testing.assert_allclose(rank_correlation(effect, "all", predictor), expected)
 
 
 @pytest.mark.parametrize("within", ["all", "layers", "relations"])
 def test_rank_correlation_leaves_out_heads_without_an_effect(within):
     rng = np.random.default_rng(0)
     predictor, effect = rng.standard_normal((2, RELATIONS, LAYERS, HEADS))
-    expected = rank_correlation(predictor[:, :, :2], effect[:, :, :2], within)
+    expected = rank_correlation(effect[:, :, :2], within, predictor[:, :, :2])
     effect[:, :, 2] = np.nan
-    assert rank_correlation(predictor, effect, within) == pytest.approx(expected)
+    assert rank_correlation(effect, within, predictor) == pytest.approx(expected)
 
 
 def test_rank_correlation_within_layers_leaves_out_what_layers_have_in_common():
     rng = np.random.default_rng(0)
     by_layer = 10 * np.arange(LAYERS)[:, None]
     predictor, noise = rng.standard_normal((2, 40, LAYERS, HEADS))
-    assert rank_correlation(predictor + by_layer, noise + by_layer) > 0.8
-    assert abs(rank_correlation(predictor + by_layer, noise + by_layer, "layers")) < 0.2
-    opposite = rank_correlation(predictor + by_layer, by_layer - predictor, "layers")
+    assert rank_correlation(noise + by_layer, "all", predictor + by_layer) > 0.8
+    assert abs(rank_correlation(noise + by_layer, "layers", predictor + by_layer)) < 0.2
+    opposite = rank_correlation(by_layer - predictor, "layers", predictor + by_layer)
     assert opposite == pytest.approx(-1)
     expected = spearmanr(predictor[:, :1].ravel(), noise[:, :1].ravel()).statistic
-    of_one_layer = rank_correlation(predictor[:, :1], noise[:, :1], "layers")
+    of_one_layer = rank_correlation(noise[:, :1], "layers", predictor[:, :1])
     assert of_one_layer == pytest.approx(expected)
+
+
+def partial_by_residuals(predictor, effect, constant):
+    """Correlate what is left of two rankings after a regression on a third."""
+    predictor, effect, constant = [rankdata(values) for values in (predictor, effect, constant)]
+    residuals = []
+    for ranks in (predictor, effect):
+        slope, intercept = np.polyfit(constant, ranks, 1)
+        residuals.append(ranks - slope * constant - intercept)
+    return np.corrcoef(residuals)[0, 1]
+
+
+def test_rank_correlation_given_a_value_is_that_of_residuals():
+    predictor, effect, constant = np.random.default_rng(0).standard_normal((3, 5, 4, 3))
+    effect += constant
+    predictor += constant
+    expected = partial_by_residuals(predictor.ravel(), effect.ravel(), constant.ravel())
+    assert rank_correlation(effect, "all", predictor, constant) == pytest.approx(expected)
+    first_layer = [values[:, :1] for values in (effect, predictor, constant)]
+    expected = partial_by_residuals(*[first_layer[index].ravel() for index in (1, 0, 2)])
+    of_layer = rank_correlation(first_layer[0], "layers", *first_layer[1:])
+    assert of_layer == pytest.approx(expected)
+
+
+def test_rank_correlation_of_four_heads_given_a_third_ranking_by_hand():
+    # Correlations: 0.8 of predictor and effect, 0.6 of effect and constant, 0 of the other pair.
+    effect = np.array([1, 2, 3, 4]).reshape(1, 1, 4)
+    predictor = np.array([1, 3, 2, 4]).reshape(1, 1, 4)
+    constant = np.array([2, 1, 4, 3]).reshape(1, 1, 4)
+    by_formula = (0.8 - 0.6 * 0) / np.sqrt((1 - 0.6**2) * (1 - 0**2))
+    assert rank_correlation(effect, "all", predictor, constant) == pytest.approx(by_formula)
 
 
 class CausalRun:
@@ -112,8 +156,7 @@ class CausalRun:
             encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True
         )
         self.counts = count_heads(self.store)
-        size = SampleSize(batches=2, heads=3)
-        self.tables = causal.causal_tables(encoder, self.store, self.counts, ["dep"], size)
+        self.tables = causal.causal_tables(encoder, self.store, self.counts, ["dep"], SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +175,7 @@ def test_sample_heads_begins_each_layer_with_the_largest_margin(causal_run):
 
 
 def test_choose_sentences_has_dev_sentences_of_the_same_length(causal_run):
-    chosen = causal.choose_sentences(causal_run.encoder, causal_run.store, ["dep", "none"], 9)
+    chosen = causal.choose_sentences(causal_run.store, ["dep", "none"], 9)
     assert list(chosen) == ["dep"]
     for batch in chosen["dep"]:
         records = [causal_run.store.record(index) for index in batch]
@@ -144,7 +187,7 @@ def test_choose_sentences_has_dev_sentences_of_the_same_length(causal_run):
 def test_causal_tables_have_the_effects_of_each_head_and_change(causal_run):
     effects = causal_run.tables["head_edge_effects"]
     assert len(effects) == 9
-    sentences = causal.choose_sentences(causal_run.encoder, causal_run.store, ["dep"], 2)["dep"]
+    sentences = causal.choose_sentences(causal_run.store, ["dep"], 2)["dep"]
     row = effects.iloc[4]
     head = (row["layer"] - 1, row["head"] - 1, row["direction"])
     cuts = [HeadCut(*head, mode) for mode in (DROPPED, MASS_MATCHED)]
@@ -174,9 +217,8 @@ def test_the_probe_gives_log_probabilities_of_the_parents(causal_run):
 
 
 def test_causal_tables_refuse_a_treebank_without_such_a_relation(causal_run):
-    size = SampleSize(batches=2, heads=3)
     with pytest.raises(InputError, match="no head beats its offset"):
-        causal.causal_tables(causal_run.encoder, causal_run.store, causal_run.counts, [], size)
+        causal.causal_tables(causal_run.encoder, causal_run.store, causal_run.counts, [], SIZES)
 
 
 def made_up_edges(effects):
@@ -211,7 +253,12 @@ def test_claims_are_decided_and_have_operating_characteristics():
     }
     table = check_claims(tables, CLAIMS)
     assert table["claim"].is_unique
-    by_margin = table[table["claim"].str.contains("margin for a relation")]
+    about_margins = table[table["claim"].str.contains("margin for a relation")]
+    is_given = about_margins["claim"].str.contains("equal attention")
+    assert is_given.sum() == 1
+    # In the planted sums, attention is the effect, so nothing is left for the margin.
+    assert set(about_margins.loc[is_given, "verdict"]) == {"inconclusive"}
+    by_margin = about_margins[~is_given]
     assert set(by_margin["verdict"]) == {"supported"}
     assert set(by_margin["due_to_training"]) == {"yes", ""}
     power = power_table(tables, CLAIMS).set_index("claim")

@@ -71,7 +71,7 @@ def test_representation_shifts_are_those_between_two_passes(tiny_encoder, layers
     cut = Cut(layers, keys)
     ablations = [(Cut((0,), "cls"), DROPPED), (cut, mode)]
     values = edges.representation_shifts(encoder, ablations, records)
-    assert values.shape == (7, 2, len(edges.SHIFTS) + len(edges.SHARES))
+    values = values.to_numpy().reshape(7, 2, len(edges.SHIFTS) + len(edges.SHARES))
     before = hidden_states(encoder, records[3])
     with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), mode):
         after = hidden_states(encoder, records[3])
@@ -88,8 +88,13 @@ def test_representation_shifts_of_the_first_query_are_those_between_two_passes(t
     before = hidden_states(encoder, records[3])
     with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), REDISTRIBUTED):
         after = hidden_states(encoder, records[3])
-    shifts = values[3, 0, : len(edges.SHIFTS)]
+    shifts = values.iloc[3, : len(edges.SHIFTS)]
     np.testing.assert_allclose(shifts, expected_shifts(before, after, 2), rtol=1e-3, atol=1e-7)
+
+
+def angles_of(shifts):
+    """Select the angles of each mode: [mode, segment]."""
+    return shifts.xs(edges.ANGLE, axis=1, level="measure").to_numpy().T
 
 
 class EdgeRun:
@@ -109,9 +114,9 @@ class EdgeRun:
         records = evenly_spaced_records(source, 9)
         ablations = list(product([Cut(GROUP)], MODES))
         self.shifts = edges.representation_shifts(encoder, ablations, records)
-        self.angles = self.shifts[..., 0].T  # [mode, segment]
+        self.angles = angles_of(self.shifts)
         sample = records[:: edges.CONTROL_STRIDE]
-        self.control_angles = edges.representation_shifts(control, ablations, sample)[..., 0].T
+        self.control_angles = angles_of(edges.representation_shifts(control, ablations, sample))
 
     def ratio_row(self, prefix):
         key = ["layers", "keys", "queries", "ways", "measure"]
@@ -131,8 +136,9 @@ def test_edge_tables_have_means_with_intervals(edge_run):
     angles = edge_run.angles[MODES.index(MASS_MATCHED)]
     assert row["value"] == pytest.approx(angles.mean())
     assert row["value_low"] < row["value"] < row["value_high"]
-    shares = edge_run.shifts[:, MODES.index(MASS_MATCHED), len(edges.SHIFTS) :].mean(axis=0)
-    np.testing.assert_allclose(row[list(edges.SHARES)].astype(float), shares)
+    shares = edge_run.shifts.xs(MASS_MATCHED, axis=1, level="change").mean()
+    shares = shares.droplevel(["layers", "keys", "queries"])[edges.SHARES]
+    np.testing.assert_allclose(row[edges.SHARES].astype(float), shares)
 
 
 def test_edge_tables_have_all_modes_for_the_group_and_two_for_single_layers(edge_run):
@@ -146,9 +152,9 @@ def test_edge_tables_have_all_modes_for_the_group_and_two_for_single_layers(edge
 def test_probe_losses_are_zero_for_cuts_above_the_middle_layer(tiny_encoder, edge_run):
     encoder = tiny_encoder("bert")
     ablations = [(Cut((1, 2)), REDISTRIBUTED)]
-    losses, totals, records = edges.probe_losses(encoder, ablations, edge_run.treebank)
-    assert losses.shape == (len(totals), 1, 1) == (len(records), 1, 1)
-    assert (losses == 0).all()  # the probe reads the output of the first layer
+    losses, totals = edges.probe_losses(encoder, ablations, edge_run.treebank)
+    assert losses.shape == (len(totals), 1)
+    assert (losses.to_numpy() == 0).all()  # the probe reads the output of the first layer
 
 
 def test_probe_losses_are_those_of_a_probe_that_reads_ablated_vectors(
@@ -166,8 +172,9 @@ def test_probe_losses_are_those_of_a_probe_that_reads_ablated_vectors(
 
     monkeypatch.setattr(edges, "undirected_attachment", count_first_word)
     cut = Cut((0,))
-    losses, totals, (record, *_) = edges.probe_losses(encoder, [(cut, DROPPED)], store)
-    assert (losses == 0).all() and (totals == 1).all()
+    losses, totals = edges.probe_losses(encoder, [(cut, DROPPED)], store)
+    assert (losses.to_numpy() == 0).all() and (totals == 1).all()
+    record = next(record for record in store.records() if record["split"] == "dev")
     with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), DROPPED):
         states = hidden_states(encoder, record)[LAYERS // 2]
     groups = np.array(model_inputs(encoder, record)["groups"])
@@ -216,7 +223,7 @@ def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
     encoder = tiny_encoder(family)
     records = records_of(encoder, 19)
     increases = edges.loss_increases(encoder, [(Cut((1,)), MASS_MATCHED)], records, 3)
-    (ablation,) = list_ablations(encoder, [Cut((1,))], [MASS_MATCHED])
+    (ablation,) = list_ablations(encoder, [(Cut((1,)), MASS_MATCHED)])
     expected = []
     for batch in (records[:16], records[16:]):
         before, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
@@ -224,5 +231,5 @@ def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
             after, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
         expected.append(after - before)
     expected = torch.cat(expected).detach().numpy()
-    np.testing.assert_allclose(increases[:, 0, 0], expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(increases.to_numpy()[:, 0], expected, rtol=1e-3, atol=1e-5)
     assert np.abs(expected).max() > 1e-3

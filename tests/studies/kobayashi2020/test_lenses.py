@@ -47,22 +47,6 @@ def test_lens_values_have_value_norms_relative_to_the_example():
     assert np.isnan(values["value_sep"])
 
 
-def naive_sink_values(states):
-    """Compute the `sink_values` of one layer with loops."""
-    median = np.median([abs(x) for x in states.ravel()])
-    peaks = [max(abs(state)) / median for state in states]
-    return {"peak_first": peaks[0], "peak_others": np.mean(peaks[1:])}
-
-
-def test_sink_values_match_loops():
-    states = np.random.default_rng(0).normal(size=(2, 5, 4))  # 2 layers, 5 tokens
-    values = lenses.sink_values(states)
-    assert all(array.shape == (2, 1) for array in values.values())
-    for layer in range(2):
-        for name, value in naive_sink_values(states[layer]).items():
-            assert values[name][layer, 0] == pytest.approx(value), name
-
-
 @pytest.mark.parametrize("lens", LENSES)
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_lens_sums_match_the_maps_of_a_store(tiny_encoder, family, lens):
@@ -124,9 +108,8 @@ def test_lens_tables_have_a_row_per_head_or_layer(tiny_encoder):
     encoder = tiny_encoder("bert")
     source = stream(encoder, many_segments(8), max_tokens=60)
     tables = lenses.lens_tables(encoder, source, 5)
-    assert set(tables) == {"lens_shares", "sinks", "special_tokens", "value_norms"}
+    assert set(tables) == {"lens_shares", "special_tokens", "value_norms"}
     assert len(tables["lens_shares"]) == 12
-    assert list(tables["sinks"]["layer"]) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("limit", "segments"), [(1000, 300), (None, 300), (50, 50)])
