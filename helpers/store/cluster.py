@@ -143,9 +143,7 @@ def _on_shard(
 
 def _make_shard(store: Store, number: int) -> None:
     """Compute and write one shard in a worker."""
-    from helpers.store.examples import shards_tensors
-
-    (tensors,) = shards_tensors(store, [number])
+    (tensors,) = store.compute([number])
     write_shard(store.folder, number, tensors)
 
 

@@ -35,7 +35,6 @@ from helpers.model.forward import (
     word_inputs,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, StoreKey, Tensors, tensor_name
-from helpers.store.store import Store
 from helpers.torch_utils import batch_threads, map_ordered, release_freed_memory
 
 MAX_STORED = float(np.finfo(STORED).max)
@@ -156,15 +155,19 @@ def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool
     return len(words_with_tokens) == len(words) > 0
 
 
-def shards_tensors(store: Store, numbers: Iterable[int]) -> Generator[Tensors]:
+def shards_tensors(
+    encoder: Encoder, spec: StoreKey, work: Iterable[tuple[range, Iterable[Record]]]
+) -> Generator[Tensors]:
     """Compute shards, in order, on all threads; a shard is begun before the one before it is done.
 
     Parameters
     ----------
-    store
-        Store with the encoder that computes the maps.
-    numbers
-        Numbers of the shards.
+    encoder
+        Model that computes the maps.
+    spec
+        Key of the store: its level, its lens, and whether it has vectors.
+    work
+        Indices and records of the examples of each shard.
 
     Yields
     ------
@@ -177,25 +180,23 @@ def shards_tensors(store: Store, numbers: Iterable[int]) -> Generator[Tensors]:
     ModelError
         If the rows of a map do not sum to 1, or a vector is too large to be stored.
     """
-    encoder = store.encoder
     threads = batch_threads(encoder.device)
     budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
     batch_counts: deque[int] = deque()  # of each shard that is begun
 
     def jobs() -> Iterator[Callable[[], Tensors]]:
-        for number in numbers:
-            indices = store.indices(number)
-            inputs = [model_inputs(encoder, record) for record in store.records(indices)]
+        for indices, records in work:
+            inputs = [model_inputs(encoder, record) for record in records]
             lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
             # The batch of an example depends on its shard only.
             batches = length_batches(lengths, budget=budget)
             batch_counts.append(len(batches))
             for rows in batches:
                 batch = {indices[row]: inputs[row] for row in rows}
-                yield partial(_batch_tensors, encoder, store.spec, run, batch)
+                yield partial(_batch_tensors, encoder, spec, run, batch)
 
     with (
-        lens_pass(encoder, store.spec.lens) as run,
+        lens_pass(encoder, spec.lens) as run,
         closing(map_ordered(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
     ):
         for tensors in batch_tensors:

@@ -117,12 +117,10 @@ def model_key(encoder: Encoder) -> dict[str, Any]:
 
 def fill_here(store: Store, missing: Sequence[int]) -> None:
     """Compute and write shards in this process; one is written while the next is computed."""
-    from helpers.store.examples import shards_tensors  # whose imports are heavy
-
     label = f"{store.spec.model['name']} over {store.spec.corpus['name']}"
     # Nothing but the loop holds the generator, so that its threads end with the loop.
     for number, tensors in progress(
-        zip(missing, shards_tensors(store, missing), strict=True),
+        zip(missing, store.compute(missing), strict=True),
         label,
         unit="shard",
         total=len(missing),

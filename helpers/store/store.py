@@ -20,6 +20,7 @@ from helpers.files import json_digest
 from helpers.store.format import (
     EXAMPLES,
     ROW_SUM_TOLERANCE,
+    Tensors,
     check,
     read_manifest,
     shard_name,
@@ -212,11 +213,11 @@ class Store:
 
     def by_shard(self, numbers: Sequence[int]) -> Iterator[list[Example]]:
         """Yield the examples of each of some shards together."""
-        for number, get_tensor in zip(numbers, self._tensors(numbers), strict=True):
-            indices = self.indices(number)
+        work = self._work(numbers)
+        for get_tensor, (indices, records) in zip(self._tensors(numbers), work, strict=True):
             yield [
                 self._example(index, record, get_tensor)
-                for index, record in zip(indices, self.records(indices), strict=True)
+                for index, record in zip(indices, records, strict=True)
             ]
 
     def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
@@ -237,10 +238,20 @@ class Store:
                 path = self.folder / shard_name(number)
                 yield _open_shard(path, self.manifest.shards[number].sha256)
             return
+        for tensors in self.compute(numbers):
+            yield tensors.__getitem__
+
+    def compute(self, numbers: Sequence[int]) -> Iterator[Tensors]:
+        """Compute the tensors of each shard with the encoder; see `examples.shards_tensors`."""
         from helpers.store.examples import shards_tensors  # imports torch
 
-        for tensors in shards_tensors(self, numbers):
-            yield tensors.__getitem__
+        return shards_tensors(self.encoder, self.spec, self._work(numbers))
+
+    def _work(self, numbers: Sequence[int]) -> Iterator[tuple[range, Iterator[dict[str, Any]]]]:
+        """Yield the indices and the records of the examples of each shard."""
+        for number in numbers:
+            indices = self.indices(number)
+            yield indices, self.records(indices)
 
 
 def read_ahead(store: Store) -> Iterator[list[Example]]:

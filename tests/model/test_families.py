@@ -90,13 +90,9 @@ def group_positions(word_ids):
 
 def shard_tensors(encoder, records, first):
     """Compute the tensors of one shard of tokens."""
-    store = SimpleNamespace(
-        encoder=encoder,
-        spec=SimpleNamespace(level="token", lens="attention", hidden=False),
-        indices=lambda _: range(first, first + len(records)),
-        records=lambda _: records,
-    )
-    (tensors,) = shards_tensors(store, [0])
+    spec = SimpleNamespace(level="token", lens="attention", hidden=False)
+    work = [(range(first, first + len(records)), records)]
+    (tensors,) = shards_tensors(encoder, spec, work)
     return tensors
 
 

@@ -18,7 +18,6 @@ from helpers.model import forward
 from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
 from helpers.store import format as store_format
-from helpers.store.examples import shards_tensors
 from helpers.store.format import StoreKey, read_manifest
 from helpers.store.store import Store
 
@@ -38,7 +37,7 @@ def test_extract_gives_the_same_bytes_on_several_threads(threads, encoder, tmp_p
     assert content(on_several.folder) == content(on_one.folder)
 
 
-def test_shards_tensors_reads_records_as_they_are_needed(encoder, monkeypatch, tmp_path):
+def test_compute_reads_records_as_they_are_needed(encoder, monkeypatch, tmp_path):
     with cache_at(tmp_path):
         store = extraction.stream(encoder, many_segments(40), max_tokens=MAX_TOKENS)
     read_indices = []
@@ -49,7 +48,7 @@ def test_shards_tensors_reads_records_as_they_are_needed(encoder, monkeypatch, t
         return original(store, indices)
 
     monkeypatch.setattr(Store, "records", spy)
-    shards = shards_tensors(store, range(store.n_shards))
+    shards = store.compute(range(store.n_shards))
     for number in range(3):
         names = [f"attention/{index:06d}" for index in range(4 * number, 4 * number + 4)]
         assert list(next(shards)) == names
