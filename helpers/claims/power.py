@@ -29,6 +29,8 @@ COLUMNS = (
     "false_support",
 )  # fmt: skip
 
+Draws = Float[np.ndarray, " draw"]
+
 
 @dataclass(frozen=True)
 class PlantedTest:
@@ -73,9 +75,7 @@ class PlantedTest:
             lambda effect: self.power(effect) - FOUND + JUST_BELOW, self.threshold, farthest
         )
 
-    def _draw_means(
-        self, effect: float, rng: np.random.Generator
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    def _draw_means(self, effect: float, rng: np.random.Generator) -> tuple[Draws, Draws]:
         """Draw means of normal values of articles, and their p-values.
 
         Mean and variance of such values are independent: a normal and a chi-square variable.
@@ -86,9 +86,7 @@ class PlantedTest:
         errors = self.standard_error * np.sqrt(relative_variances)
         return values, 2 * t.sf(np.abs(values - self.threshold) / errors, df)
 
-    def _draw_shares(
-        self, effect: float, rng: np.random.Generator
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    def _draw_shares(self, effect: float, rng: np.random.Generator) -> tuple[Draws, Draws]:
         """Draw shares of independent cases, and their p-values."""
         cases = self.estimate.cases
         counts = binom.ppf(rng.random(DRAWS), cases, np.clip(effect, 0, 1))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,6 @@ OTHER_HEAD = "another head"
 WITHIN = "within tolerance"
 OUTSIDE = "outside"
 NOT_MEASURED = "not measured"
-OUTCOMES = (SAME_HEAD, WITHIN, OTHER_HEAD, OUTSIDE)
 HALF = 0.5  # the share from which the paper counts heads and layers
 Z = 1.96  # standard errors on either side of a 95% interval
 NEURAL_SYSTEM = "neural coreference"  # in Table 2, of another paper; it is not part of this project
@@ -53,9 +53,10 @@ def replication_table(tables: Tables) -> pd.DataFrame:
     DataFrame
         A row for each number, with the columns `COLUMNS`.  ``tolerance`` is the largest difference
         that counts as equal: the width of a 95% interval of the difference of two samples of this
-        run's size, plus the rounding of the printed number.  ``outcome`` is one of `OUTCOMES`,
-        "needs the Penn Treebank (Stanford Dependencies)" or "needs CoNLL-2012" if the run's corpus
-        has another annotation, or "not measured" if the run lacks the table.
+        run's size, plus the rounding of the printed number.  ``outcome`` is "same head
+        and within tolerance", "within tolerance", "another head" or "outside".  It is "needs Penn
+        Treebank (Stanford Dependencies)" or "needs CoNLL-2012" if the run's corpus has another
+        annotation, and "not measured" if the run lacks the table.
     """
     used_instead = _used_instead(tables)
     empty = dict.fromkeys(COLUMNS, "") | {"tolerance": np.nan, "outcome": NOT_MEASURED}
@@ -102,16 +103,14 @@ def _of_text() -> Iterator[tuple[Row, Comparison]]:
     """Yield the numbers of ``paper_numbers.csv``: sections 3.1 to 3.3 and Figure 1."""
     comparisons = {
         "heads over half": _compare_layers_over_half,
-        "layers over half": partial(_compare_layers_over_half, average=True),
+        "layers over half": _compare_layers_over_half,
         "mean": _compare_mean,
-        "lower limit": partial(_compare_mean, is_limit=True),
+        "lower limit": _compare_mean,
         "behaviour": _compare_behaviour,
     }
     path = Path(__file__).with_name("paper_numbers.csv")
-    for row in pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records"):
-        arguments = {name: row.pop(name) for name in ("table", "column", "place")}
-        compare = comparisons[row.pop("measure")]
-        yield row, partial(compare, **arguments, published=row["paper"])
+    for number in pd.read_csv(path, dtype=str, keep_default_na=False).itertuples():
+        yield number._asdict(), partial(comparisons[number.measure], number=number)
 
 
 def _of_table1() -> Iterator[tuple[Row, Comparison]]:
@@ -164,51 +163,48 @@ def _of_table3() -> Iterator[tuple[Row, Comparison]]:
         yield shared | row, partial(_compare_probe, probe=probe, published=published)
 
 
-def _compare_layers_over_half(
-    tables: Tables, table: str, column: str, place: str, published: str, *, average: bool = False
-) -> Row:
+def _compare_layers_over_half(tables: Tables, number: Any) -> Row:
     """List the layers of the heads, or the layers on average, that give over half of attention.
 
     Heads or layers whose interval has a half in it may be on either side.  The list is within
     tolerance if the paper's is one of those that this leaves open.
     """
-    bounds = with_bounds(column)
-    shares = rows_of(tables, table, *bounds).set_index("layer")[bounds]
-    if average:
+    name, *bounds = with_bounds(number.column)
+    shares = rows_of(tables, number.table, name, *bounds).set_index("layer")[[name, *bounds]]
+    if number.measure == "layers over half":
         shares = shares.groupby("layer").mean()
     is_over_half = shares > HALF
     counts = is_over_half.groupby("layer").sum()
-    in_paper = pd.Series(published.split(), dtype=int).value_counts()
+    in_paper = pd.Series(number.paper.split(), dtype=int).value_counts()
     in_paper = in_paper.reindex(counts.index, fill_value=0)
-    agrees = in_paper.between(counts[f"{column}_low"], counts[f"{column}_high"])
+    least, most = bounds
     return {
-        "run": " ".join(map(str, shares.index[is_over_half[column]])),
-        "outcome": _within(agrees.all()),
+        "run": " ".join(map(str, shares.index[is_over_half[name]])),
+        "outcome": _within(in_paper.between(counts[least], counts[most]).all()),
     }
 
 
-def _compare_mean(
-    tables: Tables, table: str, column: str, place: str, published: str, *, is_limit: bool = False
-) -> Row:
-    """Compare the mean over layers of a quantity of heads; ``place`` is the first and last layer.
+def _compare_mean(tables: Tables, number: Any) -> Row:
+    """Compare the mean over layers of a quantity of heads; its place is the first and last layer.
 
-    With ``is_limit`` it may be any number above the published one.
+    A lower limit may be exceeded.
     """
-    first, last = map(int, place.split())
-    rows = rows_of(tables, table, *with_bounds(column))
-    in_layers = rows["layer"].between(first, last)
-    value, low, high = rows.loc[in_layers, with_bounds(column)].mean()
-    compared = min(value, float(published)) if is_limit else value
-    row = _compare(compared, published, _spread_of_interval(low, high))
-    return row | {"run": f"{value:.3g}"}
+    first, last = map(int, number.place.split())
+    columns = with_bounds(number.column)
+    rows = rows_of(tables, number.table, *columns)
+    value, low, high = rows.loc[rows["layer"].between(first, last), columns].mean()
+    is_limit = number.measure == "lower limit"
+    compared = min(value, float(number.paper)) if is_limit else value
+    comparison = _compare(compared, number.paper, _spread_of_interval(low, high))
+    return comparison | {"run": f"{value:.3g}"}
 
 
-def _compare_behaviour(tables: Tables, table: str, column: str, place: str, published: str) -> Row:
-    """Compare what a head of Figure 1 does; ``place`` is the head."""
-    layer, head = map(int, place.split("-"))
-    rows = rows_where(rows_of(tables, table, column), layer=layer, head=head)
-    behaviour = rows.iloc[0][column]
-    return {"run": behaviour, "outcome": _within(behaviour == published)}
+def _compare_behaviour(tables: Tables, number: Any) -> Row:
+    """Compare what a head of Figure 1 does; its place is its name."""
+    layer, head = map(int, number.place.split("-"))
+    rows = rows_of(tables, number.table, number.column)
+    behaviour = rows_where(rows, layer=layer, head=head).iloc[0][number.column]
+    return {"run": behaviour, "outcome": _within(behaviour == number.paper)}
 
 
 def _compare_head(tables: Tables, relation: str, published: str, note: str = "") -> Row:

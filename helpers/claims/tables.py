@@ -121,8 +121,6 @@ def estimate_from_table(
     return estimate_in(rows_where(rows, **where).iloc[0], column, df)
 
 
-def cell(
-    table: str, column: str, *, df: float = np.nan, **where: Any
-) -> Callable[[Tables], Estimate]:
+def cell(table: str, column: str, **options: Any) -> Callable[[Tables], Estimate]:
     """Make a measure that reads a number as `estimate_from_table` does."""
-    return partial(estimate_from_table, table=table, column=column, df=df, **where)
+    return partial(estimate_from_table, table=table, column=column, **options)

@@ -22,7 +22,7 @@ from helpers.claims.engine import (
     NOT_SUPPORTED,
     SUPPORTED,
     YES,
-    verdicts,
+    count_verdicts,
 )
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, write_atomic
@@ -38,7 +38,6 @@ MAX_VIEWERS = 12  # the page is to be sent by mail
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
 VERDICTS = (SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED)
-SUMMARY_CLASSES = ("text", "", "", "text")  # how the four columns of claims are set
 
 
 def write_report(
@@ -92,7 +91,9 @@ def write_report(
         name=description.get("model", {}).get("name", build.name),
         notes=notes,
         claims=_table(claims_path) if claims_path.is_file() else None,
-        first_picture=next(filter(_is_figure_2, pictures), None),
+        first_picture=next(
+            (picture for picture in pictures if picture["label"].startswith("Figure 2 ")), None
+        ),
         parts=parts,
         facts=description,
         viewers=[
@@ -147,10 +148,6 @@ def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
     return pictures
 
 
-def _is_figure_2(picture: Mapping[str, str]) -> bool:
-    return picture["label"].startswith("Figure 2 ")
-
-
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
     paths = [folder / f"{name}.csv" for name in names if name != "claims"]
@@ -170,28 +167,29 @@ def _table(path: Path) -> dict[str, Any]:
     content |= {"file": path.name, "data": _in_base64(path)}
     if {"section", "adjusted_low", "due_to_training"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
-        content["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
-        content["counts"] = _counts_by_section(table)
+        content["verdicts"] = count_verdicts(paper["verdict"], paper["due_to_training"])
+        content["counts"] = _grid(_counts_by_section(table))
         four_columns = summarise_claims(pd.read_csv(path).replace(ESCAPE, "", regex=True))
-        content["summary"] = {
-            "columns": list(zip(four_columns, SUMMARY_CLASSES, strict=True)),
-            "rows": four_columns.to_numpy().tolist(),
-        }
-    content["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
-    for name in table:
-        table[name] = table[name].apply(_short, is_p_value=name.startswith("p_"))
-    content["rows"] = table.to_numpy().tolist()
-    return content
+        content["summary"] = _grid(four_columns)
+    return content | _grid(table)
 
 
-def _counts_by_section(claims: pd.DataFrame) -> dict[str, Any]:
+def _grid(table: pd.DataFrame) -> dict[str, Any]:
+    """Prepare columns of text for the page, with a CSS class for each, and rows."""
+    short = {name: table[name].apply(_short, is_p_value=name.startswith("p_")) for name in table}
+    return {
+        "columns": [(name.replace("_", " "), _css_class(table[name])) for name in table],
+        "rows": pd.DataFrame(short).to_numpy().tolist(),
+    }
+
+
+def _counts_by_section(claims: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts in each section of the paper, and those of each later paper together."""
     sections = claims["section"].str.replace(r" [\d.]+$", "", regex=True)
     counts = pd.crosstab(sections, claims["verdict"]).reindex(columns=VERDICTS, fill_value=0)
     is_due_to_training = (claims["verdict"] == SUPPORTED) & (claims["due_to_training"] == YES)
     counts.insert(1, "due to training", is_due_to_training.groupby(sections).sum())
-    columns = [("section", ""), *[(name, "number") for name in counts]]
-    return {"columns": columns, "rows": counts.reset_index().to_numpy().tolist()}
+    return counts.reset_index().astype(str)
 
 
 def _css_class(column: pd.Series) -> str:
