@@ -180,6 +180,8 @@ def test_relations_of_the_causal_test_are_those_of_its_finding():
     """Eleven relations; in one, the best head is in the last layer and changes no other word."""
     effects = read_tables(committed_figures() / "minilm")["head_edges"]
     assert effects["relation"].nunique() == 11
-    others = effects[effects["measure"] == "turns, other words"].groupby("relation")["value"]
-    largest = others.max()
+    of_other_words = effects[effects["measure"] == "turns, other words"].groupby("relation")[
+        "value"
+    ]
+    largest = of_other_words.max()
     assert list(largest.index[largest == 0]) == ["advcl"]

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from helpers.claims.tables import NotMeasurable, Tables
+from helpers.claims.tables import Measure, NotMeasurable, Tables
 from helpers.metrics.statistics import Estimate, difference, holm, p_value
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
@@ -26,7 +26,6 @@ DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
     SUPPORTED: YES,
     NOT_SUPPORTED: "no",
     INCONCLUSIVE: "inconclusive",
-    NOT_MEASURED: "",
 }
 ALPHA = 0.05
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
@@ -44,7 +43,6 @@ TEXT_COLUMNS = (
 NUMERIC_COLUMNS = tuple(name for name in COLUMNS if name not in TEXT_COLUMNS)
 TEST_COLUMNS = ("claim", "question", "family", "sign", "estimate", "threshold", "p_value")
 
-Measure = Callable[[Tables], Estimate]
 Threshold = float | Callable[[Tables], float]
 
 
@@ -291,10 +289,10 @@ def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:
 
 def count_verdicts(verdict: pd.Series, due_to_training: pd.Series) -> str:
     """Count in words the supported claims, and those of them that are due to training."""
-    is_measured = verdict != NOT_MEASURED
-    is_supported = verdict == SUPPORTED
-    is_due_to_training = is_supported & (due_to_training == YES)
+    n_supported = (verdict == SUPPORTED).sum()
+    n_measured = (verdict != NOT_MEASURED).sum()
+    n_due_to_training = (due_to_training == YES).sum()  # of the supported ones
     return (
-        f"{is_supported.sum()} of {is_measured.sum()} measured claims are supported, "
-        f"{is_due_to_training.sum()} of them due to training"
+        f"{n_supported} of {n_measured} measured claims are supported, "
+        f"{n_due_to_training} of them due to training"
     )

@@ -95,21 +95,27 @@ class PlantedTest:
         return counts / cases, np.array(p_values)[index]
 
 
-def largest_significant_p(others: Float[np.ndarray, " test"]) -> float:
-    """Compute the limit below which Holm's method finds a test significant next to others.
+def largest_significant_p(family_p_values: Float[np.ndarray, " test"]) -> float:
+    """Compute the limit below which Holm's method finds a further test significant.
 
-    The others that Holm's method would reject first leave a limit of 5%, divided by the number of
-    tests that remain.
+    The other tests that Holm's method would reject first leave a limit of 5%, divided by the
+    number of tests that remain.
 
     Parameters
     ----------
-    others
+    family_p_values
         The p-values of the other claims of the family.
+
+    Returns
+    -------
+    float
+        The limit; a p-value below it is significant.
     """
-    tests_remaining = len(others) + 1 - np.arange(len(others))
-    is_rejected = np.sort(others) * tests_remaining < ALPHA
+    n_tests = len(family_p_values) + 1
+    tests_remaining = n_tests - np.arange(n_tests - 1)
+    is_rejected = np.sort(family_p_values) * tests_remaining < ALPHA
     n_rejected = np.logical_and.accumulate(is_rejected).sum()
-    return ALPHA / (len(others) + 1 - n_rejected)
+    return ALPHA / (n_tests - n_rejected)
 
 
 def power_table(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:

@@ -177,10 +177,10 @@ def _compare_layers_over_half(tables: Tables, number: Any) -> Row:
     counts = is_over_half.groupby("layer").sum()
     in_paper = pd.Series(number.paper.split(), dtype=int).value_counts()
     in_paper = in_paper.reindex(counts.index, fill_value=0)
-    least, most = bounds
+    low, high = bounds
     return {
         "run": " ".join(map(str, shares.index[is_over_half[name]])),
-        "outcome": _within(in_paper.between(counts[least], counts[most]).all()),
+        "outcome": _within(in_paper.between(counts[low], counts[high]).all()),
     }
 
 

@@ -125,7 +125,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     note = f"These runs also differ in {settings}." if settings else ""
     figure = comparison(tables_of, best_heads=best, note=note)
     save_figure(figure, folder, "compare")
-    notes += [note] if note else []
+    if note:
+        notes.append(note)
     description = {
         "model": {"name": " and ".join(tables_of)},
         "notes": notes,
@@ -172,8 +173,8 @@ def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
     best = scores.sort_values("train_accuracy").drop_duplicates(["run", "relation"], keep="last")
     heads = ["relation", "direction", *HEAD]
     pairs = best.merge(scores, on=heads, suffixes=("_of_choice", ""))
-    places = [*heads, "run_of_choice"]
-    return pairs.pivot(index=places, columns="run", values="margin").reset_index()
+    row_names = [*heads, "run_of_choice"]
+    return pairs.pivot(index=row_names, columns="run", values="margin").reset_index()
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:

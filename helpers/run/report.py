@@ -10,20 +10,13 @@ import base64
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
 from helpers.claims.display import summarise_claims
-from helpers.claims.engine import (
-    INCONCLUSIVE,
-    NOT_MEASURED,
-    NOT_SUPPORTED,
-    SUPPORTED,
-    YES,
-    count_verdicts,
-)
+from helpers.claims.engine import YES, Verdict, count_verdicts
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, write_atomic
 from helpers.results import EARLIER, ESCAPE
@@ -37,7 +30,6 @@ MAX_TABLE_BYTES = 1_500_000
 MAX_VIEWERS = 12  # the page is to be sent by mail
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
-VERDICTS = (SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED)
 
 
 def write_report(
@@ -165,7 +157,7 @@ def _table(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_TABLE_BYTES or table.shape[1] > MAX_COLUMNS:
         return content | {"note": f"{len(table)} x {table.shape[1]}, too large for a page"}
     content |= {"file": path.name, "data": _in_base64(path)}
-    if {"section", "adjusted_low", "due_to_training"} <= set(table):
+    if "adjusted_low" in table:  # the claims of a run
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         content["verdicts"] = count_verdicts(paper["verdict"], paper["due_to_training"])
         content["counts"] = _grid(_counts_by_section(table))
@@ -186,8 +178,10 @@ def _grid(table: pd.DataFrame) -> dict[str, Any]:
 def _counts_by_section(claims: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts in each section of the paper, and those of each later paper together."""
     sections = claims["section"].str.replace(r" [\d.]+$", "", regex=True)
-    counts = pd.crosstab(sections, claims["verdict"]).reindex(columns=VERDICTS, fill_value=0)
-    is_due_to_training = (claims["verdict"] == SUPPORTED) & (claims["due_to_training"] == YES)
+    counts = pd.crosstab(sections, claims["verdict"]).reindex(
+        columns=get_args(Verdict), fill_value=0
+    )
+    is_due_to_training = claims["due_to_training"] == YES
     counts.insert(1, "due to training", is_due_to_training.groupby(sections).sum())
     return counts.reset_index().astype(str)
 

@@ -63,10 +63,10 @@ def test_a_share_of_too_few_cases_can_never_be_supported():
 def test_largest_significant_p_is_that_of_holm_among_the_other_claims(n_others):
     rng = np.random.default_rng(0)
     for _ in range(30):
-        others = rng.random(n_others) ** 4
+        family_p_values = rng.random(n_others) ** 4
         p_values = rng.random(50) ** 4
-        expected = [holm(np.append(others, p))[-1] < 0.05 for p in p_values]
-        assert (p_values < largest_significant_p(others)).tolist() == expected
+        expected = [holm(np.append(family_p_values, p))[-1] < 0.05 for p in p_values]
+        assert (p_values < largest_significant_p(family_p_values)).tolist() == expected
 
 
 def test_power_table_has_a_row_for_each_claim_that_is_tested():
