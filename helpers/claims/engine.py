@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from helpers.claims.tables import NotMeasurable, Tables
+from helpers.claims.tables import Measure, NotMeasurable, Tables
 from helpers.metrics.statistics import Estimate, difference, holm, p_value
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
@@ -26,7 +26,6 @@ DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
     SUPPORTED: YES,
     NOT_SUPPORTED: "no",
     INCONCLUSIVE: "inconclusive",
-    NOT_MEASURED: "",
 }
 ALPHA = 0.05
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
@@ -44,7 +43,6 @@ TEXT_COLUMNS = (
 NUMERIC_COLUMNS = tuple(name for name in COLUMNS if name not in TEXT_COLUMNS)
 TEST_COLUMNS = ("claim", "question", "family", "sign", "estimate", "threshold", "p_value")
 
-Measure = Callable[[Tables], Estimate]
 Threshold = float | Callable[[Tables], float]
 
 
@@ -166,14 +164,14 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     """
     rows, tests = evaluate_claims(tables, claims)
     table = pd.DataFrame(rows, columns=COLUMNS)
-    for question in ("verdict", "due_to_training"):
-        answers = tests[tests["question"] == question].groupby("claim")["verdict"].agg(_combine)
-        table[question] = answers.reindex(table.index, fill_value=NOT_MEASURED)
-    is_supported = table["verdict"] == SUPPORTED
-    table["due_to_training"] = table["due_to_training"].map(DUE_TO_TRAINING).where(is_supported, "")
     against_threshold = tests[tests["question"] == "verdict"].set_index("claim")
-    for column in ("p_adjusted", "adjusted_low", "adjusted_high", "turns_at"):
+    for column in ("p_adjusted", "adjusted_low", "adjusted_high", "turns_at", "verdict"):
         table[column] = against_threshold[column]
+    table["verdict"] = table["verdict"].fillna(NOT_MEASURED)
+    against_controls = tests[tests["question"] == "due_to_training"].groupby("claim")["verdict"]
+    table["due_to_training"] = against_controls.agg(_combine).map(DUE_TO_TRAINING)
+    is_answered = (table["verdict"] == SUPPORTED) & table["due_to_training"].notna()
+    table["due_to_training"] = table["due_to_training"].where(is_answered, "")
     if "power" in tables:
         power = tables["power"].set_index("claim")["power_at_paper"]
         table["power_at_paper"] = table["claim"].map(power)
@@ -230,16 +228,14 @@ def _with_adjustment(tests: pd.DataFrame) -> pd.DataFrame:
     by_family = tests.groupby(["family", "question"])["p_value"]
     products = by_family.transform(lambda p_values: holm(p_values, largest=np.inf))
     levels = 1 - ALPHA * tests["p_value"] / products
-    values = []
-    bounds = []
-    for estimate, level in zip(tests["estimate"], levels, strict=True):
-        values.append(estimate.value)
-        bounds.append(estimate.interval(level))
+    estimates = tests["estimate"]
+    bounds = [estimate.interval(level) for estimate, level in zip(estimates, levels, strict=True)]
     low, high = np.array(bounds, float).reshape(-1, 2).T
+    values = np.array([estimate.value for estimate in estimates], float)
     is_low_nearer = np.abs(low - tests["threshold"]) < np.abs(high - tests["threshold"])
-    is_exact = np.array([estimate.is_exact for estimate in tests["estimate"]], bool)
+    is_exact = np.array([estimate.is_exact for estimate in estimates], bool)
     is_decided = is_exact | (products < ALPHA)  # NaN is not below
-    holds = tests["sign"] * (np.array(values) - tests["threshold"]) > 0
+    holds = tests["sign"] * (values - tests["threshold"]) > 0
     return tests.assign(
         p_adjusted=products.clip(upper=1),
         adjusted_low=low,
@@ -279,29 +275,24 @@ def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:
     Articles that a model has no averages of are added to them, so that models share resamples.
     """
     by_model = []
-    articles = set()
     for prefix in ("", *CONTROL_COLUMNS):
         names = [name for name in tables if name.startswith(prefix)]
         by_model.append({name.removeprefix(prefix): tables[name] for name in names})
-        if prefix + ARTICLES in tables:
-            articles.update(tables[prefix + ARTICLES]["article"])
-    for tables_of_model in by_model:
-        if ARTICLES not in tables_of_model:
-            continue
-        averages = tables_of_model[ARTICLES]
-        missing = sorted(articles.difference(averages["article"]))
-        if missing:
-            empty = pd.DataFrame({"article": missing, "layer": 1, "examples": 0})
-            tables_of_model[ARTICLES] = pd.concat([averages, empty], ignore_index=True)
+    with_articles = [of_model for of_model in by_model if ARTICLES in of_model]
+    if with_articles:
+        articles = pd.concat([of_model[ARTICLES]["article"] for of_model in with_articles])
+    for of_model in with_articles:
+        averages = of_model[ARTICLES].merge(articles.drop_duplicates(), how="outer")
+        of_model[ARTICLES] = averages.fillna({"layer": 1, "examples": 0})
     return by_model
 
 
-def verdicts(verdict: pd.Series, due_to_training: pd.Series) -> str:
+def count_verdicts(verdict: pd.Series, due_to_training: pd.Series) -> str:
     """Count in words the supported claims, and those of them that are due to training."""
-    is_measured = verdict != NOT_MEASURED
-    is_supported = verdict == SUPPORTED
-    is_due_to_training = is_supported & (due_to_training == YES)
+    n_supported = (verdict == SUPPORTED).sum()
+    n_measured = (verdict != NOT_MEASURED).sum()
+    n_due_to_training = (due_to_training == YES).sum()  # of the supported ones
     return (
-        f"{is_supported.sum()} of {is_measured.sum()} measured claims are supported, "
-        f"{is_due_to_training.sum()} of them due to training"
+        f"{n_supported} of {n_measured} measured claims are supported, "
+        f"{n_due_to_training} of them due to training"
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
+from scipy.optimize import bisect
 from scipy.stats import binom, t
 
 from helpers.claims.engine import ALPHA, Claim, evaluate_claims
@@ -22,11 +23,13 @@ from helpers.metrics.statistics import Estimate, p_value, wilson_proportion
 DRAWS = 200  # for each effect
 FOUND = 0.5  # the power at which an effect counts as one that can be found
 FARTHEST = 1000  # standard errors from the threshold within which an effect is searched
-HALVINGS = 40  # of that distance
+JUST_BELOW = 1e-9  # shares of draws are further apart
 COLUMNS = (
     "section", "claim", "clusters", "threshold", "paper_value", "power_at_paper", "least_effect",
     "false_support",
 )  # fmt: skip
+
+Draws = Float[np.ndarray, " draw"]
 
 
 @dataclass(frozen=True)
@@ -39,17 +42,14 @@ class PlantedTest:
         The claim's number in this run.
     threshold, sign
         The threshold, and 1 if the claim holds above it, -1 if below.
-    family_p_values
-        The p-values of the other claims of the family, sorted.
-    seed
-        Seed of the draws, which are the same for every effect.
+    largest_p
+        The p-value below which the test is significant (`largest_significant_p`).
     """
 
     estimate: Estimate
     threshold: float
     sign: int
-    family_p_values: Float[np.ndarray, " test"]
-    seed: int = 0
+    largest_p: float
 
     @property
     def standard_error(self) -> float:
@@ -60,29 +60,22 @@ class PlantedTest:
     def power(self, effect: float) -> float:
         """Compute the share of draws whose verdict is "supported" if ``effect`` is true."""
         draw = self._draw_shares if self.estimate.cases else self._draw_means
-        values, p_values = draw(effect, np.random.default_rng(self.seed))
+        values, p_values = draw(effect, np.random.default_rng(0))  # the same for every effect
         is_beyond = self.sign * (values - self.threshold) > 0
-        return float(np.mean(is_beyond & self._is_significant(p_values)))
+        return float(np.mean(is_beyond & (p_values < self.largest_p)))
 
     def least_effect(self) -> float:
         """Search the effect nearest to the threshold that is found in half of the draws."""
-        too_small = self.threshold
-        effect = self.threshold + self.sign * FARTHEST * self.standard_error
+        farthest = self.threshold + self.sign * FARTHEST * self.standard_error
         if self.estimate.cases:
-            effect = float(np.clip(effect, 0, 1))
-        if self.power(effect) < FOUND:
+            farthest = float(np.clip(farthest, 0, 1))
+        if self.power(farthest) < FOUND:
             return np.nan
-        for _ in range(HALVINGS):
-            middle = (too_small + effect) / 2
-            if self.power(middle) < FOUND:
-                too_small = middle
-            else:
-                effect = middle
-        return effect
+        return bisect(
+            lambda effect: self.power(effect) - FOUND + JUST_BELOW, self.threshold, farthest
+        )
 
-    def _draw_means(
-        self, effect: float, rng: np.random.Generator
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    def _draw_means(self, effect: float, rng: np.random.Generator) -> tuple[Draws, Draws]:
         """Draw means of normal values of articles, and their p-values.
 
         Mean and variance of such values are independent: a normal and a chi-square variable.
@@ -93,9 +86,7 @@ class PlantedTest:
         errors = self.standard_error * np.sqrt(relative_variances)
         return values, 2 * t.sf(np.abs(values - self.threshold) / errors, df)
 
-    def _draw_shares(
-        self, effect: float, rng: np.random.Generator
-    ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    def _draw_shares(self, effect: float, rng: np.random.Generator) -> tuple[Draws, Draws]:
         """Draw shares of independent cases, and their p-values."""
         cases = self.estimate.cases
         counts = binom.ppf(rng.random(DRAWS), cases, np.clip(effect, 0, 1))
@@ -103,16 +94,31 @@ class PlantedTest:
         p_values = [p_value(wilson_proportion(n, cases), self.threshold) for n in distinct]
         return counts / cases, np.array(p_values)[index]
 
-    def _is_significant(self, p_values: Float[np.ndarray, " draw"]) -> Bool[np.ndarray, " draw"]:
-        """Test p-values by Holm's method, each with those of the family."""
-        n_tests = len(self.family_p_values) + 1
-        n_smaller = np.searchsorted(self.family_p_values, p_values)
-        adjusted_others = self.family_p_values * (n_tests - np.arange(n_tests - 1))
-        largest_before = np.append(0, np.maximum.accumulate(adjusted_others))[n_smaller]
-        return np.maximum(p_values * (n_tests - n_smaller), largest_before) < ALPHA
+
+def largest_significant_p(family_p_values: Float[np.ndarray, " test"]) -> float:
+    """Compute the limit below which Holm's method finds a further test significant.
+
+    The other tests that Holm's method would reject first leave a limit of 5%, divided by the
+    number of tests that remain.
+
+    Parameters
+    ----------
+    family_p_values
+        The p-values of the other claims of the family.
+
+    Returns
+    -------
+    float
+        The limit; a p-value below it is significant.
+    """
+    n_tests = len(family_p_values) + 1
+    tests_remaining = n_tests - np.arange(n_tests - 1)
+    is_rejected = np.sort(family_p_values) * tests_remaining < ALPHA
+    n_rejected = np.logical_and.accumulate(is_rejected).sum()
+    return ALPHA / (n_tests - n_rejected)
 
 
-def power_table(tables: Tables, claims: Iterable[Claim], *, seed: int = 0) -> pd.DataFrame:
+def power_table(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     """Compute the probability that each tested claim is supported, by its true value.
 
     Parameters
@@ -121,8 +127,6 @@ def power_table(tables: Tables, claims: Iterable[Claim], *, seed: int = 0) -> pd
         The tables of a run by name.
     claims
         The claims.  Those without an interval, and exact numbers, are not tested.
-    seed
-        Seed of the draws.
 
     Returns
     -------
@@ -140,8 +144,8 @@ def power_table(tables: Tables, claims: Iterable[Claim], *, seed: int = 0) -> pd
     rows = []
     for test in tests.itertuples():
         in_family = (tests["family"] == test.family) & (tests["claim"] != test.claim)
-        p_values = np.sort(tests.loc[in_family, "p_value"].to_numpy())
-        planted = PlantedTest(test.estimate, test.threshold, test.sign, p_values, seed)
+        largest_p = largest_significant_p(tests.loc[in_family, "p_value"].to_numpy())
+        planted = PlantedTest(test.estimate, test.threshold, test.sign, largest_p)
         claim = claims[test.claim]
         is_paper_beyond = test.sign * (claim.paper - test.threshold) > 0
         rows.append(

@@ -71,13 +71,9 @@ def over_layers(tables: Tables, statistic: Callable[..., Numbers], *names: str) 
     value = statistic(*(means_by_layer(tables, name) for name in names))
     if ARTICLES not in tables or np.isnan(value):
         return Estimate(value)
-    resamples = []
-    article_counts = []
-    for name in names:
-        resampled_means, articles = layer_resamples(rows_of(tables, ARTICLES, name), name, DRAWS)
-        resamples.append(resampled_means)
-        article_counts.append(articles)
-    return bootstrap_estimate(value, statistic(*resamples), min(article_counts))
+    resamples = [layer_resamples(rows_of(tables, ARTICLES, name), name, DRAWS) for name in names]
+    resampled_means, article_counts = zip(*resamples, strict=True)
+    return bootstrap_estimate(value, statistic(*resampled_means), min(article_counts))
 
 
 def layer_measure(statistic: Callable[..., Numbers], *names: str) -> Measure:

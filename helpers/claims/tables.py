@@ -12,6 +12,7 @@ import pandas as pd
 from helpers.metrics.statistics import Estimate
 
 Tables = Mapping[str, pd.DataFrame]
+Measure = Callable[[Tables], Estimate]
 
 
 class NotMeasurable(LookupError):
@@ -121,8 +122,6 @@ def estimate_from_table(
     return estimate_in(rows_where(rows, **where).iloc[0], column, df)
 
 
-def cell(
-    table: str, column: str, *, df: float = np.nan, **where: Any
-) -> Callable[[Tables], Estimate]:
+def cell(table: str, column: str, **options: Any) -> Measure:
     """Make a measure that reads a number as `estimate_from_table` does."""
-    return partial(estimate_from_table, table=table, column=column, df=df, **where)
+    return partial(estimate_from_table, table=table, column=column, **options)

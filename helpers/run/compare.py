@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from helpers.claims.clark2019 import paper_claims
-from helpers.claims.engine import check_claims, verdicts
+from helpers.claims.engine import check_claims, count_verdicts
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir
 from helpers.metrics.reference import paper_names, paper_table1
@@ -22,8 +22,7 @@ from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag
 from helpers.study import Study
 
 MAX_NAME_LENGTH = 100
-BEST_HEAD_COLUMNS = ("head", "accuracy", "accuracy_low", "accuracy_high", "baseline")
-PAPER_COLUMNS = ("head", "accuracy", "baseline")
+BEST_HEAD_COLUMNS = ["head", "accuracy", "accuracy_low", "accuracy_high", "baseline"]
 HEAD = ["layer", "head"]
 SHARES = ["cls", "sep", "punctuation"]
 OF_EACH = ["relation", "accuracy", "margin", "margin_low", "margin_high", "coreference"]
@@ -100,8 +99,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     claims : pandas.DataFrame
         See `claims_side_by_side`.
     notes : list of str
-        A line for each run's verdicts (`count_supported_claims`), and one with the settings in
-        which the runs differ (`different_settings`), if there are any.
+        A line for each run's verdicts, and one with the settings in which the runs differ
+        (`different_settings`), if there are any.
     paths : list of Path
         The folder of the tables and the figure, and the report.
     """
@@ -110,18 +109,24 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     folder = figures_dir("compare") / name
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
-    tables = {"best_heads": best, "spread": spread(claims, [*tables_of]), "atlas": atlas(tables_of)}
+    tables = {"claims": claims, "best_heads": best, "atlas": atlas(tables_of)}
     across = across_treebanks(runs)
     if len(across):
         tables["across_treebanks"] = across
-    for table_name, table in {"claims": claims, **tables}.items():
+    for table_name, table in tables.items():
         write_table(table, folder, table_name)
-    notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
+    notes = []
+    for run in runs:
+        counts = count_verdicts(
+            claims[f"{run.name} verdict"], claims[f"{run.name} due_to_training"]
+        )
+        notes.append(f"{run.name}: {counts}")
     settings = ", ".join(different_settings(runs))
     note = f"These runs also differ in {settings}." if settings else ""
     figure = comparison(tables_of, best_heads=best, note=note)
     save_figure(figure, folder, "compare")
-    notes += [note] if note else []
+    if note:
+        notes.append(note)
     description = {
         "model": {"name": " and ".join(tables_of)},
         "notes": notes,
@@ -149,31 +154,6 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     return claims
 
 
-def count_supported_claims(claims: pd.DataFrame) -> dict[str, str]:
-    """Count in words the supported claims of each run, and those due to training."""
-    return {
-        column.removesuffix(" verdict"): verdicts(
-            claims[column], claims[column.replace(" verdict", " due_to_training")]
-        )
-        for column in claims.filter(regex=" verdict$")
-    }
-
-
-def spread(claims: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Compute how far the runs of these names agree on each claim, from `claims_side_by_side`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns section, claim, paper; ``runs`` that could measure the claim; ``mean``, ``sd``,
-        ``least`` and ``most`` of their numbers.
-    """
-    table = claims[["section", "claim", "paper"]].copy()
-    statistics = claims[list(names)].agg(["count", "mean", "std", "min", "max"], axis=1)
-    table[["runs", "mean", "sd", "least", "most"]] = statistics.to_numpy()
-    return table
-
-
 def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
     """Score the head that each run of one model chooses for a relation on the others' treebanks.
 
@@ -193,8 +173,8 @@ def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
     best = scores.sort_values("train_accuracy").drop_duplicates(["run", "relation"], keep="last")
     heads = ["relation", "direction", *HEAD]
     pairs = best.merge(scores, on=heads, suffixes=("_of_choice", ""))
-    places = [*heads, "run_of_choice"]
-    return pairs.pivot(index=places, columns="run", values="margin").reset_index()
+    row_names = [*heads, "run_of_choice"]
+    return pairs.pivot(index=row_names, columns="run", values="margin").reset_index()
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
@@ -207,7 +187,7 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
         for each run its head, accuracy, interval and baseline.  The paper's relations come first.
     """
     paper = paper_table1()
-    tables = {"paper": paper[list(PAPER_COLUMNS)]}
+    tables = {"paper": paper.filter(BEST_HEAD_COLUMNS)}
     for run in runs:
         if "dependency_heads" in run.tables:
             table = run.tables["dependency_heads"]

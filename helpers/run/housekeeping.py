@@ -30,7 +30,7 @@ def check_cache(names: Sequence[str], *, repair: bool) -> int:
     """
     stores = format.stores()
     is_whole = True
-    for folder in _folders(names, [*stores, *_inside(*KEPT)]):
+    for folder in _folders(names):
         is_store = folder in stores
         problems = format.verify(folder) if is_store else checksum_problems(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
@@ -69,7 +69,7 @@ def cache_table() -> pd.DataFrame:
 def remove_stores(names: Sequence[str]) -> None:
     """Remove stores, kept tables and models by name; none of them if one name is unknown."""
     if names:
-        for folder in _folders(names, [*format.stores(), *_inside(*KEPT)]):
+        for folder in _folders(names):
             format.remove(folder)
 
 
@@ -106,9 +106,9 @@ def _name(folder: Path) -> str:
     return folder.relative_to(cache_root()).as_posix()
 
 
-def _folders(names: Sequence[str], candidates: Sequence[Path]) -> list[Path]:
-    """Find folders by name; without names, all candidates."""
-    by_name = {_name(folder): folder for folder in candidates}
+def _folders(names: Sequence[str]) -> list[Path]:
+    """Find stores, kept tables and models by name; without names, all of them."""
+    by_name = {_name(folder): folder for folder in [*format.stores(), *_inside(*KEPT)]}
     unknown = set(names).difference(by_name)
     if unknown:
         raise InputError(

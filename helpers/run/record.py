@@ -31,10 +31,8 @@ from helpers.settings import LATER_SETTINGS
 from helpers.study import Study
 
 MAKERS = ("commit", "versions", "code")  # what made an entry of run.json
-FORMS = {
-    "tables": ("tables/{}.csv", "tables/{}.tex"),
-    "figures": ("{}.png", "{}.svg", "{}.pdf"),
-}
+INPUTS = ("model", "corpora", "code")  # of an entry; the digest of the code has the versions
+OUTPUTS = ("tables", "figures")  # the lists of an entry
 
 
 def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
@@ -82,8 +80,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
         is_missing = setting == "coref" and study.missing_note("coref")
         if setting in declared_settings and not is_missing:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
-            missing = store.missing_shards()
-            size = n_stores * needed_bytes(store, missing) if missing else 0
+            size = n_stores * needed_bytes(store, store.missing_shards())
             total += size
             name = store.spec.corpus["name"]
             yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
@@ -246,9 +243,10 @@ class Record:
             for name, entry in before.get("notebooks", {}).items()
             if name not in self.notebooks
         }
-        interactive = earlier.get(INTERACTIVE, {})
-        for group in FORMS.keys() & interactive.keys():
-            interactive[group] = sorted(set(interactive[group]).difference(self.names(group)))
+        if INTERACTIVE in earlier:
+            interactive = earlier[INTERACTIVE]
+            for group in OUTPUTS:
+                interactive[group] = sorted(set(interactive[group]) - self.names(group))
         write_record(folder, before | {"notebooks": earlier})
         for source, target in pairs:
             write_atomic(target, source.read_bytes())
@@ -279,29 +277,23 @@ class Record:
             f"computed is in {self.results.batch_folder}."
         )
 
-    def names(self, group: str) -> list[str]:
-        """List the "tables" or "figures" of this run."""
-        return sorted({name for entry in self.notebooks.values() for name in entry[group]})
+    def names(self, group: str) -> set[str]:
+        """Collect the names of the "tables" or "figures" of this run."""
+        return {name for entry in self.notebooks.values() for name in entry[group]}
 
     def _is_made_alike(self, notebook: str, before: Mapping[str, Any]) -> bool:
-        """Say whether the same code, inputs and library versions made a notebook's entry before.
-
-        The digest of the code covers the versions of the libraries.
-        """
-        entry = before.get("notebooks", {}).get(notebook, {})
-        maker = before | entry
-        return all(
-            entry.get(key) == value for key, value in self.notebooks[notebook].items()
-        ) and all(maker.get(key) == self.today.get(key) for key in ("model", "corpora", "code"))
+        """Say whether the same code and inputs made a notebook's entry before."""
+        recorded_entry = before | before.get("notebooks", {}).get(notebook, {})
+        entry = {key: self.today.get(key) for key in INPUTS} | self.notebooks[notebook]
+        return all(recorded_entry.get(key) == value for key, value in entry.items())
 
     def _files(self) -> Iterator[tuple[Path, Path]]:
         """Yield each file that this run has written, and its place in the results folder."""
-        for group, forms in FORMS.items():
-            for name in self.names(group):
-                for form in forms:
-                    source = self.results.batch_folder / form.format(name)
-                    if source.is_file():
-                        yield source, self.results.folder / form.format(name)
+        names = self.names("tables") | self.names("figures")
+        folder = self.results.batch_folder
+        for source in sorted(folder.rglob("*.*")):
+            if source.stem in names:
+                yield source, self.results.folder / source.relative_to(folder)
 
 
 def _compare(source: Path, target: Path) -> TableDifference:

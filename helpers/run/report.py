@@ -10,20 +10,13 @@ import base64
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
 from helpers.claims.display import summarise_claims
-from helpers.claims.engine import (
-    INCONCLUSIVE,
-    NOT_MEASURED,
-    NOT_SUPPORTED,
-    SUPPORTED,
-    YES,
-    verdicts,
-)
+from helpers.claims.engine import YES, Verdict, count_verdicts
 from helpers.errors import InputError
 from helpers.files import atomic_file, build_dir, write_atomic
 from helpers.results import EARLIER, ESCAPE
@@ -37,8 +30,6 @@ MAX_TABLE_BYTES = 1_500_000
 MAX_VIEWERS = 12  # the page is to be sent by mail
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
-VERDICTS = (SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED)
-SUMMARY_CLASSES = ("text", "", "", "text")  # how the four columns of claims are set
 
 
 def write_report(
@@ -92,7 +83,9 @@ def write_report(
         name=description.get("model", {}).get("name", build.name),
         notes=notes,
         claims=_table(claims_path) if claims_path.is_file() else None,
-        first_picture=next(filter(_is_figure_2, pictures), None),
+        first_picture=next(
+            (picture for picture in pictures if picture["label"].startswith("Figure 2 ")), None
+        ),
         parts=parts,
         facts=description,
         viewers=[
@@ -147,10 +140,6 @@ def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
     return pictures
 
 
-def _is_figure_2(picture: Mapping[str, str]) -> bool:
-    return picture["label"].startswith("Figure 2 ")
-
-
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
     paths = [folder / f"{name}.csv" for name in names if name != "claims"]
@@ -168,30 +157,33 @@ def _table(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_TABLE_BYTES or table.shape[1] > MAX_COLUMNS:
         return content | {"note": f"{len(table)} x {table.shape[1]}, too large for a page"}
     content |= {"file": path.name, "data": _in_base64(path)}
-    if {"section", "adjusted_low", "due_to_training"} <= set(table):
+    if "adjusted_low" in table:  # the claims of a run
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
-        content["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
-        content["counts"] = _counts_by_section(table)
+        content["verdicts"] = count_verdicts(paper["verdict"], paper["due_to_training"])
+        content["counts"] = _grid(_counts_by_section(table))
         four_columns = summarise_claims(pd.read_csv(path).replace(ESCAPE, "", regex=True))
-        content["summary"] = {
-            "columns": list(zip(four_columns, SUMMARY_CLASSES, strict=True)),
-            "rows": four_columns.to_numpy().tolist(),
-        }
-    content["columns"] = [(name.replace("_", " "), _css_class(table[name])) for name in table]
-    for name in table:
-        table[name] = table[name].apply(_short, is_p_value=name.startswith("p_"))
-    content["rows"] = table.to_numpy().tolist()
-    return content
+        content["summary"] = _grid(four_columns)
+    return content | _grid(table)
 
 
-def _counts_by_section(claims: pd.DataFrame) -> dict[str, Any]:
+def _grid(table: pd.DataFrame) -> dict[str, Any]:
+    """Prepare columns of text for the page, with a CSS class for each, and rows."""
+    short = {name: table[name].apply(_short, is_p_value=name.startswith("p_")) for name in table}
+    return {
+        "columns": [(name.replace("_", " "), _css_class(table[name])) for name in table],
+        "rows": pd.DataFrame(short).to_numpy().tolist(),
+    }
+
+
+def _counts_by_section(claims: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts in each section of the paper, and those of each later paper together."""
     sections = claims["section"].str.replace(r" [\d.]+$", "", regex=True)
-    counts = pd.crosstab(sections, claims["verdict"]).reindex(columns=VERDICTS, fill_value=0)
-    is_due_to_training = (claims["verdict"] == SUPPORTED) & (claims["due_to_training"] == YES)
+    counts = pd.crosstab(sections, claims["verdict"]).reindex(
+        columns=get_args(Verdict), fill_value=0
+    )
+    is_due_to_training = claims["due_to_training"] == YES
     counts.insert(1, "due to training", is_due_to_training.groupby(sections).sum())
-    columns = [("section", ""), *[(name, "number") for name in counts]]
-    return {"columns": columns, "rows": counts.reset_index().to_numpy().tolist()}
+    return counts.reset_index().astype(str)
 
 
 def _css_class(column: pd.Series) -> str:

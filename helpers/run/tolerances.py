@@ -20,6 +20,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from helpers.claims.engine import CONTROL_COLUMNS
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -49,8 +51,6 @@ TOLERANCES = {
         Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     ).items()
 }
-# Tables of controls have the same names after one of these.
-CONTROL_PREFIXES = ("random_", "entropy_matched_")
 # Probes that are trained by gradient steps.  Their rows of a table have the tolerance for these.
 TRAINED_PROBES = (
     "Structural probe", "Distances + GloVe", "Bilinear probe on hidden states",
@@ -72,14 +72,12 @@ class TableDifference:
     """How a table differs from the same table of before.
 
     ``status`` is "identical", "new", "rounding" or "different".  The others are about the cell
-    that uses most of its tolerance: ``largest`` is its difference, ``quantity`` names the numbers
-    of its ``column``.
+    that uses most of its tolerance: ``largest`` is its difference, ``quantity`` names its numbers.
     """
 
     name: str
     status: str
     quantity: str = ""
-    column: str = ""
     largest: float = 0.0
     share_of_tolerance: float = 0.0
     verdicts_agree: bool = True
@@ -109,10 +107,11 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> Tabl
         "different" if rows or columns differ, a text differs that is no choice between equals, a
         number is missing in one of the two, or a number differs by more than its tolerance.
     """
+    verdicts = before.filter(VERDICTS)
+    verdicts_agree = verdicts.empty or verdicts.equals(after.filter(VERDICTS))
     if list(before.columns) != list(after.columns) or len(before) != len(after):
-        has_verdicts = not before.columns.intersection(VERDICTS).empty
         return TableDifference(
-            name, "different", "rows or columns", largest=math.inf, verdicts_agree=not has_verdicts
+            name, "different", "rows or columns", math.inf, math.inf, verdicts_agree
         )
     if without_prefix(name) == "probe_heads":  # sorted by its numbers
         before = before.sort_values(HEAD, ignore_index=True)
@@ -121,19 +120,18 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> Tabl
     worst = TableDifference(name, "identical")
     for rows, usual in ((~is_trained, table_tolerance(name)), (is_trained, TOLERANCES["trained"])):
         for column in before:
-            tolerance = _column_tolerance(name, column) or usual
+            tolerance = _column_tolerance(name, column, usual)
             difference = _compare_columns(
                 before.loc[rows, column], after.loc[rows, column], tolerance
             )
             if difference and difference.share_of_tolerance >= worst.share_of_tolerance:
-                worst = replace(difference, name=name)
-    verdicts = before.columns.intersection(VERDICTS)
-    return replace(worst, verdicts_agree=before[verdicts].equals(after[verdicts]))
+                worst = difference
+    return replace(worst, name=name, verdicts_agree=verdicts_agree)
 
 
 def without_prefix(name: str) -> str:
     """Take away the part of a table's name that says of which control it is."""
-    for prefix in CONTROL_PREFIXES:
+    for prefix in CONTROL_COLUMNS:
         name = name.removeprefix(prefix)
     return name
 
@@ -146,13 +144,13 @@ def _is_trained(table: pd.DataFrame) -> pd.Series:
     return is_trained
 
 
-def _column_tolerance(name: str, column: str) -> Tolerance | None:
-    """Find the tolerance of a column that has another than most of its table."""
+def _column_tolerance(name: str, column: str, usual: Tolerance) -> Tolerance:
+    """Find the tolerance of a column; it is the usual one unless a pattern has the column."""
     full_name = f"{without_prefix(name)}.{column}"
     for tolerance in TOLERANCES.values():
         if any(fnmatch(full_name, pattern) for pattern in tolerance.columns):
             return tolerance
-    return None
+    return usual
 
 
 def _compare_columns(
@@ -163,10 +161,10 @@ def _compare_columns(
     if before.equals(after) or before.empty:
         return None
     if column in CHOICES:
-        return TableDifference("", "rounding", "choices between equals", column)
+        return TableDifference("", "rounding", "choices between equals")
     is_numeric = {before.dtype.kind, after.dtype.kind} <= set("if")  # integers and fractions
     if not is_numeric or (before.isna() != after.isna()).any():
-        return TableDifference("", "different", column, column, math.inf, math.inf)
+        return TableDifference("", "different", column, math.inf, math.inf)
     old = before.to_numpy(float)
     differences = np.nan_to_num(np.abs(old - after.to_numpy(float)))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -176,7 +174,6 @@ def _compare_columns(
         "",
         "different" if shares[row] > 1 + 1e-9 else "rounding",
         tolerance.quantity,
-        column,
         float(differences[row]),
         float(shares[row]),
     )

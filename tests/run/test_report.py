@@ -97,7 +97,7 @@ def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch
     rows = (
         "3.1,A,40,1.23456,1,2,1,2,0,,0.0001,supported,0.1,0.2,yes,x\n"
         "3.3,C,,,,,,,0,,,not measured,,,,x\n"
-        "3.3,B,,0.5,,,,,4,heads,0.02,not supported,0.1,0.2,yes,x\n"
+        "3.3,B,,0.5,,,,,4,heads,0.02,not supported,0.1,0.2,,x\n"
         "Niven 4.1,D,,3,,,,,0,,,supported,,,,x\n"
     )
     (run[1] / "claims.csv").write_text(
