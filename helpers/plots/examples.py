@@ -37,7 +37,6 @@ from helpers.metrics.surface import entropy, relative_position, token_types
 from helpers.plots import style
 from helpers.plots.style import (
     canvas,
-    empty_figure,
     for_column,
     join_nonempty,
     legend_below,
@@ -51,12 +50,17 @@ MAX_CHARACTERS = 15  # of its longest word, which fits into a panel without bein
 SENTENCE_ENDS = frozenset(".!?")
 MAX_CANDIDATES = 400  # sentences to choose from
 
-LINE_HEIGHT = 1.31  # from one word or line of a title to the next; this and ...
-CHARACTER_WIDTH = 0.58  # ... the width of the average bold character are in units of the type size
-LINES_WIDTH = 0.16  # inches, between the two columns of words and to the next panel, at least
+# Measures in units of the size of the type.
+LINE_HEIGHT = 1.31  # from one word or line of a title to the next
+WORD_WIDTH = 0.52  # of the average character of a word
+TITLE_WIDTH = 0.58  # of the average character of a title, which may be bold
+# Measures in inches.
+LINES_WIDTH = 0.33  # between the two columns of words, with the gap to the next panel, at least
+TITLE_GAP = 0.15  # between titles
 ROW_GAP = 1.6  # lines, between rows of panels
-MAX_COLUMNS = 3  # panels in a row
-COLUMN_HEADS = 4  # in the Figure 5 for a column of a paper, ...
+MAX_COLUMNS = 3  # panels in a row of a page, ...
+COLUMN_COLUMNS = 2  # ... and of a column of a paper
+COLUMN_HEADS = 4  # in the Figure 5 for a column, ...
 COLUMN_ROWS = 2  # ... and its rows of panels, at most
 MIN_DRAWN_DARKNESS = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
@@ -316,10 +320,12 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
         panels = _shortest_successes(panels)
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
-        return empty_figure(title, model, needs)
+        return canvas(
+            0.1, title, join_nonempty(model, "nothing to draw"), f"It would need {needs}."
+        )
     rows = _rows(panels)[:COLUMN_ROWS] if style.in_column() else _rows_of_heads(panels)
     weights = style.WEIGHT_NAMES[lens]
-    subtitle = f"{weights} of words (left) to words (right), without special tokens; darker is more"
+    subtitle = f"{weights} of words (left) to words (right), not to special tokens"
     figure = _draw_rows(rows, title, join_nonempty(model, subtitle))
     legend_below(figure, columns=3)
     return figure
@@ -346,7 +352,8 @@ class Row(NamedTuple):
 def _rows(panels: Sequence[Panel]) -> list[Row]:
     """Arrange panels that have titles of their own."""
     columns = _columns(panels)
-    title_width = int(style.page_width() / columns / (CHARACTER_WIDTH * _type_size()))
+    title_inches = style.page_width() / columns - TITLE_GAP
+    title_width = int(title_inches / (TITLE_WIDTH * _type_size()))  # in characters
     rows = []
     for row_panels in _chunks(panels, columns):
         titles = []
@@ -387,8 +394,9 @@ def _longest_word(panel: Panel) -> int:
 def _columns(panels: Sequence[Panel]) -> int:
     """Choose how many panels a row has: as many as the longest words leave room for."""
     longest_word = max(_longest_word(panel) for panel in panels)
-    panel_width = 2 * longest_word * CHARACTER_WIDTH * _type_size() + LINES_WIDTH
-    return int(np.clip(style.page_width() / panel_width, 1, MAX_COLUMNS))
+    panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
+    max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
+    return int(np.clip(style.page_width() / panel_width, 1, max_columns))
 
 
 def _type_size() -> float:
@@ -422,7 +430,8 @@ def _draw_rows(rows: Sequence[Row], title: str, subtitle: str) -> Figure:
         row_axes[0].annotate(
             row.heading, (style.LEFT_MARGIN / style.page_width(), 1),
             xycoords=("figure fraction", "axes fraction"), xytext=(0, 19),
-            textcoords="offset points", fontweight="bold", fontsize=9.5, parse_math=False, in_layout=False,
+            textcoords="offset points", fontweight="bold", fontsize=9.5, parse_math=False,
+            in_layout=False,
         )  # fmt: skip
     return figure
 

@@ -11,9 +11,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from helpers.metrics.clustering import BEHAVIOURS
-from helpers.metrics.heads import by_head, head_label
+from helpers.metrics.heads import by_head
 from helpers.plots import style
-from helpers.plots.labels import label_points
+from helpers.plots.labels import HALO, label_points
 from helpers.plots.style import (
     SpecialTokens,
     Style,
@@ -24,7 +24,6 @@ from helpers.plots.style import (
     join_nonempty,
     legend_below,
     panel_grid,
-    resolve_special_tokens,
     theme,
 )
 
@@ -42,8 +41,7 @@ def fig2_token_types(
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
-    The intervals are too narrow to draw.  Therefore a footnote gives the widest one.  It also names
-    a special token that the model does not have.
+    The intervals are too narrow to draw.  Therefore a footnote gives the widest one.
 
     Parameters
     ----------
@@ -102,8 +100,7 @@ def fig3_gradients(
     suffixes = [suffix for suffix in GRADIENT_TITLES if f"other{suffix}" in table]
     present_special = [token_type for token_type in ("cls", "sep") if token_type in styles]
     rows = 2 if present_special else 1
-    bands = _missing_tokens_note(table) or "bands: 95% intervals over articles"
-    subtitle = join_nonempty(model, _objective(table), bands)
+    subtitle = join_nonempty(model, _objective(table), "bands: 95% intervals over articles")
     height = 1.35 * rows + 0.45 if style.in_column() else 2.5 * rows + 0.5
     figure = canvas(height, "Figure 3 · Gradient-based importance of attention", subtitle)
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
@@ -180,6 +177,7 @@ def fig4_entropy(
         position = {"xy": (1, uniform), "xycoords": ("axes fraction", "data"), "ha": "right"}
         axes.annotate("uniform attention", va="bottom", **position)
         axes.margins(y=0.1)  # room for this text
+        axes.set_ylim(bottom=-0.1)
     return figure
 
 
@@ -205,11 +203,11 @@ def heads_and_means(
     panels : sequence of mapping of str to Style
         The columns of each panel, from top to bottom, with their styles.
     title, model, ylabel, note : str
-        The title, the name of the run, the label of the vertical axes, and the footnote, which also
-        has the widest interval of a head, and the special tokens that the model does not have.
+        The title, the name of the run, the label of the vertical axes, and the footnote, after
+        which the widest interval of a head stands.
     """
     columns = [column for styles in panels for column in styles]
-    note += _interval_note(table, columns) + _missing_tokens_note(table)
+    note += _interval_note(table, columns)
     height = 1.5 if style.in_column() else 2.9
     figure = canvas(height * len(panels), title, join_nonempty(model, HEADS_AND_MEANS), note)
     means = table.groupby("layer", as_index=False)[columns].mean()
@@ -228,7 +226,7 @@ def heads_and_means(
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
                 axes.annotate(
                     f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), xytext=(-4, 0),
-                    textcoords="offset points", ha="right", va="center",
+                    textcoords="offset points", ha="right", va="center", path_effects=HALO,
                 )  # fmt: skip
         layers = int(table["layer"].max())
         axes.set(xlabel="Layer", xlim=(0.2, layers + 0.8), xticks=style.counting_ticks(layers))
@@ -246,7 +244,8 @@ def present_styles(table: pd.DataFrame, styles: Styles, special_tokens: SpecialT
     present = {}
     for column, series_style in styles.items():
         if table[column].notna().any():
-            present[column] = resolve_special_tokens(series_style, special_tokens)
+            label = series_style.label.format(**special_tokens)
+            present[column] = series_style._replace(label=label)
     return present
 
 
@@ -255,15 +254,6 @@ def _interval_note(table: pd.DataFrame, columns: Sequence[str]) -> str:
     widths = [table[f"{column}_high"] - table[f"{column}_low"] for column in columns]
     reach = pd.concat(widths).max() / 2
     return f"95% intervals over articles: ±{reach:.1g} at most for a head.  " if reach > 0 else ""
-
-
-def _missing_tokens_note(table: pd.DataFrame) -> str:
-    """Name the special tokens that have no values in a table."""
-    first = "first special token ([CLS] in BERT)"
-    names = {"cls": first, "entropy_from_cls": first, "sep": "separator ([SEP] in BERT)"}
-    empty_columns = table.columns[table.isna().all()]
-    missing = [names[column] for column in empty_columns if column in names]
-    return f"Left out: this model has no {' and no '.join(missing)}." if missing else ""
 
 
 @for_column
@@ -308,10 +298,10 @@ def fig6_clusters(
     points = positions[["x", "y"]].to_numpy(float) / tokens
     title = "Figure 6 · Attention heads in the plane, by what they do"
     subtitle = "a point is a head; the closer two are, the more alike are their distributions"
-    columns, height, size, scale_location = 4, 5.0, 22, "right"
-    if style.in_column():
-        columns, height, size, scale_location = 2, 6.7, 9, "top"
-    figure = canvas(height, title, join_nonempty(model, subtitle))
+    in_column = style.in_column()
+    size = 9 if in_column else 22
+    figure = canvas(6.7 if in_column else 5.0, title, join_nonempty(model, subtitle))
+    columns = 2 if in_column else 4
     panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
     scale = {"cmap": style.SEQUENTIAL, "vmin": 0, "vmax": 1}
@@ -320,9 +310,9 @@ def fig6_clusters(
         strongest = values.argmax()
         axes.scatter(*points[strongest], s=4 * size, facecolors="none", edgecolors=style.ACCENT)
         layer, head = positions.loc[strongest, ["layer", "head"]]
-        most = f"most: head {layer}-{head}, {values[strongest]:.0%}"
-        axes.set_title(f"{pattern}\n{most}", parse_math=False)
-    color_bar = {"location": scale_location, "aspect": 40, "pad": 0.01}
+        panel_title = f"{pattern}\nmost: head {layer}-{head}, {values[strongest]:.0%}"
+        axes.set_title(panel_title, parse_math=False)
+    color_bar = {"location": "top" if in_column else "right", "aspect": 40, "pad": 0.01}
     figure.colorbar(scatter, ax=panels, label="Share (fraction)", **color_bar)
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
@@ -361,15 +351,13 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
     """
     maps = {}
     for column in ("previous", "current", "next"):
-        values = by_head(table, column)
-        layer, head = np.unravel_index(np.nanargmax(values), values.shape)
-        most = f"most: head {head_label(layer, head)}, {values[layer, head]:.0%}"
-        maps[f"to the {column} token\n{most}"] = values
+        layer, head, share = table.loc[table[column].idxmax(), ["layer", "head", column]]
+        title = f"to the {column} token\nmost: head {layer:.0f}-{head:.0f}, {share:.0%}"
+        maps[title] = by_head(table, column)
     return style.heat_maps(
         maps,
         f"Section 3.1 · {style.WEIGHT_NAMES[lens].capitalize()} by relative position",
         model,
         f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)",
         Normalize(0, 1),
-        columns=3,
     )

@@ -17,6 +17,7 @@ RADII = np.array([5, 10, 16, 24, 36, 52, 72, 96])  # points, from the marker to 
 ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 MARKER_RADIUS = 4  # points
+HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # The cost of a place is its distance in pixels, plus ...
 COVERING_COST = 25  # ... this for each marker that the label covers, ...
@@ -44,25 +45,23 @@ def label_points(
     axes.figure.draw_without_rendering()  # settles the layout, which decides where points are
     pixels = axes.figure.dpi / 72  # per point
     markers = axes.transData.transform(points)
-    occupied = []
-    for index in labelled:
-        occupied.append(Bbox([markers[index], markers[index]]).padded(MARKER_RADIUS * pixels))
+    radius = MARKER_RADIUS * pixels
+    occupied = [Bbox([marker, marker]).padded(radius) for marker in markers[labelled]]
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
             label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", parse_math=False, zorder=5, arrowprops=LEADER,
+            va="center", parse_math=False, zorder=5, arrowprops=LEADER, in_layout=False,
+            path_effects=HALO,
         )  # fmt: skip
-        note.set_in_layout(False)
-        note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         size = Text.get_window_extent(note).size + 3 * pixels  # without the line, with a margin
         box = Bbox.from_bounds(*(markers[index] - size / 2), *size)
-        reach = size / 2 + (MARKER_RADIUS + RADII[:, None]) * pixels  # [radius, 2]
+        reach = size / 2 + radius + RADII[:, None] * pixels  # [radius, 2]
         offsets = (reach[:, None] * DIRECTIONS).reshape(-1, 2)
         costs = []
         for offset in offsets:
             moved = box.translated(*offset)
             is_outside = not axes.bbox.contains(*moved.min) or not axes.bbox.contains(*moved.max)
-            n_covered = moved.padded(MARKER_RADIUS * pixels).count_contains(markers)
+            n_covered = moved.padded(radius).count_contains(markers)
             n_forbidden = moved.count_overlaps(occupied) + is_outside
             cost = np.hypot(*offset) + COVERING_COST * n_covered + FORBIDDEN_COST * n_forbidden
             costs.append(cost.round(3))

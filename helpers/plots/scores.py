@@ -18,7 +18,6 @@ from helpers.plots import style
 from helpers.plots.style import (
     canvas,
     draw_intervals,
-    empty_figure,
     heat_maps,
     join_nonempty,
     panel_grid,
@@ -130,10 +129,6 @@ def relation_heatmaps(
     matplotlib.figure.Figure
     """
     title = "Section 4.2 · Accuracy of single heads by relation"
-    if not accuracies:
-        return empty_figure(
-            title, model, "a relation that the paper has, too, and that is frequent"
-        )
     maps = {}
     best_heads = []
     for (relation, direction), values in accuracies.items():
@@ -147,7 +142,6 @@ def relation_heatmaps(
         join_nonempty(model, "framed: the best head; d → p: dependents attend to parents"),
         "Accuracy (%)",
         Normalize(0, 100),
-        columns=_panel_columns(len(maps)),
     )
     for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
         corner = (head + 0.5, layer + 0.5)
@@ -156,11 +150,6 @@ def relation_heatmaps(
         )
         axes.add_patch(frame)
     return figure
-
-
-def _panel_columns(panels: int) -> int:
-    """Choose four, five or three columns, in this order, by the fewest gaps in the last row."""
-    return min((4, 5, 3), key=lambda columns: -panels % columns)
 
 
 @theme()
@@ -196,7 +185,6 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
         ),
         "Gain in score (log-odds)",
         Normalize(-largest, largest),
-        columns=2,
         cmap=style.DIVERGING,
     )
 

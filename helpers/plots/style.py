@@ -33,6 +33,7 @@ SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") a
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 COLUMN_WIDTH = 3.3  # inches of a column of a paper, whose figures have type of ...
 COLUMN_TYPE = 7.0  # ... this size, in points
+MAX_COLUMNS = 5  # heat maps in a row
 LEFT_MARGIN = 0.1  # inches, of titles
 DPI = 160
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
@@ -222,17 +223,16 @@ def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
     dict of int to str
         `NO_GLYPH` for each of these characters, as a table for ``str.translate``.
     """
-    from matplotlib.font_manager import FontProperties, fontManager, get_font
+    from matplotlib.font_manager import fontManager, get_font
 
     missing = {ord(character): NO_GLYPH for character in "".join(words)}
     for family in _font_families():
-        path = fontManager.findfont(FontProperties(family=family))
-        for code in get_font(path).get_charmap():
+        for code in get_font(fontManager.findfont(family)).get_charmap():
             missing.pop(code, None)
     if missing:
-        shown = "".join(map(chr, list(missing)[:5]))
+        examples = "".join(map(chr, list(missing)[:5]))
         warnings.warn(
-            f"no installed font draws {len(missing)} characters of this figure, such as {shown}, "
+            f"no installed font draws {len(missing)} characters of this figure, such as {examples}, "
             f"which become {NO_GLYPH}; install a font of their script, such as {INSTALLABLE_FONT}",
             stacklevel=2,
         )
@@ -273,11 +273,6 @@ def canvas(height: float, title: str, subtitle: str, note: str = "") -> Figure:
     return figure
 
 
-def empty_figure(title: str, model: str, needs: str) -> Figure:
-    """Create a figure without axes; its footnote names the data that the figure would need."""
-    return canvas(0.1, title, join_nonempty(model, "nothing to draw"), f"It would need {needs}.")
-
-
 def legend_below(figure: Figure, columns: int) -> None:
     """Put one legend below all panels, in which each label has one entry."""
     handles_by_label: dict[str, Artist] = {}
@@ -292,13 +287,6 @@ def legend_below(figure: Figure, columns: int) -> None:
 def join_nonempty(*parts: str) -> str:
     """Join the parts that are not empty, with a dot between them."""
     return " · ".join(part for part in parts if part)
-
-
-def resolve_special_tokens(style: Style, special_tokens: SpecialTokens) -> Style:
-    """Fill a model's special tokens into the label of a style."""
-    cls = special_tokens.get("cls") or "first token"
-    sep = special_tokens.get("sep") or "separator"
-    return style._replace(label=style.label.format(cls=cls, sep=sep))
 
 
 def draw_curve(
@@ -354,7 +342,6 @@ def heat_maps(
     unit: str,
     norm: Normalize,
     *,
-    columns: int,
     cmap: str = SEQUENTIAL,
 ) -> Figure:
     """Draw heat maps of one value per head next to each other on one colour scale.
@@ -371,15 +358,13 @@ def heat_maps(
         Label of the colour scale.
     norm : Normalize
         The colour scale.
-    columns : int
-        Panels in a row, at most.
     cmap : str, optional
         Name of the colour map.
     """
     from matplotlib.cm import ScalarMappable
 
     layers, heads = next(iter(maps.values())).shape
-    columns = min(columns, len(maps))
+    columns = min(MAX_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)
     min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
     panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, 3.2)
@@ -403,7 +388,7 @@ def heat_maps(
 def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
     """List 1, ..., ``count``, thinned evenly to at most ``max_ticks`` ticks."""
     step = -(-count // max_ticks)
-    return list(range(1 if step == 1 else step, count + 1, step))
+    return list(range(step, count + 1, step))
 
 
 @theme()
@@ -466,7 +451,7 @@ def _svg_of(figure: Figure) -> bytes:
     """Draw a figure as an SVG without a date."""
     drawn = BytesIO()
     figure.savefig(drawn, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
-    return _repeatable(drawn.getvalue().decode()).encode()
+    return _rounded(drawn.getvalue().decode()).encode()
 
 
 def _pdf_of(figure: Figure, **options: Any) -> bytes:
@@ -485,21 +470,9 @@ def _pdf_of(figure: Figure, **options: Any) -> bytes:
     return page.getvalue()
 
 
-def _repeatable(svg: str) -> str:
-    """Make an SVG the same on every machine.
+def _rounded(svg: str) -> str:
+    """Round the coordinates of an SVG to three decimals (of a point).
 
-    Clip paths are numbered, because matplotlib names some by memory address.  Coordinates are
-    rounded to three decimals (of a point), because the sixth differs between processors.  Numbers
-    below 1, such as scales, are not rounded.
+    The sixth decimal differs between processors.  Numbers below 1, such as scales, stay.
     """
-    names = re.findall(r'<clipPath id="([^"]+)"', svg)
-    numbered = {name: f"clip{number}" for number, name in enumerate(names)}
-
-    def rename(match: re.Match[str]) -> str:
-        return match[1] + numbered.get(match[2], match[2])
-
-    def round_number(match: re.Match[str]) -> str:
-        return f"{float(match[0]):.3f}"
-
-    svg = re.sub(r'(<clipPath id="|url\(#)([^")]+)', rename, svg)
-    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", round_number, svg)
+    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", lambda match: f"{float(match[0]):.3f}", svg)

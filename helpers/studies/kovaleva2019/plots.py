@@ -94,7 +94,6 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
         join_nonempty(model, "the cosine is of the maps of a head before and after"),
         "1 - cosine (0: no change)",
         Normalize(0, max(0.1, table["similarity"].rsub(1).max())),
-        columns=len(changes),
     )
 
 
@@ -128,7 +127,6 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
         join_nonempty(model, "last column: the whole layer; logarithmic beyond ±1"),
         "Change (percentage points)",
         SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
-        columns=len(panels),
         cmap=DIVERGING,
     )
     for axes in figure.axes[: len(panels)]:
@@ -160,7 +158,6 @@ def semantic_links(table: pd.DataFrame, *, model: str = "") -> Figure:
         join_nonempty(model, f"a dot: {EXCESS} more than on random pairs"),
         "Difference (fraction)",
         Normalize(-largest, largest),
-        columns=1,
         cmap=DIVERGING,
     )
     linked = linked_heads(table)

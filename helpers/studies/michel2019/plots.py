@@ -42,7 +42,6 @@ def fig10_importance(weights: pd.DataFrame, *, model: str = "") -> Figure:
         style.join_nonempty(model, "importance over the norm of its layer"),
         "Importance",
         Normalize(0, 1),
-        columns=len(panels),
     )
 
 

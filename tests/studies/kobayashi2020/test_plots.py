@@ -35,9 +35,13 @@ def test_fig13_names_every_type_of_token():
     axes, _ = plots.fig13_lenses(shares, SPECIAL_TOKENS).axes
     labels = [line.get_label() for line in axes.lines]
     assert labels == ["<s>", "</s>", "periods and commas", "other tokens"]
-    axes, _ = plots.fig13_lenses(shares, {"cls": None, "sep": None}).axes
-    labels = {line.get_label() for line in axes.lines}
-    assert labels == {"first token", "separator", "periods and commas", "other tokens"}
+    without_cls = shares.assign(attention_cls=np.nan, norm_cls=np.nan)
+    axes, _ = plots.fig13_lenses(without_cls, {"cls": None, "sep": "</s>"}).axes
+    assert [line.get_label() for line in axes.lines] == [
+        "</s>",
+        "periods and commas",
+        "other tokens",
+    ]
 
 
 # Losses by dropping and by mass-matched ablation: of the angle, and of an outcome for each token.
