@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float
@@ -13,15 +14,13 @@ from matplotlib.transforms import Bbox
 
 from helpers.plots.style import MUTED
 
-RADII = np.array([5, 10, 16, 24, 36, 52, 72, 96])  # points, from the marker to the label's edge
-ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+STEPS = 48  # places for a label from the left to the right of the axes, and from bottom to top
 MARKER_RADIUS = 4  # points
 HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
-# The cost of a place is its distance in pixels, plus ...
+# The cost of a place is its distance from the point in pixels, plus ...
 COVERING_COST = 25  # ... this for each marker that the label covers, ...
-FORBIDDEN_COST = 10_000  # ... and this for each label or labelled marker, and outside the axes
+FORBIDDEN_COST = 10_000  # ... and this for each label and each labelled marker that it covers
 
 
 def label_points(
@@ -54,17 +53,15 @@ def label_points(
             path_effects=HALO,
         )  # fmt: skip
         size = Text.get_window_extent(note).size + 3 * pixels  # without the line, with a margin
-        box = Bbox.from_bounds(*(markers[index] - size / 2), *size)
-        reach = size / 2 + radius + RADII[:, None] * pixels  # [radius, 2]
-        offsets = (reach[:, None] * DIRECTIONS).reshape(-1, 2)
-        costs = []
-        for offset in offsets:
-            moved = box.translated(*offset)
-            is_outside = not axes.bbox.contains(*moved.min) or not axes.bbox.contains(*moved.max)
-            n_covered = moved.padded(radius).count_contains(markers)
-            n_forbidden = moved.count_overlaps(occupied) + is_outside
-            cost = np.hypot(*offset) + COVERING_COST * n_covered + FORBIDDEN_COST * n_forbidden
-            costs.append(cost.round(3))
-        best = offsets[int(np.argmin(costs))]
-        note.set_position(best / pixels)
-        occupied.append(box.translated(*best))
+        lefts = np.linspace(axes.bbox.x0, axes.bbox.x1 - size[0], STEPS)
+        bottoms = np.linspace(axes.bbox.y0, axes.bbox.y1 - size[1], STEPS)
+        costs = {}
+        for left, bottom in product(lefts, bottoms):
+            box = Bbox.from_bounds(left, bottom, *size)
+            offset = box.min + size / 2 - markers[index]
+            n_covered = box.padded(radius).count_contains(markers)
+            cost = np.hypot(*offset) + COVERING_COST * n_covered
+            costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
+        best = min(costs, key=costs.get)
+        note.set_position((best.min + size / 2 - markers[index]) / pixels)
+        occupied.append(best)

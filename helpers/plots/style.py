@@ -230,9 +230,9 @@ def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
         for code in get_font(fontManager.findfont(family)).get_charmap():
             missing.pop(code, None)
     if missing:
-        examples = "".join(map(chr, list(missing)[:5]))
+        letters = "".join(map(chr, list(missing)[:5]))
         warnings.warn(
-            f"no installed font draws {len(missing)} characters of this figure, such as {examples}, "
+            f"no installed font draws {len(missing)} characters of this figure, such as {letters}, "
             f"which become {NO_GLYPH}; install a font of their script, such as {INSTALLABLE_FONT}",
             stacklevel=2,
         )
