@@ -55,7 +55,7 @@ LINE_HEIGHT = 1.31  # from one word or line of a title to the next
 WORD_WIDTH = 0.52  # of the average character of a word
 TITLE_WIDTH = 0.58  # of the average character of a title, which may be bold
 # Measures in inches.
-LINES_WIDTH = 0.33  # between the two columns of words, with the gap to the next panel, at least
+LINES_WIDTH = 0.45  # between the two columns of words, with the gap to the next panel, at least
 TITLE_GAP = 0.15  # between titles
 ROW_GAP = 1.6  # lines, between rows of panels
 MAX_COLUMNS = 3  # panels in a row of a page, ...

@@ -320,7 +320,7 @@ def fig6_clusters(
     findings.scatter(*points.T, c=colors, **marker)
     findings.set_title("syntax or coreference")
     by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
-    by_layer.set_title(f"layer, 1 (dark) to {positions['layer'].max()}")
+    by_layer.set_title(f"Layer, 1 (dark) to {positions['layer'].max()}")
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
     figure.supxlabel("First MDS dimension (nats per token)")

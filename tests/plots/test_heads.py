@@ -89,6 +89,13 @@ def test_texts_fit_into_a_column_and_have_its_size(shape):
         assert sizes <= {COLUMN_TYPE, COLUMN_TYPE * 0.7}, figure.get_suptitle()  # exponents
 
 
+def test_zero_is_white_in_every_heat_map():
+    for figure in every_figure(2, 3):
+        for axes in figure.axes:
+            for image in axes.images:
+                assert to_hex(image.cmap(image.norm(0.0))) == "#ffffff", figure.get_suptitle()
+
+
 def test_fig2_names_the_lens_and_the_widest_interval():
     figure = plots.fig2_token_types(head_table(), BERT, lens="norm")
     assert any("±0.1" in text.get_text() for text in figure.texts)
