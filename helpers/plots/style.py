@@ -239,7 +239,7 @@ def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
     return missing
 
 
-def canvas(height: float, title: str, subtitle: str, note: str = "") -> Figure:
+def canvas(height: float, title: str, subtitle: str = "", note: str = "") -> Figure:
     """Create an empty figure with a title, subtitle and footnote.
 
     Parameters
