@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots import style
-from helpers.plots.style import Style, canvas, draw_intervals, legend_below, theme
+from helpers.plots.style import Style, canvas, draw_intervals, theme
 
 ROW_INCHES = 0.24  # for one relation
 MAX_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
@@ -66,14 +66,11 @@ def comparison(
     curve_axes = rows[0].subgridspec(1, max(len(curves), 1)).subplots(squeeze=False)[0]
     for axes, (quantity, layer_means) in zip(curve_axes, curves.items(), strict=False):
         title, unit = LAYER_PANELS[quantity]
-        for curve, (name, color, marker) in zip(layer_means, styles, strict=True):
-            axes.plot(
-                curve.index, curve, color=color, marker=marker, label=name, **style.WHITE_EDGES
-            )
+        for curve, (_, color, marker) in zip(layer_means, styles, strict=True):
+            axes.plot(curve.index, curve, color=color, marker=marker, **style.WHITE_EDGES)
         axes.set(title=title, ylabel=unit, xlabel="Layer, as a share of the depth")
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
     _draw_accuracies(figure.add_subplot(rows[1]), best_heads, styles)
-    legend_below(figure, columns=3)
     return figure
 
 
@@ -109,7 +106,8 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
         y = np.arange(len(table)) + 0.5 * ((slot + 0.5) / len(styles) - 0.5)
         columns = [f"{name} {quantity}" for quantity in QUANTITIES]
         accuracy, low, high, baseline = table.reindex(columns=columns).to_numpy(float).T
-        axes.plot(baseline, y, "|", color=style.MUTED, zorder=1, label="best fixed offset")
+        offset_label = None if slot else "best fixed offset"  # once in the legend
+        axes.plot(baseline, y, "|", color=style.MUTED, zorder=1, label=offset_label)
         draw_intervals(axes, low, high, y, color=color, elinewidth=1.1)
         axes.plot(
             accuracy, y, color=color, marker=marker, linestyle="", label=name, **style.WHITE_EDGES
@@ -122,3 +120,4 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
     axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
     axes.set(title="Best head for each relation", xlabel="Accuracy (%)", xlim=(0, 100))
     axes.tick_params(axis="y", length=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=4, ncols=3)

@@ -19,7 +19,7 @@ MARKER_RADIUS = 4  # points
 HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # The cost of a place is its distance from the point in pixels, plus ...
-COVERING_COST = 25  # ... this for each marker that the label covers, ...
+COVERING_COST = 8  # ... this for each marker that the label covers, ...
 FORBIDDEN_COST = 10_000  # ... and this for each label and each labelled marker that it covers
 
 
@@ -59,7 +59,7 @@ def label_points(
         for left, bottom in product(lefts, bottoms):
             box = Bbox.from_bounds(left, bottom, *size)
             offset = box.min + size / 2 - markers[index]
-            n_covered = box.padded(radius).count_contains(markers)
+            n_covered = box.count_contains(markers)
             cost = np.hypot(*offset) + COVERING_COST * n_covered
             costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
         best = min(costs, key=costs.get)

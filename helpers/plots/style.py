@@ -274,7 +274,7 @@ def canvas(height: float, title: str, subtitle: str = "", note: str = "") -> Fig
 
 
 def legend_below(figure: Figure, columns: int) -> None:
-    """Put one legend below all panels, in which each label has one entry."""
+    """Put one legend below all panels of a figure without a footnote; a label has one entry."""
     handles_by_label: dict[str, Artist] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()

@@ -87,6 +87,8 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
             point["paper_coverage"], point["paper_productivity"], "D", color=ACCENT,
             markeredgecolor="white", zorder=4, label="“not” in the paper",
         )  # fmt: skip
+    markers_of_not = [line.get_xydata() for line in axes.lines]
+    points = np.vstack([originals[["coverage", "productivity"]], *markers_of_not])
     axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
     axes.set_xscale("log")
     axes.set_xticks(COVERAGE_TICKS, COVERAGE_TICKS)
@@ -97,7 +99,6 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
     )  # fmt: skip
     axes.minorticks_off()
     axes.legend(loc="lower right")
-    points = originals[["coverage", "productivity"]].to_numpy(float)
     labelled = originals["gain"].nlargest(N_LABELLED).index.tolist()
     label_points(axes, points, labelled, originals.loc[labelled, "cue"].tolist())
 
