@@ -26,7 +26,6 @@ from helpers.claims.tables import (
 )
 from helpers.metrics.reference import BROAD
 from helpers.metrics.statistics import (
-    DRAWS,
     Estimate,
     bootstrap_estimate,
     difference,
@@ -74,7 +73,7 @@ def over_layers(tables: Tables, statistic: Callable[..., Numbers], *names: str) 
     resamples = []
     article_counts = []
     for name in names:
-        resampled_means, articles = layer_resamples(rows_of(tables, ARTICLES, name), name, DRAWS)
+        resampled_means, articles = layer_resamples(rows_of(tables, ARTICLES, name), name)
         resamples.append(resampled_means)
         article_counts.append(articles)
     return bootstrap_estimate(value, statistic(*resamples), min(article_counts))

@@ -13,7 +13,7 @@ from torch import nn
 
 from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
-from helpers.metrics.statistics import paired_difference, with_seed_noise
+from helpers.metrics.statistics import difference, ratio, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
 from helpers.probes.data import Counts, ProbeData, WordVectors, prepare
 from helpers.probes.distances import fit_distances
@@ -351,8 +351,8 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
         minuend = results[probe].counts[of_probe]
         subtrahend = results[baseline].counts[of_baseline]
         articles = results[probe].articles
-        over_articles = paired_difference(
-            minuend.by_article(articles), subtrahend.by_article(articles)
+        over_articles = difference(
+            ratio(*minuend.by_article(articles)), ratio(*subtrahend.by_article(articles))
         )
         estimate = with_seed_noise(over_articles.scaled(100), minuend.by_seed, subtrahend.by_seed)
         columns = estimate.columns("difference", df=True)
