@@ -15,7 +15,7 @@ import pandas as pd
 
 from helpers.claims.tables import NotMeasurable, Tables, rows_of, rows_where
 from helpers.metrics.paper_heads import COREFERENCE
-from helpers.metrics.reference import COMPARED, paper_table1, paper_table2, values_of
+from helpers.metrics.reference import COMPARED, paper_table1, paper_table2, paper_table3
 
 PENN_TREEBANK = "Penn Treebank (Stanford Dependencies)"
 CONLL_2012 = "CoNLL-2012"
@@ -268,7 +268,7 @@ def _table2_rows(tables: Tables) -> list[dict[str, object]]:
 def _table3_rows(tables: Tables) -> list[dict[str, object]]:
     """Compare the probes of Table 3; the interval of a probe gives its tolerance."""
     rows = []
-    for probe, paper in values_of("Table 3").items():
+    for probe, paper in paper_table3().items():
         row = {
             "section": "5",
             "source": "Table 3",

@@ -188,9 +188,9 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
           against heads with different indices in different layers.
 
         ``within`` and ``between`` are the mean distances (nats) over pairs of heads that share
-        the layer or index, and over pairs that do not.  ``p_value`` of "layer" and "index" is the
-        share of permutations, the observed assignment included, whose mean within is as small.
-        Heads are permuted over all layers; for "index" in each layer, so that everything heads of a
+        the layer or index, and over pairs that do not.  ``p_value`` is the share of permutations,
+        the observed assignment included, whose mean within is as small; for "next layer", whose
+        difference between the two means is.  Heads are permuted over all layers; for "index" in each layer, so that everything heads of a
         layer have in common is kept.  Numbers are NaN where they need two layers, or two heads in
         a layer.
     """
@@ -212,9 +212,11 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
     rows.append(("index", within, between))
     cohesion = pd.DataFrame(rows, columns=["by", "within", "between"]).assign(p_value=np.nan)
     if layers > 1 and heads > 1:
-        is_tested = cohesion["by"].isin(["layer", "index"])
-        cohesion.loc[is_tested, "p_value"] = [
-            _permutation_p_value(values, layer[None], seed),
+        by_layer = layer[None]
+        cohesion["p_value"] = [
+            _permutation_p_value(values, by_layer, seed),
+            _permutation_p_value(values, by_layer, seed, adjacent=True),
+            _permutation_p_value(words.to_numpy(), by_layer, seed, adjacent=True),
             _permutation_p_value(values, index.reshape(layers, heads), seed),
         ]
     return cohesion
@@ -264,31 +266,49 @@ def _means_by_layer(distances: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _permutation_p_value(
-    distances: Float[np.ndarray, "heads heads"], groups: Int[np.ndarray, "block head"], seed: int
+    distances: Float[np.ndarray, "heads heads"],
+    groups: Int[np.ndarray, "block head"],
+    seed: int,
+    *,
+    adjacent: bool = False,
 ) -> float:
     """Compute the permutation p-value of the mean distance within groups.
 
-    Groups are permuted within blocks.
+    Groups are permuted within blocks.  With ``adjacent``, the statistic is the mean within minus
+    the mean distance to the next group.
     """
-    observed = _sums_within(distances, groups.reshape(1, -1))[0]
-    # The number of pairs never changes, so sums are compared.  Rounding must not make the observed
-    # assignment beat its equals.
+    observed = _within_sums(distances, groups.reshape(1, -1), adjacent=adjacent)[0]
+    # The numbers of pairs and the total never change: a smaller sum within groups is a larger
+    # difference.  Rounding must not make the observed assignment beat its equals.
     threshold = observed + 1e-9 * distances.sum()
     rng = np.random.default_rng(seed)
     as_close = 1
     for start in range(0, PERMUTATIONS, PERMUTATIONS_AT_ONCE):
         count = min(PERMUTATIONS_AT_ONCE, PERMUTATIONS - start)
         shuffled = rng.permuted(np.tile(groups, (count, 1, 1)), axis=2).reshape(count, -1)
-        as_close += np.sum(_sums_within(distances, shuffled) <= threshold)
+        as_close += np.sum(_within_sums(distances, shuffled, adjacent=adjacent) <= threshold)
     return float(as_close / (PERMUTATIONS + 1))
 
 
-def _sums_within(
-    distances: Float[np.ndarray, "heads heads"], groups: Int[np.ndarray, "assignment heads"]
+def _within_sums(
+    distances: Float[np.ndarray, "heads heads"],
+    groups: Int[np.ndarray, "assignment heads"],
+    *,
+    adjacent: bool,
 ) -> Float[np.ndarray, " assignment"]:
-    """Sum the distances within groups for each assignment."""
+    """Sum the distances within groups for each assignment: trace(Z' D Z), Z one-hot.
+
+    With ``adjacent``, minus those between each group and the next, scaled to as many pairs.
+    """
     one_hot = (groups[..., None] == np.arange(groups.max() + 1)).astype(float)
-    return (one_hot * (distances @ one_hot)).sum(axis=(1, 2))
+    sums = one_hot.swapaxes(1, 2) @ distances @ one_hot  # [assignment, group, group]
+    within = np.trace(sums, axis1=1, axis2=2)
+    if not adjacent:
+        return within
+    n_groups = sums.shape[-1]
+    size = len(distances) / n_groups
+    pairs_ratio = n_groups * (size - 1) / ((n_groups - 1) * size)
+    return within - pairs_ratio * np.trace(sums, offset=1, axis1=1, axis2=2)
 
 
 def _shape(distances: pd.DataFrame) -> tuple[int, int]:

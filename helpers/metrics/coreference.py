@@ -202,10 +202,9 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             row = {"document": number, "split": record.get("split", ""), "all": True}
             for mention_type in MENTION_TYPES:
                 row[mention_type] = mentions[index].type == mention_type
-            for system in SYSTEMS:
-                row[system] = select_antecedent(system, mentions, index) in correct
-            has_match = select_antecedent("head match", mentions, index) is not None
-            row[UNMATCHED] = row["nominal"] and not has_match
+            picks = {system: select_antecedent(system, mentions, index) for system in SYSTEMS}
+            row.update((system, pick in correct) for system, pick in picks.items())
+            row[UNMATCHED] = row["nominal"] and picks["head match"] is None
             rows.append(row)
             among_words = question._replace(candidates=None)
             _, right_mentions = predict_link(question, maps, DIRECTIONS[0])

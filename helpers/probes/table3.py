@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import nn
 
 from helpers.metrics.heads import head_rows
-from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
+from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
 from helpers.metrics.statistics import difference, ratio, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
 from helpers.probes.data import Counts, ProbeData, WordVectors, prepare
@@ -307,7 +307,7 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
         ``paper_value`` is given for the metrics of Table 3, which leave punctuation out.
     """
     rows = []
-    paper = values_of("Table 3")
+    paper = paper_table3()
     for result in results:
         for metric, counts in result.counts.items():
             rows.append(

@@ -81,8 +81,7 @@ def test_cohesion_table_finds_planted_layers(by, layer_differences):
     centres = rng.normal(size=(4, 1, 3)) * 2
     distances = euclidean((noise + centres).reshape(20, 3))
     row = cohesion(distances, 4, 5, by, permutations=999)
-    if by == "layer":
-        assert row["p_value"] == 1 / 1000
+    assert row["p_value"] == 1 / 1000
     assert row["within"] == pytest.approx(mean_distance(distances, 5, [0]))
     assert row["between"] == pytest.approx(mean_distance(distances, 5, layer_differences))
 
@@ -92,8 +91,9 @@ def test_cohesion_table_finds_planted_layers(by, layer_differences):
 FOUR_HEADS = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
 
 
-def test_cohesion_p_value_is_the_share_of_assignments_as_close():
-    p_value = cohesion(FOUR_HEADS, 2, 2, permutations=3000)["p_value"]
+@pytest.mark.parametrize("by", ["layer", "next layer"])  # with two layers, these are the same
+def test_cohesion_p_value_is_the_share_of_assignments_as_close(by):
+    p_value = cohesion(FOUR_HEADS, 2, 2, by, permutations=3000)["p_value"]
     assert p_value == pytest.approx(1 / 3, abs=0.04)
 
 
