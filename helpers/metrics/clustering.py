@@ -158,9 +158,11 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
         systems = tables["coreference"].drop_duplicates("system").set_index("system")
         if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
             findings[systems.loc["head", "head"]].append("coreference")
-    labels = pd.Series(head_labels(*positions[["layer", "head"]].max()))
-    relations = labels.map({label: ", ".join(names) for label, names in findings.items()})
-    return positions.assign(behaviour=relations.fillna(positions["behaviour"]))
+    labels = head_labels(*positions[["layer", "head"]].max())
+    behaviour = positions["behaviour"].copy()
+    for label, names in findings.items():
+        behaviour[labels.index(label)] = ", ".join(names)
+    return positions.assign(behaviour=behaviour)
 
 
 def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -190,9 +192,9 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
         ``within`` and ``between`` are the mean distances (nats) over pairs of heads that share
         the layer or index, and over pairs that do not.  ``p_value`` is the share of permutations,
         the observed assignment included, whose mean within is as small; for "next layer", whose
-        difference between the two means is.  Heads are permuted over all layers; for "index" in each layer, so that everything heads of a
-        layer have in common is kept.  Numbers are NaN where they need two layers, or two heads in
-        a layer.
+        difference between the two means is.  Heads are permuted over all layers; for "index" in
+        each layer, so that everything heads of a layer have in common is kept.  Numbers are NaN
+        where they need two layers, or two heads in a layer.
     """
     layers, heads = _shape(distances)
     layer, index = np.indices((layers, heads)).reshape(2, -1)
