@@ -17,7 +17,7 @@ import pandas as pd
 from helpers.claims.clark2019 import paper_claims
 from helpers.claims.display import summarise_claims
 from helpers.claims.engine import check_claims
-from helpers.metrics.reference import paper_table2, values_of
+from helpers.metrics.reference import paper_table2, paper_table3
 from helpers.run.compare import (
     Run,
     best_heads,
@@ -162,13 +162,13 @@ def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
 
 def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return the probes: UAS without punctuation, and UUAS of the structural probe."""
-    columns = {"paper": dict(values_of("Table 3"))}
+    columns = {"paper": dict(paper_table3())}
     for label, run in runs.items():
         if "probes" in run.tables:
             rows = run.tables["probes"]
             rows = rows[rows["metric"].isin(["UUAS", "UAS without punctuation"])]
             columns[label] = dict(zip(rows["probe"], rows["value"], strict=True))
-    rows = [*values_of("Table 3"), "Bilinear probe on hidden states"]
+    rows = [*paper_table3(), "Bilinear probe on hidden states"]
     table = pd.DataFrame(columns).reindex(rows).dropna(how="all")
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
 

@@ -169,7 +169,7 @@ def test_modules_without_numbers_import_no_module_with_numbers():
 
 def test_code_digest_notices_data_file(package):
     before = digest(package, TABLE3)
-    append(package / "metrics" / "paper.csv", "changed")
+    append(package / "metrics" / "paper_table3.csv", "changed")
     assert digest(package, TABLE3) != before
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from helpers.claims.tables import NotMeasurable, Tables, rows_of, rows_where, with_bounds
 from helpers.metrics.paper_heads import COREFERENCE
-from helpers.metrics.reference import COMPARED, paper_table1, paper_table2, values_of
+from helpers.metrics.reference import COMPARED, paper_table1, paper_table2, paper_table3
 
 PENN_TREEBANK = "Penn Treebank (Stanford Dependencies)"
 CONLL_2012 = "CoNLL-2012"
@@ -157,7 +157,7 @@ def _of_table2() -> Iterator[tuple[Row, Comparison]]:
 def _of_table3() -> Iterator[tuple[Row, Comparison]]:
     """Yield the attachment scores of the probes of Table 3."""
     shared = {"section": "5", "source": "Table 3", "annotation": PENN_TREEBANK}
-    for probe, score in values_of("Table 3").items():
+    for probe, score in paper_table3().items():
         published = f"{score:.0f}"
         row = {"quantity": f"{probe}: attachment score (%)", "paper": published}
         yield shared | row, partial(_compare_probe, probe=probe, published=published)

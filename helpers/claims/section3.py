@@ -26,7 +26,6 @@ from helpers.claims.tables import (
 )
 from helpers.metrics.reference import BROAD
 from helpers.metrics.statistics import (
-    DRAWS,
     Estimate,
     bootstrap_estimate,
     difference,
@@ -71,7 +70,7 @@ def over_layers(tables: Tables, statistic: Callable[..., Numbers], *names: str) 
     value = statistic(*(means_by_layer(tables, name) for name in names))
     if ARTICLES not in tables or np.isnan(value):
         return Estimate(value)
-    resamples = [layer_resamples(rows_of(tables, ARTICLES, name), name, DRAWS) for name in names]
+    resamples = [layer_resamples(rows_of(tables, ARTICLES, name), name) for name in names]
     resampled_means, article_counts = zip(*resamples, strict=True)
     return bootstrap_estimate(value, statistic(*resampled_means), min(article_counts))
 

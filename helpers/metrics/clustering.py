@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,8 +15,16 @@ from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
 TOKEN_SHARE = 0.6  # of a head's attention, to one type of token
+THRESHOLDS = {
+    "previous": POSITION_SHARE,
+    "current": POSITION_SHARE,
+    "next": POSITION_SHARE,
+    "cls": TOKEN_SHARE,
+    "sep": TOKEN_SHARE,
+    "punctuation": TOKEN_SHARE,
+}
 
-BEHAVIOURS = ("previous", "current", "next", "cls", "sep", "punctuation", "broad", "other")
+BEHAVIOURS = (*THRESHOLDS, "broad", "other")
 
 PERMUTATIONS = 10_000
 PERMUTATIONS_AT_ONCE = 256  # bounds the memory of the permutation test
@@ -38,16 +47,16 @@ def distance_table(
     DataFrame
         A square table, labelled ``layer-head`` on both sides.
     """
-    labels = pd.Index(head_labels(layers, heads), name="head")
-    return pd.DataFrame(distances, index=labels, columns=labels.rename(None))
+    labels = head_labels(layers, heads)
+    return pd.DataFrame(distances, labels, labels).rename_axis(index="head")
 
 
 def head_behaviours(heads: pd.DataFrame) -> pd.DataFrame:
     """Name the main behaviour of each attention head, as Figure 6 does.
 
     A head gets the first of `BEHAVIOURS` that is true of it: its share of attention to a relative
-    position is `POSITION_SHARE` or more, its share to a type of token is `TOKEN_SHARE` or more, or
-    its entropy is at least `BROAD` times that of uniform attention.  If none is, it is "other".
+    position or a type of token is at least that in `THRESHOLDS`, or its entropy is at least `BROAD`
+    times that of uniform attention.  If none is, it is "other".
 
     Parameters
     ----------
@@ -59,11 +68,7 @@ def head_behaviours(heads: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``layer`` and ``head`` (from 1), and ``behaviour``.
     """
-    conditions = []
-    for name in ("previous", "current", "next"):
-        conditions.append(heads[name] >= POSITION_SHARE)
-    for name in ("cls", "sep", "punctuation"):
-        conditions.append(heads[name] >= TOKEN_SHARE)
+    conditions = [heads[name] >= threshold for name, threshold in THRESHOLDS.items()]
     conditions.append(heads["entropy"] >= BROAD * heads["uniform"])
     behaviours = np.select(conditions, BEHAVIOURS[:-1], default=BEHAVIOURS[-1])
     return heads[["layer", "head"]].assign(behaviour=behaviours)
@@ -94,22 +99,14 @@ def head_positions(
     from sklearn.manifold import MDS
 
     values = distances.to_numpy()
-    if len(values) > 2:
-        scaling = MDS(
-            metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
-        ).fit(values)
-        points = scaling.embedding_
-        raw_stress = scaling.stress_
-    else:  # a line is enough for two heads
-        points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
-        raw_stress = 0.0
-    layers, heads = _shape(distances)
-    x, y = points.round(6).T  # further digits differ between runs, which a pixel can show
-    positions = head_rows(layers, heads, x=x, y=y)
+    scaling = MDS(metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed)
+    # Further digits differ between runs, which a pixel can show.
+    x, y = scaling.fit_transform(values).round(6).T
+    positions = head_rows(*_shape(distances), x=x, y=y)
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
-    return positions.assign(stress=np.sqrt(raw_stress / squares) if squares else 0.0)
+    return positions.assign(stress=np.sqrt(scaling.stress_ / squares) if squares else 0.0)
 
 
 def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
@@ -124,12 +121,11 @@ def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
     """
     from scipy.spatial.distance import cdist
 
-    points = positions[["x", "y"]].to_numpy()
-    nearest = []
-    for matrix in (distances.to_numpy(copy=True), cdist(points, points)):
-        np.fill_diagonal(matrix, np.inf)  # a head is not its own neighbour
-        nearest.append(matrix.argmin(axis=1))
-    return int(np.sum(nearest[0] == nearest[1]))
+    points = positions[["x", "y"]]
+    to_itself = np.diag(np.full(len(points), np.inf))  # a head is not its own neighbour
+    nearest = (distances.to_numpy() + to_itself).argmin(axis=1)
+    nearest_in_plane = (cdist(points, points) + to_itself).argmin(axis=1)
+    return int((nearest == nearest_in_plane).sum())
 
 
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -150,24 +146,23 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     DataFrame
         The positions.  The ``behaviour`` of those heads is the names of their relations.
     """
-    found_by = []  # pairs of head and relation
+    findings = defaultdict(list)  # relations of a head
     if "dependency_heads" in tables:
         table = tables["dependency_heads"]
         names = table["relation"].map(paper_names(table["relation"]))
         is_better = table["accuracy_low"] > table["baseline"]
-        is_marked = is_better & names.isin(FIGURE_5)
-        found_by += zip(table.loc[is_marked, "head"], names[is_marked], strict=True)
+        for label, name in zip(table["head"][is_better], names[is_better], strict=True):
+            if name in FIGURE_5:
+                findings[label].append(name)
     if "coreference" in tables:
         systems = tables["coreference"].drop_duplicates("system").set_index("system")
         if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
-            found_by.append((systems.loc["head", "head"], "coreference"))
-    relations = pd.DataFrame(found_by, columns=["head", "relation"])
-    findings = relations.groupby("head")["relation"].agg(", ".join).to_dict()
+            findings[systems.loc["head", "head"]].append("coreference")
     labels = head_labels(*positions[["layer", "head"]].max())
-    behaviours = zip(labels, positions["behaviour"], strict=True)
-    return positions.assign(
-        behaviour=[findings.get(label, behaviour) for label, behaviour in behaviours]
-    )
+    behaviour = positions["behaviour"].copy()
+    for label, names in findings.items():
+        behaviour[labels.index(label)] = ", ".join(names)
+    return positions.assign(behaviour=behaviour)
 
 
 def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -198,36 +193,35 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
         the layer or index, and over pairs that do not.  ``p_value`` is the share of permutations,
         the observed assignment included, whose mean within is as small; for "next layer", whose
         difference between the two means is.  Heads are permuted over all layers; for "index" in
-        each layer, so that everything heads of a layer have in common is kept.  The three are
-        empty unless there are two layers of two heads.
+        each layer, so that everything heads of a layer have in common is kept.  Numbers are NaN
+        where they need two layers, or two heads in a layer.
     """
     layers, heads = _shape(distances)
     layer, index = np.indices((layers, heads)).reshape(2, -1)
-    gap = np.abs(layer[:, None] - layer)
+    in_other_layer = layer[:, None] != layer
     has_same_index = index[:, None] == index
-    in_one_layer = (gap == 0) & ~has_same_index
-    in_other_layer = gap > 0
-    one_block = layer[None]
-    by_index = index.reshape(layers, heads)
-    with_same_index = in_other_layer & has_same_index
-    comparisons = [
-        ("layer", distances, one_block, in_one_layer, in_other_layer),
-        ("next layer", distances, one_block, in_one_layer, gap == 1),
-        ("next layer, words", words, one_block, in_one_layer, gap == 1),
-        ("index", distances, by_index, with_same_index, in_other_layer & ~has_same_index),
-    ]
     rows = []
-    for by, table, groups, is_within, is_between in comparisons:
-        values = table.to_numpy()
-        within, between, p_value = np.full(3, np.nan)
-        if is_within.any():
-            within = values[is_within].mean()
-        if is_between.any():
-            between = values[is_between].mean()
-        if is_within.any() and is_between.any():
-            p_value = _permutation_p_value(values, groups, seed, adjacent=by.startswith("next"))
-        rows.append((by, within, between, p_value))
-    return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
+    for by, table, others in (
+        ("layer", distances, "between"),
+        ("next layer", distances, "neighbouring"),
+        ("next layer, words", words, "neighbouring"),
+    ):
+        means = _means_by_layer(table)
+        rows.append((by, means["within"].stack().mean(), means[others].stack().mean()))
+    values = distances.to_numpy()
+    within = pd.Series(values[in_other_layer & has_same_index]).mean()
+    between = pd.Series(values[in_other_layer & ~has_same_index]).mean()
+    rows.append(("index", within, between))
+    cohesion = pd.DataFrame(rows, columns=["by", "within", "between"]).assign(p_value=np.nan)
+    if layers > 1 and heads > 1:
+        by_layer = layer[None]
+        cohesion["p_value"] = [
+            _permutation_p_value(values, by_layer, seed),
+            _permutation_p_value(values, by_layer, seed, adjacent=True),
+            _permutation_p_value(words.to_numpy(), by_layer, seed, adjacent=True),
+            _permutation_p_value(values, index.reshape(layers, heads), seed),
+        ]
+    return cohesion
 
 
 def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
@@ -246,19 +240,31 @@ def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame
         same without special tokens (``within_words`` ...).  A number is NaN where no pair of heads
         exists.
     """
-    layers, heads = _shape(distances)
-    layer = np.repeat(np.arange(layers) + 1, heads)
-    table = pd.DataFrame({"layer": np.arange(layers) + 1})
-    gap = np.abs(table["layer"].to_numpy()[:, None] - table["layer"].to_numpy())
+    columns = {}
     for ending, square in (("", distances), ("_words", words)):
-        # A head is no pair with itself.
-        values = np.where(np.eye(len(square), dtype=bool), np.nan, square)
-        by_head = pd.DataFrame(values).groupby(layer).mean()  # [layer, head]
-        by_layer = by_head.T.groupby(layer).mean()  # [layer, layer]
-        table[f"within{ending}"] = np.diag(by_layer)
-        table[f"neighbouring{ending}"] = by_layer.where(gap == 1).mean().to_numpy()
-        table[f"between{ending}"] = by_layer.where(gap > 0).mean().to_numpy()
-    return table
+        for name, means in _means_by_layer(square).items():
+            columns[f"{name}{ending}"] = means.mean()
+    return pd.DataFrame(columns).reset_index(names="layer")
+
+
+def _means_by_layer(distances: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Average the distances between the heads of two layers, which number rows and columns.
+
+    Pairs of layers are selected: a layer ``within`` itself, ``neighbouring`` ones, and ``between``
+    any two.  The means of all others are NaN.
+    """
+    layers, heads = _shape(distances)
+    layer = np.arange(layers) + 1
+    layer_of_head = np.repeat(layer, heads)
+    values = np.where(np.eye(len(distances), dtype=bool), np.nan, distances)  # no head with itself
+    by_head = pd.DataFrame(values).groupby(layer_of_head).mean()  # [layer, head]
+    by_layer = by_head.T.groupby(layer_of_head).mean()  # [layer, layer]
+    gap = np.abs(layer[:, None] - layer)
+    return {
+        "within": by_layer.where(gap == 0),
+        "neighbouring": by_layer.where(gap == 1),
+        "between": by_layer.where(gap > 0),
+    }
 
 
 def _permutation_p_value(
@@ -266,7 +272,7 @@ def _permutation_p_value(
     groups: Int[np.ndarray, "block head"],
     seed: int,
     *,
-    adjacent: bool,
+    adjacent: bool = False,
 ) -> float:
     """Compute the permutation p-value of the mean distance within groups.
 

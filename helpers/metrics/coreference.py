@@ -85,30 +85,14 @@ class AntecedentJudgements:
     mentions: pd.DataFrame
     heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
 
-    def select(
-        self, mention_type: str = "all", split: str | None = None
-    ) -> Bool[np.ndarray, " mention"]:
-        """Mark the mentions of a type.
-
-        Parameters
-        ----------
-        mention_type : str
-            One of `ROWS`.
-        split : str, optional
-            "train" or "dev".  By default all documents.
-
-        Returns
-        -------
-        bool array of shape (mention,)
-        """
-        is_in_split = (self.mentions["split"] == split) | (split is None)
-        return (self.mentions[mention_type] & is_in_split).to_numpy()
+    def of_split(self, split: str) -> AntecedentJudgements:
+        """Select the mentions of the documents of a split, "train" or "dev"."""
+        is_in_split = (self.mentions["split"] == split).to_numpy()
+        heads = {name: right[:, :, is_in_split] for name, right in self.heads.items()}
+        return AntecedentJudgements(self.mentions[is_in_split], heads)
 
     def accuracy(
-        self,
-        candidates: Candidates = "mentions",
-        split: str | None = None,
-        mention_type: str = "all",
+        self, candidates: Candidates = "mentions", mention_type: str = "all"
     ) -> Float[np.ndarray, "layer head"]:
         """Compute the accuracy of every attention head, in percent.
 
@@ -116,24 +100,17 @@ class AntecedentJudgements:
         ----------
         candidates : {"mentions", "words"}
             Words that a head can pick.
-        split : str, optional
-            "train" or "dev".  By default all documents.
         mention_type : str
-            One of `ROWS`.
+            One of `ROWS`, which has to occur.
 
         Returns
         -------
         float array of shape (layer, head)
-            NaN if the split has no such mention.
         """
-        mask = self.select(mention_type, split)
-        return 100 * self.heads[candidates][:, :, mask].mean(axis=-1)
+        return 100 * self.heads[candidates][:, :, self.mentions[mention_type]].mean(axis=-1)
 
     def best_head(
-        self,
-        candidates: Candidates = "mentions",
-        split: str | None = None,
-        mention_type: str = "all",
+        self, candidates: Candidates = "mentions", mention_type: str = "all"
     ) -> tuple[int, int]:
         """Find the most accurate attention head for a type of mention.
 
@@ -141,23 +118,22 @@ class AntecedentJudgements:
         ----------
         candidates : {"mentions", "words"}
             Words that a head can pick.
-        split : str, optional
-            "train" or "dev".  By default all documents.
         mention_type : str
-            One of `ROWS`.  If the split has no mention of this type, all types count.
+            One of `ROWS`.  If there is no mention of this type, all types count.
 
         Returns
         -------
         layer, head : int
             Indices from 0.
         """
-        if not self.select(mention_type, split).any():
+        if not self.mentions[mention_type].any():
             mention_type = "all"
-        best = int(self.accuracy(candidates, split, mention_type).argmax())
-        return divmod(best, self.heads[candidates].shape[1])
+        accuracy = self.accuracy(candidates, mention_type)
+        layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+        return int(layer), int(head)
 
     def sums(
-        self, values: Num[np.ndarray, " mention"], mention_type: str, split: str | None = None
+        self, values: Num[np.ndarray, " mention"], mention_type: str
     ) -> tuple[Clusters, Clusters]:
         """Sum a value of each mention over documents: the input of an interval over documents.
 
@@ -167,8 +143,6 @@ class AntecedentJudgements:
             For example whether a system is right.
         mention_type : str
             One of `ROWS`.
-        split : str, optional
-            "train" or "dev".  By default all documents.
 
         Returns
         -------
@@ -177,11 +151,11 @@ class AntecedentJudgements:
         counts : array of shape (document,)
             Number of mentions.
         """
-        mask = self.select(mention_type, split)
-        document = self.mentions["document"].to_numpy()
-        documents = np.unique(document[self.select(split=split)])
-        totals = cluster_sums(100 * values[mask], document[mask], documents)
-        return totals, cluster_sums(mask[mask], document[mask], documents)
+        documents = self.mentions["document"]
+        is_of_type = self.mentions[mention_type]
+        by_mention = np.column_stack([100 * values * is_of_type, is_of_type])
+        sums = cluster_sums(by_mention, documents, np.unique(documents))
+        return sums[:, 0], sums[:, 1]
 
     def held_out(self) -> bool:
         """Whether a head can be chosen on train and scored on dev."""
@@ -228,10 +202,9 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             row = {"document": number, "split": record.get("split", ""), "all": True}
             for mention_type in MENTION_TYPES:
                 row[mention_type] = mentions[index].type == mention_type
-            for system in SYSTEMS:
-                row[system] = select_antecedent(system, mentions, index) in correct
-            has_match = select_antecedent("head match", mentions, index) is not None
-            row[UNMATCHED] = row["nominal"] and not has_match
+            picks = {system: select_antecedent(system, mentions, index) for system in SYSTEMS}
+            row.update((system, pick in correct) for system, pick in picks.items())
+            row[UNMATCHED] = row["nominal"] and picks["head match"] is None
             rows.append(row)
             among_words = question._replace(candidates=None)
             _, right_mentions = predict_link(question, maps, DIRECTIONS[0])
@@ -243,7 +216,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     return AntecedentJudgements(pd.DataFrame(rows), dict(zip(CANDIDATES, heads, strict=True)))
 
 
-def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
+def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
     """Compute Table 2: the accuracy of heads and rules, with intervals over documents.
 
     There is a row for each system, set of candidates and type of mention.  The systems are the
@@ -256,8 +229,6 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
     ----------
     judgements : AntecedentJudgements
         What `evaluate_antecedents` returns.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -271,7 +242,7 @@ def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.
     rows = []
     for system, candidates in systems:
         for mention_type in ROWS:
-            rows.append(_row(judgements, system, candidates, mention_type, seed=seed))
+            rows.append(_row(judgements, system, candidates, mention_type))
     return pd.DataFrame(rows)
 
 
@@ -280,34 +251,31 @@ def _row(
     system: str,
     candidates: str,
     mention_type: str,
-    *,
-    seed: int,
 ) -> dict[str, Any]:
     """Compute a row of Table 2."""
     label = ""
-    split = None
     if system in SYSTEMS:
-        right = judgements.mentions[system].to_numpy()
+        right = judgements.mentions[system]
     else:
         best = judgements.best_head(candidates)
         if system == HELD_OUT:
-            best = judgements.best_head(candidates, "train", mention_type)
-            split = "dev"
+            best = judgements.of_split("train").best_head(candidates, mention_type)
+            judgements = judgements.of_split("dev")
         label = head_label(*best)
         right = judgements.heads[candidates][best]
-    totals, counts = judgements.sums(right, mention_type, split)
+    totals, counts = judgements.sums(right, mention_type)
     return {
         "system": system,
         "head": label,
         "candidates": candidates,
         "type": mention_type,
         "n": int(counts.sum()),
-        **ratio(totals, counts, seed=seed).columns("accuracy"),
+        **ratio(totals, counts).columns("accuracy"),
         "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
     }
 
 
-def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
+def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
     The head is the one that is best on all mentions, as in the paper, or the one that is best on
@@ -317,8 +285,6 @@ def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> 
     ----------
     judgements : AntecedentJudgements
         What `evaluate_antecedents` returns.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -331,7 +297,7 @@ def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> 
     rows = []
     if judgements.held_out():
         for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
-            rows += _margin_rows(judgements, candidates, rule, chosen_for, seed=seed)
+            rows += _margin_rows(judgements, candidates, rule, chosen_for)
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
 
@@ -340,23 +306,22 @@ def _margin_rows(
     candidates: Candidates,
     rule: str,
     chosen_for: str,
-    *,
-    seed: int,
 ) -> list[dict[str, Any]]:
     """Compute the margins over a rule: a row for each type of mention and each combination."""
     sums = {}
     heads = {}
+    train = judgements.of_split("train")
+    dev = judgements.of_split("dev")
     for mention_type in ROWS:
         chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
-        best = judgements.best_head(candidates, "train", chosen_type)
+        best = train.best_head(candidates, chosen_type)
         heads[mention_type] = head_label(*best)
-        head_right = judgements.heads[candidates][best].astype(int)
-        lead = head_right - judgements.mentions[rule].to_numpy()
-        sums[mention_type] = judgements.sums(lead, mention_type, "dev")
+        lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule]
+        sums[mention_type] = dev.sums(lead, mention_type)
     rows = []
     for name, weights in {**{row: {row: 1} for row in ROWS}, **COMBINATIONS}.items():
         totals, counts = np.transpose([sums[mention_type] for mention_type in weights], (1, 2, 0))
-        margin = weighted_ratios(totals, counts, list(weights.values()), seed=seed)
+        margin = weighted_ratios(totals, counts, list(weights.values()))
         rows.append(
             {
                 "candidates": candidates,
@@ -378,8 +343,6 @@ class DocumentMention(NamedTuple):
     ----------
     chain : int or None
         Number of the coreference chain; None for a mention without one.
-    head : int
-        Position of the head word in the document.
     type : str
         One of `MENTION_TYPES`, or `UNKNOWN`.
     string : list of str
@@ -392,7 +355,6 @@ class DocumentMention(NamedTuple):
     """
 
     chain: int | None
-    head: int
     type: str
     string: list[str]
     head_string: str
@@ -408,7 +370,6 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
         mentions.append(
             DocumentMention(
                 chain=chain,
-                head=head,
                 type=TYPES_BY_TAG.get(tags[head], "nominal"),
                 string=words[start:end],
                 head_string=words[head],

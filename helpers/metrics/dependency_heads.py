@@ -33,6 +33,7 @@ from helpers.metrics.statistics import (
     bootstrap_intervals,
     bootstrap_t_test,
     cluster_sums,
+    difference,
     holm,
     ratio,
     resampled_ratios,
@@ -43,8 +44,7 @@ from helpers.store.store import Example
 
 COLUMNS = (
     "relation", "count", "head", "direction", "accuracy", "accuracy_low", "accuracy_high",
-    "baseline",
-    "baseline_offset", "paper_head", "paper_accuracy", "paper_baseline", "p_best",
+    "baseline", "baseline_offset", "paper_head", "paper_accuracy", "paper_baseline",
 )  # fmt: skip
 OF_HEAD = ["relation", "head", "direction"]
 HELD_OUT_COLUMNS = (
@@ -66,29 +66,33 @@ POSSESSIVE_COLUMNS = {
     "mark": (1, 0, 0),
     "possessor": (0, 1, 0),
     "next_word": (0, 0, 1),
-    "difference": (1, -1, 0),
     "beyond_next_word": (1, -1, -1),
 }
 
 
-class Choice(NamedTuple):
-    """An attention head and a fixed offset that are compared on a relation.
+class Comparison(NamedTuple):
+    """An attention head and a fixed offset, and what both get right about a relation.
 
     Attributes
     ----------
-    relation : str
     head : tuple of int
         Index into `DIRECTIONS`, layer and head, all from 0.
     offset : int
         Index into `OFFSETS`.
+    by_head, by_offset : int array of shape (article,)
+        Number of words that each gets right in each article.
+    total : int array of shape (article,)
+        Number of words.
     """
 
-    relation: str
     head: tuple[int, ...]
     offset: int
+    by_head: Int[np.ndarray, " article"]
+    by_offset: Int[np.ndarray, " article"]
+    total: Int[np.ndarray, " article"]
 
 
-def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
+def dependency_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
     """Compute Table 1 as in the paper: the best head of each relation, scored where it is best.
 
     The interval does not take into account that the head was chosen on the same words:
@@ -100,8 +104,6 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
         What `helpers.metrics.head_counts.count_heads` returns.
     minimum : int
         Number of words that a relation needs.
-    seed : int
-        Seed of the bootstrap and of the permutation test.
 
     Returns
     -------
@@ -113,17 +115,13 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
         - ``baseline`` in percent and ``baseline_offset``: the best fixed offset, under the same
           rules;
         - ``paper_head``, ``paper_accuracy`` and ``paper_baseline`` of the Stanford relation that
-          `helpers.metrics.reference.relation_table` gives;
-        - ``p_best``: p-value of the best head against that offset, corrected for the selection
-          among all heads and both directions.
+          `helpers.metrics.reference.relation_table` gives.
     """
     rows = []
     for relation in counts.frequent(minimum):
-        choice = _best(counts, relation)
-        row, _, by_offset = _scores(counts, choice, column="accuracy", seed=seed)
-        by_head = counts.by_article(counts.right, relation)
-        _, p_value = bootstrap_t_test(by_head - by_offset[:, None, None, None], seed=seed)
-        rows.append({**row, "count": counts.size(relation), "p_best": p_value})
+        best = _compare_best(counts, relation)
+        row = _row(relation, best, column="accuracy")
+        rows.append({**row, "count": best.total.sum()})
     table = pd.DataFrame(rows)
     names = paper_names(counts.names)
     in_paper = paper_table1().reindex(names.get(row["relation"]) for row in rows)
@@ -132,7 +130,7 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
     return table.reindex(columns=COLUMNS)
 
 
-def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
+def held_out_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
     """Score single heads on dev; head, direction and fixed offset are chosen on train.
 
     Parameters
@@ -141,8 +139,6 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
         What `helpers.metrics.head_counts.count_heads` returns.
     minimum : int
         Number of words that a relation needs in train.  It also needs a word in dev.
-    seed : int
-        Seed of the bootstrap and of the permutation test.
 
     Returns
     -------
@@ -166,16 +162,14 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
             )
     rows = []
     for relation in _frequent_in_both(counts, minimum):
-        choice = _best(counts, relation, "train")
-        row, by_head, by_offset = _scores(counts, choice, "dev", column="dev_accuracy", seed=seed)
-        _, p_value = bootstrap_t_test(by_head - by_offset, seed=seed)
+        best = _compare_best(counts, relation, chosen_on="train", scored_on="dev")
         rows.append(
             {
-                **row,
+                **_row(relation, best, column="dev_accuracy"),
                 "train_accuracy": counts.accuracy(relation, "train").max(),
                 "train_count": counts.size(relation, "train"),
-                "dev_count": counts.size(relation, "dev"),
-                "p_holm": p_value,
+                "dev_count": best.total.sum(),
+                "p_holm": bootstrap_t_test(best.by_head - best.by_offset),
             }
         )
     table = pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
@@ -205,19 +199,11 @@ def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFra
     parts = [name.partition(":")[0] for name in counts.names]
     names, indices = np.unique(parts, return_inverse=True)
     counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
-    heads = head_rows(*counts.right.shape[2:])
-    places = pd.concat([heads.assign(direction=direction) for direction in DIRECTIONS])
-    tables = []
-    for relation in _frequent_in_both(counts, minimum):
-        offset = _best(counts, relation, "train").offset
-        baseline = counts.accuracy(relation, "dev", offsets=True)[offset]
-        scores = {"train_accuracy": counts.accuracy(relation, "train").ravel()}
-        scores["margin"] = counts.accuracy(relation, "dev").ravel() - baseline
-        tables.append(places.assign(relation=relation, **scores))
-    return pd.concat(tables)
+    scores = _score_every_head(counts, _frequent_in_both(counts, minimum))
+    return scores[["layer", "head", "direction", "relation", "train_accuracy", "margin"]]
 
 
-def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame:
     """Summarise the held-out heads over relations, with bootstrap intervals over articles.
 
     Parameters
@@ -226,8 +212,6 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 
         What `helpers.metrics.head_counts.count_heads` returns.
     held_out : DataFrame
         What `held_out_heads` returns.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -248,26 +232,27 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame, *, seed: int = 
     names = single["relation"].map(paper_names(counts.names))
     in_paper = names.isin(paper_table1().index).to_numpy()
     margins = single["margin"].to_numpy()
-    resampled, articles = _resampled_margins(counts, single["relation"], seed=seed)
-    quantities = {
-        MEAN_MARGIN: (margins, resampled),
-        SLIGHT_SHARE: (margins <= SLIGHT_MARGIN, resampled <= SLIGHT_MARGIN),
-        MEAN_MARGIN_IN_PAPER: (margins[in_paper], resampled[:, in_paper]),
-    }
-    rows = []
-    for quantity, (values, replicates) in quantities.items():
+    resampled, articles = _resampled_margins(counts, single["relation"])
+    estimates = {}
+    for quantity, values, replicates in (
+        (MEAN_MARGIN, margins, resampled),
+        (SLIGHT_SHARE, margins <= SLIGHT_MARGIN, resampled <= SLIGHT_MARGIN),
+        (MEAN_MARGIN_IN_PAPER, margins[in_paper], resampled[:, in_paper]),
+    ):
         if len(values):
-            estimate = bootstrap_estimate(values.mean(), replicates.mean(axis=1), articles)
-            rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
+            replicate_means = replicates.mean(axis=1)
+            estimates[quantity] = bootstrap_estimate(values.mean(), replicate_means, articles)
     is_other = in_paper & (names != "pobj").to_numpy()
     if is_other.any():
-        share = _dependents_share(counts, single[is_other], seed=seed)
-        rows.append({"quantity": DEPENDENTS_SHARE, **share.columns("value", df=True)})
+        estimates[DEPENDENTS_SHARE] = _dependents_share(counts, single[is_other])
+    rows = []
+    for quantity, estimate in estimates.items():
+        rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
     return pd.DataFrame(rows)
 
 
 def _resampled_margins(
-    counts: HeadCounts, relations: Iterable[str], *, seed: int
+    counts: HeadCounts, relations: Iterable[str]
 ) -> tuple[Float[np.ndarray, "resample relation"], int]:
     """Resample the margins on dev of heads chosen on train; NaN where no word has the relation.
 
@@ -276,15 +261,14 @@ def _resampled_margins(
     leads = []
     totals = []
     for relation in relations:
-        choice = _best(counts, relation, "train")
-        by_head, by_offset, total = _count_by_article(counts, choice, "dev")
-        leads.append(100 * (by_head - by_offset))
-        totals.append(total)
-    ratios = resampled_ratios(np.column_stack(leads), np.column_stack(totals), seed, DRAWS)
-    return ratios, len(total)
+        best = _compare_best(counts, relation, chosen_on="train", scored_on="dev")
+        leads.append(100 * (best.by_head - best.by_offset))
+        totals.append(best.total)
+    ratios = resampled_ratios(np.column_stack(leads), np.column_stack(totals), draws=DRAWS)
+    return ratios, len(best.total)
 
 
-def _dependents_share(counts: HeadCounts, rows: pd.DataFrame, *, seed: int) -> Estimate:
+def _dependents_share(counts: HeadCounts, rows: pd.DataFrame) -> Estimate:
     """Estimate the share of relations whose dependents attend to their heads.
 
     Every resample of the train articles chooses heads again.
@@ -293,13 +277,13 @@ def _dependents_share(counts: HeadCounts, rows: pd.DataFrame, *, seed: int) -> E
     best_directions = []
     for relation in rows["relation"]:
         right = counts.by_article(counts.right, relation, "train")
-        by_direction = resampled_sums(right, seed=seed).max(axis=(2, 3))  # [resample, direction]
+        by_direction = resampled_sums(right).max(axis=(2, 3))  # [resample, direction]
         best_directions.append(by_direction.argmax(axis=1))
     is_first = np.column_stack(best_directions) == 0  # [resample, relation]
     return bootstrap_estimate(attends, is_first.mean(axis=1), len(right))
 
 
-def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
+def each_head(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
     """Score every attention head on the relation that it does best.
 
     The relation and the direction are chosen on train: those for which the head is furthest above
@@ -311,40 +295,49 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
         What `helpers.metrics.head_counts.count_heads` returns.
     minimum : int
         Number of words that a relation needs in train.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
     DataFrame
         A row for each head: ``layer`` and ``head`` (from 1), ``relation``, ``direction``,
-        ``accuracy`` in percent, ``margin`` over the offset in percentage points, and the margin's
-        95% bootstrap interval over articles.  Only ``layer`` and ``head`` if no relation is
-        frequent enough.
+        ``accuracy`` in percent, and ``margin`` over the offset in percentage points.  Only
+        ``layer`` and ``head`` if no relation is frequent enough.
     """
-    table = head_rows(*counts.right.shape[2:])
     relations = _frequent_in_both(counts, minimum)[1:]  # without `ALL`
-    choices = [_best(counts, relation, "train") for relation in relations]
-    if not choices:
-        return table
-    leads = []  # of each relation [direction, layer, head]
+    if not relations:
+        return head_rows(*counts.right.shape[2:])
+    scores = _score_every_head(counts, relations)
+    best = scores.groupby(["layer", "head"])["train_margin"].idxmax()
+    columns = ["layer", "head", "relation", "direction", "accuracy", "margin"]
+    return scores.loc[best, columns].reset_index(drop=True)
+
+
+def _score_every_head(counts: HeadCounts, relations: Iterable[str]) -> pd.DataFrame:
+    """Score every attention head on every relation, in both directions.
+
+    Returns
+    -------
+    DataFrame
+        ``relation``, ``direction``, ``layer`` and ``head`` (from 1); ``train_accuracy`` and, on
+        dev, ``accuracy`` in percent; ``train_margin`` and ``margin`` over the fixed offset that is
+        best on train, in percentage points.
+    """
+    heads = head_rows(*counts.right.shape[2:])
+    heads_by_direction = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
+    tables = []
     for relation in relations:
-        by_offset = counts.accuracy(relation, "train", offsets=True)
-        leads.append(counts.accuracy(relation, "train") - by_offset.max())
-    best = np.concatenate(leads).argmax(axis=0)  # [layer, head], of relations times directions
-    rows = []
-    for (layer, head), index in np.ndenumerate(best):
-        number, direction = divmod(int(index), len(DIRECTIONS))
-        choice = choices[number]._replace(head=(direction, layer, head))
-        row, _, _ = _scores(counts, choice, "dev", column="accuracy", seed=seed)
-        rows.append(row)
-    columns = ["relation", "direction", "accuracy", "margin", "margin_low", "margin_high"]
-    return table.join(pd.DataFrame(rows)[columns])
+        table = heads_by_direction.assign(relation=relation)
+        offset = counts.accuracy(relation, "train", offsets=True).argmax()
+        for split, prefix in (("train", "train_"), ("dev", "")):
+            accuracy = counts.accuracy(relation, split).ravel()
+            baseline = counts.accuracy(relation, split, offsets=True)[offset]
+            table[f"{prefix}accuracy"] = accuracy
+            table[f"{prefix}margin"] = accuracy - baseline
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
-def no_op_table(
-    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
-) -> pd.DataFrame:
+def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
     """Compare a head's attention to special tokens with and without its relation (section 3.2).
 
     The paper suggests that a head with a function attends to special tokens where the function does
@@ -356,8 +349,6 @@ def no_op_table(
         Word-level maps of a treebank; only dev is read.
     held_out : DataFrame
         What `held_out_heads` returns.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -391,20 +382,15 @@ def no_op_table(
         parts = np.moveaxis(sums[..., indices], 1, 0)  # each [article, relation]
         attention_with, count_with, attention_without, count_without = parts
         weights = np.full(len(indices), 1 / len(indices))
-        difference = weighted_ratios(
-            np.hstack([attention_without, attention_with]),
-            np.hstack([count_without, count_with]),
-            np.concatenate([weights, -weights]),
-            seed=seed,
-        )
-        without = weighted_ratios(attention_without, count_without, weights, seed=seed)
+        share_with = weighted_ratios(attention_with, count_with, weights)
+        share_without = weighted_ratios(attention_without, count_without, weights)
         table.append(
             {
                 **labels,
                 "count": int(count_with.sum()),
-                **weighted_ratios(attention_with, count_with, weights, seed=seed).columns("with"),
-                **without.columns("without"),
-                **difference.columns("difference", df=True),
+                **share_with.columns("with"),
+                **share_without.columns("without"),
+                **difference(share_without, share_with).columns("difference", df=True),
             }
         )
     return pd.DataFrame(table)
@@ -433,23 +419,22 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     words = example.word_positions
     maps = example.attention[:, :, words]  # [layer, head, word, key]
     to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
-    attention = []
-    has_relation = []
+    attention = []  # [row, word], as the next
+    is_with = []
     for row in rows.itertuples():
         attention.append(to_special[parse_head(row.head)])
-        is_dependent = relations == row.relation
-        is_governor = np.isin(np.arange(len(gold)), gold[is_dependent])
-        has_relation.append(is_dependent if row.direction == DIRECTIONS[0] else is_governor)
+        has_relation = relations == row.relation
+        if row.direction != DIRECTIONS[0]:
+            has_relation = np.isin(np.arange(len(gold)), gold[has_relation])
+        is_with.append(has_relation)
     labels = rows["head"].to_numpy()
-    is_with = np.array(has_relation)  # [row, word]
+    is_with = np.array(is_with)
     is_without = ~((labels[:, None] == labels) @ is_with)
     parts = [attention * is_with, is_with, attention * is_without, is_without]
     return np.array([part.sum(axis=1) for part in parts])
 
 
-def possessives(
-    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
-) -> pd.DataFrame:
+def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
     """Compare reading the head of possessives from the 's and from the possessor (section 4.2).
 
     Parameters
@@ -458,8 +443,6 @@ def possessives(
         Word-level maps of a treebank; only dev is read.
     held_out : DataFrame
         What `held_out_heads` returns.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -470,8 +453,8 @@ def possessives(
         - ``mark`` and ``possessor``: accuracy in percent from the 's and from the possessor;
         - ``next_word``: that of a fixed offset of +1 from the 's.  From the possessor the same
           offset finds the 's, so it is never right;
-        - ``difference``: ``mark`` minus ``possessor``;
-        - ``beyond_next_word``: ``difference`` minus that of the offset, which is ``next_word``.
+        - ``beyond_next_word``: ``mark`` minus ``possessor``, minus the same difference of the
+          offset, which is ``next_word``.
 
         All but the count have 95% bootstrap intervals over articles.
     """
@@ -484,7 +467,7 @@ def possessives(
     count = sums[:, 3]
     table["count"] = int(count.sum())
     for name, weights in POSSESSIVE_COLUMNS.items():
-        table = table.assign(**ratio(right @ weights, count, seed=seed).columns(name, df=True))
+        table = table.assign(**ratio(right @ weights, count).columns(name, df=True))
     return table[table["count"] > 0]
 
 
@@ -503,15 +486,13 @@ def _possessive_sums(
     return sums
 
 
-def special_candidates(counts: HeadCounts, *, seed: int = 0) -> pd.DataFrame:
+def special_candidates(counts: HeadCounts) -> pd.DataFrame:
     """Compute how heads' accuracies change if special tokens can be picked as well (footnote 2).
 
     Parameters
     ----------
     counts : HeadCounts
         What `helpers.metrics.head_counts.count_heads` returns.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -529,7 +510,7 @@ def special_candidates(counts: HeadCounts, *, seed: int = 0) -> pd.DataFrame:
     by_article = with_special - counts.by_article(counts.right, ALL)
     total = counts.by_article(counts.total, ALL)
     in_direction = np.choose(direction, np.moveaxis(100 * by_article, 1, 0))
-    low, high = bootstrap_intervals(in_direction, total[:, None, None], seed=seed)
+    low, high = bootstrap_intervals(in_direction, total[:, None, None])
     change = in_direction.sum(axis=0) / total.sum()
     return head_rows(
         *direction.shape,
@@ -543,7 +524,7 @@ def special_candidates(counts: HeadCounts, *, seed: int = 0) -> pd.DataFrame:
 
 
 def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of Table 1 that the paper has, with the paper's figures next to ours.
+    """Select the rows of Table 1 that the paper has, and grade how well relations correspond.
 
     Parameters
     ----------
@@ -553,25 +534,14 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Heads and accuracies of the paper and of this run.  ``in_paper`` is the relation's name
-        there; ``fit`` is how well the corpus's
-        relation corresponds to the paper's ("exact", "close", "rough"); ``note`` says if the
-        paper's figure is in doubt.
+        These rows.  ``fit`` is how well the corpus's relation corresponds to the paper's ("exact",
+        "close", "rough").
     """
+    rows = table[table["paper_accuracy"].notna()]
     correspondence = relation_table()
     of_scheme = correspondence[correspondence["scheme"] == scheme_of(table["relation"])]
-    columns = [
-        "relation", "in_paper", "fit", "paper_head", "paper_accuracy", "paper_baseline", "head",
-        "accuracy", "baseline", "direction", "note",
-    ]  # fmt: skip
-    names = table["relation"].map(paper_names(table["relation"]))
-    fits = table["relation"].map(of_scheme.set_index("relation")["fit"])
-    ours = table.assign(
-        in_paper=names,
-        fit=fits.astype(object).fillna("exact"),
-        note=names.map(paper_table1()["note"]).fillna(""),
-    )
-    return ours.loc[ours["paper_accuracy"].notna(), columns].round(1)
+    fits = rows["relation"].map(of_scheme.set_index("relation")["fit"])
+    return rows.assign(fit=fits.astype(object).fillna("exact"))
 
 
 def _frequent_in_both(counts: HeadCounts, minimum: int) -> list[str]:
@@ -579,50 +549,31 @@ def _frequent_in_both(counts: HeadCounts, minimum: int) -> list[str]:
     return [name for name in counts.frequent(minimum, "train") if counts.size(name, "dev")]
 
 
-def _best(counts: HeadCounts, relation: str, split: str | None = None) -> Choice:
-    """Choose the head and the offset that are most accurate in a split, or (None) in all."""
-    accuracy = counts.accuracy(relation, split)  # [direction, layer, head]
-    head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-    offset = counts.accuracy(relation, split, offsets=True).argmax()
-    return Choice(relation, head, offset)
+def _compare_best(
+    counts: HeadCounts, relation: str, chosen_on: str | None = None, scored_on: str | None = None
+) -> Comparison:
+    """Choose the head and the offset that are most accurate in a split; count on another one.
 
-
-def _scores(
-    counts: HeadCounts,
-    choice: Choice,
-    split: str | None = None,
-    *,
-    column: str,
-    seed: int,
-) -> tuple[dict[str, object], Int[np.ndarray, " article"], Int[np.ndarray, " article"]]:
-    """Score a head and an offset on a split.
-
-    Returns
-    -------
-    row : dict
-        The part of a row that tables share; ``column`` has the head's accuracy.
-    by_head, by_offset : int array of shape (article,)
-        Number of words that each of them gets right.
+    A split of None stands for all sentences.
     """
-    by_head, by_offset, total = _count_by_article(counts, choice, split)
-    direction, layer, head = choice.head
-    row = {
-        "relation": choice.relation,
+    accuracy = counts.accuracy(relation, chosen_on)  # [direction, layer, head]
+    head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+    offset = counts.accuracy(relation, chosen_on, offsets=True).argmax()
+    by_row = (counts.right[:, *head], counts.offset_right[:, offset], counts.total)
+    by_article = [counts.by_article(values, relation, scored_on) for values in by_row]
+    return Comparison(head, offset, *by_article)
+
+
+def _row(relation: str, best: Comparison, *, column: str) -> dict[str, object]:
+    """Make the part of a row that tables share; ``column`` has the accuracy of the head."""
+    direction, layer, head = best.head
+    leads = 100 * (best.by_head - best.by_offset)
+    return {
+        "relation": relation,
         "head": head_label(layer, head),
         "direction": DIRECTIONS[direction],
-        **ratio(100 * by_head, total, seed=seed).columns(column, df=True),
-        "baseline": 100 * by_offset.sum() / total.sum(),
-        "baseline_offset": OFFSETS[choice.offset],
-        **ratio(100 * (by_head - by_offset), total, seed=seed).columns("margin", df=True),
+        **ratio(100 * best.by_head, best.total).columns(column, df=True),
+        "baseline": 100 * best.by_offset.sum() / best.total.sum(),
+        "baseline_offset": OFFSETS[best.offset],
+        **ratio(leads, best.total).columns("margin", df=True),
     }
-    return row, by_head, by_offset
-
-
-def _count_by_article(
-    counts: HeadCounts, choice: Choice, split: str | None
-) -> tuple[Int[np.ndarray, " article"], ...]:
-    """Count the words of each article that a head and an offset get right, and all words."""
-    by_head = counts.right[:, *choice.head]
-    by_offset = counts.offset_right[:, choice.offset]
-    by_word = (by_head, by_offset, counts.total)
-    return tuple(counts.by_article(values, choice.relation, split) for values in by_word)

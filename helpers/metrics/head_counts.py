@@ -128,14 +128,11 @@ class HeadCounts:
         list of str
             `ALL` first, then by number of words.
         """
-        sizes = {}
-        for name in self.names:
-            size = self.size(name, split)
-            if size >= max(minimum, 1) and name.lower() != ROOT:
-                sizes[name] = size
+        sizes = {name: self.size(name, split) for name in self.names if name.lower() != ROOT}
+        frequent = [name for name, size in sizes.items() if size >= max(minimum, 1)]
         # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
         # stays first.
-        return sorted(sizes, key=sizes.__getitem__, reverse=True)
+        return sorted(frequent, key=sizes.__getitem__, reverse=True)
 
     def accuracy(
         self, relation: str, split: str | None = None, *, offsets: bool = False
@@ -199,20 +196,21 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         ]
         # From the first word on; special tokens are outside.
         picks_with_special = np.stack(with_special) - words.start
-        names, membership = _membership(record["relations"])
+        relations = np.array(record["relations"])
+        names = [ALL, *np.unique(relations).tolist()]
         marks = possessive_marks(record)
         at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
         article = cluster_of(record, number)
-        right_with_special = _count_right(picks_with_special, gold, membership, marks)
+        with_special = _is_right(picks_with_special, gold, marks)
         rows = {
             "splits": [record.get("split", "")],
             "articles": [article_ids.setdefault(article, len(article_ids))],
             "sentence": [number] * len(names),
             "relation": [relation_ids.setdefault(name, len(relation_ids)) for name in names],
-            "total": membership.sum(axis=0, dtype=np.uint16),
-            "offset_right": _count_right(at_offset, gold, membership, marks),
-            "right": _count_right(picks, gold, membership, marks),
-            "right_with_special": right_with_special[:1],  # `ALL`
+            "total": _sum_by_relation(np.ones(len(gold), bool), relations),
+            "offset_right": _sum_by_relation(_is_right(at_offset, gold, marks), relations),
+            "right": _sum_by_relation(_is_right(picks, gold, marks), relations),
+            "right_with_special": with_special.sum(axis=-1, dtype=np.uint16)[None],
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
@@ -246,24 +244,22 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
     return np.asarray(example.record["heads"]) - 1
 
 
-def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:
-    """Mark the words of each relation of a sentence, of which the first is `ALL`."""
-    names, indices = np.unique(np.asarray(relations, dtype=object), return_inverse=True)
-    is_in_relation = indices[:, None] == np.arange(len(names))
-    is_in_all = np.ones(len(indices), bool)
-    return [ALL, *names], np.column_stack([is_in_all, is_in_relation])
-
-
-def _count_right(
+def _is_right(
     picks: Int[np.ndarray, "predictor ... word"],
     gold: Int[np.ndarray, " word"],
-    membership: Bool[np.ndarray, "word relation"],
     marks: Mapping[int, int],
-) -> UInt16[np.ndarray, "relation predictor ..."]:
-    """Count the words of each relation that each predictor gets right."""
+) -> Bool[np.ndarray, "predictor ... word"]:
+    """Mark the words that each predictor gets right."""
     right = (picks == gold) & (gold >= 0)  # an offset can point to -1, as the root's head does
     for possessor, mark in marks.items():
         right[..., possessor] = picks[..., mark] == gold[possessor]
-    # [predictor, ..., word] @ [word, relation]
-    counts = right.astype(np.float32) @ membership.astype(np.float32)
-    return np.moveaxis(counts, -1, 0).astype(np.uint16)
+    return right
+
+
+def _sum_by_relation(
+    is_right: Bool[np.ndarray, "... word"], relations: Shaped[np.ndarray, " word"]
+) -> UInt16[np.ndarray, "relation ..."]:
+    """Count words in all, and by relation in alphabetical order."""
+    by_word = np.moveaxis(is_right, -1, 0)
+    by_relation = cluster_sums(by_word, relations, np.unique(relations))
+    return np.concatenate([by_word.sum(axis=0)[None], by_relation]).astype(np.uint16)

@@ -54,11 +54,7 @@ def head_labels(layers: int, heads: int) -> list[str]:
     list of str
         ``layers * heads`` labels.
     """
-    labels = []
-    for layer in range(layers):
-        for head in range(heads):
-            labels.append(head_label(layer, head))
-    return labels
+    return [head_label(layer, head) for layer, head in np.ndindex(layers, heads)]
 
 
 def parse_head(label: str) -> tuple[int, int]:
@@ -240,7 +236,7 @@ def _coreference_questions(record: Record) -> Iterator[Question]:
     for index, indices in antecedents([chain for _, _, chain, _ in mentions]).items():
         itself = {head_words[index]}
         gold = {head_words[antecedent] for antecedent in indices} - itself
-        candidates = {*head_words[:index], *head_words[index + 1 :]} - itself
+        candidates = set(head_words) - itself
         yield Question(
             COREFERENCE,
             head_words[index],

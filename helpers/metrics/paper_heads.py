@@ -8,17 +8,13 @@ from jaxtyping import Float
 
 from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
-from helpers.metrics.heads import DIRECTIONS, head_label, parse_head
+from helpers.metrics.heads import COREFERENCE, head_label, parse_head
 from helpers.metrics.reference import paper_names, paper_table1
 
-LAYERS = 12  # of BERT-base
-HEADS = 12  # of each layer
 COREFERENCE_HEAD = "5-4"  # in Table 2 and Figure 5
-COREFERENCE = "coreference"
 COLUMNS = (
-    "relation", "corpus_relation", "count", "paper_head", "direction", "accuracy", "rank",
-    "best_head", "best_direction", "best_accuracy", "paper_offset", "offset_accuracy",
-    "best_offset",
+    "relation", "count", "paper_head", "accuracy", "rank", "best_head", "best_accuracy",
+    "paper_offset", "offset_accuracy", "best_offset",
 )  # fmt: skip
 
 
@@ -39,11 +35,10 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         A row for each relation of Table 1 that the treebank has, and for each type of mention of
         Table 2.  Columns:
 
-        - ``relation``: the paper's name, or "coreference" and a type; ``corpus_relation``: the
-          treebank's name; ``count``: words or mentions;
-        - ``accuracy`` (percent) of the paper's head in its better ``direction``, and its ``rank``
-          among all heads in both directions;
-        - ``best_head``, ``best_direction`` and ``best_accuracy``;
+        - ``relation``: the paper's name, or "coreference" and a type; ``count``: words or mentions;
+        - ``accuracy`` (percent) of the paper's head in its better direction, and its ``rank`` among
+          all heads in both directions;
+        - ``best_head`` and ``best_accuracy``;
         - ``offset_accuracy`` of the paper's fixed offset, and ``best_offset``.
     """
     names = paper_names(counts.frequent(1))
@@ -53,7 +48,7 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         if relation in paper_table1().index and relation not in rows:
             rows[relation] = _relation_row(counts, corpus_relation, relation)
     for mention_type in ("all", *MENTION_TYPES):
-        n_mentions = int(judgements.select(mention_type).sum())
+        n_mentions = int(judgements.mentions[mention_type].sum())
         if n_mentions:
             accuracy = judgements.accuracy(mention_type=mention_type)
             comparison = _compare_heads(accuracy[None], COREFERENCE_HEAD)
@@ -68,7 +63,6 @@ def _relation_row(counts: HeadCounts, corpus_relation: str, relation: str) -> di
     offset_accuracy = counts.accuracy(corpus_relation, offsets=True)
     is_paper_offset = published["baseline_offset"] == OFFSETS
     return {
-        "corpus_relation": corpus_relation,
         "count": counts.size(corpus_relation),
         **_compare_heads(counts.accuracy(corpus_relation), published["head"]),
         "paper_offset": published["baseline_offset"],
@@ -81,15 +75,12 @@ def _compare_heads(
     accuracy: Float[np.ndarray, "direction layer head"], paper_head: str
 ) -> dict[str, object]:
     """Compare the paper's head with all heads, each in both directions."""
-    in_paper = accuracy[(slice(None), *parse_head(paper_head))]
-    direction = int(in_paper.argmax())
-    best_direction, *best_head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+    in_paper = accuracy[:, *parse_head(paper_head)].max()
+    _, *best_head = np.unravel_index(accuracy.argmax(), accuracy.shape)
     return {
         "paper_head": paper_head,
-        "direction": DIRECTIONS[direction],
-        "accuracy": in_paper[direction],
-        "rank": int((accuracy > in_paper[direction]).sum()) + 1,
+        "accuracy": in_paper,
+        "rank": int((accuracy > in_paper).sum()) + 1,
         "best_head": head_label(*best_head),
-        "best_direction": DIRECTIONS[int(best_direction)],
         "best_accuracy": accuracy.max(),
     }

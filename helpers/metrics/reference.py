@@ -6,7 +6,6 @@ compares CLEAR (spaCy) and Universal Dependencies with it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
@@ -23,22 +22,9 @@ ONLY_IN_UD = frozenset({"obj", "obl", "nsubj:pass", "aux:pass", "nmod:poss", "fl
 BROAD = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
 
 
-def values_of(paper: str) -> dict[str, float]:
-    """Read single numbers that a paper states.
-
-    Parameters
-    ----------
-    paper
-        "text" or "Table 3": the part of the paper.
-
-    Returns
-    -------
-    dict
-        The numbers by name.  Those of Table 3 (Penn Treebank, without punctuation) are percentages
-        by probe: UAS or UUAS.  Numbers that only a claim compares with stand with that claim.
-    """
-    numbers = pd.read_csv(HERE / "paper.csv", index_col="row")
-    return numbers.query("table == @paper")["value"].to_dict()
+def paper_table3() -> dict[str, float]:
+    """Read Table 3 (Penn Treebank, without punctuation): UAS or UUAS in percent, by probe."""
+    return pd.read_csv(HERE / "paper_table3.csv", index_col="row")["score"].to_dict()
 
 
 @cache
@@ -103,10 +89,3 @@ def paper_names(relations: Collection[str]) -> dict[str, str]:
     translations = dict(zip(rows["relation"], rows["paper"], strict=True))
     translations[ALL] = ALL
     return {name: translations[name] for name in relations if name in translations}
-
-
-def display_names(relations: Collection[str]) -> dict[str, str]:
-    """Name relations for display: as `paper_names`, but unchanged where several share a name."""
-    names = paper_names(relations)
-    uses = Counter(names.values())
-    return {relation: name if uses[name] == 1 else relation for relation, name in names.items()}

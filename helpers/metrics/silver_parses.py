@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from statistics import mode
 
 import numpy as np
 import pandas as pd
 
 from helpers.data.records import Sentence
 from helpers.data.treebank import parse_words
-from helpers.metrics.head_counts import count_heads
+from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
-from helpers.metrics.statistics import paired_difference, ratio
+from helpers.metrics.statistics import Estimate, difference, ratio
 from helpers.store.store import Example
 
 SAME_CONVENTIONS = "same conventions"
@@ -22,6 +23,10 @@ SAME_CONVENTIONS = "same conventions"
 
 def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
     """Compare spaCy's parses with the dev trees of a treebank of Universal Dependencies.
+
+    The schemes disagree about what a head is.  A word is *comparable* if both give it the same
+    head: its relation is marked "same" in `helpers.metrics.reference.relation_table`, and neither
+    it nor its gold head has a copula, whose place at the top of the clause can move the arc.
 
     Parameters
     ----------
@@ -33,50 +38,22 @@ def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.Data
     Returns
     -------
     DataFrame or None
-        See `attachment_agreement`; None if the treebank has another scheme.
-    """
-    gold = [sentence for sentence in treebank if sentence.split == "dev"]
-    relations: set[str] = set()
-    for tree in gold:
-        relations.update(tree.relations)
-    if scheme_of(relations) != "ud":
-        return None
-    silver = parse_words([tree.words for tree in gold])
-    return attachment_agreement(gold, silver, minimum=minimum)
-
-
-def attachment_agreement(
-    gold: Sequence[Sentence], silver: Sequence[Sentence], *, minimum: int = 1
-) -> pd.DataFrame:
-    """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
-
-    The schemes disagree about what a head is.  A word is *comparable* if both give it the same
-    head: its relation is marked "same" in `helpers.metrics.reference.relation_table`, and neither
-    it nor its gold head has a copula, whose place at the top of the clause can move the arc.
-
-    Parameters
-    ----------
-    gold, silver : sequence of Sentence
-        Trees and parses of the same words.
-    minimum : int
-        Number of words that a relation needs.
-
-    Returns
-    -------
-    DataFrame
-        A row for "All" words, one for the comparable ones ("same conventions"), and one for each
-        gold relation, most frequent first.  Columns:
+        None if the treebank has another scheme.  Otherwise a row for "All" words, one for the
+        comparable ones ("same conventions"), and one for each gold relation, most frequent first.
+        Columns:
 
         - ``relation``, ``count`` and ``comparable`` (numbers of words);
         - ``attachment``: words with the same head, in percent (unlabelled);
-        - ``attachment_comparable``: the same among comparable words;
         - ``inverted``: words to which the parse attaches their gold head, in percent;
         - ``silver_relation``: the most frequent relation in the parse.
     """
+    gold = [sentence for sentence in treebank if sentence.split == "dev"]
+    if scheme_of(set().union(*(tree.relations for tree in gold))) != "ud":
+        return None
     correspondence = relation_table().query("scheme == 'ud' and attachment == 'same'")
     same_head_relations = list(correspondence["relation"])
     parts = []
-    for tree, parse in zip(gold, silver, strict=True):
+    for tree, parse in zip(gold, parse_words([tree.words for tree in gold]), strict=True):
         words = np.arange(len(tree.words)) + 1
         heads = np.array(tree.heads)
         silver_heads = np.array(parse.heads)
@@ -85,38 +62,33 @@ def attachment_agreement(
         columns = {
             "relation": tree.relations,
             "comparable": np.isin(tree.relations, same_head_relations) & ~near_copula,
-            "agrees": silver_heads == heads,
-            "inverted": (heads > 0) & (silver_heads[heads - 1] == words),
+            "attachment": 100.0 * (silver_heads == heads),
+            "inverted": 100.0 * ((heads > 0) & (silver_heads[heads - 1] == words)),
             "silver_relation": parse.relations,
         }
         parts.append(pd.DataFrame(columns))
     words = pd.concat(parts)
-    groups = [
-        (ALL, words),
-        (SAME_CONVENTIONS, words[words["comparable"]]),
-    ]
-    for relation, size in Counter(words["relation"]).most_common():
-        if size >= minimum:
-            groups.append((relation, words[words["relation"] == relation]))
-    table = []
-    for name, group in groups:
-        table.append(
-            {
-                "relation": name,
-                "count": len(group),
-                "comparable": group["comparable"].sum(),
-                "attachment": 100 * group["agrees"].mean(),
-                "attachment_comparable": 100 * group["agrees"][group["comparable"]].mean(),
-                "inverted": 100 * group["inverted"].mean(),
-                "silver_relation": Counter(group["silver_relation"]).most_common(1)[0][0],
-            }
+    comparable = words[words["comparable"]]
+    groups = [words.assign(relation=ALL), comparable.assign(relation=SAME_CONVENTIONS), words]
+    table = (
+        pd.concat(groups)
+        .groupby("relation")
+        .agg(
+            count=("relation", "size"),
+            comparable=("comparable", "sum"),
+            attachment=("attachment", "mean"),
+            inverted=("inverted", "mean"),
+            silver_relation=("silver_relation", mode),
         )
-    return pd.DataFrame(table)
+    )
+    names = [ALL, SAME_CONVENTIONS]
+    for name, size in Counter(words["relation"]).most_common():
+        if size >= minimum:
+            names.append(name)
+    return table.loc[names].reset_index()
 
 
-def gold_and_silver(
-    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
-) -> pd.DataFrame | None:
+def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame | None:
     """Score the same attention heads on the same sentences with gold and with spaCy's trees.
 
     Only relations enter whose words have the same syntactic head in both schemes ("same" in
@@ -130,8 +102,6 @@ def gold_and_silver(
         ``study.treebank_store()``; only dev is read.
     held_out : DataFrame
         What `helpers.metrics.dependency_heads.held_out_heads` returns for it.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -158,25 +128,28 @@ def gold_and_silver(
         if silver_relation not in silver_counts.names:
             continue
         head = (DIRECTIONS.index(row.direction), *parse_head(row.head))
-        sums = []
-        for counts, relation in ((gold_counts, row.relation), (silver_counts, silver_relation)):
-            right = counts.by_article(100 * counts.right[:, *head].astype(np.int64), relation)
-            sums.append((right, counts.by_article(counts.total, relation)))
-        gold, silver = sums
+        gold = _estimate_accuracy(gold_counts, row.relation, head)
+        silver = _estimate_accuracy(silver_counts, silver_relation, head)
         rows.append(
             {
                 "relation": row.relation,
                 "silver_relation": silver_relation,
                 "head": row.head,
                 "direction": row.direction,
-                "gold_count": gold[1].sum(),
-                "silver_count": silver[1].sum(),
-                **ratio(*gold, seed=seed).columns("gold"),
-                **ratio(*silver, seed=seed).columns("silver"),
-                **paired_difference(silver, gold, seed=seed).columns("difference"),
+                "gold_count": gold_counts.size(row.relation),
+                "silver_count": silver_counts.size(silver_relation),
+                **gold.columns("gold"),
+                **silver.columns("silver"),
+                **difference(silver, gold).columns("difference"),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _estimate_accuracy(counts: HeadCounts, relation: str, head: tuple[int, ...]) -> Estimate:
+    """Estimate the accuracy of a head on a relation in percent, with an interval over articles."""
+    right = counts.by_article(counts.right[:, *head], relation)
+    return ratio(100 * right, counts.by_article(counts.total, relation))
 
 
 def _silver_relations() -> dict[str, str]:

@@ -19,9 +19,10 @@ from jaxtyping import Float
 from helpers.data.records import WORD_MARKS, Roles, cluster_of, roles
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import (
-    RESAMPLES,
+    DRAWS,
     bootstrap_intervals,
     cluster_sums,
+    divide,
     resampled_sums,
 )
 from helpers.progress import progress
@@ -187,7 +188,7 @@ class Sums:
     def mean(self, name: str) -> Float[np.ndarray, ...]:
         """Average one measure over the examples that have a value; NaN if none has."""
         total, count = self.by_group(name).sum(axis=1)
-        return _ratio(total, count)
+        return divide(total, count)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Convert the sums to named arrays, which can be saved in a file."""
@@ -204,11 +205,6 @@ class Sums:
         sums = cls(arrays["names"].tolist())
         sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
         return sums
-
-
-def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Divide totals by counts; NaN where the count is zero."""
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
 def combine(parts: Iterable[Sums]) -> Sums:
@@ -308,14 +304,14 @@ def article_table(sums: Sums) -> pd.DataFrame:
     rows = pd.MultiIndex.from_product([sorted(sums.groups), layers], names=["article", "layer"])
     table = pd.DataFrame({"examples": examples.ravel()}, rows)
     for name in sums.names:
-        table[name] = _ratio(*sums.by_group(name)).mean(axis=2).ravel()
+        table[name] = divide(*sums.by_group(name)).mean(axis=2).ravel()
     return table.reset_index()
 
 
-def layer_resamples(
-    articles: pd.DataFrame, name: str, draws: int = RESAMPLES
-) -> tuple[pd.DataFrame, int]:
+def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, int]:
     """Compute the means of one measure by layer in bootstrap resamples of the articles.
+
+    The resamples are the same for every measure.
 
     Parameters
     ----------
@@ -323,8 +319,6 @@ def layer_resamples(
         The table of `article_table`.
     name : str
         One of its measures.  An article without it has no part in the means.
-    draws : int
-        The number of resamples, which are the same for every measure.
 
     Returns
     -------
@@ -335,8 +329,8 @@ def layer_resamples(
     """
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
-    sums = resampled_sums((values * examples).fillna(0).to_numpy(), draws=draws)
-    sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy(), draws=draws)
+    sums = resampled_sums((values * examples).fillna(0).to_numpy(), draws=DRAWS)
+    sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy(), draws=DRAWS)
     means = pd.DataFrame(sums, columns=values.columns).div(sizes)
     return means.T, int(values.notna().any(axis=1).sum())
 
@@ -385,28 +379,26 @@ def gradient_table(
     """
     from helpers.model.gradients import KEY_TYPES
 
-    gradients = importance["gradients"]  # [example, layer, type of key]
     article_number, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
-    ratios = []
+    table = pd.DataFrame({"layer": np.arange(importance["gradients"].shape[1]) + 1})
     for name, ending in (("gradients", ""), ("per_value", "_per_value")):
-        if name in importance:
-            values = importance[name]
-            is_measured = ~np.isnan(values)
-            ratios.append(([f"{key}{ending}" for key in KEY_TYPES], values, is_measured))
-            has_both = is_measured[..., :2] & is_measured[..., 3:]
-            to_special_keys = values[..., :2] * has_both
-            to_other_keys = values[..., 3:] * has_both
-            columns = [f"other_over_sep{ending}", f"other_over_cls{ending}"]
-            ratios.append((columns, to_other_keys, to_special_keys))
-    table = pd.DataFrame({"layer": np.arange(gradients.shape[1]) + 1})
-    for columns, numerator, denominator in ratios:
-        totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
-        counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)
-        low, high = bootstrap_intervals(totals, counts)
-        table[columns] = _ratio(totals.sum(axis=0), counts.sum(axis=0))
-        table[[f"{name}_low" for name in columns]] = low
-        table[[f"{name}_high" for name in columns]] = high
+        if name not in importance:
+            continue
+        values = importance[name]  # [example, layer, type of key]
+        is_measured = ~np.isnan(values)
+        has_both = is_measured[..., :2] & is_measured[..., 3:]
+        over_special = [f"other_over_{key}{ending}" for key in KEY_TYPES[:2]]
+        for columns, numerator, denominator in (
+            ([f"{key}{ending}" for key in KEY_TYPES], values, is_measured),
+            (over_special, values[..., 3:] * has_both, values[..., :2] * has_both),
+        ):
+            totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
+            counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)
+            low, high = bootstrap_intervals(totals, counts)
+            table[columns] = divide(totals.sum(axis=0), counts.sum(axis=0))
+            table[[f"{column}_low" for column in columns]] = low
+            table[[f"{column}_high" for column in columns]] = high
     table.insert(5, "objective", objective)
     table.insert(6, "loss", importance["losses"].mean())
     table.insert(7, "articles", len(names))

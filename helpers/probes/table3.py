@@ -12,8 +12,8 @@ from jaxtyping import Float, Shaped
 from torch import nn
 
 from helpers.metrics.heads import head_rows
-from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
-from helpers.metrics.statistics import paired_difference, with_seed_noise
+from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
+from helpers.metrics.statistics import difference, ratio, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
 from helpers.probes.data import Counts, ProbeData, WordVectors, prepare
 from helpers.probes.distances import fit_distances
@@ -307,7 +307,7 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
         ``paper_value`` is given for the metrics of Table 3, which leave punctuation out.
     """
     rows = []
-    paper = values_of("Table 3")
+    paper = paper_table3()
     for result in results:
         for metric, counts in result.counts.items():
             rows.append(
@@ -351,8 +351,8 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
         minuend = results[probe].counts[of_probe]
         subtrahend = results[baseline].counts[of_baseline]
         articles = results[probe].articles
-        over_articles = paired_difference(
-            minuend.by_article(articles), subtrahend.by_article(articles)
+        over_articles = difference(
+            ratio(*minuend.by_article(articles)), ratio(*subtrahend.by_article(articles))
         )
         estimate = with_seed_noise(over_articles.scaled(100), minuend.by_seed, subtrahend.by_seed)
         columns = estimate.columns("difference", df=True)

@@ -25,7 +25,7 @@ MAX_NAME_LENGTH = 100
 BEST_HEAD_COLUMNS = ["head", "accuracy", "accuracy_low", "accuracy_high", "baseline"]
 HEAD = ["layer", "head"]
 SHARES = ["cls", "sep", "punctuation"]
-OF_EACH = ["relation", "accuracy", "margin", "margin_low", "margin_high", "coreference"]
+OF_EACH = ["relation", "accuracy", "margin", "coreference"]
 ATLAS = ("model", *HEAD, "behaviour", *SHARES, "entropy", *OF_EACH, "importance")
 # The tables with one row per head, and the columns of each that the atlas has.
 ATLAS_SOURCES = {

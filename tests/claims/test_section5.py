@@ -6,7 +6,7 @@ import pytest
 
 from helpers.claims.engine import check_claims
 from helpers.claims.section5 import SECTION_5
-from helpers.metrics.reference import values_of
+from helpers.metrics.reference import paper_table3
 from helpers.metrics.statistics import Estimate
 from helpers.probes.table3 import COMPARISONS
 
@@ -68,7 +68,7 @@ def test_claims_that_are_true_by_construction_are_not_due_to_training():
 
 
 def test_paper_values_are_differences_of_uas_in_table_3():
-    paper = values_of("Table 3")
+    paper = paper_table3()
     for claim, (probe, other) in zip(SECTION_5.claims[:5], COMPARISONS[:5], strict=True):
         assert claim.paper == paper[probe] - paper[other]
     assert np.isnan([claim.paper for claim in SECTION_5.claims[5:]]).all()

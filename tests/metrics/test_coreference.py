@@ -202,19 +202,19 @@ def test_judge_of_rules_by_hand():
     }
 
 
-def test_select_marks_types_and_splits():
+def test_judge_marks_types_and_splits():
     judgements = evaluate_antecedents(planted([ann_and_dog()], first_mention))
-    assert judgements.select("proper").tolist() == [False, False, True]
-    assert judgements.select("pronoun", "train").tolist() == [True, True, False]
-    assert not judgements.select(split="dev").any()
+    assert judgements.mentions["proper"].tolist() == [False, False, True]
+    assert judgements.of_split("train").mentions["pronoun"].tolist() == [True, True, False]
+    assert judgements.of_split("dev").mentions.empty
 
 
-def test_select_of_unmatched_mentions_are_nominal():
+def test_unmatched_mentions_are_nominal():
     documents = [ann_and_dog(), record(DOCTOR, *DOCTOR_MENTIONS)]
-    judgements = evaluate_antecedents(planted(documents, first_mention))
+    mentions = evaluate_antecedents(planted(documents, first_mention)).mentions
     # The dog is the doctor; the second cat has a match.
-    assert judgements.select("nominal").tolist() == [False] * 3 + [True, True]
-    assert judgements.select("nominal without match").tolist() == [False] * 3 + [True, False]
+    assert mentions["nominal"].tolist() == [False] * 3 + [True, True]
+    assert mentions["nominal without match"].tolist() == [False] * 3 + [True, False]
 
 
 def test_coreference_table_has_a_row_for_each_system_and_type():
@@ -279,10 +279,12 @@ def test_tables_without_dev_have_no_held_out_heads():
 
 def test_best_head_on_train_does_not_see_dev():
     judgements = evaluate_antecedents(planted(in_both_splits(6), first_mention_on_dev))
-    assert judgements.accuracy("words", "dev")[1, 2] == 100
-    assert judgements.accuracy("words", "train")[1, 2] == 0
-    assert judgements.best_head("words", "dev") == (1, 2)
-    assert judgements.best_head("words", "train") != (1, 2)
+    train = judgements.of_split("train")
+    dev = judgements.of_split("dev")
+    assert dev.accuracy("words")[1, 2] == 100
+    assert train.accuracy("words")[1, 2] == 0
+    assert dev.best_head("words") == (1, 2)
+    assert train.best_head("words") != (1, 2)
 
 
 def test_judge_refuses_records_without_mentions():
@@ -308,13 +310,12 @@ def test_coreference_held_out_compares_the_head_of_train_with_rules():
         planted(in_both_splits(6), first_mention)
     )  # head 2-3 is always right
     table = held_out_of(judgements, "the type")
-    on_dev = judgements.select(split="dev")
+    on_dev = judgements.of_split("dev").mentions
     for rule in SYSTEMS:
-        right = judgements.mentions[rule].to_numpy()
         row = table.loc[("mentions", "all", rule)]
         assert row["head"] == "2-3"
-        assert row["n"] == on_dev.sum()
-        assert row["margin"] == pytest.approx(100 - 100 * right[on_dev].mean())
+        assert row["n"] == len(on_dev)
+        assert row["margin"] == pytest.approx(100 - 100 * on_dev[rule].mean())
         assert row["margin_low"] <= row["margin"] <= row["margin_high"]
 
 
@@ -344,8 +345,9 @@ def two_heads():
 
 def test_best_head_differs_between_types(two_heads):
     # A document about Ann has three mentions with an antecedent, one about the doctor has two.
-    assert two_heads.best_head("words", "train") == (1, 1)
-    assert two_heads.best_head("words", "train", "nominal") == (1, 2)
+    train = two_heads.of_split("train")
+    assert train.best_head("words") == (1, 1)
+    assert train.best_head("words", "nominal") == (1, 2)
 
 
 def test_coreference_held_out_pairs_nominal_with_all(two_heads):

@@ -7,32 +7,47 @@ import pytest
 from helpers.data.records import Sentence
 from helpers.metrics import silver_parses
 from helpers.metrics.heads import DIRECTIONS
-from helpers.metrics.silver_parses import attachment_agreement, gold_and_silver
+from helpers.metrics.silver_parses import gold_and_silver, silver_quality
 from helpers.store.store import Example
 
 
 @pytest.fixture
-def agreement() -> pd.DataFrame:
+def agreement(monkeypatch) -> pd.DataFrame:
     """Agreement about "the cat is on a big mat": UD hangs all on "mat", CLEAR on "is"."""
     words = ("the", "cat", "is", "on", "a", "big", "mat")
-    names = ("det", "nsubj", "cop", "case", "det", "amod", "root")
+    names = ("det", "nsubj", "cop", "case", "det", "flat", "root")
     gold = Sentence(words, (2, 7, 7, 7, 7, 7, 0), names, "dev", "")
     relations = ["det", "nsubj", "ROOT", "prep", "det", "amod", "pobj"]
     parse = gold._replace(heads=[2, 3, 0, 3, 7, 5, 4], relations=relations)
-    return attachment_agreement([gold], [parse]).set_index("relation")
+    monkeypatch.setattr(silver_parses, "parse_words", lambda words: [parse] * len(words))
+    in_train = gold._replace(split="train")  # is left out
+    return silver_quality([gold, in_train]).set_index("relation")
 
 
-def test_attachment_agreement_counts_words_with_the_same_head(agreement):
+def test_silver_quality_counts_words_with_the_same_head(agreement):
     assert agreement.loc["All", "attachment"] == pytest.approx(100 * 2 / 7)  # the, a
 
 
-def test_attachment_agreement_leaves_out_words_that_a_copula_moves(agreement):
+def test_silver_quality_leaves_out_words_that_a_copula_moves(agreement):
     """Whatever hangs on "mat" can move with the copula; only the "the" of "the cat" is left."""
     assert agreement.loc["same conventions", ["count", "attachment"]].tolist() == [1, 100]
     assert agreement.loc["det", ["count", "comparable"]].tolist() == [2, 1]
 
 
-def test_attachment_agreement_finds_inverted_arcs(agreement):
+def test_silver_quality_leaves_out_rare_relations_and_other_schemes(monkeypatch):
+    words = ("the", "cat", "saw", "the", "dog")
+    gold = Sentence(words, (2, 3, 0, 5, 3), ("det", "nsubj", "root", "det", "obj"), "dev", "")
+    monkeypatch.setattr(silver_parses, "parse_words", lambda words: [gold])
+    assert silver_quality([gold], minimum=2)["relation"].tolist() == [
+        "All",
+        "same conventions",
+        "det",
+    ]
+    in_clear = gold._replace(relations=("det", "nsubj", "ROOT", "det", "dobj"))
+    assert silver_quality([in_clear]) is None
+
+
+def test_silver_quality_finds_inverted_arcs(agreement):
     case = agreement.loc["case"]
     assert case["attachment"] == 0
     assert case["inverted"] == 100

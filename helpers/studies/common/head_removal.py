@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.heads import head_rows
-from helpers.metrics.statistics import equivalence, mcnemar, paired_interval
+from helpers.metrics.statistics import mcnemar, paired_interval
 from helpers.model.sites import (
     Outputs,
     PatchSoftmax,
@@ -187,7 +187,8 @@ def accuracy_changes(scores: Scores) -> pd.DataFrame:
     low, high = paired_interval(counts_after, counts_before)
     # If none of n examples has changed, up to 3 in n still may (the rule of three, at 5%).
     is_enough = -100 * np.log(LEVEL) / len(before) <= MARGIN
-    is_equivalent = equivalence(counts_after, counts_before, margin=MARGIN / 100, error=LEVEL)
+    lower, upper = paired_interval(counts_after, counts_before, level=1 - 2 * LEVEL)
+    is_equivalent = (lower > -MARGIN / 100) & (upper < MARGIN / 100)
     accuracy = 100 * scores.right.mean(axis=1)
     loss = scores.loss.mean(axis=1)
     table = pd.DataFrame({"examples": len(before), "accuracy": accuracy[1:]})
