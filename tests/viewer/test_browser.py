@@ -334,7 +334,7 @@ def atlas_page(offline, tmp_path):
     for model, layer in product(("minilm", HOSTILE), range(1, 13)):
         rows += [f"{model},{layer},next", f"{model},{layer},broad"]
     (tmp_path / "atlas.csv").write_text("\n".join(rows))
-    (tmp_path / "spread.csv").write_text("claim\nshort")
+    (tmp_path / "short.csv").write_text("claim\nshort")
     notebooks = {name: {"tables": [name], "figures": []} for name in ("atlas", "spread")}
     record = {"notes": [HOSTILE], "notebooks": notebooks}
     path = write_report(record, tmp_path, tmp_path, tmp_path / "build")
