@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -85,15 +86,18 @@ def fit_bilinear(data: ProbeData, seed: int, *, layer: int, rank: int) -> Biline
         As in `BilinearProbe`.
     """
     training, _ = validation_slice(data.splits["train"])
-    width = data.states[layer][0].shape[1]
+    width = data.hidden(training[:1], layer).shape[-1]
     probe = BilinearProbe(layer, width, rank, seed)
-
-    def penalised_loss(group: list[int]) -> Tensor:
-        squares = sum(parameter.square().sum() for parameter in probe.parameters())
-        return loss(probe, data, group) + L2 / 2 * squares
-
     train(probe, data, training, penalised_loss, seed=seed, schedule=SCHEDULE)
     return probe
+
+
+def penalised_loss(
+    probe: BilinearProbe, data: ProbeData, indices: Sequence[int]
+) -> Float[Tensor, ""]:
+    """Compute the mean loss of a word with the penalty `L2`."""
+    squares = sum(parameter.square().sum() for parameter in probe.parameters())
+    return loss(probe, data, indices) + L2 / 2 * squares
 
 
 def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
@@ -114,7 +118,7 @@ def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.D
         ``validation_uas_high``, and whether the row is ``chosen``.
     """
     score = partial(_validation_row, data)
-    candidates = [(layer, ranks[0]) for layer in range(len(data.states))]
+    candidates = [(layer, ranks[0]) for layer in range(data.layers + 1)]
     rows = thread_map(score, candidates, label="layers of the bilinear probe", unit="fit")
     best_layer = int(pd.DataFrame(rows)["validation_uas"].argmax())
     candidates = [(best_layer, rank) for rank in ranks[1:]]
@@ -129,5 +133,4 @@ def _validation_row(data: ProbeData, candidate: tuple[int, int]) -> dict[str, fl
     probe = fit_bilinear(data, 0, layer=layer, rank=rank)
     _, validation = validation_slice(data.splits["train"])
     counts = scores_of(probe, data, validation)[UAS_WITHOUT_PUNCTUATION]
-    estimate = counts.estimate(data.articles(validation))
-    return {"layer": layer, "rank": rank, **estimate.columns("validation_uas")}
+    return {"layer": layer, "rank": rank, **counts.estimate().columns("validation_uas")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -48,7 +48,7 @@ class DistancesWordsProbe(nn.Module):
 
     def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
         """Compute the score of every candidate head of every word."""
-        vectors = data.vectors[data.word_rows(indices)]
+        vectors = data.vectors[data.word_numbers(indices)]
         with_root = F.pad(vectors, (0, 0, 1, 0))
         # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.  The
         # sums are in place, because allocating arrays of this size takes as long as filling them.
@@ -88,6 +88,5 @@ def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"
 def fit_distances(data: ProbeData, seed: int) -> DistancesWordsProbe:
     """Train Distances + GloVe on train; the seed is of its first parameters and of the order."""
     model = DistancesWordsProbe(data.vectors.shape[1], seed)
-    batch_loss = partial(loss, model, data)
-    train(model, data, data.splits["train"], batch_loss, seed=seed, schedule=SCHEDULE)
+    train(model, data, data.splits["train"], loss, seed=seed, schedule=SCHEDULE)
     return model

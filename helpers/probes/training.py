@@ -19,9 +19,9 @@ from helpers.torch_utils import one_thread
 UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 ATTACHMENTS = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
-CONTROL_TASK = "control task"
 
 Scores = Float[Tensor, "sentence dependent candidate"]
+Loss = Callable[[nn.Module, ProbeData, list[int]], Tensor]  # of a batch of sentences
 
 
 class Schedule(NamedTuple):
@@ -86,8 +86,8 @@ def loss(
 ) -> Float[Tensor, ""]:
     """Compute the mean of ``-log p(head | word)`` over words (or "sum"), in nats and float64."""
     scores = candidate_scores(model, data, indices).double()
-    gold = data.gold(indices)
-    return F.cross_entropy(scores.flatten(0, 1), gold.flatten(), reduction=reduction)
+    gold = np.concatenate([data.parses[index].heads for index in indices])
+    return F.cross_entropy(scores.flatten(0, 1), torch.from_numpy(gold), reduction=reduction)
 
 
 @torch.no_grad()
@@ -119,16 +119,9 @@ def predicted_heads(
 
 
 def scores_of(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> dict[str, Counts]:
-    """Compute the `attachment` of the heads that a probe predicts for some sentences.
-
-    For the control task this is only `CONTROL_TASK`: the share of correct heads without punctuation
-    (Hewitt and Liang 2019, section 2.2).
-    """
+    """Compute the `attachment` of the heads that a probe predicts for some sentences."""
     parses = [data.parses[index] for index in indices]
-    counts = attachment(parses, predicted_heads(model, data, indices))
-    if data.is_control_task:
-        return {CONTROL_TASK: counts[UAS_WITHOUT_PUNCTUATION]}
-    return counts
+    return attachment(parses, predicted_heads(model, data, indices))
 
 
 def attachment(
@@ -156,11 +149,12 @@ def attachment(
         dependents, governors = parse.edges()
         is_found = predicted[dependents] == governors + 1
         is_found |= predicted[governors] == dependents + 1
-        right = [is_right.sum(), is_right[is_word].sum(), is_found.sum()]
-        rows.append([right, [len(predicted), is_word.sum(), len(dependents)]])
+        by_metric = (is_right, is_right[is_word], is_found)
+        rows.append([(attachments.sum(), len(attachments)) for attachments in by_metric])
+    articles = np.array([parse.article for parse in parses])
     counts = {}
-    for metric, (right, total) in zip(ATTACHMENTS, np.array(rows).transpose(2, 1, 0), strict=True):
-        counts[metric] = Counts(right[None], total)
+    for metric, (right, total) in zip(ATTACHMENTS, np.transpose(rows, (1, 2, 0)), strict=True):
+        counts[metric] = Counts(right[None], total, articles)
     return counts
 
 
@@ -168,7 +162,7 @@ def train(
     model: nn.Module,
     data: ProbeData,
     sentences: Sequence[int],
-    loss: Callable[[list[int]], Tensor],
+    loss: Loss,
     *,
     seed: int,
     schedule: Schedule,
@@ -182,7 +176,7 @@ def train(
     data, sentences
         The data, and the positions of the sentences to train on.
     loss
-        Function of a batch's positions that returns the loss to minimise.
+        Function of the probe, the data and the positions of a batch: the loss to minimise.
     seed
         Seed of the order of the sentences, which is new in each epoch.
     schedule
@@ -198,6 +192,6 @@ def train(
         order.shuffle(batches)
         for batch in batches:
             optimizer.zero_grad()
-            loss(batch).backward()
+            loss(model, data, batch).backward()
             optimizer.step()
         decay.step()

@@ -37,7 +37,7 @@ class PlainProbe(nn.Module):
         self.root = nn.Linear(width, features * N_SPECIAL_POSITIONS)
 
     def forward(self, data, indices):
-        vectors = data.vectors[np.stack([data.rows[index] for index in indices])]
+        vectors = data.vectors[data.word_numbers(indices)]
         special, maps = data.maps(indices)
         count, n, width = vectors.shape
         candidate = vectors[:, None].expand(count, n, n, width)
