@@ -4,8 +4,8 @@ The candidates for a word's syntactic head are ROOT (candidate 0) and the words 
 so that the treebank's head numbers are the labels.  The maps of a sentence are one float16 block
 ``[dependent, position, feature]``.  The features are the attention heads, twice: first the
 attention from the candidate to the dependent (the paper's alpha_ij), then from the dependent to the
-candidate (alpha_ji).  Position 0 is the special token before the words ([CLS] in BERT), position 1
-the one after them ([SEP]), and position ``i + 2`` is word ``i``.
+candidate (alpha_ji).  The first position is the special token before the words ([CLS] in BERT), the
+last one is that after them ([SEP]), and the words are between them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,16 +26,17 @@ from torch import Tensor
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.head_counts import syntactic_heads
-from helpers.metrics.statistics import Estimate, paired_difference, ratio, with_seed_noise
+from helpers.metrics.statistics import Clusters, Estimate, paired_difference, ratio, with_seed_noise
 from helpers.progress import progress
 from helpers.store.store import Example
 from helpers.torch_utils import release_freed_memory
 
-Split = Literal["train", "dev"]
+Sentences = Sequence[int]  # their positions in `ProbeData.parses`
+WordNumbers = Int[np.ndarray, " word"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 Blocks = Any  # a `BlockBuffer`, or a dict
 
-N_SPECIAL_POSITIONS = 2  # they precede the words in a block
+N_SPECIAL_POSITIONS = 2  # before and after the words of a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies
 SCALE_SENTENCES = 200  # of train, to estimate how much features vary
 SMALLEST_SCALE = 1e-3  # below it a feature is rounding of float16, which must not be amplified
@@ -54,7 +54,7 @@ class BlockBuffer:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open with the buffer
-        self._blocks: dict[Any, tuple[int, tuple[int, ...]]] = {}  # offset in bytes, shape
+        self._blocks = {}  # offset in bytes and shape, by key
 
     def __setitem__(self, key: Any, block: Float16[np.ndarray, ...]) -> None:
         """Write an array to the end of the file."""
@@ -85,10 +85,10 @@ class Parse:
         Number of each word in the vocabulary: its row in the static vectors.
     """
 
-    heads: Int[np.ndarray, " word"]
+    heads: WordNumbers
     punctuation: Bool[np.ndarray, " word"]
     article: str
-    words: Int[np.ndarray, " word"]
+    words: WordNumbers
 
     def __len__(self) -> int:
         """Count the words."""
@@ -135,7 +135,7 @@ class Counts:
         return 100 * self.right.sum(1) / (self.total.sum() or np.nan)
 
     @property
-    def by_article(self) -> tuple[Float[np.ndarray, " article"], Int[np.ndarray, " article"]]:
+    def by_article(self) -> tuple[Clusters, Clusters]:
         """Numbers of correct attachments (a mean over seeds) and of attachments, by article."""
         owner = np.unique(self.articles, return_inverse=True)[1]
         return np.bincount(owner, self.right.mean(0)), np.bincount(owner, self.total)
@@ -184,44 +184,36 @@ class ProbeData:
     layers: int
     heads: int
     parses: Sequence[Parse]
-    splits: Mapping[Split, list[int]]
+    splits: Mapping[str, list[int]]
     blocks: Blocks
     states: Blocks
     scales: Float[np.ndarray, " layer"]
     vectors: Float[Tensor, "vocabulary width"]
 
-    @property
-    def features(self) -> int:
-        """Number of attention features of a pair of words: both directions of every head."""
-        return 2 * self.layers * self.heads
-
     @cached_property
-    def units(self) -> tuple[Float[Tensor, " feature"], Float[Tensor, " special"]]:
+    def units(self) -> list[Float[Tensor, " feature"]]:
         """Scales of the features, from the first train sentences: a probe's units.
 
         The first are standard deviations over a word's candidate words; the second are root mean
         squares at the special positions.
         """
-        squares = 0
-        special_squares = 0
-        n_pairs = 0
-        n_words = 0
+        squares = [0, 0]
+        counts = [0, 0]
         for index in self.splits["train"][:SCALE_SENTENCES]:
             special, words = [features.double() for features in self.maps([index])]
             n = len(words)
             # A word is no candidate for itself.
             candidates = words[~torch.eye(n, dtype=torch.bool)].view(n, n - 1, -1)
-            squares += (candidates - candidates.mean(1, keepdim=True)).square().sum((0, 1))
-            special_squares += special.square().sum(0)
-            n_pairs += n * (n - 1)
-            n_words += n
-        of_words = (squares / n_pairs).sqrt().clamp(min=SMALLEST_SCALE)
-        of_special = (special_squares / n_words).sqrt().clamp(min=SMALLEST_SCALE)
-        return of_words.float(), of_special.float()
+            deviations = candidates - candidates.mean(1, keepdim=True)
+            for number, values in enumerate((deviations.flatten(0, 1), special)):
+                squares[number] += values.square().sum(0)
+                counts[number] += len(values)
+        mean_squares = [summed / count for summed, count in zip(squares, counts, strict=True)]
+        return [values.sqrt().clamp(min=SMALLEST_SCALE).float() for values in mean_squares]
 
     def groups(
         self,
-        indices: Sequence[int],
+        indices: Sentences,
         size: int = MAX_BATCH,
         pairs: int = PAIRS_PER_BATCH,
     ) -> list[list[int]]:
@@ -241,36 +233,32 @@ class ProbeData:
         list of list of int
             Positions of each batch.
         """
-
-        def length(index: int) -> int:
-            return len(self.parses[index])
-
+        lengths = np.array([len(self.parses[index]) for index in indices])
         batches = []
-        for words, sentences in groupby(sorted(indices, key=length), key=length):
-            of_length = list(sentences)
-            step = max(1, min(size, pairs // (words * (words + N_SPECIAL_POSITIONS))))
+        for length in np.unique(lengths):
+            of_length = np.array(indices)[lengths == length].tolist()
+            step = max(1, min(size, pairs // (length * (length + N_SPECIAL_POSITIONS))))
             for start in range(0, len(of_length), step):
                 batches.append(of_length[start : start + step])
         return batches
 
-    def batches(self, indices: Sequence[int]) -> list[list[int]]:
+    def batches(self, indices: Sentences) -> list[list[int]]:
         """Cut sentences into batches whose maps are small enough to be read together."""
-        return self.groups(indices, pairs=FLOATS_PER_BATCH // self.features)
+        return self.groups(indices, pairs=FLOATS_PER_BATCH // (2 * self.layers * self.heads))
 
-    def word_numbers(self, indices: Sequence[int]) -> Int[np.ndarray, "sentence word"]:
+    def word_numbers(self, indices: Sentences) -> Int[np.ndarray, "sentence word"]:
         """Stack the numbers of the words of sentences of one length."""
         return np.stack([self.parses[index].words for index in indices])
 
     def maps(
-        self, indices: Sequence[int]
+        self, indices: Sentences
     ) -> tuple[Float[Tensor, "word special"], Float[Tensor, "word candidate feature"]]:
         """Read every word's features with the special positions, and with each candidate word."""
         blocks = np.concatenate([self.blocks[index] for index in indices])
         features = torch.from_numpy(blocks).float()
-        special = features[:, :N_SPECIAL_POSITIONS].flatten(1)
-        return special, features[:, N_SPECIAL_POSITIONS:]
+        return features[:, [0, -1]].flatten(1), features[:, 1:-1]
 
-    def hidden(self, indices: Sequence[int], layer: int) -> Float[Tensor, "sentence word width"]:
+    def hidden(self, indices: Sentences, layer: int) -> Float[Tensor, "sentence word width"]:
         """Read one layer's hidden states of sentences of one length, in units of ``scales``."""
         states = np.stack([self.states[index, layer] for index in indices])
         return torch.from_numpy(states).float() / self.scales[layer]
@@ -278,9 +266,9 @@ class ProbeData:
     def control_task(self) -> ProbeData:
         """Replace the syntactic heads by those of the control task (`control_heads`)."""
         behaviours = np.random.default_rng(0).integers(3, size=len(self.vectors))
-        parses = []
-        for parse in self.parses:
-            parses.append(replace(parse, heads=control_heads(behaviours[parse.words])))
+        parses = [
+            replace(parse, heads=control_heads(behaviours[parse.words])) for parse in self.parses
+        ]
         return replace(self, parses=parses)
 
 
@@ -312,10 +300,10 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     """
     release_freed_memory()  # memory of earlier fits
     parses = []
-    splits: dict[Split, list[int]] = {"train": [], "dev": []}
+    splits = {"train": [], "dev": []}
     blocks = BlockBuffer()
     states = BlockBuffer()
-    number_of_word: dict[str, int] = {}
+    number_of_word = {}
     squares = 0
     values = 0
     for example in progress(examples, "maps for the probes", unit="sentence"):
@@ -323,9 +311,9 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
         record = example.record
         heads = syntactic_heads(example) + 1
         punctuation = np.array(record["relations"]) == PUNCTUATION
-        article = cluster_of(record, example.index)
         numbers = [number_of_word.setdefault(word, len(number_of_word)) for word in record["words"]]
         splits[record["split"]].append(index)
+        article = cluster_of(record, example.index)
         parses.append(Parse(heads, punctuation, article, np.array(numbers)))
         blocks[index] = attention_block(example)
         if example.hidden is None:
@@ -352,7 +340,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     )
 
 
-def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " word"]:
+def control_heads(behaviours: WordNumbers) -> WordNumbers:
     """Compute a sentence's heads in the control task of Hewitt and Liang (2019, section 2).
 
     The head of a word is random, but the same wherever the word occurs.  Only a probe that
@@ -382,11 +370,9 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent place fe
     """
     attention = example.attention
     words = example.word_positions
-    n_words = len(example.record["words"])
-    positions = np.full(len(example), 1)  # of each token in the block
-    positions[: words.start] = 0
-    positions[words] = N_SPECIAL_POSITIONS + np.arange(n_words)
-    sums = np.eye(N_SPECIAL_POSITIONS + n_words, dtype=np.float32)[positions]  # [token, position]
+    n_words = words.stop - words.start
+    positions = (np.arange(len(example)) - words.start + 1).clip(0, n_words + 1)  # of each token
+    sums = np.eye(n_words + N_SPECIAL_POSITIONS, dtype=np.float32)[positions]  # [token, position]
     means = sums / np.maximum(sums.sum(0), 1)
     to_dependents = means.T @ attention[..., words]  # [layer, head, position, dependent]
     to_candidates = sums.T @ attention[:, :, words].swapaxes(2, 3)

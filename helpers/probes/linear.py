@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import vector_to_parameters
 
-from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, ProbeData
+from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, ProbeData, Sentences
 from helpers.probes.training import Scores, candidate_scores, loss, shuffled, validation_slice
 from helpers.torch_utils import one_thread, pool, release_freed_memory
 
@@ -90,7 +91,7 @@ class LinearProbe(nn.Module):
             scales[:, None].double() for scales in (exchanged, word_scales, special_scales)
         ]
 
-    def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
+    def forward(self, data: ProbeData, indices: Sentences) -> Scores:
         """Compute the score of every candidate head of every word."""
         special, maps = data.maps(indices)
         vectors = self.vectors[data.word_numbers(indices).ravel()]  # [word, width + 1]
@@ -142,17 +143,19 @@ class Preconditioner(NamedTuple):
     derivative of the penalised loss there.
     """
 
+    parameter: nn.Parameter
     units: Float[Tensor, "row 1"]
     rows: Float[Tensor, "row row"]
     columns: Float[Tensor, "column column"]
     curvature_scale: Float[Tensor, "row column"]
 
-    def coordinates(self, parameter: Tensor) -> Float[Tensor, "row column"]:
-        """Transform the parameter to coordinates."""
-        return self.rows.T @ (parameter * self.units) @ self.columns * self.curvature_scale
+    def coordinates(self) -> Float[Tensor, "row column"]:
+        """Compute the coordinates of the parameter."""
+        in_units = self.parameter.detach() * self.units
+        return self.rows.T @ in_units @ self.columns * self.curvature_scale
 
-    def parameter(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
-        """Transform coordinates to the parameter."""
+    def transform(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
+        """Transform coordinates to the parameter that has them."""
         scaled = coordinates.view_as(self.curvature_scale) / self.curvature_scale
         return self.rows @ scaled @ self.columns.T / self.units
 
@@ -199,16 +202,26 @@ def fit_linear(data: ProbeData, *, with_words: bool = False, l2: float | None = 
     return Fit(probe, l2, loss_at_optimum, penalised.abs().max().item(), fitter.passes)
 
 
+@dataclass
 class LinearProbeFitter:
-    """Fits the parameters of a linear probe, with threads that read the data."""
+    """Fits the parameters of a linear probe, with threads that read the data.
 
-    def __init__(self, probe: LinearProbe, data: ProbeData, workers: Executor) -> None:
-        self.probe = probe
-        self.data = data
-        self.workers = workers
-        self.passes = 0
+    Parameters
+    ----------
+    probe, data
+        The probe, and the sentences with their maps.
+    workers
+        The threads.
+    passes
+        Number of passes over the data until now.
+    """
 
-    def choose_penalty(self, sentences: Sequence[int]) -> float:
+    probe: LinearProbe
+    data: ProbeData
+    workers: Executor
+    passes: int = 0
+
+    def choose_penalty(self, sentences: Sentences) -> float:
         """Fit with ever smaller penalties; keep and return the best on a slice of the sentences."""
         training, validation = validation_slice(sentences)
         held_out = self.data.batches(validation)
@@ -224,18 +237,17 @@ class LinearProbeFitter:
         self.probe.load_state_dict(best_state)
         return best_l2
 
-    def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
+    def minimise(self, sentences: Sentences, l2: float, tolerance: float) -> None:
         """Move the probe to the optimum for some sentences, by L-BFGS."""
         batches = self.data.batches(sentences)
-        parameters = list(self.probe.parameters())
-        by_parameter = self.preconditioners(sentences[:SCALE_SENTENCES], l2)
-        scale = flatten([of_one.curvature_scale for of_one in by_parameter])
-        sizes = [parameter.numel() for parameter in parameters]
+        preconditioners = self.preconditioners(sentences[:SCALE_SENTENCES], l2)
+        scale = flatten(of_one.curvature_scale for of_one in preconditioners)
+        sizes = [of_one.curvature_scale.numel() for of_one in preconditioners]
 
         def set_parameters(coordinates: Tensor) -> Float[Tensor, " parameter"]:
-            parts = zip(by_parameter, coordinates.split(sizes), strict=True)
-            flat = flatten(preconditioner.parameter(part) for preconditioner, part in parts)
-            vector_to_parameters(flat.detach().float(), parameters)
+            parts = zip(preconditioners, coordinates.split(sizes), strict=True)
+            flat = flatten(preconditioner.transform(part) for preconditioner, part in parts)
+            vector_to_parameters(flat.detach().float(), self.probe.parameters())
             return flat
 
         def penalised_loss(position: np.ndarray) -> tuple[float, np.ndarray]:
@@ -246,10 +258,7 @@ class LinearProbeFitter:
             torch.autograd.backward([flat, penalty], [gradient, None])
             return loss + penalty.item(), coordinates.grad.numpy()
 
-        pairs = zip(by_parameter, parameters, strict=True)
-        start = flatten(
-            preconditioner.coordinates(parameter.detach()) for preconditioner, parameter in pairs
-        )
+        start = flatten(preconditioner.coordinates() for preconditioner in preconditioners)
         options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MAX_STEPS}
         optimum = minimize(penalised_loss, start, jac=True, method="L-BFGS-B", options=options)
         set_parameters(torch.from_numpy(optimum.x))
@@ -279,7 +288,7 @@ class LinearProbeFitter:
         root = (special * uncertainty[:, 0]).T @ special
         return candidate, weighted.flatten(0, 1).T @ flat_maps, means.T @ means, root
 
-    def preconditioners(self, sentences: Sequence[int], l2: float) -> list[Preconditioner]:
+    def preconditioners(self, sentences: Sentences, l2: float) -> list[Preconditioner]:
         """Compute a preconditioner for each parameter, from the curvature of the loss."""
         candidate = 0
         dependent = 0
@@ -295,33 +304,31 @@ class LinearProbeFitter:
         correlations = self.probe.correlations
         with_bias = torch.block_diag(correlations, torch.ones(1, 1))
         by_parameter = []
-        for curvature, of_columns, units in zip(
+        for parameter, units, curvature, of_columns in zip(
+            self.probe.parameters(),
+            self.probe.units,
             (candidate, dependent, root),
             (correlations, with_bias, with_bias),
-            self.probe.units,
             strict=True,
         ):
             row_sizes, rows = torch.linalg.eigh(curvature.double() / words / units / units.T)
             column_sizes, columns = torch.linalg.eigh(of_columns)
             products = row_sizes.clamp(min=0)[:, None] * column_sizes.clamp(min=0)
-            by_parameter.append(Preconditioner(units, rows, columns, (products + l2).sqrt()))
+            curvature_scale = (products + l2).sqrt()
+            by_parameter.append(Preconditioner(parameter, units, rows, columns, curvature_scale))
         return by_parameter
 
     def mean_loss(self, batches: Sequence[list[int]]) -> tuple[float, Float[Tensor, " parameter"]]:
         """Compute the mean loss of a word in some batches, and its gradient, in one pass."""
         parameters = list(self.probe.parameters())
 
-        def of_batch(batch: list[int]) -> tuple[float, Tensor]:
+        def sums(batch: list[int]) -> Float[Tensor, " value"]:
             summed = loss(self.probe, self.data, batch, reduction="sum")
             gradients = torch.autograd.grad(summed, parameters, materialize_grads=True)
-            return summed.item(), flatten(gradients).double()
+            return flatten([summed.detach(), *gradients])  # float64, as the loss is
 
-        # The sums are in the order of the batches, whatever the number of threads.
-        total = 0.0
-        gradient = 0.0
-        for summed, of_parameters in self.workers.map(of_batch, batches):
-            total += summed
-            gradient = gradient + of_parameters
         self.passes += 1
         words = sum(len(batch) * len(self.data.parses[batch[0]]) for batch in batches)
-        return total / words, gradient / words
+        # The sum is in the order of the batches, whatever the number of threads.
+        means = sum(self.workers.map(sums, batches)) / words
+        return means[0].item(), means[1:]

@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.probes.data import SCALE_SENTENCES, Counts, ProbeData
+from helpers.probes.data import SCALE_SENTENCES, Counts, ProbeData, Sentences
 from helpers.probes.training import Schedule, train, validation_slice
 from helpers.torch_utils import thread_map
 
@@ -62,9 +62,7 @@ class StructuralProbe(nn.Module):
         standard = np.random.default_rng(seed).standard_normal((rank, width), np.float32)
         self.projection = nn.Parameter(torch.from_numpy(standard) * deviation)
 
-    def forward(
-        self, data: ProbeData, indices: Sequence[int]
-    ) -> Float[Tensor, "sentence word other"]:
+    def forward(self, data: ProbeData, indices: Sentences) -> Float[Tensor, "sentence word other"]:
         """Compute the squared distance of every pair of words under B."""
         mapped = data.hidden(indices, self.layer) @ self.projection.T
         products = mapped @ mapped.transpose(1, 2)
@@ -107,9 +105,7 @@ def fit_layers(
     return probes, table.assign(chosen=table.index == table["validation_uuas"].argmax())
 
 
-def distance_loss(
-    probe: StructuralProbe, data: ProbeData, indices: Sequence[int]
-) -> Float[Tensor, ""]:
+def distance_loss(probe: StructuralProbe, data: ProbeData, indices: Sentences) -> Float[Tensor, ""]:
     """Compute the sentences' mean of ``sum_ij loss(d_T(i, j) - d_B(i, j)^2) / n^2``.
 
     In section 2.2 of Hewitt and Manning the loss is the absolute error.  Here it is that error
@@ -121,7 +117,7 @@ def distance_loss(
 
 @torch.no_grad()
 def undirected_attachment(
-    data: ProbeData, probes: Sequence[StructuralProbe], indices: Sequence[int]
+    data: ProbeData, probes: Sequence[StructuralProbe], indices: Sentences
 ) -> Counts:
     """Count the edges of the dependency trees that the predicted trees have (UUAS).
 
@@ -170,7 +166,7 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
 
 
 def _fit_layer(
-    data: ProbeData, sentences: Sequence[int], seeds: int, layer: int
+    data: ProbeData, sentences: Sentences, seeds: int, layer: int
 ) -> list[StructuralProbe]:
     """Train a probe of each seed on one layer of some sentences.
 
@@ -178,15 +174,12 @@ def _fit_layer(
     uncorrelated.  Training starts from a projection of the vectors themselves, which does not
     depend on the signs and the order of the axes.
     """
-    products = 0
-    for group in data.groups(sentences[:SCALE_SENTENCES]):
-        flat = data.hidden(group, layer).flatten(0, 1).double()
-        products = products + flat.T @ flat
-    axes = torch.linalg.eigh(products).eigenvectors.float()
+    states = [data.hidden([index], layer)[0] for index in sentences[:SCALE_SENTENCES]]
+    words = torch.cat(states).double()
+    axes = torch.linalg.eigh(words.T @ words).eigenvectors.float()
     rotated = {}
     for index in sentences:
-        states = data.hidden([index], layer) @ axes  # [1, word, axis]
-        rotated[index, layer] = states[0].numpy().astype(np.float16)
+        rotated[index, layer] = (data.hidden([index], layer)[0] @ axes).numpy().astype(np.float16)
     along_axes = replace(data, states=rotated, scales=np.ones_like(data.scales))
     probes = []
     for seed in range(seeds):

@@ -170,7 +170,8 @@ def trained_result(
     """
 
     def fit_and_score(job: tuple[ProbeData, int]) -> ProbeResult:
-        return score(job[0], probe, fit(*job))
+        task_data, seed = job
+        return score(task_data, probe, fit(task_data, seed))
 
     jobs = [(data, seed) for seed in range(seeds)]
     jobs.append((data.control_task(), 0))
@@ -183,9 +184,8 @@ def bilinear_result(
 ) -> ProbeResult:
     """Train and score the bilinear probe with the layer and rank that are chosen among some."""
     (best,) = candidates.query("chosen").itertuples()
-    return trained_result(
-        data, probe, partial(fit_bilinear, layer=best.layer, rank=best.rank), seeds
-    )
+    fit = partial(fit_bilinear, layer=best.layer, rank=best.rank)
+    return trained_result(data, probe, fit, seeds)
 
 
 def linear_result(data: ProbeData, probe: str, *, l2: float | None = None) -> ProbeResult:
@@ -306,17 +306,12 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     paper = values_of("Table 3")
     for result in results:
         for metric, counts in result.counts.items():
-            rows.append(
-                {
-                    "probe": result.probe,
-                    "metric": metric,
-                    **counts.estimate().columns("value"),
-                    "n_train": result.n_train,
-                    "n_dev": len(counts.articles),
-                    "paper_value": paper.get(result.probe) if metric in COMPARED else None,
-                }
-            )
-    return pd.DataFrame(rows).astype({"paper_value": float})
+            rows.append({
+                "probe": result.probe, "metric": metric, **counts.estimate().columns("value"),
+                "n_train": result.n_train, "n_dev": len(counts.articles),
+                "paper_value": paper.get(result.probe) if metric in COMPARED else np.nan,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
@@ -375,9 +370,7 @@ def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     DataFrame
         Columns probe, task ("UAS" or "control task"), n_train, and those of `Fit`.
     """
-    rows = []
-    for result in results:
-        rows.append((result.probe, result.task, result.n_train, *result.fit[1:]))
+    rows = [(result.probe, result.task, result.n_train, *result.fit[1:]) for result in results]
     return pd.DataFrame(rows, columns=["probe", "task", "n_train", *Fit._fields[1:]])
 
 
@@ -420,6 +413,6 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
             dependents = np.flatnonzero(heads)
             maps = data.maps([index])[1].numpy()  # [dependent, candidate, feature]
             gold = maps[dependents, heads[dependents] - 1]
-            others = maps[dependents].sum(1) - maps[dependents, dependents] - gold
-            contrasts.append(gold - others / (len(heads) - 2))
+            remaining = maps[dependents].sum(1) - maps[dependents, dependents] - gold
+            contrasts.append(gold - remaining / (len(heads) - 2))
     return np.concatenate(contrasts).mean(0, dtype=np.float64)

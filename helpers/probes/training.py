@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
-from helpers.probes.data import Counts, Parse, ProbeData
+from helpers.probes.data import Counts, Parse, ProbeData, Sentences, WordNumbers
 from helpers.torch_utils import one_thread
 
 UAS = "UAS"
@@ -45,12 +45,12 @@ class Schedule(NamedTuple):
     min_updates: int = 600
 
 
-def shuffled(indices: Sequence[int]) -> list[int]:
+def shuffled(indices: Sentences) -> list[int]:
     """Shuffle sentences, always in the same way."""
     return np.random.default_rng(0).permutation(indices).tolist()
 
 
-def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
+def validation_slice(indices: Sentences) -> tuple[list[int], list[int]]:
     """Split sentences at random, always in the same way, into training and validation parts.
 
     Both are in shuffled order; the second has a tenth of the sentences, and at least one.
@@ -60,7 +60,7 @@ def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
     return order[size:], order[:size]
 
 
-def candidate_scores(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> Scores:
+def candidate_scores(model: nn.Module, data: ProbeData, indices: Sentences) -> Scores:
     """Compute the logit of every candidate head of every word.
 
     Parameters
@@ -82,7 +82,7 @@ def candidate_scores(model: nn.Module, data: ProbeData, indices: Sequence[int]) 
 
 
 def loss(
-    model: nn.Module, data: ProbeData, indices: Sequence[int], reduction: str = "mean"
+    model: nn.Module, data: ProbeData, indices: Sentences, reduction: str = "mean"
 ) -> Float[Tensor, ""]:
     """Compute the mean of ``-log p(head | word)`` over words (or "sum"), in nats and float64."""
     scores = candidate_scores(model, data, indices).double()
@@ -91,9 +91,7 @@ def loss(
 
 
 @torch.no_grad()
-def predicted_heads(
-    model: nn.Module, data: ProbeData, indices: Sequence[int]
-) -> list[Int[np.ndarray, " word"]]:
+def predicted_heads(model: nn.Module, data: ProbeData, indices: Sentences) -> list[WordNumbers]:
     """Predict the syntactic head of each word: the candidate with the largest score.
 
     Parameters
@@ -118,15 +116,13 @@ def predicted_heads(
     return [heads[index] for index in indices]
 
 
-def scores_of(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> dict[str, Counts]:
+def scores_of(model: nn.Module, data: ProbeData, indices: Sentences) -> dict[str, Counts]:
     """Compute the `attachment` of the heads that a probe predicts for some sentences."""
     parses = [data.parses[index] for index in indices]
     return attachment(parses, predicted_heads(model, data, indices))
 
 
-def attachment(
-    parses: Sequence[Parse], heads: Sequence[Int[np.ndarray, " word"]]
-) -> dict[str, Counts]:
+def attachment(parses: Sequence[Parse], heads: Sequence[WordNumbers]) -> dict[str, Counts]:
     """Count the correct attachments of each sentence.
 
     Parameters
@@ -146,9 +142,8 @@ def attachment(
     for predicted, parse in zip(heads, parses, strict=True):
         is_right = predicted == parse.heads
         is_word = ~parse.punctuation
-        dependents, governors = parse.edges()
-        is_found = predicted[dependents] == governors + 1
-        is_found |= predicted[governors] == dependents + 1
+        is_link = predicted[:, None] == np.arange(1, len(parse) + 1)  # [dependent, governor]
+        is_found = (is_link | is_link.T)[parse.edges()]
         by_metric = (is_right, is_right[is_word], is_found)
         rows.append([(attachments.sum(), len(attachments)) for attachments in by_metric])
     articles = np.array([parse.article for parse in parses])
@@ -161,7 +156,7 @@ def attachment(
 def train(
     model: nn.Module,
     data: ProbeData,
-    sentences: Sequence[int],
+    sentences: Sentences,
     loss: Loss,
     *,
     seed: int,

@@ -93,7 +93,7 @@ def main():
     train = data.splits["train"]
     compared = train[: arguments.compared]
     factorised = LinearProbe(data, with_words=True)
-    plain = PlainProbe(data.features, WIDTH)
+    plain = PlainProbe(2 * layers * heads, WIDTH)
     variants = {
         "factorised": partial(one_pass, factorised, data, compared, MAX_BATCH),
         "plain": partial(one_pass, plain, data, compared, 1),
