@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
-from helpers.probes.data import ProbeData
+from helpers.probes.data import ProbeData, Sentences
 from helpers.probes.training import Schedule, Scores, loss, scores_of, train, validation_slice
 from helpers.torch_utils import thread_map
 
@@ -63,7 +64,7 @@ class BilinearProbe(nn.Module):
         initial = rank**-0.25 * generator.standard_normal(rank, np.float32)
         self.root = nn.Parameter(torch.from_numpy(initial))
 
-    def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
+    def forward(self, data: ProbeData, indices: Sentences) -> Scores:
         """Compute the score of every candidate head of every word."""
         states = F.pad(data.hidden(indices, self.layer), (0, 1), value=1.0)
         dependents = states @ self.dependent.T  # [sentence, dependent, rank]
@@ -85,15 +86,16 @@ def fit_bilinear(data: ProbeData, seed: int, *, layer: int, rank: int) -> Biline
         As in `BilinearProbe`.
     """
     training, _ = validation_slice(data.splits["train"])
-    width = data.states[layer][0].shape[1]
+    width = data.hidden(training[:1], layer).shape[-1]
     probe = BilinearProbe(layer, width, rank, seed)
-
-    def penalised_loss(group: list[int]) -> Tensor:
-        squares = sum(parameter.square().sum() for parameter in probe.parameters())
-        return loss(probe, data, group) + L2 / 2 * squares
-
     train(probe, data, training, penalised_loss, seed=seed, schedule=SCHEDULE)
     return probe
+
+
+def penalised_loss(probe: BilinearProbe, data: ProbeData, indices: Sentences) -> Tensor:
+    """Compute the mean loss of a word with the penalty `L2`."""
+    squares = sum(parameter.square().sum() for parameter in probe.parameters())
+    return loss(probe, data, indices) + L2 / 2 * squares
 
 
 def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
@@ -113,21 +115,18 @@ def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.D
         punctuation), its 95% interval over articles ``validation_uas_low`` and
         ``validation_uas_high``, and whether the row is ``chosen``.
     """
-    score = partial(_validation_row, data)
-    candidates = [(layer, ranks[0]) for layer in range(len(data.states))]
-    rows = thread_map(score, candidates, label="layers of the bilinear probe", unit="fit")
-    best_layer = int(pd.DataFrame(rows)["validation_uas"].argmax())
-    candidates = [(best_layer, rank) for rank in ranks[1:]]
-    rows += thread_map(score, candidates, label="ranks of the bilinear probe", unit="fit")
+    _, validation = validation_slice(data.splits["train"])
+
+    def validation_row(layer: int, rank: int) -> dict[str, float]:
+        probe = fit_bilinear(data, 0, layer=layer, rank=rank)
+        counts = scores_of(probe, data, validation)[UAS_WITHOUT_PUNCTUATION]
+        return {"layer": layer, "rank": rank, **counts.estimate().columns("validation_uas")}
+
+    with_first_rank = partial(validation_row, rank=ranks[0])
+    layers = range(data.layers + 1)
+    rows = thread_map(with_first_rank, layers, label="layers of the bilinear probe", unit="fit")
+    best_layer = max(rows, key=itemgetter("validation_uas"))["layer"]
+    of_best_layer = partial(validation_row, best_layer)
+    rows += thread_map(of_best_layer, ranks[1:], label="ranks of the bilinear probe", unit="fit")
     table = pd.DataFrame(rows)
     return table.assign(chosen=table.index == table["validation_uas"].argmax())
-
-
-def _validation_row(data: ProbeData, candidate: tuple[int, int]) -> dict[str, float]:
-    """Train with one layer and rank, and score on the held-out slice of train."""
-    layer, rank = candidate
-    probe = fit_bilinear(data, 0, layer=layer, rank=rank)
-    _, validation = validation_slice(data.splits["train"])
-    counts = scores_of(probe, data, validation)[UAS_WITHOUT_PUNCTUATION]
-    estimate = counts.estimate(data.articles(validation))
-    return {"layer": layer, "rank": rank, **estimate.columns("validation_uas")}

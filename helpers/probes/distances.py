@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.probes.data import ProbeData
+from helpers.probes.data import ProbeData, Sentences
 from helpers.probes.training import Schedule, Scores, loss, train
 
 DISTANCE_FEATURES = 8
@@ -46,9 +45,9 @@ class DistancesWordsProbe(nn.Module):
         self.distance = uniform(glorot, DISTANCE_FEATURES, HIDDEN)
         self.output = uniform(HIDDEN**-0.5, HIDDEN)
 
-    def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
+    def forward(self, data: ProbeData, indices: Sentences) -> Scores:
         """Compute the score of every candidate head of every word."""
-        vectors = data.vectors[data.word_rows(indices)]
+        vectors = data.vectors[data.word_numbers(indices)]
         with_root = F.pad(vectors, (0, 0, 1, 0))
         # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.  The
         # sums are in place, because allocating arrays of this size takes as long as filling them.
@@ -78,8 +77,7 @@ def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"
     positions = torch.arange(words)
     offset = positions[None, :] - positions[:, None]  # [dependent, candidate]
     features = torch.zeros(words, words + 1, DISTANCE_FEATURES)
-    features[:, 1:, 0] = (offset / words).clamp(min=0)
-    features[:, 1:, 1] = (-offset / words).clamp(min=0)
+    features[:, 1:, :2] = torch.stack([offset, -offset], dim=-1).clamp(min=0) / words
     features[:, 1:, 2:7] = (offset[..., None] == torch.arange(-2, 3)).float()
     features[:, 0, -1] = 1
     return features
@@ -88,6 +86,5 @@ def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"
 def fit_distances(data: ProbeData, seed: int) -> DistancesWordsProbe:
     """Train Distances + GloVe on train; the seed is of its first parameters and of the order."""
     model = DistancesWordsProbe(data.vectors.shape[1], seed)
-    batch_loss = partial(loss, model, data)
-    train(model, data, data.splits["train"], batch_loss, seed=seed, schedule=SCHEDULE)
+    train(model, data, data.splits["train"], loss, seed=seed, schedule=SCHEDULE)
     return model

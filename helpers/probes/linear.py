@@ -13,9 +13,9 @@ optimum from any start, for the model and for its controls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from copy import deepcopy
-from functools import partial
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import vector_to_parameters
 
-from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, ProbeData
-from helpers.probes.training import Scores, candidate_scores, loss, validation_slice
-from helpers.torch_utils import one_thread, release_freed_memory, set_torch_threads
+from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, ProbeData, Sentences
+from helpers.probes.training import Scores, candidate_scores, loss, shuffled, validation_slice
+from helpers.torch_utils import one_thread, pool, release_freed_memory
 
 L2 = (1.0, 0.1, 0.01, 0.001)  # candidates for l2 in: mean loss + l2 / 2 * sum(parameters ** 2)
 # Nats that the last step of a fit may still gain.
@@ -73,7 +73,7 @@ class LinearProbe(nn.Module):
     def __init__(self, data: ProbeData, *, with_words: bool = False) -> None:
         super().__init__()
         vectors = data.vectors if with_words else data.vectors[:, :0]
-        train_rows = np.concatenate([data.rows[index] for index in data.splits["train"]])
+        train_rows = np.concatenate([data.parses[index].words for index in data.splits["train"]])
         of_train = vectors[train_rows].double()
         mean = of_train.mean(0)
         deviation = (of_train - mean).square().mean(0).sqrt().clamp(min=SMALLEST_SCALE)
@@ -91,10 +91,10 @@ class LinearProbe(nn.Module):
             scales[:, None].double() for scales in (exchanged, word_scales, special_scales)
         ]
 
-    def forward(self, data: ProbeData, indices: Sequence[int]) -> Scores:
+    def forward(self, data: ProbeData, indices: Sentences) -> Scores:
         """Compute the score of every candidate head of every word."""
         special, maps = data.maps(indices)
-        vectors = self.vectors[data.word_rows(indices).ravel()]  # [word, width + 1]
+        vectors = self.vectors[data.word_numbers(indices).ravel()]  # [word, width + 1]
         roles = self.dependent
         if self.candidate.numel():
             roles = torch.cat([roles, F.pad(self.candidate, (0, 1))])
@@ -143,81 +143,25 @@ class Preconditioner(NamedTuple):
     derivative of the penalised loss there.
     """
 
+    parameter: nn.Parameter
     units: Float[Tensor, "row 1"]
     rows: Float[Tensor, "row row"]
     columns: Float[Tensor, "column column"]
     curvature_scale: Float[Tensor, "row column"]
 
-    def coordinates(self, parameter: Tensor) -> Float[Tensor, "row column"]:
-        """Transform the parameter to coordinates."""
-        return self.rows.T @ (parameter * self.units) @ self.columns * self.curvature_scale
+    def coordinates(self) -> Float[Tensor, "row column"]:
+        """Compute the coordinates of the parameter."""
+        in_units = self.parameter.detach() * self.units
+        return self.rows.T @ in_units @ self.columns * self.curvature_scale
 
-    def parameter(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
-        """Transform coordinates to the parameter."""
+    def transform(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
+        """Transform coordinates to the parameter that has them."""
         scaled = coordinates.view_as(self.curvature_scale) / self.curvature_scale
         return self.rows @ scaled @ self.columns.T / self.units
 
 
-@torch.no_grad()
-def batch_curvatures(probe: LinearProbe, data: ProbeData, batch: list[int]) -> tuple[Tensor, ...]:
-    """Sum the second derivatives of the loss of a batch, at the probabilities of the candidates.
-
-    The features of one candidate, or of ROOT, change one score, so their mean product counts,
-    weighted by ``p (1 - p)``.  The features of a dependent change the scores of all its candidates,
-    so their covariance counts: mean products, minus products of means.
-
-    Returns
-    -------
-    candidate, dependent, dependent_means, root
-        Sums over the words, ``[feature, feature]`` each.
-    """
-    special, maps = data.maps(batch)
-    p = candidate_scores(probe, data, batch).softmax(-1).flatten(0, 1)[..., None]
-    uncertainty = p * (1 - p)
-    weighted = maps * p[:, 1:]
-    flat_maps = maps.flatten(0, 1)
-    means = weighted.sum(1)
-    candidate = (maps * uncertainty[:, 1:]).flatten(0, 1).T @ flat_maps
-    root = (special * uncertainty[:, 0]).T @ special
-    return candidate, weighted.flatten(0, 1).T @ flat_maps, means.T @ means, root
-
-
-def preconditioners(
-    probe: LinearProbe, data: ProbeData, sentences: Sequence[int], l2: float, pool: Executor
-) -> list[Preconditioner]:
-    """Compute a preconditioner for each parameter, from the curvature of the loss at the probe."""
-    candidate = 0
-    dependent = 0
-    root = 0
-    of_batches = pool.map(partial(batch_curvatures, probe, data), data.batches(sentences))
-    for of_candidate, of_dependent, dependent_means, of_root in of_batches:
-        candidate = candidate + of_candidate
-        dependent = dependent + of_dependent - dependent_means
-        root = root + of_root
-    words = sum(len(data.parses[index]) for index in sentences)
-    half = len(dependent) // 2
-    candidate = candidate.roll((half, half), (0, 1))  # its directions are exchanged
-    with_bias = torch.block_diag(probe.correlations, torch.ones(1, 1))
-    correlations = (probe.correlations, with_bias, with_bias)
-    by_parameter = []
-    for curvature, correlation, units in zip(
-        (candidate, dependent, root), correlations, probe.units, strict=True
-    ):
-        row_sizes, rows = torch.linalg.eigh(curvature.double() / words / units / units.T)
-        column_sizes, columns = torch.linalg.eigh(correlation)
-        products = row_sizes.clamp(min=0)[:, None] * column_sizes.clamp(min=0)
-        by_parameter.append(Preconditioner(units, rows, columns, (products + l2).sqrt()))
-    return by_parameter
-
-
-def fit_linear(
-    data: ProbeData,
-    sentences: Sequence[int],
-    *,
-    with_words: bool = False,
-    l2: float | None = None,
-) -> Fit:
-    """Fit Attn or Attn + GloVe to the optimum of the penalised loss.
+def fit_linear(data: ProbeData, *, with_words: bool = False, l2: float | None = None) -> Fit:
+    """Fit Attn or Attn + GloVe to the optimum of the penalised loss on train.
 
     The result does not depend on the number of threads.
 
@@ -225,27 +169,26 @@ def fit_linear(
     ----------
     data
         The sentences and their maps.
-    sentences
-        Positions of the sentences to fit to.
     with_words
         Attn + GloVe if true, Attn if false.
     l2
-        The penalty.  If it is None, the one of `L2` with the lowest loss on a held-out slice of the
-        sentences is chosen.  They are tried from the largest on, each from the last one's optimum,
-        until the loss rises; then the probe is fitted to all sentences.
+        The penalty.  If it is None, the one of `L2` with the lowest loss on a held-out slice of
+        train is chosen.  They are tried from the largest on, each from the last one's optimum,
+        until the loss rises; then the probe is fitted to all of train.
 
     Returns
     -------
     Fit
         The probe at its optimum.
     """
+    sentences = shuffled(data.splits["train"])
     probe = LinearProbe(data, with_words=with_words)
     with (
         one_thread() as threads,
         threadpool_limits(1, "blas"),  # of scipy's sums
-        ThreadPoolExecutor(threads, initializer=set_torch_threads) as pool,
+        pool(threads) as workers,
     ):
-        fitter = LinearProbeFitter(probe, data, pool)
+        fitter = LinearProbeFitter(probe, data, workers)
         if l2 is None:
             l2 = fitter.choose_penalty(sentences)
         else:
@@ -259,16 +202,26 @@ def fit_linear(
     return Fit(probe, l2, loss_at_optimum, penalised.abs().max().item(), fitter.passes)
 
 
+@dataclass
 class LinearProbeFitter:
-    """Fits the parameters of a linear probe, with threads that read the data."""
+    """Fits the parameters of a linear probe, with threads that read the data.
 
-    def __init__(self, probe: LinearProbe, data: ProbeData, pool: Executor) -> None:
-        self.probe = probe
-        self.data = data
-        self.pool = pool
-        self.passes = 0
+    Parameters
+    ----------
+    probe, data
+        The probe, and the sentences with their maps.
+    workers
+        The threads.
+    passes
+        Number of passes over the data until now.
+    """
 
-    def choose_penalty(self, sentences: Sequence[int]) -> float:
+    probe: LinearProbe
+    data: ProbeData
+    workers: Executor
+    passes: int = 0
+
+    def choose_penalty(self, sentences: Sentences) -> float:
         """Fit with ever smaller penalties; keep and return the best on a slice of the sentences."""
         training, validation = validation_slice(sentences)
         held_out = self.data.batches(validation)
@@ -284,20 +237,17 @@ class LinearProbeFitter:
         self.probe.load_state_dict(best_state)
         return best_l2
 
-    def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
+    def minimise(self, sentences: Sentences, l2: float, tolerance: float) -> None:
         """Move the probe to the optimum for some sentences, by L-BFGS."""
         batches = self.data.batches(sentences)
-        parameters = list(self.probe.parameters())
-        by_parameter = preconditioners(
-            self.probe, self.data, sentences[:SCALE_SENTENCES], l2, self.pool
-        )
-        scale = flatten([of_one.curvature_scale for of_one in by_parameter])
-        sizes = [parameter.numel() for parameter in parameters]
+        preconditioners = self.preconditioners(sentences[:SCALE_SENTENCES], l2)
+        scale = flatten(of_one.curvature_scale for of_one in preconditioners)
+        sizes = [of_one.curvature_scale.numel() for of_one in preconditioners]
 
         def set_parameters(coordinates: Tensor) -> Float[Tensor, " parameter"]:
-            parts = zip(by_parameter, coordinates.split(sizes), strict=True)
-            flat = flatten(preconditioner.parameter(part) for preconditioner, part in parts)
-            vector_to_parameters(flat.detach().float(), parameters)
+            parts = zip(preconditioners, coordinates.split(sizes), strict=True)
+            flat = flatten(preconditioner.transform(part) for preconditioner, part in parts)
+            vector_to_parameters(flat.detach().float(), self.probe.parameters())
             return flat
 
         def penalised_loss(position: np.ndarray) -> tuple[float, np.ndarray]:
@@ -308,33 +258,77 @@ class LinearProbeFitter:
             torch.autograd.backward([flat, penalty], [gradient, None])
             return loss + penalty.item(), coordinates.grad.numpy()
 
-        pairs = zip(by_parameter, parameters, strict=True)
-        start = flatten(
-            preconditioner.coordinates(parameter.detach()) for preconditioner, parameter in pairs
-        )
+        start = flatten(preconditioner.coordinates() for preconditioner in preconditioners)
         options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MAX_STEPS}
-        optimum = minimize(
-            penalised_loss, start, jac=True, method="L-BFGS-B",
-            options=options,
-        )  # fmt: skip
+        optimum = minimize(penalised_loss, start, jac=True, method="L-BFGS-B", options=options)
         set_parameters(torch.from_numpy(optimum.x))
         release_freed_memory()
+
+    @torch.no_grad()
+    def batch_curvatures(self, batch: list[int]) -> tuple[Tensor, ...]:
+        """Sum the second derivatives of the loss of a batch, at the candidates' probabilities.
+
+        The features of one candidate, or of ROOT, change one score, so their mean product counts,
+        weighted by ``p (1 - p)``.  The features of a dependent change the scores of all its
+        candidates, so their covariance counts: mean products, minus products of means.
+
+        Returns
+        -------
+        candidate, dependent, dependent_means, root
+            Sums over the words, ``[feature, feature]`` each.
+        """
+        special, maps = self.data.maps(batch)
+        scores = candidate_scores(self.probe, self.data, batch)
+        p = scores.softmax(-1).flatten(0, 1)[..., None]
+        uncertainty = p * (1 - p)
+        weighted = maps * p[:, 1:]
+        flat_maps = maps.flatten(0, 1)
+        means = weighted.sum(1)
+        candidate = (maps * uncertainty[:, 1:]).flatten(0, 1).T @ flat_maps
+        root = (special * uncertainty[:, 0]).T @ special
+        return candidate, weighted.flatten(0, 1).T @ flat_maps, means.T @ means, root
+
+    def preconditioners(self, sentences: Sentences, l2: float) -> list[Preconditioner]:
+        """Compute a preconditioner for each parameter, from the curvature of the loss."""
+        candidate = 0
+        dependent = 0
+        root = 0
+        of_batches = self.workers.map(self.batch_curvatures, self.data.batches(sentences))
+        for of_candidate, of_dependent, dependent_means, of_root in of_batches:
+            candidate = candidate + of_candidate
+            dependent = dependent + of_dependent - dependent_means
+            root = root + of_root
+        words = sum(len(self.data.parses[index]) for index in sentences)
+        half = len(dependent) // 2
+        candidate = candidate.roll((half, half), (0, 1))  # its directions are exchanged
+        correlations = self.probe.correlations
+        with_bias = torch.block_diag(correlations, torch.ones(1, 1))
+        by_parameter = []
+        for parameter, units, curvature, of_columns in zip(
+            self.probe.parameters(),
+            self.probe.units,
+            (candidate, dependent, root),
+            (correlations, with_bias, with_bias),
+            strict=True,
+        ):
+            row_sizes, rows = torch.linalg.eigh(curvature.double() / words / units / units.T)
+            column_sizes, columns = torch.linalg.eigh(of_columns)
+            products = row_sizes.clamp(min=0)[:, None] * column_sizes.clamp(min=0)
+            curvature_scale = (products + l2).sqrt()
+            by_parameter.append(Preconditioner(parameter, units, rows, columns, curvature_scale))
+        return by_parameter
 
     def mean_loss(self, batches: Sequence[list[int]]) -> tuple[float, Float[Tensor, " parameter"]]:
         """Compute the mean loss of a word in some batches, and its gradient, in one pass."""
         parameters = list(self.probe.parameters())
 
-        def of_batch(batch: list[int]) -> tuple[float, Tensor]:
+        def sums(batch: list[int]) -> Float[Tensor, " value"]:
             summed = loss(self.probe, self.data, batch, reduction="sum")
             gradients = torch.autograd.grad(summed, parameters, materialize_grads=True)
-            return summed.item(), flatten(gradients).double()
+            return flatten([summed.detach(), *gradients])  # float64, as the loss is
 
-        # The sums are in the order of the batches, whatever the number of threads.
-        total = 0.0
-        gradient = 0.0
-        for summed, of_parameters in self.pool.map(of_batch, batches):
-            total += summed
-            gradient = gradient + of_parameters
         self.passes += 1
         words = sum(len(batch) * len(self.data.parses[batch[0]]) for batch in batches)
-        return total / words, gradient / words
+        # The sum is in the order of the batches, whatever the number of threads.
+        means = sum(self.workers.map(sums, batches)) / words
+        return means[0].item(), means[1:]

@@ -12,18 +12,19 @@ principal axes, in which Adam converges in half as many epochs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Float16, Int
-from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
+from jaxtyping import Bool, Float
+from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.probes.data import SCALE_SENTENCES, Counts, ProbeData
+from helpers.probes.data import SCALE_SENTENCES, Counts, ProbeData, Sentences
 from helpers.probes.training import Schedule, train, validation_slice
 from helpers.torch_utils import thread_map
 
@@ -39,38 +40,47 @@ class StructuralProbe(nn.Module):
 
     Parameters
     ----------
+    layer
+        The layer that the probe reads; 0 is the embeddings.
     width
-        Dimensions of a vector.
-    rank
-        Rows of B, whose parameter is ``projection[rank, width]``.
+        Dimensions of a hidden state.
     seed
         Seed of the initial parameters.
+
+    Attributes
+    ----------
+    projection
+        ``[rank, width]``: B, which has at most `RANK` rows.
     """
 
-    def __init__(self, width: int, rank: int, seed: int = 0) -> None:
+    def __init__(self, layer: int, width: int, seed: int = 0) -> None:
         super().__init__()
+        self.layer = layer
+        rank = min(RANK, width)
         # Differences of unit-variance vectors have variance 2 in each of the `width` dimensions.
         deviation = (TYPICAL_DISTANCE / (2 * rank * width)) ** 0.5
         standard = np.random.default_rng(seed).standard_normal((rank, width), np.float32)
         self.projection = nn.Parameter(torch.from_numpy(standard) * deviation)
 
-    def forward(
-        self, vectors: Float[Tensor, "sentence word width"]
-    ) -> Float[Tensor, "sentence word other"]:
+    def forward(self, data: ProbeData, indices: Sentences) -> Float[Tensor, "sentence word other"]:
         """Compute the squared distance of every pair of words under B."""
-        mapped = vectors @ self.projection.T
+        mapped = data.hidden(indices, self.layer) @ self.projection.T
         products = mapped @ mapped.transpose(1, 2)
         norms = products.diagonal(dim1=1, dim2=2)
         return (norms[:, :, None] + norms[:, None, :] - 2 * products).clamp(min=0)
 
 
-def fit_layers(data: ProbeData, seeds: int = 1) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
-    """Train probes of several seeds on every layer, and choose the layer on train.
+def fit_layers(
+    data: ProbeData, layers: Sequence[int], seeds: int
+) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
+    """Train probes of several seeds on some layers, and choose the layer on train.
 
     Parameters
     ----------
     data
         The sentences and their hidden states.
+    layers
+        The layers; 0 is the embeddings.
     seeds
         Number of probes for each layer, which differ in their start and in the order of sentences.
 
@@ -85,32 +95,29 @@ def fit_layers(data: ProbeData, seeds: int = 1) -> tuple[list[list[StructuralPro
         articles and the noise of training (`Counts.estimate`).
     """
     training, validation = validation_slice(data.splits["train"])
-    layers = range(len(data.states))
-    distances = {index: tree_distances(data.parses[index].heads) for index in training}
-    fit_layer = partial(_fit_layer, data, distances, seeds)
+    fit_layer = partial(_fit_layer, data, training, seeds)
     probes = thread_map(fit_layer, layers, label="structural probe", unit="fit")
-    articles = data.articles(validation)
     rows = []
-    for layer, by_seed in enumerate(probes):
-        estimate = undirected_attachment(data, by_seed, layer, validation).estimate(articles)
+    for layer, by_seed in zip(layers, probes, strict=True):
+        estimate = undirected_attachment(data, by_seed, validation).estimate()
         rows.append({"layer": layer, **estimate.columns("validation_uuas")})
     table = pd.DataFrame(rows)
     return probes, table.assign(chosen=table.index == table["validation_uuas"].argmax())
 
 
-def distance_loss(
-    predicted: Float[Tensor, "sentence word other"], gold: Float[Tensor, "sentence word other"]
-) -> Tensor:
+def distance_loss(probe: StructuralProbe, data: ProbeData, indices: Sentences) -> Float[Tensor, ""]:
     """Compute the sentences' mean of ``sum_ij loss(d_T(i, j) - d_B(i, j)^2) / n^2``.
 
     In section 2.2 of Hewitt and Manning the loss is the absolute error.  Here it is that error
     less half of `SMOOTH_BELOW`, and the scaled square ``error^2 / (2 SMOOTH_BELOW)`` below it.
     """
-    return F.smooth_l1_loss(predicted, gold, beta=SMOOTH_BELOW)
+    gold = np.stack([data.parses[index].distances for index in indices])
+    return F.smooth_l1_loss(probe(data, indices), torch.from_numpy(gold).float(), beta=SMOOTH_BELOW)
 
 
+@torch.no_grad()
 def undirected_attachment(
-    data: ProbeData, probes: Sequence[StructuralProbe], layer: int, indices: Sequence[int]
+    data: ProbeData, probes: Sequence[StructuralProbe], indices: Sentences
 ) -> Counts:
     """Count the edges of the dependency trees that the predicted trees have (UUAS).
 
@@ -121,8 +128,8 @@ def undirected_attachment(
     ----------
     data
         The sentences and their hidden states.
-    probes, layer
-        The probes of several seeds, and the layer whose vectors they map.
+    probes
+        The probes of several seeds.
     indices
         Positions of the sentences to score.
 
@@ -131,21 +138,21 @@ def undirected_attachment(
     Counts
         Correct edges of each seed, and all edges, of each sentence.
     """
-    right = np.zeros((len(probes), len(data.parses)), int)
-    total = np.zeros(len(data.parses), int)
-    for group in data.groups(indices):
-        vectors = data.hidden(group, layer)
-        with torch.no_grad():
-            by_seed = [probe(vectors).numpy() for probe in probes]
-        for row, index in enumerate(group):
-            parse = data.parses[index]
-            is_left_out = parse.punctuation | parse.punctuation[:, None]
-            edges = parse.edges()
-            total[index] = len(edges[0])
-            for seed, distances in enumerate(by_seed):
-                tree = spanning_tree(np.where(is_left_out, np.inf, distances[row]))
-                right[seed, index] = tree[edges].sum()
-    return Counts(right[:, indices], total[indices])
+    rows = []
+    articles = []
+    for index in indices:
+        parse = data.parses[index]
+        edges = parse.edges()
+        is_left_out = parse.punctuation | parse.punctuation[:, None]
+        right = []
+        for probe in probes:
+            distances = probe(data, [index])[0].numpy()
+            tree = spanning_tree(np.where(is_left_out, np.inf, distances))
+            right.append(tree[edges].sum())
+        rows.append([*right, len(edges[0])])
+        articles.append(parse.article)
+    *right, total = np.transpose(rows)
+    return Counts(np.array(right), total, np.array(articles))
 
 
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:
@@ -158,65 +165,27 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
     return tree | tree.T
 
 
-def tree_distances(heads: Int[np.ndarray, " word"]) -> Int[np.ndarray, "word other"]:
-    """Count the edges between every two words of a dependency tree.
-
-    Parameters
-    ----------
-    heads
-        Head of each word, from 1; 0 is ROOT, which joins several roots.
-    """
-    n = len(heads)
-    edges = np.zeros((n + 1, n + 1))
-    edges[heads, np.arange(1, n + 1)] = 1
-    distances = shortest_path(edges, directed=False, unweighted=True)
-    return distances[1:, 1:].astype(np.int16)
-
-
 def _fit_layer(
-    data: ProbeData,
-    distances: Mapping[int, Int[np.ndarray, "word other"]],
-    seeds: int,
-    layer: int,
+    data: ProbeData, sentences: Sentences, seeds: int, layer: int
 ) -> list[StructuralProbe]:
-    """Train a probe of each seed on one layer, on the sentences whose distances are given.
+    """Train a probe of each seed on one layer of some sentences.
 
     The probes are trained on vectors along orthonormal axes in which their components are
-    uncorrelated.
+    uncorrelated.  Training starts from a projection of the vectors themselves, which does not
+    depend on the signs and the order of the axes.
     """
-    products = 0
-    for group in data.groups(list(distances)[:SCALE_SENTENCES]):
-        flat = data.hidden(group, layer).flatten(0, 1).double()
-        products = products + flat.T @ flat
-    axes = torch.linalg.eigh(products).eigenvectors.float()
+    states = [data.hidden([index], layer)[0] for index in sentences[:SCALE_SENTENCES]]
+    words = torch.cat(states).double()
+    axes = torch.linalg.eigh(words.T @ words).eigenvectors.float()
     rotated = {}
-    for index in distances:
-        states = data.hidden([index], layer) @ axes  # [1, word, axis]
-        rotated[index] = states[0].numpy().astype(np.float16)
-    return [_fit(data, rotated, distances, axes, seed) for seed in range(seeds)]
-
-
-def _fit(
-    data: ProbeData,
-    rotated: Mapping[int, Float16[np.ndarray, "word axis"]],
-    distances: Mapping[int, Int[np.ndarray, "word other"]],
-    axes: Float[Tensor, "width axis"],
-    seed: int,
-) -> StructuralProbe:
-    """Train on vectors along some axes; return the probe of the vectors themselves.
-
-    Training starts from a projection of the vectors themselves, which does not depend on the signs
-    and the order of the axes.
-    """
-    width = len(axes)
-    probe = StructuralProbe(width, min(RANK, width), seed)
-    probe.projection.data = probe.projection.data @ axes
-
-    def loss(group: list[int]) -> Tensor:
-        vectors = torch.from_numpy(np.stack([rotated[index] for index in group])).float()
-        gold = torch.from_numpy(np.stack([distances[index] for index in group])).float()
-        return distance_loss(probe(vectors), gold)
-
-    train(probe, data, list(rotated), loss, seed=seed, schedule=SCHEDULE)
-    probe.projection.data = probe.projection.data @ axes.T
-    return probe
+    for index in sentences:
+        rotated[index, layer] = (data.hidden([index], layer)[0] @ axes).numpy().astype(np.float16)
+    along_axes = replace(data, states=rotated, scales=np.ones_like(data.scales))
+    probes = []
+    for seed in range(seeds):
+        probe = StructuralProbe(layer, len(axes), seed)
+        probe.projection.data = probe.projection.data @ axes
+        train(probe, along_axes, sentences, distance_loss, seed=seed, schedule=SCHEDULE)
+        probe.projection.data = probe.projection.data @ axes.T
+        probes.append(probe)
+    return probes

@@ -8,18 +8,17 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import nn
 
 from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
-from helpers.metrics.statistics import difference, ratio, with_seed_noise
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
 from helpers.probes.data import Counts, ProbeData, WordVectors, prepare
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, LinearProbe, fit_linear
-from helpers.probes.structural import fit_layers, undirected_attachment
-from helpers.probes.training import CONTROL_TASK, UNDIRECTED, attachment, scores_of, shuffled
+from helpers.probes.structural import StructuralProbe, fit_layers, undirected_attachment
+from helpers.probes.training import UAS, UNDIRECTED, attachment, scores_of
 from helpers.store.store import Store
 from helpers.torch_utils import thread_map
 
@@ -32,6 +31,7 @@ BILINEAR = "Bilinear probe on hidden states"
 RANDOM_INIT = "Random-init"
 ENTROPY_MATCHED = "Entropy-matched"
 
+CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
 # The pairs of probes that section 5 compares.
 COMPARISONS = (
@@ -53,17 +53,17 @@ class ProbeResult:
         Correct attachments of each dev sentence, by metric.
     n_train
         Number of sentences that the probe was fitted to.
-    articles
-        The article of each dev sentence.
     fit
         The fit of a linear probe.
+    task
+        What the fit is to: the heads (`UAS`), or the control task.
     """
 
     probe: str
     counts: Mapping[str, Counts]
     n_train: int
-    articles: Shaped[np.ndarray, " sentence"]
     fit: Fit | None = None
+    task: str = UAS
 
 
 def table3(
@@ -100,16 +100,21 @@ def table3(
     """
     probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
     data = prepare(store, vectors)
-    structural, structural_of_embeddings, structural_layers = structural_results(data, seeds)
+    by_layer, structural_layers = fit_layers(data, range(data.layers + 1), seeds)
+    structural = structural_result(data, by_layer[structural_layers["chosen"].argmax()])
+    # Random weights share the embeddings, which are therefore the control.
+    structural_of_embeddings = structural_result(data, by_layer[0])
     results = [structural, right_branching(data)]
     if vectors:
         results.append(trained_result(data, DISTANCES_GLOVE, fit_distances, seeds))
-    bilinear, bilinear_layers = bilinear_results(data, BILINEAR, seeds)
-    rank = int(bilinear_layers.query("chosen")["rank"].iloc[0])
+    bilinear_layers = choose_layer_and_rank(data, RANKS)
+    bilinear = bilinear_result(data, BILINEAR, bilinear_layers, seeds)
+    rank = bilinear_layers.query("chosen")["rank"].item()
     fits = []
     linear = []
     for probe in probes:
-        result, control_task = linear_results(data, probe)
+        result = linear_result(data, probe)
+        control_task = linear_control_task(data, result)
         fits += [result, control_task]
         linear.append(with_selectivity(result, control_task))
     heads = head_weights(linear[0].fit.probe, data)
@@ -132,28 +137,19 @@ def table3(
         "probe_differences": difference_table(of_model),
         "random_probe_differences": difference_table({**of_control, **of_random}),
         "entropy_matched_probe_differences": difference_table({**of_control, **of_matched}),
-    }  # fmt: skip
+    }
 
 
-def structural_results(
-    data: ProbeData, seeds: int
-) -> tuple[ProbeResult, ProbeResult, pd.DataFrame]:
-    """Score the structural probe on its best layer and on the embeddings; return also the layers.
-
-    Random weights share the embeddings, which are therefore the control.
-    """
-    probes, table = fit_layers(data, seeds)
-    results = []
-    for layer in (int(table["chosen"].argmax()), 0):
-        counts = undirected_attachment(data, probes[layer], layer, data.splits["dev"])
-        results.append(result_of(data, STRUCTURAL, {UUAS: counts}))
-    return (*results, table)
+def structural_result(data: ProbeData, probes: Sequence[StructuralProbe]) -> ProbeResult:
+    """Score structural probes of several seeds."""
+    counts = undirected_attachment(data, probes, data.splits["dev"])
+    return ProbeResult(STRUCTURAL, {UUAS: counts}, len(data.splits["train"]))
 
 
-def result_of(data: ProbeData, probe: str, counts: Mapping[str, Counts]) -> ProbeResult:
-    """Make the result of a probe that was fitted to all of train."""
-    dev_articles = data.articles(data.splits["dev"])
-    return ProbeResult(probe, counts, len(data.splits["train"]), dev_articles)
+def score(data: ProbeData, probe: str, model: nn.Module, fit: Fit | None = None) -> ProbeResult:
+    """Score a probe that was fitted to all of train."""
+    counts = scores_of(model, data, data.splits["dev"])
+    return ProbeResult(probe, counts, len(data.splits["train"]), fit)
 
 
 def trained_result(
@@ -173,25 +169,23 @@ def trained_result(
         Number of seeds.
     """
 
-    def score(job: tuple[ProbeData, int]) -> ProbeResult:
+    def fit_and_score(job: tuple[ProbeData, int]) -> ProbeResult:
         task_data, seed = job
-        model = fit(task_data, seed)
-        return result_of(data, probe, scores_of(model, task_data, data.splits["dev"]))
+        return score(task_data, probe, fit(task_data, seed))
 
     jobs = [(data, seed) for seed in range(seeds)]
     jobs.append((data.control_task(), 0))
-    *results, control_task = thread_map(score, jobs, label=probe, unit="fit")
+    *results, control_task = thread_map(fit_and_score, jobs, label=probe, unit="fit")
     return with_selectivity(stack_seeds(results), control_task)
 
 
-def bilinear_results(
-    data: ProbeData, probe: str, seeds: int, ranks: Sequence[int] = RANKS
-) -> tuple[ProbeResult, pd.DataFrame]:
-    """Score the bilinear probe with the best layer and rank; return also all layers and ranks."""
-    table = choose_layer_and_rank(data, ranks)
-    best = table.query("chosen").iloc[0]
-    fit = partial(fit_bilinear, layer=int(best["layer"]), rank=int(best["rank"]))
-    return trained_result(data, probe, fit, seeds), table
+def bilinear_result(
+    data: ProbeData, probe: str, candidates: pd.DataFrame, seeds: int
+) -> ProbeResult:
+    """Train and score the bilinear probe with the layer and rank that are chosen among some."""
+    (best,) = candidates.query("chosen").itertuples()
+    fit = partial(fit_bilinear, layer=best.layer, rank=best.rank)
+    return trained_result(data, probe, fit, seeds)
 
 
 def linear_result(data: ProbeData, probe: str, *, l2: float | None = None) -> ProbeResult:
@@ -206,16 +200,14 @@ def linear_result(data: ProbeData, probe: str, *, l2: float | None = None) -> Pr
     l2
         The penalty, as for `fit_linear`.
     """
-    sentences = shuffled(data.splits["train"])
-    fit = fit_linear(data, sentences, with_words=probe.endswith(ATTN_GLOVE), l2=l2)
-    result = result_of(data, probe, scores_of(fit.probe, data, data.splits["dev"]))
-    return replace(result, fit=fit)
+    fit = fit_linear(data, with_words=probe.endswith(ATTN_GLOVE), l2=l2)
+    return score(data, probe, fit.probe, fit)
 
 
-def linear_results(data: ProbeData, probe: str) -> tuple[ProbeResult, ProbeResult]:
-    """Fit Attn or Attn + GloVe to the heads, and with the same penalty to the control task."""
-    result = linear_result(data, probe)
-    return result, linear_result(data.control_task(), probe, l2=result.fit.l2)
+def linear_control_task(data: ProbeData, result: ProbeResult) -> ProbeResult:
+    """Fit a linear probe to the control task, with the penalty of its fit to the heads."""
+    control_task = linear_result(data.control_task(), result.probe, l2=result.fit.l2)
+    return replace(control_task, task=CONTROL_TASK)
 
 
 def random_results(
@@ -247,12 +239,11 @@ def random_results(
     data = prepare(first_store, vectors)
     results = control_results(data, RANDOM_INIT, rank, probes)
     first = results[probes[-1]]
-    l2 = first.fit.l2
-    control_task = linear_result(data.control_task(), first.probe, l2=l2)
+    control_task = linear_control_task(data, first)
     by_initialisation = [first]
     for store in other_stores:
         data = prepare(store, vectors)
-        by_initialisation.append(linear_result(data, first.probe, l2=l2))
+        by_initialisation.append(linear_result(data, first.probe, l2=first.fit.l2))
     results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
     return results, [*map(results.get, probes), control_task, *by_initialisation[1:]]
 
@@ -267,7 +258,8 @@ def control_results(
     results = {}
     for probe in probes:
         results[probe] = linear_result(data, f"{prefix} {probe}")
-    results[BILINEAR], _ = bilinear_results(data, f"{prefix} bilinear probe", 1, [rank])
+    layers = choose_layer_and_rank(data, [rank])
+    results[BILINEAR] = bilinear_result(data, f"{prefix} bilinear probe", layers, seeds=1)
     return results
 
 
@@ -275,7 +267,7 @@ def right_branching(data: ProbeData) -> ProbeResult:
     """Score the baseline whose head is always the next word; the head of the last word is ROOT."""
     parses = [data.parses[index] for index in data.splits["dev"]]
     heads = [np.append(np.arange(2, len(parse) + 1), 0) for parse in parses]
-    return replace(result_of(data, RIGHT_BRANCHING, attachment(parses, heads)), n_train=0)
+    return ProbeResult(RIGHT_BRANCHING, attachment(parses, heads), n_train=0)
 
 
 def stack_seeds(results: Sequence[ProbeResult]) -> ProbeResult:
@@ -283,16 +275,20 @@ def stack_seeds(results: Sequence[ProbeResult]) -> ProbeResult:
     counts = {}
     for metric, of_first in results[0].counts.items():
         right = np.concatenate([result.counts[metric].right for result in results])
-        counts[metric] = Counts(right, of_first.total)
+        counts[metric] = replace(of_first, right=right)
     return replace(results[0], counts=counts)
 
 
 def with_selectivity(result: ProbeResult, control_task: ProbeResult) -> ProbeResult:
-    """Add the control task, and selectivity: UAS minus its accuracy, both without punctuation."""
+    """Add the control task, and selectivity: UAS minus its accuracy, both without punctuation.
+
+    In the control task, too, words are counted without punctuation (Hewitt and Liang 2019, section
+    2.2).
+    """
     of_heads = result.counts[UAS_WITHOUT_PUNCTUATION]
-    of_control_task = control_task.counts[CONTROL_TASK]
-    selectivity = Counts(of_heads.right - of_control_task.right, of_heads.total)
-    counts = {**result.counts, **control_task.counts, SELECTIVITY: selectivity}
+    of_control_task = control_task.counts[UAS_WITHOUT_PUNCTUATION]
+    selectivity = replace(of_heads, right=of_heads.right - of_control_task.right)
+    counts = {**result.counts, CONTROL_TASK: of_control_task, SELECTIVITY: selectivity}
     return replace(result, counts=counts)
 
 
@@ -310,17 +306,12 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     paper = paper_table3()
     for result in results:
         for metric, counts in result.counts.items():
-            rows.append(
-                {
-                    "probe": result.probe,
-                    "metric": metric,
-                    **counts.estimate(result.articles).columns("value"),
-                    "n_train": result.n_train,
-                    "n_dev": len(result.articles),
-                    "paper_value": paper.get(result.probe) if metric in COMPARED else None,
-                }
-            )
-    return pd.DataFrame(rows).astype({"paper_value": float})
+            rows.append({
+                "probe": result.probe, "metric": metric, **counts.estimate().columns("value"),
+                "n_train": result.n_train, "n_dev": len(counts.articles),
+                "paper_value": paper.get(result.probe) if metric in COMPARED else np.nan,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
@@ -343,18 +334,12 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     for probe, baseline in COMPARISONS:
         if not {probe, baseline} <= results.keys():  # without word vectors
             continue
-        of_probe = UAS_WITHOUT_PUNCTUATION
-        of_baseline = UAS_WITHOUT_PUNCTUATION
+        minuend = UAS_WITHOUT_PUNCTUATION
+        subtrahend = UAS_WITHOUT_PUNCTUATION
         if probe == STRUCTURAL:
-            of_probe = UUAS
-            of_baseline = UNDIRECTED
-        minuend = results[probe].counts[of_probe]
-        subtrahend = results[baseline].counts[of_baseline]
-        articles = results[probe].articles
-        over_articles = difference(
-            ratio(*minuend.by_article(articles)), ratio(*subtrahend.by_article(articles))
-        )
-        estimate = with_seed_noise(over_articles.scaled(100), minuend.by_seed, subtrahend.by_seed)
+            minuend = UUAS
+            subtrahend = UNDIRECTED
+        estimate = results[probe].counts[minuend].minus(results[baseline].counts[subtrahend])
         columns = estimate.columns("difference", df=True)
         rows.append({"probe": probe, "other": baseline, **columns})
     return pd.DataFrame(rows)
@@ -372,11 +357,8 @@ def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     for result in results:
         for metric, counts in result.counts.items():
             scores = pd.Series(counts.by_seed)
-            rows.append({
-                "probe": result.probe, "metric": metric, "seeds": len(scores),
-                "mean": scores.mean(), "sd": scores.std(), "min": scores.min(),
-                "max": scores.max(),
-            })  # fmt: skip
+            labels = {"probe": result.probe, "metric": metric, "seeds": len(scores)}
+            rows.append({**labels, **scores.agg(mean="mean", sd="std", min="min", max="max")})
     return pd.DataFrame(rows)
 
 
@@ -388,10 +370,7 @@ def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     DataFrame
         Columns probe, task ("UAS" or "control task"), n_train, and those of `Fit`.
     """
-    rows = []
-    for result in results:
-        task = next(iter(result.counts))
-        rows.append((result.probe, task, result.n_train, *result.fit[1:]))
+    rows = [(result.probe, result.task, result.n_train, *result.fit[1:]) for result in results]
     return pd.DataFrame(rows, columns=["probe", "task", "n_train", *Fit._fields[1:]])
 
 
@@ -417,9 +396,9 @@ def head_weights(probe: LinearProbe, data: ProbeData) -> pd.DataFrame:
     shape = (2, data.layers, data.heads)
     w, u = weights.reshape(shape)
     w_gain, u_gain = (weights * attention_contrast(data)).reshape(shape)
+    order = np.argsort(-np.maximum(w_gain, u_gain).ravel(), kind="stable")
     table = head_rows(data.layers, data.heads, w=w, u=u, w_gain=w_gain, u_gain=u_gain)
-    order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
-    return table.loc[order.index].reset_index(drop=True)
+    return table.iloc[order].reset_index(drop=True)
 
 
 def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
@@ -427,17 +406,13 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
 
     The means are over dev words that have a word as head and at least one other candidate.
     """
-    contrast = np.zeros(data.features)
-    words = 0
+    contrasts = []
     for index in data.splits["dev"]:
         heads = data.parses[index].heads
-        if len(heads) < 3:
-            continue
-        with_head = np.flatnonzero(heads)
-        rows = np.arange(len(with_head))
-        maps = data.maps([index])[1].numpy()[with_head]  # [dependent, candidate, feature]
-        gold = maps[rows, heads[with_head] - 1]
-        other_candidates = maps.sum(1) - maps[rows, with_head] - gold
-        contrast += (gold - other_candidates / (len(heads) - 2)).sum(0, dtype=np.float64)
-        words += len(with_head)
-    return contrast / words
+        if len(heads) > 2:
+            dependents = np.flatnonzero(heads)
+            maps = data.maps([index])[1].numpy()  # [dependent, candidate, feature]
+            gold = maps[dependents, heads[dependents] - 1]
+            remaining = maps[dependents].sum(1) - maps[dependents, dependents] - gold
+            contrasts.append(gold - remaining / (len(heads) - 2))
+    return np.concatenate(contrasts).mean(0, dtype=np.float64)

@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
-from helpers.probes.data import Counts, Parse, ProbeData
+from helpers.probes.data import Counts, Parse, ProbeData, Sentences, WordNumbers
 from helpers.torch_utils import one_thread
 
 UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 ATTACHMENTS = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
-CONTROL_TASK = "control task"
 
 Scores = Float[Tensor, "sentence dependent candidate"]
+Loss = Callable[[nn.Module, ProbeData, list[int]], Tensor]  # of a batch of sentences
 
 
 class Schedule(NamedTuple):
@@ -45,12 +45,12 @@ class Schedule(NamedTuple):
     min_updates: int = 600
 
 
-def shuffled(indices: Sequence[int]) -> list[int]:
+def shuffled(indices: Sentences) -> list[int]:
     """Shuffle sentences, always in the same way."""
     return np.random.default_rng(0).permutation(indices).tolist()
 
 
-def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
+def validation_slice(indices: Sentences) -> tuple[list[int], list[int]]:
     """Split sentences at random, always in the same way, into training and validation parts.
 
     Both are in shuffled order; the second has a tenth of the sentences, and at least one.
@@ -60,7 +60,7 @@ def validation_slice(indices: Sequence[int]) -> tuple[list[int], list[int]]:
     return order[size:], order[:size]
 
 
-def candidate_scores(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> Scores:
+def candidate_scores(model: nn.Module, data: ProbeData, indices: Sentences) -> Scores:
     """Compute the logit of every candidate head of every word.
 
     Parameters
@@ -82,18 +82,16 @@ def candidate_scores(model: nn.Module, data: ProbeData, indices: Sequence[int]) 
 
 
 def loss(
-    model: nn.Module, data: ProbeData, indices: Sequence[int], reduction: str = "mean"
+    model: nn.Module, data: ProbeData, indices: Sentences, reduction: str = "mean"
 ) -> Float[Tensor, ""]:
     """Compute the mean of ``-log p(head | word)`` over words (or "sum"), in nats and float64."""
     scores = candidate_scores(model, data, indices).double()
-    gold = data.gold(indices)
-    return F.cross_entropy(scores.flatten(0, 1), gold.flatten(), reduction=reduction)
+    gold = np.concatenate([data.parses[index].heads for index in indices])
+    return F.cross_entropy(scores.flatten(0, 1), torch.from_numpy(gold), reduction=reduction)
 
 
 @torch.no_grad()
-def predicted_heads(
-    model: nn.Module, data: ProbeData, indices: Sequence[int]
-) -> list[Int[np.ndarray, " word"]]:
+def predicted_heads(model: nn.Module, data: ProbeData, indices: Sentences) -> list[WordNumbers]:
     """Predict the syntactic head of each word: the candidate with the largest score.
 
     Parameters
@@ -118,22 +116,13 @@ def predicted_heads(
     return [heads[index] for index in indices]
 
 
-def scores_of(model: nn.Module, data: ProbeData, indices: Sequence[int]) -> dict[str, Counts]:
-    """Compute the `attachment` of the heads that a probe predicts for some sentences.
-
-    For the control task this is only `CONTROL_TASK`: the share of correct heads without punctuation
-    (Hewitt and Liang 2019, section 2.2).
-    """
+def scores_of(model: nn.Module, data: ProbeData, indices: Sentences) -> dict[str, Counts]:
+    """Compute the `attachment` of the heads that a probe predicts for some sentences."""
     parses = [data.parses[index] for index in indices]
-    counts = attachment(parses, predicted_heads(model, data, indices))
-    if data.is_control_task:
-        return {CONTROL_TASK: counts[UAS_WITHOUT_PUNCTUATION]}
-    return counts
+    return attachment(parses, predicted_heads(model, data, indices))
 
 
-def attachment(
-    parses: Sequence[Parse], heads: Sequence[Int[np.ndarray, " word"]]
-) -> dict[str, Counts]:
+def attachment(parses: Sequence[Parse], heads: Sequence[WordNumbers]) -> dict[str, Counts]:
     """Count the correct attachments of each sentence.
 
     Parameters
@@ -153,22 +142,22 @@ def attachment(
     for predicted, parse in zip(heads, parses, strict=True):
         is_right = predicted == parse.heads
         is_word = ~parse.punctuation
-        dependents, governors = parse.edges()
-        is_found = predicted[dependents] == governors + 1
-        is_found |= predicted[governors] == dependents + 1
-        right = [is_right.sum(), is_right[is_word].sum(), is_found.sum()]
-        rows.append([right, [len(predicted), is_word.sum(), len(dependents)]])
+        is_link = predicted[:, None] == np.arange(1, len(parse) + 1)  # [dependent, governor]
+        is_found = (is_link | is_link.T)[parse.edges()]
+        by_metric = (is_right, is_right[is_word], is_found)
+        rows.append([(attachments.sum(), len(attachments)) for attachments in by_metric])
+    articles = np.array([parse.article for parse in parses])
     counts = {}
-    for metric, (right, total) in zip(ATTACHMENTS, np.array(rows).transpose(2, 1, 0), strict=True):
-        counts[metric] = Counts(right[None], total)
+    for metric, (right, total) in zip(ATTACHMENTS, np.transpose(rows, (1, 2, 0)), strict=True):
+        counts[metric] = Counts(right[None], total, articles)
     return counts
 
 
 def train(
     model: nn.Module,
     data: ProbeData,
-    sentences: Sequence[int],
-    loss: Callable[[list[int]], Tensor],
+    sentences: Sentences,
+    loss: Loss,
     *,
     seed: int,
     schedule: Schedule,
@@ -182,7 +171,7 @@ def train(
     data, sentences
         The data, and the positions of the sentences to train on.
     loss
-        Function of a batch's positions that returns the loss to minimise.
+        Function of the probe, the data and the positions of a batch: the loss to minimise.
     seed
         Seed of the order of the sentences, which is new in each epoch.
     schedule
@@ -198,6 +187,6 @@ def train(
         order.shuffle(batches)
         for batch in batches:
             optimizer.zero_grad()
-            loss(batch).backward()
+            loss(model, data, batch).backward()
             optimizer.step()
         decay.step()

@@ -37,7 +37,7 @@ class PlainProbe(nn.Module):
         self.root = nn.Linear(width, features * N_SPECIAL_POSITIONS)
 
     def forward(self, data, indices):
-        vectors = data.vectors[np.stack([data.rows[index] for index in indices])]
+        vectors = data.vectors[data.word_numbers(indices)]
         special, maps = data.maps(indices)
         count, n, width = vectors.shape
         candidate = vectors[:, None].expand(count, n, n, width)
@@ -93,7 +93,7 @@ def main():
     train = data.splits["train"]
     compared = train[: arguments.compared]
     factorised = LinearProbe(data, with_words=True)
-    plain = PlainProbe(data.features, WIDTH)
+    plain = PlainProbe(2 * layers * heads, WIDTH)
     variants = {
         "factorised": partial(one_pass, factorised, data, compared, MAX_BATCH),
         "plain": partial(one_pass, plain, data, compared, 1),

@@ -17,11 +17,17 @@ WIDTH = 16
 
 def hand_made(states, heads):
     """Make the data of one sentence, whose states are neither centred nor scaled."""
-    parse = Parse(np.array(heads), np.zeros(len(heads), bool), "a")
+    parse = Parse(np.array(heads), np.zeros(len(heads), bool), "a", np.arange(len(heads)))
     return ProbeData(
-        layers=1, heads=1, parses=[parse], states=[{0: np.array(states, np.float32)}],
+        layers=1,
+        heads=1,
+        parses=[parse],
+        splits={},
+        blocks={},
+        states={(0, 0): np.array(states, np.float32)},
         scales=np.ones(1),
-    )  # fmt: skip
+        vectors=torch.zeros(len(heads), 0),
+    )
 
 
 def with_parameters(probe, **values):
@@ -102,7 +108,7 @@ def examples(count=120, layers=3, planted=1):
             "split": "dev" if index % 4 == 0 else "train",
             "source": f"article {index % 12}",
         }
-        maps = np.full((1, 1, n + 2, n + 2), 1 / (n + 2), np.float16)
+        maps = np.full((layers - 1, 1, n + 2, n + 2), 1 / (n + 2), np.float16)
         yield Example(index, maps, record, hidden=hidden.astype(np.float16))
 
 

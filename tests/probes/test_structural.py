@@ -6,7 +6,7 @@ import torch
 from toy_corpora import random_heads
 
 from helpers.probes import structural as structural_probe
-from helpers.probes.data import Counts, prepare
+from helpers.probes.data import Counts, Parse, prepare
 from helpers.probes.structural import StructuralProbe, spanning_tree
 from helpers.probes.training import Schedule
 from helpers.store.store import Example
@@ -42,8 +42,14 @@ def examples(count=80, layers=3, planted=1, seed=0, relations="dep"):
             "relations": [relations] * n,
             "split": "dev" if index % 4 == 0 else "train",
         }
-        maps = np.full((1, 1, n + 2, n + 2), 1 / (n + 2), np.float16)
+        maps = np.full((layers - 1, 1, n + 2, n + 2), 1 / (n + 2), np.float16)
         yield Example(index, maps, record, hidden=hidden.astype(np.float16))
+
+
+def parse_of(heads):
+    """Make a parse without punctuation."""
+    n = len(heads)
+    return Parse(np.array(heads), np.zeros(n, bool), "a", np.arange(n))
 
 
 def test_tree_distances_equal_shortest_paths():
@@ -56,7 +62,7 @@ def test_tree_distances_equal_shortest_paths():
                 slow[word, head - 1] = slow[head - 1, word] = 1
         for middle in range(n):
             slow = np.minimum(slow, slow[:, [middle]] + slow[[middle]])
-        np.testing.assert_array_equal(structural_probe.tree_distances(heads), slow)
+        np.testing.assert_array_equal(parse_of(heads).distances, slow)
 
 
 def test_spanning_tree_by_hand():
@@ -68,25 +74,32 @@ def test_spanning_tree_by_hand():
 
 
 def test_squared_distances_follow_the_definition():
-    model = StructuralProbe(WIDTH, 4)
-    vectors = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
-    difference = vectors[:, :, None] - vectors[:, None]
+    data = prepare(examples(4))
+    model = StructuralProbe(1, WIDTH)
+    vectors = data.hidden([2], 1)[0]
+    difference = vectors[:, None] - vectors
     expected = (difference @ model.projection.T).square().sum(-1)
-    torch.testing.assert_close(model(vectors), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model(data, [2])[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_loss_by_hand():
-    predicted = torch.tensor([[[0.0, 3.0], [3.0, 0.0]], [[0.0, 2.0], [2.0, 0.0]]])
-    gold = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.75], [1.75, 0.0]]])
+    data = prepare(examples(4))
+    sentences = [parse_of([2, 0]), parse_of([2, 0])]
+    data = replace(data, parses=sentences)
+
+    def distances(_data, _indices):
+        return torch.tensor([[[0.0, 3.0], [3.0, 0.0]], [[0.0, 1.25], [1.25, 0.0]]])
+
     # An error of 2 counts 2 - 0.5 / 2, one of 0.25 counts 0.25^2 / (2 x 0.5); zeros are correct.
     expected = ((1.75 + 1.75) / 4 + (0.0625 + 0.0625) / 4) / 2
-    assert structural_probe.distance_loss(predicted, gold).item() == pytest.approx(expected)
+    loss = structural_probe.distance_loss(distances, data, [0, 1])
+    assert loss.item() == pytest.approx(expected)
 
 
 def fit(monkeypatch, data, schedule, seeds):
     monkeypatch.setattr(structural_probe, "SCHEDULE", schedule)
     monkeypatch.setattr(structural_probe, "RANK", 12)
-    return structural_probe.fit_layers(data, seeds)
+    return structural_probe.fit_layers(data, range(3), seeds)
 
 
 def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
@@ -94,8 +107,8 @@ def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
     data = prepare(examples())
     probes, by_layer = fit(monkeypatch, data, schedule, seeds=2)
     dev = data.splits["dev"]
-    best_layer = structural_probe.undirected_attachment(data, probes[1], 1, dev)
-    embeddings = structural_probe.undirected_attachment(data, probes[0], 0, dev)
+    best_layer = structural_probe.undirected_attachment(data, probes[1], dev)
+    embeddings = structural_probe.undirected_attachment(data, probes[0], dev)
     assert by_layer["layer"].tolist() == [0, 1, 2]
     assert by_layer["chosen"].tolist() == [False, True, False]
     assert by_layer["validation_uuas"][1] > 30 + by_layer["validation_uuas"][0]
@@ -115,10 +128,10 @@ def rounded_otherwise(sentences, share=0.001):
 
 def test_rounding_of_the_states_is_not_amplified_by_training(monkeypatch):
     monkeypatch.setattr(structural_probe, "RANK", 12)
-    probes, table = structural_probe.fit_layers(prepare(examples()))
-    rounded_probes, rounded_table = structural_probe.fit_layers(
-        prepare(rounded_otherwise(examples()))
-    )
+    data = prepare(examples())
+    rounded_data = prepare(rounded_otherwise(examples()))
+    probes, table = structural_probe.fit_layers(data, range(3), 1)
+    rounded_probes, rounded_table = structural_probe.fit_layers(rounded_data, range(3), 1)
     for layer in (0, 2):  # those without a planted tree, whose axes are well determined
         (probe,) = probes[layer]
         (rounded_probe,) = rounded_probes[layer]
@@ -140,8 +153,8 @@ def test_interval_of_counts_is_wider_where_seeds_disagree():
     total = rng.integers(5, 15, 40)
     articles = np.repeat(list("abcdefgh"), 5)
     right = rng.binomial(total, 0.5)
-    equal_seeds = Counts(np.stack([right, right, right]), total).estimate(articles)
-    unequal_seeds = Counts(np.stack([right - 1, right, right + 1]), total).estimate(articles)
+    equal_seeds = Counts(np.stack([right, right, right]), total, articles).estimate()
+    unequal_seeds = Counts(np.stack([right - 1, right, right + 1]), total, articles).estimate()
     assert unequal_seeds.value == pytest.approx(equal_seeds.value)
     assert unequal_seeds.low < equal_seeds.low - 1
     assert unequal_seeds.high > equal_seeds.high + 1
@@ -160,7 +173,7 @@ def test_undirected_attachment_leaves_punctuation_out():
     of_train = replace(sentence, record=record, hidden=hidden)
     of_dev = replace(of_train, record={**record, "split": "dev"})
     states = prepare([of_train, of_dev])
-    edges = structural_probe.undirected_attachment(states, [StructuralProbe(WIDTH, 4)], 0, [1])
+    edges = structural_probe.undirected_attachment(states, [StructuralProbe(0, WIDTH)], [1])
     assert edges.right.tolist() == [[1]]
     assert edges.total.tolist() == [1]
 

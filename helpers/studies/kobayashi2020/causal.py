@@ -163,7 +163,7 @@ def fit_probe(store: Store) -> Probe:
     @torch.no_grad()
     def log_probabilities(sentence: int, vectors: WordVectors) -> WordValues:
         centred = (vectors - vectors.mean(dim=0)).numpy()
-        changed = replace(data, states={layer: {sentence: centred}})
+        changed = replace(data, states={(sentence, layer): centred})
         scores = candidate_scores(bilinear, changed, [sentence])[0].double()
         parents = data.parses[sentence].heads
         return scores.log_softmax(dim=-1).numpy()[np.arange(len(parents)), parents]

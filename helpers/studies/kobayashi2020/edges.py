@@ -152,8 +152,8 @@ def probe_losses(
     """
     data = prepare(store)
     middle = encoder.layers // 2
-    data = replace(data, states=[data.states[middle]])
-    (probe,), _ = fit_layers(data)
+    data = replace(data, scales=np.full_like(data.scales, data.scales[0]))
+    (probe,), _ = fit_layers(data, [middle], seeds=1)
     dev = data.splits["dev"]
     interventions = list_ablations(encoder, ablations)
 
@@ -165,14 +165,14 @@ def probe_losses(
         for output in run_interventions(model, run, interventions):
             layer = output.hidden_states[middle - encoder.layers - 1][0].float()
             vectors = word_vectors(layer, record)
-            states = {sentence: (vectors - vectors.mean(dim=0)).cpu().numpy()}
-            ablated = replace(data, states=[states])
-            right.append(undirected_attachment(ablated, probe, 0, [sentence]).right[0])
+            states = {(sentence, middle): (vectors - vectors.mean(dim=0)).cpu().numpy()}
+            ablated = replace(data, states=states)
+            right.append(undirected_attachment(ablated, probe, [sentence]).right[0])
         return 100 * (right[0] - np.array(right[1:]))  # [ablation, one]
 
     losses = map_over_model_copies(encoder.model.base_model, dev, measure, "probe, edges cut")
     records = [store.record(sentence) for sentence in dev]
-    totals = undirected_attachment(data, probe, 0, dev).total
+    totals = undirected_attachment(data, probe, dev).total
     return label_values(ablations, [PROBE], np.stack(losses), records), totals
 
 

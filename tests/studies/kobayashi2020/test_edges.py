@@ -164,11 +164,12 @@ def test_probe_losses_are_those_of_a_probe_that_reads_ablated_vectors(
     store = edge_run.treebank
     seen = []
 
-    def count_first_word(data, _probe, layer, sentences):
+    def count_first_word(data, _probe, sentences):
         """Count one edge for each sentence, and keep its first vector."""
-        vectors = [data.states[layer][sentence][0] for sentence in sentences]
+        vectors = [data.states[sentence, LAYERS // 2][0] for sentence in sentences]
         seen.extend(vectors)
-        return Counts(np.ones((1, len(sentences)), int), np.ones(len(sentences), int))
+        counts = np.ones((2, len(sentences)), int)
+        return Counts(counts[:1], counts[1], np.array(sentences))
 
     monkeypatch.setattr(edges, "undirected_attachment", count_first_word)
     cut = Cut((0,))
