@@ -193,7 +193,6 @@ def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...
         if not (_NUMBER.fullmatch(head) and int(head) <= len(rows) and relation):
             raise CorpusError(
                 path,
-                f"{quoted(row.word)} has the head {quoted(head)} and relation {quoted(relation)}"
                 f"{quoted(row.word)} has the head {quoted(head)} and relation {quoted(relation)}; "
                 f"expected a whole number (0: root, at most {len(rows)}) and a relation",
                 row.line,
