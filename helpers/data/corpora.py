@@ -75,7 +75,7 @@ def fetch(name: str, annotation: str) -> dict[str, Path] | None:
     name : str
         Name of the corpus.
     annotation : str
-        The annotation that it must have: "treebank", "coreference" or "arguments".
+        The annotation that it must have: "treebank", "coreference" or "argument pairs".
 
     Returns
     -------

@@ -239,22 +239,11 @@ def is_punctuation(token: str) -> bool:
     -------
     bool
     """
-    text = token.lstrip(WORD_MARKS)
-    if all(character in _BYTES for character in text):
-        text = bytes(_BYTES[character] for character in text).decode(errors="replace")
+    from tokenizers.decoders import ByteLevel
+
+    text = ByteLevel().decode([token.lstrip(WORD_MARKS)])
     is_single_mark = len(text) == 1 and unicodedata.category(text).startswith("P")
     return is_single_mark and bool(_STOP_OR_COMMA.search(unicodedata.name(text, "")))
-
-
-def _byte_letters() -> dict[str, int]:
-    """List the letters of byte-level vocabularies: printable bytes are written as themselves."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in printable]
-    letters = {chr(byte): byte for byte in printable}
-    return letters | {chr(0x100 + index): byte for index, byte in enumerate(others)}
-
-
-_BYTES = _byte_letters()
 
 
 def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:
