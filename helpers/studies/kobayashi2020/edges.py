@@ -152,7 +152,6 @@ def probe_losses(
     """
     data = prepare(store)
     middle = encoder.layers // 2
-    data = replace(data, scales=np.full_like(data.scales, data.scales[0]))
     (probe,), _ = fit_layers(data, [middle], seeds=1)
     dev = data.splits["dev"]
     interventions = list_ablations(encoder, ablations)
