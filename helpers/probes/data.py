@@ -26,7 +26,7 @@ from torch import Tensor
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.head_counts import syntactic_heads
-from helpers.metrics.statistics import Clusters, Estimate, paired_difference, ratio, with_seed_noise
+from helpers.metrics.statistics import Clusters, Estimate, difference, ratio, with_seed_noise
 from helpers.progress import progress
 from helpers.store.store import Example
 from helpers.torch_utils import release_freed_memory
@@ -153,7 +153,9 @@ class Counts:
 
         The bootstrap gives both probes the same articles.  The noise of training is that of both.
         """
-        over_articles = paired_difference(self.by_article, subtrahend.by_article).scaled(100)
+        over_articles = difference(ratio(*self.by_article), ratio(*subtrahend.by_article)).scaled(
+            100
+        )
         return with_seed_noise(over_articles, self.by_seed, subtrahend.by_seed)
 
 
