@@ -7,11 +7,12 @@ that it attends to; the larger the weight, the darker the line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
-from textwrap import wrap
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from itertools import groupby
+from textwrap import fill
+from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -19,9 +20,6 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.lines import Line2D
-from matplotlib.textpath import TextPath
 
 from helpers.data.records import Record
 from helpers.metrics.clustering import POSITION_SHARE, TOKEN_SHARE
@@ -38,12 +36,11 @@ from helpers.metrics.reference import BROAD
 from helpers.metrics.surface import entropy, relative_position, token_types
 from helpers.plots import style
 from helpers.plots.style import (
-    bottom_margin,
     canvas,
-    empty_figure,
     for_column,
     join_nonempty,
-    theme,
+    legend_below,
+    missing_glyphs,
 )
 from helpers.store.store import Example, Store
 
@@ -53,16 +50,26 @@ MAX_CHARACTERS = 15  # of its longest word, which fits into a panel without bein
 SENTENCE_ENDS = frozenset(".!?")
 MAX_CANDIDATES = 400  # sentences to choose from
 
-FONT_SIZE = 8.5  # points; the lengths below are in inches, for this size
-ROW_HEIGHT = 0.155  # from one token or line of a title to the next
-CHARACTER_WIDTH = 0.069  # of the average character in bold
-WORD_GAP = 0.06  # between a word and its lines
-PANEL_GAP = 0.2  # between panels of a row
-ROW_GAP = 0.2  # between rows of panels
-LINES_WIDTH = 0.26  # between the two columns of words, at least
-PANELS_PER_ROW = 3
+# Measures in units of the size of the type.
+LINE_HEIGHT = 1.31  # from one word or line of a title to the next
+WORD_WIDTH = 0.52  # of the average character of a word
+TITLE_WIDTH = 0.58  # of the average character of a title, which may be bold
+# Measures in inches.
+LINES_WIDTH = 0.45  # between the two columns of words, with the gap to the next panel, at least
+TITLE_GAP = 0.15  # between titles
+ROW_GAP = 1.6  # lines, between rows of panels
+MAX_COLUMNS = 3  # panels in a row of a page, ...
+COLUMN_COLUMNS = 2  # ... and of a column of a paper
+COLUMN_HEADS = 4  # in the Figure 5 for a column, ...
+COLUMN_ROWS = 2  # ... and its rows of panels, at most
 MIN_DRAWN_DARKNESS = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
+
+LINK_STYLES = {
+    "right": {"label": "right choice", "color": style.RIGHT, "linewidth": 2.4},
+    "wrong": {"label": "wrong choice", "color": style.WRONG, "linewidth": 2.4},
+    "missed": {"label": "would be right", "color": style.WRONG, "linewidth": 1.6, "dashes": (3, 2)},
+}
 
 # What the heads of Figure 5 do, by the paper's name of the relation: read from the dependent, and
 # from its head.
@@ -91,8 +98,6 @@ CLOSED_CLASSES = {
 FOLLOWS_HEAD = ("dobj", "pobj")  # ... and a word with one of these follows its verb or preposition.
 # A compound between a possessor and its noun may be wrong, as in "keeps their [skin moist]".
 COMPOUNDS = ("compound", "nn")
-
-Item = TypeVar("Item")
 
 
 class MapLocation(NamedTuple):
@@ -181,7 +186,7 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
     uniform = heads["uniform"].mean()
     patterns = {
-        "entropy": (f"broad, {{:.1f}} of at most {uniform:.1f} nats", BROAD * uniform),
+        "entropy": (f"broad, {{:.1f}} of {uniform:.1f} nats", BROAD * uniform),
         "previous": ("{:.0%} to the previous token", POSITION_SHARE),
         "next": ("{:.0%} to the next token", POSITION_SHARE),
         special: (f"{{:.0%}} to {store.special_tokens.get(special)}", TOKEN_SHARE),
@@ -288,29 +293,18 @@ def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "atte
         The lens of the maps, for the subtitle.
     """
     subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
-    panels = _with_drawable_words(panels)
-    panels_per_row = _panels_per_row(panels)
-    width = _panel_width(panels_per_row)
-    titles = [_wrapped(panel.title, width) for panel in panels]
-    title_lines = []
-    for row_titles in _chunks(titles, panels_per_row):
-        title_lines.append(max(text.count("\n") + 1 for text in row_titles))
     title = "Figure 1 · Heads with the most of each pattern"
-    rows = _chunks(panels, panels_per_row)
-    figure, grid = _panel_rows(rows, width, title_lines, title, join_nonempty(model, subtitle))
-    for axes, panel, wrapped_title in zip(grid, panels, titles, strict=True):
-        _draw_panel(axes, panel)
-        _set_title(axes, wrapped_title, style.INK)
-    return figure
+    return _draw_rows(_rows(panels), title, join_nonempty(model, subtitle))
 
 
-@theme()
+@for_column
 def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 5 (section 4): successes and failures of single heads, a head in each row.
 
     Every link of the relation has a coloured line.  Where the head is wrong, its own choice has a
     line and the right one a dashed line.  As for the paper's head 9-6, attention to special tokens
-    is not drawn; the title of a panel has its share.
+    is not drawn; the title of a panel has its share.  For a column of a paper, the figure has one
+    success of each head, and `COLUMN_HEADS` heads at most.
 
     Parameters
     ----------
@@ -322,163 +316,142 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
         The lens of the maps, for the subtitle.
     """
     title = "Figure 5 · What single heads find"
+    if style.in_column():
+        panels = _shortest_successes(panels)
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
-        return empty_figure(title, model, needs)
-    panels = _with_drawable_words(panels)
-    panels_per_row = _panels_per_row(panels)
-    panels_by_title: dict[str, list[Panel]] = {}
-    for panel in panels:
-        panels_by_title.setdefault(panel.title, []).append(panel)
-    rows = []
-    title_lines = []  # that of a panel and, above the first row of a head, the head's
-    for panels_of_head in panels_by_title.values():
-        rows_of_head = _chunks(panels_of_head, panels_per_row)
-        rows += rows_of_head
-        title_lines += [2] + [1] * (len(rows_of_head) - 1)
+        return canvas(
+            0.1, title, join_nonempty(model, "nothing to draw"), f"It would need {needs}."
+        )
+    rows = _rows(panels)[:COLUMN_ROWS] if style.in_column() else _rows_of_heads(panels)
     weights = style.WEIGHT_NAMES[lens]
-    subtitle = f"{weights} of words (left) to words (right), without special tokens; darker is more"
-    width = _panel_width(panels_per_row)
-    figure, grid = _panel_rows(
-        rows, width, title_lines, title, join_nonempty(model, subtitle), legend_height=0.2
-    )
-    for axes, panel in zip(grid, chain.from_iterable(rows), strict=True):
-        _draw_panel(axes, panel)
-        mark, color = ("✓", style.RIGHT) if panel.correct else ("✗", style.WRONG)
-        special = f"{panel.special_share:.0%} to special tokens"
-        _set_title(axes, f"{mark} {special}", color, fontweight="normal")
-        if panel is panels_by_title[panel.title][0]:
-            position = axes.get_position()
-            y = position.y1 + 2 * ROW_HEIGHT / figure.get_figheight()
-            figure.text(
-                0.1 / style.WIDTH, y, panel.title, fontweight="bold", fontsize=9.5,
-                parse_math=False,
-            )  # fmt: skip
-    handles = []
-    for verdict, label in LINK_LABELS.items():
-        handles.append(Line2D([], [], label=label, **_link_style(verdict)))
-    figure.legend(handles=handles, loc="lower left", ncols=3, handlelength=2.6)
+    subtitle = f"{weights} of words (left) to words (right), not to special tokens"
+    figure = _draw_rows(rows, title, join_nonempty(model, subtitle))
+    legend_below(figure, columns=3)
     return figure
 
 
-LINK_LABELS = {
-    "right": "right choice",
-    "wrong": "wrong choice",
-    "missed": "would be right",
-}
+class Row(NamedTuple):
+    """Panels next to each other, their titles, and the heading above them."""
+
+    panels: Sequence[Panel]
+    titles: Sequence[str]
+    heading: str = ""
+
+    @property
+    def n_words(self) -> int:
+        """The number of words of the longest panel."""
+        return max(len(panel.words) for panel in self.panels)
+
+    @property
+    def height(self) -> float:
+        """The height in lines, with the gap to the next row."""
+        return self.n_words + max(title.count("\n") for title in self.titles) + 1 + ROW_GAP
 
 
-def _scale() -> float:
-    """Compute the size of lengths in the figure: those above, but smaller for smaller type."""
-    return style.COLUMN_TYPE / FONT_SIZE if style.in_column() else 1.0
+def _rows(panels: Sequence[Panel]) -> list[Row]:
+    """Arrange panels that have titles of their own."""
+    columns = _columns(panels)
+    title_inches = style.page_width() / columns - TITLE_GAP
+    title_width = int(title_inches / (TITLE_WIDTH * _type_size()))  # in characters
+    rows = []
+    for row_panels in _chunks(panels, columns):
+        titles = []
+        for panel in row_panels:
+            special = f"; {panel.special_share:.0%} to special tokens" if panel.links else ""
+            lines = [fill(line, title_width) for line in (panel.title + special).splitlines()]
+            titles.append("\n".join(lines))
+        rows.append(Row(row_panels, titles))
+    return rows
 
 
-def _row_width() -> float:
-    """Compute the inches that a row of panels has, each with the gap after it, before scaling."""
-    return style.page_width() / _scale() - 0.2 + PANEL_GAP
+def _rows_of_heads(panels: Sequence[Panel]) -> list[Row]:
+    """Arrange panels below the heading of their head."""
+    rows = []
+    for heading, head_panels in groupby(panels, lambda panel: panel.title):
+        for row_panels in _chunks(list(head_panels), _columns(panels)):
+            titles = []
+            for panel in row_panels:
+                mark = "✓" if panel.correct else "✗"
+                titles.append(f"\n{mark} {panel.special_share:.0%} to special tokens")
+            rows.append(Row(row_panels, titles, heading))
+            heading = ""  # above the first row only
+    return rows
 
 
-def _wrapped(title: str, inches: float) -> str:
-    """Break a title into lines of at most a width."""
-    lines = []
-    for line in title.splitlines():
-        lines += wrap(line, int(inches / CHARACTER_WIDTH))
-    return "\n".join(lines)
+def _shortest_successes(panels: Sequence[Panel]) -> list[Panel]:
+    """Choose the right panel with the shortest words of each head, and the heads with these."""
+    by_length = sorted(panels, key=_longest_word, reverse=True)
+    successes = {panel.title: panel for panel in by_length if panel.correct}
+    return sorted(successes.values(), key=_longest_word)[:COLUMN_HEADS]
 
 
-def _chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    """Cut a sequence into rows of a size; the last one may be shorter."""
-    return [items[start : start + size] for start in range(0, len(items), size)]
+def _longest_word(panel: Panel) -> int:
+    """Count the characters of a panel's longest word."""
+    return max(len(word) for word in panel.words)
 
 
-def _panels_per_row(panels: Sequence[Panel]) -> int:
-    """Choose how many panels a row has: as many as the widest words leave room for."""
-    widest = max(_words_width(panel) for panel in panels)
-    fitting = _row_width() / (2 * widest + LINES_WIDTH + PANEL_GAP)
-    return int(np.clip(fitting, 1, PANELS_PER_ROW))
+def _columns(panels: Sequence[Panel]) -> int:
+    """Choose how many panels a row has: as many as the longest words leave room for."""
+    longest_word = max(_longest_word(panel) for panel in panels)
+    panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
+    max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
+    return int(np.clip(style.page_width() / panel_width, 1, max_columns))
 
 
-def _panel_width(panels_per_row: int) -> float:
-    """Compute the inches of a panel."""
-    return _row_width() / panels_per_row - PANEL_GAP
+def _type_size() -> float:
+    """Return the size of the type of words and titles, in inches."""
+    return plt.rcParams["font.size"] / 72
 
 
-def _words_width(panel: Panel) -> float:
-    """Measure the inches of a panel's widest word, with the gap to the lines."""
-    bold = {word for link in panel.links for word in (link.attending, link.attended)}
-    widths = []
-    for index, word in enumerate(panel.words):
-        weight = "bold" if index in bold else "normal"
-        font = FontProperties(weight=weight, size=FONT_SIZE)
-        widths.append(TextPath((0, 0), word, prop=font).get_extents().x1 / 72)
-    return max(widths) + WORD_GAP
+def _chunks(panels: Sequence[Panel], size: int) -> list[Sequence[Panel]]:
+    """Cut panels into rows of a size; the last one may be shorter."""
+    return [panels[start : start + size] for start in range(0, len(panels), size)]
 
 
-def _panel_rows(
-    rows: Sequence[Sequence[Panel]],
-    panel_width: float,
-    title_lines: Sequence[int],
-    title: str,
-    subtitle: str,
-    legend_height: float = 0.0,
-) -> tuple[Figure, list[Axes]]:
-    """Make axes for rows of panels, all with the same distance between words."""
-    n_words = [_longest_panel(row) for row in rows]
-    heights = []
-    for words, lines in zip(n_words, title_lines, strict=True):
-        heights.append(ROW_HEIGHT * (words + lines + 0.3) + ROW_GAP)
-    scale = _scale()
-    height = scale * (ROW_GAP / 2 + sum(heights)) + legend_height
-    figure = canvas(height, title, subtitle, constrained=False)
-    size = [*figure.get_size_inches(), *figure.get_size_inches()]
-    bottom = sum(heights) + (legend_height + bottom_margin("")) / scale
-    grid = []
-    for row, words, row_inches in zip(rows, n_words, heights, strict=True):
-        bottom -= row_inches
-        for column in range(len(row)):
-            left = 0.1 + column * (panel_width + PANEL_GAP)
-            inches = np.array([left, bottom + ROW_GAP, panel_width, ROW_HEIGHT * words])
-            axes = figure.add_axes(scale * inches / size)
-            axes.set_axis_off()
-            axes.set_ylim(words - 0.5, -0.5)
-            grid.append(axes)
-    return figure, grid
+def _draw_rows(rows: Sequence[Row], title: str, subtitle: str) -> Figure:
+    """Draw rows of panels, all with the same distance between words."""
+    glyphs = missing_glyphs(word for row in rows for panel in row.panels for word in panel.words)
+    height = sum(row.height for row in rows) * LINE_HEIGHT * _type_size()
+    figure = canvas(height, title, subtitle)
+    columns = max(len(row.panels) for row in rows)
+    n_words = [row.n_words for row in rows]
+    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=n_words)
+    for row, row_axes in zip(rows, grid, strict=True):
+        for axes in row_axes[len(row.panels) :]:
+            axes.remove()
+        for axes, panel, panel_title in zip(row_axes, row.panels, row.titles, strict=False):
+            _draw_panel(axes, panel, [word.translate(glyphs) for word in panel.words])
+            axes.set_ylim(row.n_words - 0.5, -0.5)
+            axes.set_title(
+                panel_title, loc="center", fontsize="medium", parse_math=False,
+                fontweight="normal" if panel.links else "bold",
+            )  # fmt: skip
+        row_axes[0].annotate(
+            row.heading, (style.LEFT_MARGIN / style.page_width(), 1),
+            xycoords=("figure fraction", "axes fraction"), xytext=(0, 19),
+            textcoords="offset points", fontweight="bold", fontsize=9.5, parse_math=False,
+            in_layout=False,
+        )  # fmt: skip
+    return figure
 
 
-def _longest_panel(panels: Sequence[Panel]) -> int:
-    """Count the words of the panel that has most."""
-    return max(len(panel.words) for panel in panels)
-
-
-def _set_title(axes: Axes, title: str, color: str, fontweight: str = "bold") -> None:
-    """Write the title of a panel."""
-    axes.set_title(
-        title, fontweight=fontweight, fontsize=FONT_SIZE, pad=6,
-        parse_math=False, color=color,
-    )  # fmt: skip
-
-
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def _draw_panel(axes: Axes, panel: Panel, words: Sequence[str]) -> None:
     """Draw the two columns of words, a line for each visible weight, and the links."""
     colors = [style.TOKEN_COLORS[word_type] for word_type in panel.word_types]
-    left_colors = list(colors)
-    right_colors = list(colors)
-    for link in panel.links:
-        color = _link_style(link.verdict)["color"]
-        left_colors[link.attending] = color
-        right_colors[link.attended] = color
-    _draw_words(axes, panel, left_colors, right_colors)
     _draw_weights(axes, panel.weights / panel.darkest_weight, colors)
+    axes.set_frame_on(False)
+    axes.set(xticks=[], xlim=(0, 1))
+    axes.set_yticks(range(len(words)), words, parse_math=False)
+    axes.tick_params(axis="y", length=0, labelright=True, labelsize="medium")
+    labels = axes.get_yticklabels()  # on the left, then on the right
+    for label, color in zip(labels, colors * 2, strict=True):
+        label.set_color(color)
     for link in panel.links:
-        ends = [link.attending, link.attended]
-        axes.plot([0, 1], ends, zorder=3, **_link_style(link.verdict))
-
-
-def _link_style(verdict: str) -> dict[str, object]:
-    """Choose the colour and line of a link."""
-    if verdict == "missed":
-        return {"color": style.WRONG, "linewidth": 1.6, "dashes": (3, 2)}
-    return {"color": style.RIGHT if verdict == "right" else style.WRONG, "linewidth": 2.4}
+        link_style = LINK_STYLES[link.verdict]
+        for label in (labels[link.attending], labels[len(words) + link.attended]):
+            label.set(color=link_style["color"], fontweight="bold")
+        axes.plot([0, 1], [link.attending, link.attended], zorder=3, **link_style)
 
 
 def _draw_weights(
@@ -492,31 +465,6 @@ def _draw_weights(
     is_image = len(queries) > MAX_VECTOR_LINES
     lines = LineCollection(segments, colors=colors, linewidths=1.4, rasterized=is_image)
     axes.add_collection(lines, autolim=False)
-
-
-def _draw_words(
-    axes: Axes, panel: Panel, left_colors: Sequence[str], right_colors: Sequence[str]
-) -> None:
-    """Write the words to the left and to the right in their colours, verdicts in bold."""
-    width = axes.get_position().width * style.page_width() / _scale()
-    words_width = min(_words_width(panel), 0.4 * width)
-    lines_width = width - 2 * words_width
-    axes.set_xlim(-words_width / lines_width, 1 + words_width / lines_width)
-    gap = WORD_GAP / lines_width
-    _draw_column(axes, panel.words, left_colors, x=-gap, align="right")
-    _draw_column(axes, panel.words, right_colors, x=1 + gap, align="left")
-
-
-def _draw_column(
-    axes: Axes, texts: Sequence[str], colors: Sequence[str], *, x: float, align: str
-) -> None:
-    """Write one column of words in their colours, verdicts in bold."""
-    for y, (text, color) in enumerate(zip(texts, colors, strict=True)):
-        weight = "bold" if color in (style.RIGHT, style.WRONG) else "normal"
-        axes.text(
-            x, y, text, ha=align, va="center_baseline", color=color, weight=weight,
-            fontsize=FONT_SIZE, parse_math=False,
-        )  # fmt: skip
 
 
 def _short_examples(store: Store) -> Iterator[Example]:
@@ -570,17 +518,6 @@ def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
         if closed_class is not None and words[question.word] not in closed_class.split():
             return False
     return True
-
-
-def _with_drawable_words(panels: Sequence[Panel]) -> list[Panel]:
-    """Replace characters that no font can draw in the words of all panels, with one warning."""
-    words = [word for panel in panels for word in panel.words]
-    drawable_words = iter(style.drawable(words))
-    drawable_panels = []
-    for panel in panels:
-        panel_words = list(islice(drawable_words, len(panel.words)))
-        drawable_panels.append(replace(panel, words=panel_words))
-    return drawable_panels
 
 
 def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:

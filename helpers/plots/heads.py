@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from helpers.metrics.clustering import BEHAVIOURS
-from helpers.metrics.heads import by_head, head_label
+from helpers.metrics.heads import by_head
 from helpers.plots import style
-from helpers.plots.labels import label_points
+from helpers.plots.labels import HALO, label_points
 from helpers.plots.style import (
     SpecialTokens,
     Style,
@@ -23,8 +22,8 @@ from helpers.plots.style import (
     draw_curve,
     for_column,
     join_nonempty,
+    legend_below,
     panel_grid,
-    resolve_special_tokens,
     theme,
 )
 
@@ -33,9 +32,7 @@ GRADIENT_TITLES = {  # by the suffix of the columns
     "_per_value": "|∂L/∂A| / value norm",
 }
 TO_SPECIAL = {name: style.ATTENDED[name] for name in ("cls", "sep", "punctuation")}
-HEADS_AND_MEANS = (
-    "points: heads, of which the farthest from its layer's mean, the line, has its name"
-)
+HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from its line is named"
 
 
 @for_column
@@ -44,8 +41,7 @@ def fig2_token_types(
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
-    The intervals are too narrow to draw.  Therefore a footnote gives the widest one.  It also names
-    a special token that the model does not have.
+    The intervals are too narrow to draw.  Therefore a footnote gives the widest one.
 
     Parameters
     ----------
@@ -66,17 +62,13 @@ def fig2_token_types(
     from_sep = style.TOKEN_STYLES["sep"]._replace(label="from {sep} to {sep}")
     from_other_tokens = style.TOKEN_STYLES["other"]._replace(label="from other tokens to {sep}")
     to_sep = {"sep_to_sep": from_sep, "other_to_sep": from_other_tokens}
-    panels = [_present(table, TO_SPECIAL, special_tokens)]
+    panels = [present_styles(table, TO_SPECIAL, special_tokens)]
     if table["sep"].notna().any():
-        panels.append(_present(table, to_sep, special_tokens))
-    title = f"Figure 2 · {style.WEIGHT_NAMES[lens].capitalize()} to special tokens and punctuation"
+        panels.append(present_styles(table, to_sep, special_tokens))
+    weights = style.WEIGHT_NAMES[lens]
+    title = f"Figure 2 · {weights.capitalize()} to special tokens and punctuation"
     note = f"{special_tokens['sep']}: all of a segment together.  " if len(panels) > 1 else ""
-    figure = _heads_and_means(table, panels, title, model, note)
-    for axes in figure.axes:
-        axes.set_ylabel(f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)")
-        axes.set_ylim(bottom=-0.02)
-        _legend_above(axes)
-    return figure
+    return heads_and_means(table, panels, title, model, f"Average {weights}\n(fraction)", note)
 
 
 @for_column
@@ -104,12 +96,11 @@ def fig3_gradients(
     matplotlib.figure.Figure
     """
     table = tables["model"]
-    styles = _present(table, style.ATTENDED, special_tokens)
+    styles = present_styles(table, style.ATTENDED, special_tokens)
     suffixes = [suffix for suffix in GRADIENT_TITLES if f"other{suffix}" in table]
     present_special = [token_type for token_type in ("cls", "sep") if token_type in styles]
     rows = 2 if present_special else 1
-    bands = _missing_tokens_note(table) or "bands: 95% intervals over articles"
-    subtitle = join_nonempty(model, _objective(table), bands)
+    subtitle = join_nonempty(model, _objective(table), "bands: 95% intervals over articles")
     height = 1.35 * rows + 0.45 if style.in_column() else 2.5 * rows + 0.5
     figure = canvas(height, "Figure 3 · Gradient-based importance of attention", subtitle)
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
@@ -127,9 +118,7 @@ def fig3_gradients(
             _curve(axes, model_table, f"other_over_{token_type}", series_style)
         axes.set_title(f"other tokens / {special_tokens[token_type]}", parse_math=False)
         axes.yaxis.set_major_formatter("{x:g}")
-    handles = _handles_by_label(grid.flat)
-    columns = 2 if style.in_column() else 4
-    figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
+    legend_below(figure, columns=2 if style.in_column() else 4)
     return figure
 
 
@@ -148,15 +137,6 @@ def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) ->
     xticks = style.counting_ticks(len(table), 6 if style.in_column() else 12)
     axes.set(xlabel="Layer", yscale="log", ylabel=ylabel, xticks=xticks)
     axes.label_outer()
-
-
-def _handles_by_label(panels: Sequence[Axes]) -> dict[str, Artist]:
-    """Collect one legend handle for each label, because panels share labels."""
-    handles_by_label = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        handles_by_label.update(zip(labels, handles, strict=True))
-    return handles_by_label
 
 
 @for_column
@@ -187,41 +167,54 @@ def fig4_entropy(
         "entropy": style.TOKEN_STYLES["other"]._replace(label="from all tokens"),
         "entropy_from_cls": style.TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
-    styles = _present(table, panel_styles, special_tokens)
+    styles = present_styles(table, panel_styles, special_tokens)
     panels = [{column: series_style} for column, series_style in styles.items()]
     title = f"Figure 4 · Entropy of {style.WEIGHT_NAMES[lens]} distributions"
-    figure = _heads_and_means(table, panels, title, model)
+    figure = heads_and_means(table, panels, title, model, "Entropy (nats)")
     uniform = table["uniform"].mean()
-    largest = max(uniform, table[list(styles)].max(axis=None))
     for axes in figure.axes:
         axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
         position = {"xy": (1, uniform), "xycoords": ("axes fraction", "data"), "ha": "right"}
-        axes.annotate("uniform attention", va="bottom", fontsize=8.5, **position)
-        axes.set(ylabel="Entropy (nats)", ylim=(-0.1, 1.12 * largest))
-        _legend_above(axes)
+        axes.annotate("uniform attention", va="bottom", **position)
+        axes.margins(y=0.1)  # room for this text
+        axes.set_ylim(bottom=-0.1)
     return figure
 
 
-def _heads_and_means(
-    table: pd.DataFrame, panels: Sequence[Styles], title: str, model: str, note: str = ""
+def heads_and_means(
+    table: pd.DataFrame,
+    panels: Sequence[Styles],
+    title: str,
+    model: str,
+    ylabel: str,
+    note: str = "",
 ) -> Figure:
-    """Draw columns in panels: each head as a point, and the mean of each layer's heads as a line.
+    """Draw columns of a table: each head as a point, and the mean of each layer's heads as a line.
 
     In each panel, the head that is farthest from the mean of its layer has its name.
 
     The points of a layer stand next to each other, by column and in the order of the heads.
     Therefore they neither hide each other nor move between runs.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        One row per head, with the intervals of the columns.
+    panels : sequence of mapping of str to Style
+        The columns of each panel, from top to bottom, with their styles.
+    title, model, ylabel, note : str
+        The title, the name of the run, the label of the vertical axes, and the footnote, after
+        which the widest interval of a head stands.
     """
     columns = [column for styles in panels for column in styles]
-    note += _interval_note(table, columns) + _missing_tokens_note(table)
+    note += _interval_note(table, columns)
     height = 1.5 if style.in_column() else 2.9
     figure = canvas(height * len(panels), title, join_nonempty(model, HEADS_AND_MEANS), note)
-    layers = int(table["layer"].max())
     means = table.groupby("layer", as_index=False)[columns].mean()
     deviations = table[columns] - table.groupby("layer")[columns].transform("mean")
     shift = 0.7 * ((table["head"] - 0.5) / table["head"].max() - 0.5)
     for axes, styles in zip(panel_grid(figure, len(panels), 1, sharex=True), panels, strict=True):
-        index, farthest = deviations[list(styles)].abs().stack().idxmax()
+        farthest_row, farthest_column = deviations[list(styles)].abs().stack().idxmax()
         for slot, (column, series_style) in enumerate(styles.items()):
             x = table["layer"] + 0.64 * ((slot + 0.5 + shift) / len(styles) - 0.5)
             _, color, marker = series_style
@@ -229,30 +222,30 @@ def _heads_and_means(
             options = {"s": size, "alpha": 0.5, "color": color, "marker": marker, "linewidth": 0}
             axes.scatter(x, table[column], **options)
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
-            if column == farthest:
+            if column == farthest_column:
+                layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
                 axes.annotate(
-                    head_label(table["layer"][index] - 1, table["head"][index] - 1),
-                    (x[index], table[column][index]), xytext=(3, 0), textcoords="offset points",
-                    va="top" if deviations[column][index] > 0 else "bottom",
-                    fontsize=8.5,
+                    f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), xytext=(-4, 0),
+                    textcoords="offset points", ha="right", va="center", path_effects=HALO,
                 )  # fmt: skip
-        axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=style.counting_ticks(layers))
+        layers = int(table["layer"].max())
+        axes.set(xlabel="Layer", xlim=(0.2, layers + 0.8), xticks=style.counting_ticks(layers))
+        axes.set_ylabel(ylabel)
         axes.label_outer()
+        legend_columns = 2 if style.in_column() else 4
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=legend_columns, borderaxespad=0.2
+        )
     return figure
 
 
-def _legend_above(axes: Axes) -> None:
-    """Put a legend above the axes."""
-    columns = 2 if style.in_column() else 4
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
-
-
-def _present(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens) -> Styles:
+def present_styles(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens) -> Styles:
     """Select the styles of the columns that have values, and fill in the special tokens."""
     present = {}
     for column, series_style in styles.items():
         if table[column].notna().any():
-            present[column] = resolve_special_tokens(series_style, special_tokens)
+            label = series_style.label.format(**special_tokens)
+            present[column] = series_style._replace(label=label)
     return present
 
 
@@ -261,15 +254,6 @@ def _interval_note(table: pd.DataFrame, columns: Sequence[str]) -> str:
     widths = [table[f"{column}_high"] - table[f"{column}_low"] for column in columns]
     reach = pd.concat(widths).max() / 2
     return f"95% intervals over articles: ±{reach:.1g} at most for a head.  " if reach > 0 else ""
-
-
-def _missing_tokens_note(table: pd.DataFrame) -> str:
-    """Name the special tokens that have no values in a table."""
-    first = "first special token ([CLS] in BERT)"
-    names = {"cls": first, "entropy_from_cls": first, "sep": "separator ([SEP] in BERT)"}
-    empty_columns = table.columns[table.isna().all()]
-    missing = [names[column] for column in empty_columns if column in names]
-    return f"Left out: this model has no {' and no '.join(missing)}." if missing else ""
 
 
 @for_column
@@ -283,9 +267,10 @@ def fig6_clusters(
 ) -> Figure:
     """Draw Figure 6 (section 6): attention heads in the plane, coloured by what they attend to.
 
-    Each panel has all heads at the same positions.  The panels of section 3 have one colour scale,
-    and name the head with the most of the pattern.  The last two name the heads with a linguistic
-    behaviour (a relation, or coreference), and show the layers.
+    Each panel has all heads at the same positions.  The panels of section 3 have one colour scale;
+    the head with the most of the pattern has a ring, and its name is in the title.  The last two
+    panels name the heads with a linguistic behaviour (a relation, or coreference), and show the
+    layers.
 
     Parameters
     ----------
@@ -305,48 +290,44 @@ def fig6_clusters(
     -------
     matplotlib.figure.Figure
     """
-    shares = {"entropy": averages["entropy"] / averages["uniform"]}
-    titles = {"entropy": "entropy / uniform"}
+    shares = {"entropy / uniform": averages["entropy"] / averages["uniform"]}
     for column in ("previous", "next"):
-        shares[column] = averages[column]
-        titles[column] = f"to the {column} token"
-    for column, series_style in _present(averages, TO_SPECIAL, special_tokens).items():
-        shares[column] = averages[column]
-        titles[column] = series_style.label
+        shares[f"to the {column} token"] = averages[column]
+    for column, series_style in present_styles(averages, TO_SPECIAL, special_tokens).items():
+        shares[series_style.label] = averages[column]
     points = positions[["x", "y"]].to_numpy(float) / tokens
     title = "Figure 6 · Attention heads in the plane, by what they do"
-    subtitle = "a point is a head; the closer, the more alike are its distributions"
-    columns, height, size, scale_location = 4, 4.6, 22, "right"
-    if style.in_column():
-        columns, height, size, scale_location = 2, 6.3, 9, "top"
-    figure = canvas(height, title, join_nonempty(model, subtitle))
+    subtitle = "a point is a head; the closer two are, the more alike are their distributions"
+    in_column = style.in_column()
+    size = 9 if in_column else 22
+    figure = canvas(6.7 if in_column else 5.0, title, join_nonempty(model, subtitle))
+    columns = 2 if in_column else 4
     panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
-    for axes, (column, values) in zip(panels, shares.items(), strict=False):
-        scale = {"cmap": style.SEQUENTIAL, "vmin": 0, "vmax": 1}
+    scale = {"cmap": style.SEQUENTIAL, "vmin": 0, "vmax": 1}
+    for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
         scatter = axes.scatter(*points.T, c=values, **scale, **marker)
-        axes.set_title(titles[column], fontsize=9, parse_math=False)
-    color_bar = {"location": scale_location, "aspect": 40, "pad": 0.01}
+        strongest = values.argmax()
+        axes.scatter(*points[strongest], s=4 * size, facecolors="none", edgecolors=style.ACCENT)
+        layer, head = positions.loc[strongest, ["layer", "head"]]
+        panel_title = f"{pattern}\nmost: head {layer}-{head}, {values[strongest]:.0%}"
+        axes.set_title(panel_title, parse_math=False)
+    color_bar = {"location": "top" if in_column else "right", "aspect": 40, "pad": 0.01}
     figure.colorbar(scatter, ax=panels, label="Share (fraction)", **color_bar)
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
     colors = np.where(is_linguistic, style.ACCENT, "white")
     findings.scatter(*points.T, c=colors, **marker)
-    findings.set_title("syntax or coreference", fontsize=9)
+    findings.set_title("syntax or coreference")
     by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
-    by_layer.set_title(f"Layer, 1 (dark) to {positions['layer'].max()}", fontsize=9)
+    by_layer.set_title(f"Layer, 1 (dark) to {positions['layer'].max()}")
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
-    figure.supxlabel("First MDS dimension (nats per token)", fontsize=9.5)
-    figure.supylabel("Second MDS dimension (nats per token)", fontsize=9.5)
-    # The labels come last, because they are placed on the finished page.
-    for axes, (_, values) in zip(panels, shares.items(), strict=False):
-        strongest = int(values.argmax())
-        head = positions.iloc[strongest]
-        label = f"{head['layer']}-{head['head']}: {values.iloc[strongest]:.0%}"
-        label_points(axes, points, [strongest], [label])
+    figure.supxlabel("First MDS dimension (nats per token)")
+    figure.supylabel("Second MDS dimension (nats per token)")
     linguistic = positions[is_linguistic]
     names = [f"{head.behaviour} {head.layer}-{head.head}" for head in linguistic.itertuples()]
+    # The labels come last, because they are placed on the finished page.
     label_points(findings, points, np.flatnonzero(is_linguistic), names)
     return figure
 
@@ -370,15 +351,13 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
     """
     maps = {}
     for column in ("previous", "current", "next"):
-        values = by_head(table, column)
-        layer, head = np.unravel_index(np.nanargmax(values), values.shape)
-        most = f"most: head {head_label(layer, head)}, {values[layer, head]:.0%}"
-        maps[f"to the {column} token\n{most}"] = values
+        layer, head, share = table.loc[table[column].idxmax(), ["layer", "head", column]]
+        title = f"to the {column} token\nmost: head {layer:.0f}-{head:.0f}, {share:.0%}"
+        maps[title] = by_head(table, column)
     return style.heat_maps(
         maps,
         f"Section 3.1 · {style.WEIGHT_NAMES[lens].capitalize()} by relative position",
         model,
         f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)",
         Normalize(0, 1),
-        columns=3,
     )

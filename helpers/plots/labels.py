@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from helpers.plots.style import MUTED
 
-RADII = (9, 14, 20, 28, 40, 56, 76, 100)  # points, from the marker to the label's edge
-ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
-MARGIN = 1.5  # points kept free around a label
-MARKER_SIZE = 8.0  # points
+STEPS = 48  # places for a label from the left to the right of the axes, and from bottom to top
+MARKER_RADIUS = 4  # points
+HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
-# The cost of a position: the area of markers that it covers (square points), plus ...
-FORBIDDEN_COST = 50  # ... this per square point of another label or outside the axes,
-DISTANCE_COST = 2  # ... and this per point of distance
-
-Boxes = Float[np.ndarray, "box 4"]  # left, bottom, right, top
+# The cost of a place is its distance from the point in pixels, plus ...
+COVERING_COST = 8  # ... this for each marker that the label covers, ...
+FORBIDDEN_COST = 10_000  # ... and this for each label and each labelled marker that it covers
 
 
 def label_points(
@@ -43,41 +41,27 @@ def label_points(
     labels : sequence of str
         Their labels, in the same order.
     """
-    figure = axes.figure
-    figure.draw_without_rendering()  # settles the layout, which decides where points are
-    to_points = 72 / figure.dpi
-    positions = axes.transData.transform(points) * to_points
-    frame = np.array(axes.get_window_extent().extents) * to_points
-    markers = _boxes(positions, MARKER_SIZE)
-    occupied = markers[list(labelled)]
+    axes.figure.draw_without_rendering()  # settles the layout, which decides where points are
+    pixels = axes.figure.dpi / 72  # per point
+    markers = axes.transData.transform(points)
+    radius = MARKER_RADIUS * pixels
+    occupied = [Bbox([marker, marker]).padded(radius) for marker in markers[labelled]]
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
             label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", fontsize=8.5, parse_math=False, zorder=5, arrowprops=LEADER,
+            va="center", parse_math=False, zorder=5, arrowprops=LEADER, in_layout=False,
+            path_effects=HALO,
         )  # fmt: skip
-        note.set_in_layout(False)
-        note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-        extent = Text.get_window_extent(note)  # without the line
-        size = np.array([extent.width, extent.height]) * to_points + 2 * MARGIN
-        offsets = [DIRECTIONS * (size / 2 + radius - MARKER_SIZE / 2) for radius in RADII]
-        centres = positions[index] + np.concatenate(offsets)  # [candidate, 2], nearest first
-        boxes = _boxes(centres, size)
-        outside = size.prod() - _overlaps(boxes, frame[None])[:, 0]
-        forbidden = _overlaps(boxes, occupied).sum(axis=1) + outside
-        cost = _overlaps(boxes, markers).sum(axis=1) + FORBIDDEN_COST * forbidden
-        cost += DISTANCE_COST * np.linalg.norm(centres - positions[index], axis=1)
-        best = int(np.argmin(cost.round(6)))
-        note.set_position(centres[best] - positions[index])
-        occupied = np.vstack([occupied, boxes[best]])
-
-
-def _boxes(centres: Float[np.ndarray, "box 2"], size: float | np.ndarray) -> Boxes:
-    """Make boxes of one size (in points) around their centres."""
-    return np.hstack([centres - np.divide(size, 2), centres + np.divide(size, 2)])
-
-
-def _overlaps(boxes: Boxes, obstacles: Boxes) -> Float[np.ndarray, "box obstacle"]:
-    """Compute the area that each box shares with each obstacle."""
-    low = np.maximum(boxes[:, None, :2], obstacles[None, :, :2])
-    high = np.minimum(boxes[:, None, 2:], obstacles[None, :, 2:])
-    return np.clip(high - low, 0, None).prod(axis=-1)
+        size = Text.get_window_extent(note).size + 3 * pixels  # without the line, with a margin
+        lefts = np.linspace(axes.bbox.x0, axes.bbox.x1 - size[0], STEPS)
+        bottoms = np.linspace(axes.bbox.y0, axes.bbox.y1 - size[1], STEPS)
+        costs = {}
+        for left, bottom in product(lefts, bottoms):
+            box = Bbox.from_bounds(left, bottom, *size)
+            offset = box.min + size / 2 - markers[index]
+            n_covered = box.count_contains(markers)
+            cost = np.hypot(*offset) + COVERING_COST * n_covered
+            costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
+        best = min(costs, key=costs.get)
+        note.set_position((best.min + size / 2 - markers[index]) / pixels)
+        occupied.append(best)

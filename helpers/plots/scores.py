@@ -8,7 +8,7 @@ from textwrap import fill
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -18,7 +18,6 @@ from helpers.plots import style
 from helpers.plots.style import (
     canvas,
     draw_intervals,
-    empty_figure,
     heat_maps,
     join_nonempty,
     panel_grid,
@@ -30,10 +29,6 @@ INTERVALS = "bars: this model, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
 PAPER_PROBES = "The paper's probes read GloVe of 100 dimensions and have no weights of ROOT's own."
 ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
-# Zero is white.
-DIVERGING = LinearSegmentedColormap.from_list(
-    "purple_to_orange", ("#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08")
-)
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 
 
@@ -134,10 +129,6 @@ def relation_heatmaps(
     matplotlib.figure.Figure
     """
     title = "Section 4.2 · Accuracy of single heads by relation"
-    if not accuracies:
-        return empty_figure(
-            title, model, "a relation that the paper has, too, and that is frequent"
-        )
     maps = {}
     best_heads = []
     for (relation, direction), values in accuracies.items():
@@ -151,7 +142,6 @@ def relation_heatmaps(
         join_nonempty(model, "framed: the best head; d → p: dependents attend to parents"),
         "Accuracy (%)",
         Normalize(0, 100),
-        columns=_panel_columns(len(maps)),
     )
     for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
         corner = (head + 0.5, layer + 0.5)
@@ -160,11 +150,6 @@ def relation_heatmaps(
         )
         axes.add_patch(frame)
     return figure
-
-
-def _panel_columns(panels: int) -> int:
-    """Choose four, five or three columns, in this order, by the fewest gaps in the last row."""
-    return min((4, 5, 3), key=lambda columns: -panels % columns)
 
 
 @theme()
@@ -200,8 +185,7 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
         ),
         "Gain in score (log-odds)",
         Normalize(-largest, largest),
-        columns=2,
-        cmap=DIVERGING,
+        cmap=style.DIVERGING,
     )
 
 
@@ -223,9 +207,9 @@ def _bars(axes: Axes, rows: pd.DataFrame) -> None:
         zorder=4,
     )  # fmt: skip
     for position, label in bars["label"].items():
-        axes.text(101.5, position, label, va="center", fontsize=8.5)
+        axes.text(101.5, position, label, va="center")
     axes.set_yticks(rows.index, rows["name"])
     axes.set(xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))
     axes.xaxis.grid(True, color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(axis="y", length=0, labelsize=9)
+    axes.tick_params(axis="y", length=0)

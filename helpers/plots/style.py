@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from io import BytesIO
@@ -22,6 +22,7 @@ from helpers.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
@@ -32,10 +33,10 @@ SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") a
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 COLUMN_WIDTH = 3.3  # inches of a column of a paper, whose figures have type of ...
 COLUMN_TYPE = 7.0  # ... this size, in points
+MAX_COLUMNS = 5  # heat maps in a row
+LEFT_MARGIN = 0.1  # inches, of titles
 DPI = 160
 LAYOUT_DECIMALS = 6  # of the fractions of a figure's width and height that axes take
-TALL_HEIGHT = 12.0  # inches: figures of this height or more have ...
-TALL_DPI = 110  # ... fewer dots per inch, which keeps their files small
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
 HEADING = "heading"  # labels the texts that a paper has in its caption instead
@@ -77,17 +78,18 @@ BAR = "#8FA8C2"
 ACCENT = "#C2185B"  # the paper's numbers, the best head
 RIGHT = "#5E35B1"  # a head's choice in an example
 WRONG = "#C2185B"
-SEQUENTIAL = "from_white"  # registered by `theme`: zero is white, then seaborn's mako_r
+# Colour scales of heat maps, which `theme` registers.  Zero is white in both.
+SEQUENTIAL = "from_white"  # then seaborn's mako_r
 SEQUENTIAL_COLORS = [
     *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
     *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
 ]
-DIVERGING = "PuOr_r"
-# Colours and markers of lines that are not about token types, such as tasks and probes.
-LINES = (
-    ("#2F4B7C", "o"), ("#C2185B", "s"), ("#B08900", "D"),
-    ("#7A5BA8", "^"), ("#4B9B98", "v"), ("#8A8A8A", "P"),
-)  # fmt: skip
+DIVERGING = "purple_to_orange"
+COLOR_SCALES = {
+    SEQUENTIAL: SEQUENTIAL_COLORS,
+    DIVERGING: ["#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08"],
+}
+COLORS_PER_SCALE = 257  # an odd number, so that the middle of a scale is one of its colours
 
 # DejaVu Sans comes with matplotlib, so Latin, Greek, Cyrillic and Arabic are the same everywhere.
 # For other scripts, the first of these fonts that is installed and has the character is used.
@@ -103,6 +105,8 @@ FONTS_OF_OTHER_SCRIPTS = (
 
 RC_PARAMS = {
     "figure.figsize": (WIDTH, WIDTH),  # the height is that of each figure
+    "font.size": 8.5,  # of texts in the axes and of notes
+    "figure.labelsize": 9.6,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -121,6 +125,7 @@ RC_PARAMS = {
 COLUMN_RC_PARAMS = {
     "figure.figsize": (COLUMN_WIDTH, COLUMN_WIDTH),
     "font.size": COLUMN_TYPE,
+    "figure.labelsize": COLUMN_TYPE,
     "axes.titlesize": COLUMN_TYPE,
     "axes.labelsize": COLUMN_TYPE,
     "xtick.labelsize": COLUMN_TYPE,
@@ -150,8 +155,10 @@ def theme() -> Iterator[None]:
     import seaborn as sns
     from matplotlib.colors import LinearSegmentedColormap
 
-    if SEQUENTIAL not in mpl.colormaps:
-        mpl.colormaps.register(LinearSegmentedColormap.from_list(SEQUENTIAL, SEQUENTIAL_COLORS))
+    for name, colors in COLOR_SCALES.items():
+        if name not in mpl.colormaps:
+            scale = LinearSegmentedColormap.from_list(name, colors, COLORS_PER_SCALE)
+            mpl.colormaps.register(scale)
     rc_params = sns.plotting_context("paper")
     rc_params.update(sns.axes_style("ticks"))
     rc_params.update(RC_PARAMS)
@@ -171,12 +178,9 @@ def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     def draw_page(*tables: Any, **options: Any) -> Figure:
         def draw_column() -> Figure:
             import matplotlib.pyplot as plt
-            from matplotlib.text import Text
 
             with theme(), plt.rc_context(COLUMN_RC_PARAMS):
-                figure = draw(*tables, **options)
-            plt.setp(figure.findobj(Text), fontsize=COLUMN_TYPE)
-            return figure
+                return draw(*tables, **options)
 
         with theme():
             figure = draw(*tables, **options)
@@ -207,41 +211,36 @@ def _font_families() -> list[str]:
     return [FONT, *(name for name in FONTS_OF_OTHER_SCRIPTS if name in installed)]
 
 
-def drawable(words: Sequence[str]) -> list[str]:
-    """Replace the characters that no font can draw, with one warning that names the first ones.
+def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
+    """Find the characters that no font can draw, with one warning that names the first ones.
 
     Parameters
     ----------
-    words : sequence of str
+    words : iterable of str
         The words of a figure.
 
     Returns
     -------
-    list of str
-        The words; a character without a glyph is `NO_GLYPH`.
+    dict of int to str
+        `NO_GLYPH` for each of these characters, as a table for ``str.translate``.
     """
-    from matplotlib.font_manager import FontProperties, fontManager, get_font
+    from matplotlib.font_manager import fontManager, get_font
 
-    has_glyph: set[int] = set()
-    for family in _font_families():
-        path = fontManager.findfont(FontProperties(family=family))
-        has_glyph.update(get_font(path).get_charmap())
     missing = {ord(character): NO_GLYPH for character in "".join(words)}
-    for code in has_glyph:
-        missing.pop(code, None)
+    for family in _font_families():
+        for code in get_font(fontManager.findfont(family)).get_charmap():
+            missing.pop(code, None)
     if missing:
-        shown = "".join(map(chr, list(missing)[:5]))
+        letters = "".join(map(chr, list(missing)[:5]))
         warnings.warn(
-            f"no installed font draws {len(missing)} characters of this figure, such as {shown}, "
+            f"no installed font draws {len(missing)} characters of this figure, such as {letters}, "
             f"which become {NO_GLYPH}; install a font of their script, such as {INSTALLABLE_FONT}",
             stacklevel=2,
         )
-    return [word.translate(missing) for word in words]
+    return missing
 
 
-def canvas(
-    height: float, title: str, subtitle: str = "", note: str = "", *, constrained: bool = True
-) -> Figure:
+def canvas(height: float, title: str, subtitle: str = "", note: str = "") -> Figure:
     """Create an empty figure with a title, subtitle and footnote.
 
     Parameters
@@ -249,54 +248,46 @@ def canvas(
     height : float
         Inches for the axes, between the subtitle and the footnote.
     title, subtitle, note : str
-        The texts; ``note`` is the footnote.
-    constrained : bool, optional
-        Lay the axes out automatically.  Otherwise the caller places them, above `bottom_margin`.
+        The texts; ``note`` is the footnote.  A figure for a column has none of them.
     """
     import matplotlib.pyplot as plt
 
     width = page_width()
-    bottom = bottom_margin(note)
-    top = 0.66 if subtitle else 0.42
+    top = 0.66
+    bottom = 0.3 if note else 0.05
     if in_column():
         top = 0.03
+        bottom = 0.05
     total = height + bottom + top
-    figure = plt.figure(figsize=(width, total))
+    figure = plt.figure(figsize=(width, total), layout="constrained")
     plt.close(figure)  # otherwise a notebook would display it a second time
-    if constrained:
-        rect = (0.04 / width, bottom / total, 1 - 0.08 / width, height / total)
-        figure.set_layout_engine("constrained", rect=rect)
+    rect = (0.04 / width, bottom / total, 1 - 0.08 / width, height / total)
+    figure.get_layout_engine().set(rect=rect)
     if in_column():
         return figure
-    options = {"x": 0.1 / width, "ha": "left", "parse_math": False, "label": HEADING}
+    options = {"x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "label": HEADING}
     title_y = 1 - 0.1 / total
     heading = figure.suptitle(title, y=title_y, fontsize=12.5, fontweight="bold", **options)
     heading.set_in_layout(False)
-    figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, **options)
-    figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, fontsize=8.5, **options)
+    figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, fontsize=9.6, **options)
+    figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
     return figure
 
 
-def empty_figure(title: str, model: str, needs: str) -> Figure:
-    """Create a figure without axes; its footnote names the data that the figure would need."""
-    return canvas(0.1, title, join_nonempty(model, "nothing to draw"), f"It would need {needs}.")
-
-
-def bottom_margin(note: str) -> float:
-    """Compute the height below the axes in inches."""
-    return 0.3 if note and not in_column() else 0.05
+def legend_below(figure: Figure, columns: int) -> None:
+    """Put one legend below all panels of a figure without a footnote; a label has one entry."""
+    handles_by_label: dict[str, Artist] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        handles_by_label.update(zip(labels, handles, strict=True))
+    figure.legend(
+        handles_by_label.values(), handles_by_label, loc="outside lower left", ncols=columns
+    )
 
 
 def join_nonempty(*parts: str) -> str:
     """Join the parts that are not empty, with a dot between them."""
     return " · ".join(part for part in parts if part)
-
-
-def resolve_special_tokens(style: Style, special_tokens: SpecialTokens) -> Style:
-    """Fill a model's special tokens into the label of a style."""
-    cls = special_tokens.get("cls") or "first token"
-    sep = special_tokens.get("sep") or "separator"
-    return style._replace(label=style.label.format(cls=cls, sep=sep))
 
 
 def draw_curve(
@@ -345,30 +336,6 @@ def panel_grid(figure: Figure, count: int, columns: int, **options: Any) -> list
     return list(grid[:count])
 
 
-def heat_map(
-    axes: Axes, values: HeadValues, norm: Normalize, cmap: str = SEQUENTIAL, *, max_ticks: int = 24
-) -> None:
-    """Draw a heat map of one value per head, layers from top to bottom, heads from left to right.
-
-    Parameters
-    ----------
-    axes : Axes
-        The axes to draw on.
-    values : array, shape (layer, head)
-        The values.
-    norm : Normalize
-        The colour scale.
-    cmap : str, optional
-        Name of the colour map.
-    max_ticks : int, optional
-        The number of heads that have a tick label, at most.
-    """
-    layers, heads = values.shape
-    extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
-    axes.imshow(values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest")
-    axes.set(xticks=counting_ticks(heads, max_ticks), yticks=counting_ticks(layers, 12))
-
-
 def heat_maps(
     maps: Mapping[str, HeadValues],
     title: str,
@@ -376,10 +343,11 @@ def heat_maps(
     unit: str,
     norm: Normalize,
     *,
-    columns: int,
     cmap: str = SEQUENTIAL,
 ) -> Figure:
-    """Draw heat maps next to each other on one colour scale.
+    """Draw heat maps of one value per head next to each other on one colour scale.
+
+    Layers are from top to bottom, and heads from left to right.
 
     Parameters
     ----------
@@ -391,28 +359,28 @@ def heat_maps(
         Label of the colour scale.
     norm : Normalize
         The colour scale.
-    columns : int
-        Panels in a row, at most.
     cmap : str, optional
         Name of the colour map.
     """
     from matplotlib.cm import ScalarMappable
 
     layers, heads = next(iter(maps.values())).shape
-    columns = min(columns, len(maps))
+    columns = min(MAX_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)
     min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
     panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, 3.2)
     title_height = 0.32 + 0.16 * max(name.count("\n") for name in maps)
     figure = canvas(rows * (panel_height + title_height) + 0.35, title, subtitle)
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
+    extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     for axes, (name, values) in zip(panels, maps.items(), strict=True):
-        heat_map(axes, values, norm, cmap, max_ticks=48 // columns // 2)
+        axes.imshow(values, cmap, norm, aspect="auto", interpolation="nearest", extent=extent)
         axes.set_title(name, parse_math=False)
+        axes.set(xticks=counting_ticks(heads, 24 // columns), yticks=counting_ticks(layers, 12))
     for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
-    figure.supxlabel("Head", fontsize=9.5)
-    figure.supylabel("Layer", fontsize=9.5)
+    figure.supxlabel("Head")
+    figure.supylabel("Layer")
     scale = ScalarMappable(norm, cmap)
     figure.colorbar(scale, ax=figure.axes, label=unit, aspect=30, pad=0.015, format="%g")
     return figure
@@ -421,7 +389,7 @@ def heat_maps(
 def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
     """List 1, ..., ``count``, thinned evenly to at most ``max_ticks`` ticks."""
     step = -(-count // max_ticks)
-    return list(range(1 if step == 1 else step, count + 1, step))
+    return list(range(step, count + 1, step))
 
 
 @theme()
@@ -485,7 +453,7 @@ def _png_of(figure: Figure) -> bytes:
     from PIL import Image
 
     drawn = BytesIO()
-    figure.savefig(drawn, dpi=DPI if figure.get_figheight() < TALL_HEIGHT else TALL_DPI)
+    figure.savefig(drawn, dpi=DPI)
     # Of the methods, this one leaves rare colours unchanged.
     image = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     quantized = BytesIO()
@@ -497,7 +465,7 @@ def _svg_of(figure: Figure) -> bytes:
     """Draw a figure as an SVG without a date."""
     drawn = BytesIO()
     figure.savefig(drawn, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
-    return _repeatable(drawn.getvalue().decode()).encode()
+    return _rounded(drawn.getvalue().decode()).encode()
 
 
 def _pdf_of(figure: Figure, **options: Any) -> bytes:
@@ -516,21 +484,9 @@ def _pdf_of(figure: Figure, **options: Any) -> bytes:
     return page.getvalue()
 
 
-def _repeatable(svg: str) -> str:
-    """Make an SVG the same on every machine.
+def _rounded(svg: str) -> str:
+    """Round the coordinates of an SVG to three decimals (of a point).
 
-    Clip paths are numbered, because matplotlib names some by memory address.  Coordinates are
-    rounded to three decimals (of a point), because the sixth differs between processors.  Numbers
-    below 1, such as scales, are not rounded.
+    The sixth decimal differs between processors.  Numbers below 1, such as scales, stay.
     """
-    names = re.findall(r'<clipPath id="([^"]+)"', svg)
-    numbered = {name: f"clip{number}" for number, name in enumerate(names)}
-
-    def rename(match: re.Match[str]) -> str:
-        return match[1] + numbered.get(match[2], match[2])
-
-    def round_number(match: re.Match[str]) -> str:
-        return f"{float(match[0]):.3f}"
-
-    svg = re.sub(r'(<clipPath id="|url\(#)([^")]+)', rename, svg)
-    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", round_number, svg)
+    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", lambda match: f"{float(match[0]):.3f}", svg)

@@ -10,7 +10,7 @@ from helpers.store.store import Store
 MAX_TOKENS = 512  # of a sentence, if the model takes as many
 
 
-def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Store:
+def read(text: str, *, model: str = DEFAULT) -> Store:
     """Parse a text with spaCy and compute the word-level attention maps of its sentences.
 
     ``view(read("The keys to the cabinet are here."))`` shows them.
@@ -21,8 +21,6 @@ def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Sto
         One or more sentences.
     model
         Name or folder of a model, as for ``--model``.
-    revision
-        Commit or tag of a model on the model hub.
 
     Returns
     -------
@@ -34,6 +32,6 @@ def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Sto
     InputError
         If the text has no word, or the model cannot be loaded.
     """
-    encoder = load(model, revision=revision)
+    encoder = load(model)
     max_tokens = min(encoder.max_length, MAX_TOKENS)
     return extract(encoder, parsed_text(text), level="word", max_tokens=max_tokens)

@@ -210,9 +210,8 @@ def _role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
     """Return the label of each token type that a model has; [CLS] and [SEP] under its own names."""
     labels = {}
     for role, style in TOKEN_STYLES.items():
-        label = special_tokens.get(role) if role in ("cls", "sep") else style.label
-        if label:
-            labels[role] = label
+        if special_tokens.get(role, role):  # the model may have no [CLS] or [SEP]
+            labels[role] = style.label.format(**special_tokens)
     return labels
 
 

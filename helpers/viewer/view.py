@@ -61,9 +61,9 @@ class Viewer:
     store: Store = field(repr=False)
     example: int
     head: tuple[int, int]
-    relation: str = ""
-    direction: Direction = DIRECTIONS[0]
-    title: str = ""
+    relation: str
+    direction: Direction
+    title: str
 
     def save(self, path: str | Path, examples: Sequence[int] | None = None) -> Path:
         """Write the view as one HTML file that works offline, with every head's weights.
@@ -244,9 +244,8 @@ def viewers(
     table: pd.DataFrame,
     treebank: Callable[[], Store],
     documents: Callable[[], Store],
-    **options: Any,
 ) -> list[Viewer]:
-    """Make a viewer for each row of `helpers.plots.examples.places`.
+    """Make a viewer for each row of `helpers.plots.examples.panel_table`.
 
     Parameters
     ----------
@@ -256,8 +255,6 @@ def viewers(
     treebank, documents
         Functions that open the stores of the treebank and of the coreference documents. They are
         called for rows that need them only.
-    options
-        Further arguments of `view`.
 
     Returns
     -------
@@ -269,7 +266,7 @@ def viewers(
     for row in rows:
         store = documents() if row.get("relation") == COREFERENCE else treebank()
         filled = {name: cell for name, cell in row.items() if pd.notna(cell) and cell != ""}
-        row_viewers.append(view(store, **filled, **options))
+        row_viewers.append(view(store, **filled))
     return row_viewers
 
 

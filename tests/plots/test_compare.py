@@ -92,7 +92,7 @@ def test_comparison_names_every_series_in_the_legend(two_runs):
     figure = comparison_of(two_runs)
     (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["a", "b", "the paper", "best fixed offset"]
+    assert names == ["best fixed offset", "a", "b", "the paper"]
 
 
 def test_comparison_without_a_table_or_the_papers_relations():

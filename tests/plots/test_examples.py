@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from plot_checks import texts_outside
+from plot_checks import shown_texts, texts_outside
 from viewer_stores import DOCUMENT, word_store
 
 from helpers.metrics.head_counts import count_heads
@@ -48,7 +48,7 @@ def panel(title, links=(), **options):
 
 def test_fig1_examples_has_a_titled_axes_per_panel():
     figure = examples.fig1_examples([panel("Head 1-2: 70% to [SEP]")] * 5)
-    assert [axes.get_title("left") for axes in figure.axes] == ["Head 1-2: 70% to [SEP]"] * 5
+    assert [axes.get_title() for axes in figure.axes] == ["Head 1-2: 70% to [SEP]"] * 5
     assert not any(axes.lines for axes in figure.axes)
 
 
@@ -76,17 +76,17 @@ def test_fig5_heads_draws_all_links_of_a_success():
     right = panel("Head 2-3: ...", [Link(1, 3, "right"), Link(2, 3, "right")], special_share=0.25)
     figure = examples.fig5_heads([right])
     (axes,) = figure.axes
-    assert axes.get_title("left").startswith("✓ 25%")
+    assert axes.get_title().strip().startswith("✓ 25%")
     assert drawn_links(axes) == [(1, 3, False, RIGHT), (2, 3, False, RIGHT)]
-    assert "Head 2-3: ..." in [text.get_text() for text in figure.texts]
+    assert [text.get_text() for text in axes.texts] == ["Head 2-3: ..."]
 
 
 def test_fig5_heads_draws_the_choice_and_the_missed_link_of_a_failure():
     wrong = panel("Head 2-3: ...", [Link(2, 3, "wrong"), Link(2, 1, "missed")])
     (axes,) = examples.fig5_heads([wrong]).axes
-    assert axes.get_title("left").startswith("✗")
+    assert axes.get_title().strip().startswith("✗")
     assert drawn_links(axes) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
-    colored = [text.get_text() for text in axes.texts if text.get_color() == WRONG]
+    colored = [text.get_text() for text in axes.get_yticklabels() if text.get_color() == WRONG]
     # The query on the left; the right answer and the choice on the right.
     assert colored == [WORDS[2], WORDS[1], WORDS[3]]
 
@@ -241,11 +241,57 @@ def test_fig5_heads_fit_into_the_figure_and_do_not_overlap(word):
 def check_words(figure):
     """Check that the words of panels are in the figure and do not overlap."""
     assert not texts_outside(figure)
-    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts]
+    boxes = [label.get_window_extent() for axes in figure.axes for label in axes.get_yticklabels()]
     assert boxes
     for box in boxes:
         assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 + 1
         assert sum(box.overlaps(neighbour) for neighbour in boxes) == 1  # with itself
+
+
+def column_of(*panels):
+    return examples.fig5_heads(panels).draw_for_column()
+
+
+def test_fig5_for_a_column_has_the_success_with_the_shortest_words_of_four_heads():
+    panels = []
+    for number, length in enumerate([9, 3, 8, 4, 7], 1):
+        words = ["[CLS]", "w" * length, "$", ".", "[SEP]"]
+        drawn = replace(panel(f"Head 1-{number}: ..."), words=words)
+        right = replace(drawn, links=[Link(2, 3, "right")])
+        longer = replace(right, words=["[CLS]", "w" * 10, "$", ".", "[SEP]"])
+        wrong = replace(drawn, links=[Link(2, 1, "wrong"), Link(2, 3, "missed")])
+        panels += [longer, right, wrong]
+    figure = column_of(*panels)
+    titles = [axes.get_title().split(":")[0] for axes in figure.axes]
+    assert titles == ["Head 1-2", "Head 1-4", "Head 1-5", "Head 1-3"]
+    for axes, length in zip(figure.axes, [3, 4, 7, 8], strict=True):
+        assert drawn_links(axes) == [(2, 3, False, RIGHT)]
+        assert axes.get_yticklabels()[1].get_text() == "w" * length
+
+
+@pytest.mark.parametrize("length", [4, examples.MAX_CHARACTERS])
+def test_fig5_fits_into_a_column_of_six_inches(length):
+    words = ["w" * length] * examples.MAX_WORDS
+    n_words = len(words)
+    panels = []
+    for number in range(6):
+        title = f"Head 2-{number}: possessive pronouns and 's attend to what is possessed, 73%"
+        right = Panel(
+            title, words, ["other"] * n_words, np.eye(n_words), examples.MapLocation(0, 1, 2),
+            links=[Link(0, 3, "right")],
+        )  # fmt: skip
+        panels.append(right)
+    figure = column_of(*panels)
+    assert figure.get_figwidth() == style.COLUMN_WIDTH
+    assert figure.get_figheight() <= 6
+    check_words(figure)
+    sizes = {text.get_fontsize() for text in shown_texts(figure)}
+    assert sizes == {style.COLUMN_TYPE}
+
+
+def test_fig5_without_a_success_has_an_empty_column():
+    wrong = panel("Head 2-3: ...", [Link(2, 3, "wrong"), Link(2, 1, "missed")])
+    assert column_of(wrong).axes == []
 
 
 def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):

@@ -3,12 +3,13 @@
 import itertools
 import re
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from plot_checks import BERT, head_table
 
 from helpers.plots import style
@@ -18,7 +19,7 @@ from helpers.plots.style import (
     RIGHT,
     TOKEN_COLORS,
     WRONG,
-    _repeatable,
+    _rounded,
     save_figure,
 )
 
@@ -108,17 +109,17 @@ def test_save_figure_writes_a_pdf_as_wide_as_a_column(tmp_path):
     assert float(box.split()[2]) == pytest.approx(72 * COLUMN_WIDTH)
 
 
-def test_drawable_replaces_characters_without_a_glyph_with_one_warning(monkeypatch):
+def test_missing_glyphs_replaces_characters_without_one_with_one_warning(monkeypatch):
     monkeypatch.setattr(style, "_font_families", lambda: [style.FONT])
     with pytest.warns(UserWarning, match="2 characters") as caught:
-        words = style.drawable(["кот", "猫", "a", "猫は"])
-    assert words == ["кот", "?", "a", "??"]
+        missing = style.missing_glyphs(["кот", "猫", "a", "猫は"])
+    assert "кот, 猫は".translate(missing) == "кот, ??"
     assert len(caught) == 1
 
 
 @pytest.mark.filterwarnings("error")
-def test_drawable_keeps_cyrillic_and_arabic_words():
-    assert style.drawable(["кот", "قط", "γάτα"]) == ["кот", "قط", "γάτα"]
+def test_missing_glyphs_has_no_cyrillic_arabic_and_greek_letters():
+    assert style.missing_glyphs(["кот", "قط", "γάτα"]) == {}
 
 
 @pytest.mark.filterwarnings("error")
@@ -146,22 +147,23 @@ def test_an_installed_font_draws_the_words_that_dejavu_sans_cannot(tmp_path, mon
     families = style._font_families.__wrapped__()
     monkeypatch.setattr(style, "_font_families", lambda: families)
     assert families == [style.FONT, name]
-    assert style.drawable(["猫", "cat"]) == ["猫", "cat"]
+    assert style.missing_glyphs(["猫", "cat"]) == {}
 
 
 @pytest.mark.parametrize("last_digit", [2, 3])
 def test_an_svg_has_coordinates_of_three_decimals(last_digit):
     path = f'<path d="M 424.05180{last_digit} 0.5"/>'
-    assert _repeatable(path) == '<path d="M 424.052 0.5"/>'
+    assert _rounded(path) == '<path d="M 424.052 0.5"/>'
 
 
 @pytest.mark.parametrize(
     "text", ['transform="scale(0.015625)"', 'id="m9264669bf2"', "<!-- 1.25 -->"]
 )
 def test_an_svg_keeps_scales_identifiers_and_short_numbers(text):
-    assert _repeatable(text) == text
+    assert _rounded(text) == text
 
 
-def test_an_svg_has_numbered_clip_paths():
-    clips = '<clipPath id="p7f0a1"/><g clip-path="url(#p7f0a1)"/>'
-    assert _repeatable(clips) == '<clipPath id="clip0"/><g clip-path="url(#clip0)"/>'
+@pytest.mark.parametrize(("name", "zero"), [(style.SEQUENTIAL, 0.0), (style.DIVERGING, 0.5)])
+def test_color_scales_are_white_at_zero(name, zero):
+    with style.theme():
+        assert to_hex(mpl.colormaps[name](zero)) == "#ffffff"

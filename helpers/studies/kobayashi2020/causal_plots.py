@@ -37,7 +37,7 @@ def fig16_causal(
     note = "a point is a head and a relation; the darker, the higher the layer"
     title = "Figure 16 · Accuracy of a head, and what its edges do"
     figure = canvas(3.6, title, join_nonempty(model, note))
-    panels = figure.subplots(1, len(effects), sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(effects), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (name, table) in zip(panels, effects.items(), strict=True):
         axes.scatter(
             "margin", TURNS, c="layer", data=table, s=14, cmap=style.SEQUENTIAL, vmin=-1,
@@ -46,7 +46,8 @@ def fig16_causal(
         rows = correlations[name].query(f"predictor == 'margin' and effect == '{TURNS}'")
         by_group = rows.set_index("within")["correlation"]
         axes.set_title(
-            f"{name}: rank correlation {by_group['all']:.2f}, in layers {by_group['layers']:.2f}"
+            f"{name}: rank correlation {by_group['all']:.2f}, "
+            f"within layers {by_group['layers']:.2f}"
         )
         axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set_xlabel("Margin over the best offset (percentage points)")

@@ -8,7 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from helpers.plots import style
+from helpers.plots.heads import heads_and_means, present_styles
 from helpers.plots.style import (
+    TOKEN_STYLES,
     SpecialTokens,
     Style,
     canvas,
@@ -16,14 +18,14 @@ from helpers.plots.style import (
     draw_curve,
     draw_intervals,
     join_nonempty,
+    legend_below,
     panel_grid,
-    resolve_special_tokens,
     theme,
 )
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.kobayashi2020.edges import ANGLE, MAIN, MAIN_MODES, OBJECTIVE, PROBE
-from helpers.studies.kobayashi2020.lenses import LENSES, SHARE_COLUMNS, SPECIAL_TYPES
+from helpers.studies.kobayashi2020.lenses import LENSES, SPECIAL_TYPES
 
 UNITS = {
     OBJECTIVE: "Loss (nats more)",
@@ -35,7 +37,7 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
     "random": style.CONTROL_STYLES["random"],
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
 }
-TITLES = {"attention": "attention: where heads look", "norm": "norm: what they bring back"}
+TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
 
 
 @theme()
@@ -56,20 +58,15 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     Figure
         Figure 13: Figure 2 of the paper, once per lens.
     """
-    subtitle = join_nonempty(model, "a point is a head, a line the mean of the layer")
-    figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", subtitle)
-    means = shares[["layer", *SHARE_COLUMNS]].groupby("layer", as_index=False).mean()
-    for axes, lens in zip(figure.subplots(1, 2, sharey=True), LENSES, strict=True):
-        for token_type, token_style in style.TOKEN_STYLES.items():
-            name = f"{lens}_{token_type}"
-            if shares[name].notna().any():  # the model may not have the token
-                named_style = resolve_special_tokens(token_style, special_tokens)
-                axes.scatter(shares["layer"], shares[name], 9, token_style.color, alpha=0.3)
-                draw_curve(axes, means, "layer", name, named_style)
-        axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
-        axes.set(xlabel="Layer", xticks=counting_ticks(int(shares["layer"].max()), 12))
-    figure.axes[0].set_ylabel("Average share (fraction)")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
+    panels = []
+    for lens in LENSES:
+        styles = {f"{lens}_{name}": token_style for name, token_style in TOKEN_STYLES.items()}
+        panels.append(present_styles(shares, styles, special_tokens))
+    title = "Figure 13 · Figure 2 through two lenses"
+    figure = heads_and_means(shares, panels, title, model, "Average share\n(fraction)")
+    for axes, lens in zip(figure.axes, LENSES, strict=True):
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_title(TITLES[lens], loc="right")
     return figure
 
 
@@ -129,7 +126,7 @@ def fig15_edges(
         axes.axvline(0, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set(title=f"{measure}, layers {rows['layers'].iloc[0]}", xlabel=UNITS[measure])
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    legend_below(figure, columns=3)
     return figure
 
 

@@ -12,7 +12,15 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from helpers.metrics.heads import by_head
-from helpers.plots.style import DIVERGING, INK, SEQUENTIAL, canvas, heat_maps, join_nonempty, theme
+from helpers.plots.style import (
+    DIVERGING,
+    INK,
+    SEQUENTIAL,
+    canvas,
+    heat_maps,
+    join_nonempty,
+    theme,
+)
 from helpers.studies.common.head_removal import MARGIN
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
@@ -45,7 +53,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: 
     map_height = 1.95  # inches
     bar_height = 0.25 + 1.9 * len(weights)
     title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
-    subtitle = "above: the clearest map of each pattern; below: shares of the maps of a layer"
+    subtitle = "above: the clearest map of each pattern, a row per query; below: shares of maps"
     figure = canvas(map_height + bar_height, title, join_nonempty(model, subtitle))
     above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
     _draw_examples(above, examples)
@@ -83,10 +91,9 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
     return heat_maps(
         changes,
         "Figure 8 · What fine-tuning changes",
-        join_nonempty(model, "1 minus the cosine of each head's maps before and after"),
-        "Change (0: none)",
+        join_nonempty(model, "the cosine is of the maps of a head before and after"),
+        "1 - cosine (0: no change)",
         Normalize(0, max(0.1, table["similarity"].rsub(1).max())),
-        columns=len(changes),
     )
 
 
@@ -117,10 +124,9 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     figure = heat_maps(
         panels,
         "Figure 9 · Accuracy without a head, and without a layer",
-        join_nonempty(model, "last column: the whole layer"),
+        join_nonempty(model, "last column: the whole layer; logarithmic beyond ±1"),
         "Change (percentage points)",
-        SymLogNorm(MARGIN, linscale=0.2, vmin=-largest, vmax=largest),
-        columns=len(panels),
+        SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
         cmap=DIVERGING,
     )
     for axes in figure.axes[: len(panels)]:
@@ -150,9 +156,8 @@ def semantic_links(table: pd.DataFrame, *, model: str = "") -> Figure:
         {"attention on links minus random pairs": by_head(table, "difference")},
         "Kovaleva et al., section 4.2 · Verbs, and their subjects and objects",
         join_nonempty(model, f"a dot: {EXCESS} more than on random pairs"),
-        "Attention (fraction)",
+        "Difference (fraction)",
         Normalize(-largest, largest),
-        columns=1,
         cmap=DIVERGING,
     )
     linked = linked_heads(table)

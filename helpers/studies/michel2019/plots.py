@@ -42,7 +42,6 @@ def fig10_importance(weights: pd.DataFrame, *, model: str = "") -> Figure:
         style.join_nonempty(model, "importance over the norm of its layer"),
         "Importance",
         Normalize(0, 1),
-        columns=len(panels),
     )
 
 
@@ -68,7 +67,7 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
     height = 3.0 * math.ceil(len(by_task) / columns)
     subtitle = "a fifth of the heads at a time, in three orders; dashed: no head at all"
     figure = style.canvas(height, "Figure 11 · Pruning heads", style.join_nonempty(model, subtitle))
-    panels = style.panel_grid(figure, len(by_task), columns)
+    panels = style.panel_grid(figure, len(by_task), columns, sharey=True)
     for axes, (task, rows) in zip(panels, by_task, strict=True):
         partly_pruned = rows[rows["pruned"] < 100]
         for order, order_style in ORDER_STYLES.items():
@@ -81,6 +80,6 @@ def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
         axes.axhline(without_heads["change"], color=style.MUTED, dashes=(4, 3))
         axes.set(xlabel="Heads pruned (%)", ylabel="Change of accuracy\n(percentage points)")
         axes.set_title(task, parse_math=False)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=3)
+        axes.label_outer()
+    style.legend_below(figure, columns=3)
     return figure

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots.labels import label_points
-from helpers.plots.style import ACCENT, INK, LINES, canvas, join_nonempty, theme
+from helpers.plots.style import ACCENT, INK, canvas, join_nonempty, theme
 from helpers.studies.niven2019.cues import (
     ADVERSARIAL,
     ALL_SPLITS,
@@ -21,6 +21,8 @@ from helpers.studies.niven2019.partial_inputs import ORIGINAL
 
 HEIGHT = 4.8  # inches
 N_LABELLED = 7  # cues that are named, those of the largest gain
+# Neither the colour nor the marker of the paper's values.
+MODEL_STYLES = (("#2F4B7C", "o"), ("#D55E00", "s"), ("#B08900", "v"), ("#7A5BA8", "^"))
 CUE_COLORS = {"unigram": "#2F4B7C", "bigram": "#B08900"}
 CUE_MARKERS = {"unigram": "o", "bigram": "s"}
 COVERAGE_TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
@@ -85,6 +87,8 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
             point["paper_coverage"], point["paper_productivity"], "D", color=ACCENT,
             markeredgecolor="white", zorder=4, label="“not” in the paper",
         )  # fmt: skip
+    markers_of_not = [line.get_xydata() for line in axes.lines]
+    points = np.vstack([originals[["coverage", "productivity"]], *markers_of_not])
     axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
     axes.set_xscale("log")
     axes.set_xticks(COVERAGE_TICKS, COVERAGE_TICKS)
@@ -95,7 +99,6 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
     )  # fmt: skip
     axes.minorticks_off()
     axes.legend(loc="lower right")
-    points = originals[["coverage", "productivity"]].to_numpy(float)
     labelled = originals["gain"].nlargest(N_LABELLED).index.tolist()
     label_points(axes, points, labelled, originals.loc[labelled, "cue"].tolist())
 
@@ -105,7 +108,7 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame) -> None:
     inputs = table["inputs"].unique().tolist()
     by_model = table.groupby("model", sort=False)
     offsets = np.linspace(-0.3, 0.3, len(by_model))
-    for (name, rows), offset, (color, marker) in zip(by_model, offsets, LINES, strict=False):
+    for (name, rows), offset, (color, marker) in zip(by_model, offsets, MODEL_STYLES, strict=False):
         mean = rows["mean"]
         y = rows["inputs"].map(inputs.index) + offset
         axes.errorbar(

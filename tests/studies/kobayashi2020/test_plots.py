@@ -17,13 +17,19 @@ def random_head_table(columns, *, scale=1.0):
     return head_rows(3, 5, **{name: scale * rng.random((3, 5)) for name in columns})
 
 
+def lens_shares():
+    """Make a table like lens_shares.csv."""
+    bounds = [f"{name}_{end}" for name in SHARE_COLUMNS for end in ("low", "high")]
+    return random_head_table([*SHARE_COLUMNS, *bounds], scale=0.25)
+
+
 def line_of(axes, label):
     (line,) = [line for line in axes.lines if line.get_label() == label]
     return line.get_ydata()
 
 
 def test_fig13_draws_means_of_both_lenses():
-    shares = random_head_table(SHARE_COLUMNS, scale=0.25)
+    shares = lens_shares()
     attention_axes, norm_axes = plots.fig13_lenses(shares, SPECIAL_TOKENS, model="m").axes
     means = shares.groupby("layer").mean()
     np.testing.assert_allclose(line_of(attention_axes, "<s>"), means["attention_cls"])
@@ -31,13 +37,17 @@ def test_fig13_draws_means_of_both_lenses():
 
 
 def test_fig13_names_every_type_of_token():
-    shares = random_head_table(SHARE_COLUMNS, scale=0.25)
+    shares = lens_shares()
     axes, _ = plots.fig13_lenses(shares, SPECIAL_TOKENS).axes
     labels = [line.get_label() for line in axes.lines]
     assert labels == ["<s>", "</s>", "periods and commas", "other tokens"]
-    axes, _ = plots.fig13_lenses(shares, {"cls": None, "sep": None}).axes
-    labels = {line.get_label() for line in axes.lines}
-    assert labels == {"first token", "separator", "periods and commas", "other tokens"}
+    without_cls = shares.assign(attention_cls=np.nan, norm_cls=np.nan)
+    axes, _ = plots.fig13_lenses(without_cls, {"cls": None, "sep": "</s>"}).axes
+    assert [line.get_label() for line in axes.lines] == [
+        "</s>",
+        "periods and commas",
+        "other tokens",
+    ]
 
 
 # Losses by dropping and by mass-matched ablation: of the angle, and of an outcome for each token.

@@ -4,6 +4,8 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
 
 from helpers.studies.kovaleva2019 import plots
 from helpers.studies.kovaleva2019.maps import TextMaps, shaded
@@ -77,6 +79,13 @@ def test_fig8_finetuning_shows_the_change_of_every_head():
     figure = plots.fig8_finetuning(table)
     for image, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
         np.testing.assert_allclose(image.ravel(), 1 - rows["similarity"])
+
+
+@pytest.mark.parametrize("draw", [plots.fig9_disabling, plots.semantic_links])
+def test_no_change_is_white(draw):
+    table = head_table(tasks=["task 0"]).assign(change=-3.0, difference=0.1)
+    (image,) = draw(table).axes[0].images
+    assert to_hex(image.cmap(image.norm(0.0))) == "#ffffff"
 
 
 def test_fig9_disabling_shows_heads_and_then_layers():
