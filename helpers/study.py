@@ -241,7 +241,8 @@ class Study:
         The text is empty for a masked language model, and for a model without a head.
         """
         architecture = self.encoder.architecture
-        has_other_head = re.search("For[A-Z]|Head", architecture)
+        # Sentence encoders may keep the name of the masked language model that they were before.
+        has_other_head = re.search("For(?!MaskedLM)[A-Z]|Head", architecture)
         if self.objective == "masked-lm" or not has_other_head:
             return ""
         if self.objective == "classification":
