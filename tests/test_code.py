@@ -18,8 +18,8 @@ EDITS = {
     },
     "words-and-vectors": {
         "model/forward.py": (
-            "(summed / counts[:, None])",
-            "(summed / counts[:, None] / 2 + 0.5 / n_words)",
+            "maps / counts[:, None]",
+            "maps / counts[:, None] / 2 + 0.5 / n_words",
         ),
         "data/glove.py": ("        return vectors\n", "        return vectors * 0\n"),
     },
@@ -29,8 +29,8 @@ EDITS = {
     # They can be made together, because no number depends on both.
     "seeds-and-trainer": {
         "study.py": (
-            "range(self.settings.initialisations)",
-            "range(7, 7 + self.settings.initialisations)",
+            "self._store(self._load(seed), corpus",
+            "self._store(self._load(seed + 7), corpus",
         ),
         "studies/common/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
     },

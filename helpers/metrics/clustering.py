@@ -99,14 +99,20 @@ def head_positions(
     from sklearn.manifold import MDS
 
     values = distances.to_numpy()
-    scaling = MDS(metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed)
-    # Further digits differ between runs, which a pixel can show.
-    x, y = scaling.fit_transform(values).round(6).T
-    positions = head_rows(*_shape(distances), x=x, y=y)
+    if len(values) > 1:
+        scaling = MDS(
+            metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
+        ).fit(values)
+        points = scaling.embedding_.round(6)  # further digits differ between runs
+        raw_stress = scaling.stress_
+    else:
+        points = np.zeros((1, 2))
+        raw_stress = 0.0
+    positions = head_rows(*_shape(distances), x=points[:, 0], y=points[:, 1])
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
-    return positions.assign(stress=np.sqrt(scaling.stress_ / squares) if squares else 0.0)
+    return positions.assign(stress=np.sqrt(raw_stress / squares) if squares else 0.0)
 
 
 def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:

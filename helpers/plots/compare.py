@@ -25,6 +25,8 @@ LAYER_PANELS = {
     "cls": ("To the first token", "Average weight (fraction)"),
 }
 
+LONGEST_NAME = 40  # characters in the legend
+
 
 @theme()
 def comparison(
@@ -50,7 +52,8 @@ def comparison(
     -------
     matplotlib.figure.Figure
     """
-    style_cycle = zip(runs, cycle(COLORS), cycle(MARKERS), strict=False)
+    names = [shorten_name(run) for run in runs]
+    style_cycle = zip(names, cycle(COLORS), cycle(MARKERS), strict=False)
     styles = [Style(*run_style) for run_style in style_cycle]
     curves = {}
     for quantity in LAYER_PANELS:
@@ -72,6 +75,11 @@ def comparison(
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
     _draw_accuracies(figure.add_subplot(rows[1]), best_heads, styles)
     return figure
+
+
+def shorten_name(run: str) -> str:
+    """Cut the name of a run, so that a legend has room for two."""
+    return run if len(run) <= LONGEST_NAME else run[: LONGEST_NAME - 1] + "…"
 
 
 def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Series:

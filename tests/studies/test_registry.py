@@ -36,9 +36,9 @@ def test_every_study_is_registered_in_the_order_of_its_notebook():
 
 def test_settings_of_later_papers_are_flags_and_parameters():
     settings = {setting.name: setting for setting in fields(Settings)}
-    assert set(LATER_SETTINGS) == {"appendix", "task", "task_examples", "arct"}
+    assert set(LATER_SETTINGS) == {"appendix", "task_examples", "arct"}
     assert set(LATER_SETTINGS) - set(RESULT_SETTINGS) == {"appendix"}
-    assert set(LATER_SETTINGS) & set(PATH_SETTINGS) == {"task", "arct"}
+    assert set(LATER_SETTINGS) & set(PATH_SETTINGS) == {"arct"}
     assert settings["task_examples"].type == "int | None"
     assert Settings().task_examples == LATER_SETTINGS["task_examples"]["default"]
 
