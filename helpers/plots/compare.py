@@ -59,9 +59,9 @@ def comparison(
             curves[quantity] = layer_means
     in_paper = best_heads[best_heads["paper accuracy"].notna()]
     best_heads = in_paper if len(in_paper) else best_heads.head(MAX_RELATIONS)
-    heights = [2.6, ROW_INCHES * len(best_heads) + 0.8]
+    heights = [2.6, ROW_INCHES * len(best_heads) + 1.5]  # with the legend
     subtitle = "curves: mean of a layer's heads; bars: 95% intervals"
-    figure = canvas(sum(heights) + 0.5, "Runs compared", subtitle, note)
+    figure = canvas(sum(heights), "Runs compared", subtitle, note)
     rows = figure.add_gridspec(2, 1, height_ratios=heights)
     curve_axes = rows[0].subgridspec(1, max(len(curves), 1)).subplots(squeeze=False)[0]
     for axes, (quantity, layer_means) in zip(curve_axes, curves.items(), strict=False):
