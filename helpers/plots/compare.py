@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from helpers.plots import style
 from helpers.plots.style import Style, canvas, draw_intervals, theme
 
 ROW_INCHES = 0.24  # for one relation
+NAME_WIDTH = 30  # characters in a line of the legend, which has three columns
 MAX_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
 # No colour of a token type or of the paper; readers with colour blindness can tell them apart.
 COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
@@ -62,9 +64,9 @@ def comparison(
             curves[quantity] = layer_means
     in_paper = best_heads[best_heads["paper accuracy"].notna()]
     best_heads = in_paper if len(in_paper) else best_heads.head(MAX_RELATIONS)
-    heights = [2.6, ROW_INCHES * len(best_heads) + 0.8]
+    heights = [2.6, ROW_INCHES * len(best_heads) + 1.5]  # with the legend
     subtitle = "curves: mean of a layer's heads; bars: 95% intervals"
-    figure = canvas(sum(heights) + 0.5, "Runs compared", subtitle, note)
+    figure = canvas(sum(heights), "Runs compared", subtitle, note)
     rows = figure.add_gridspec(2, 1, height_ratios=heights)
     curve_axes = rows[0].subgridspec(1, max(len(curves), 1)).subplots(squeeze=False)[0]
     for axes, (quantity, layer_means) in zip(curve_axes, curves.items(), strict=False):
@@ -118,8 +120,9 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
         axes.plot(baseline, y, "|", color=style.MUTED, zorder=1, label=offset_label)
         draw_intervals(axes, low, high, y, color=color, elinewidth=1.1)
         axes.plot(
-            accuracy, y, color=color, marker=marker, linestyle="", label=name, **style.WHITE_EDGES
-        )
+            accuracy, y, color=color, marker=marker, linestyle="", label=fill(name, NAME_WIDTH),
+            **style.WHITE_EDGES,
+        )  # fmt: skip
     axes.plot(
         table["paper accuracy"], range(len(table)), "D", color=style.ACCENT, label="the paper",
         markerfacecolor="none",

@@ -56,8 +56,8 @@ def label_points(
         lefts = np.linspace(axes.bbox.x0, axes.bbox.x1 - size[0], STEPS)
         bottoms = np.linspace(axes.bbox.y0, axes.bbox.y1 - size[1], STEPS)
         costs = {}
-        for left, bottom in product(lefts, bottoms):
-            box = Bbox.from_bounds(left, bottom, *size)
+        for corner in product(lefts, bottoms):
+            box = Bbox.from_bounds(*corner, *size)
             offset = box.min + size / 2 - markers[index]
             n_covered = box.count_contains(markers)
             cost = np.hypot(*offset) + COVERING_COST * n_covered
