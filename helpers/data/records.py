@@ -69,14 +69,15 @@ class AnnotatedText(NamedTuple):
 
     ``name`` is the document without its part, so that its parts stay in one half of a split.
     ``heads[i]`` is the index of word ``i``'s head in the document (-1: a sentence root).
-    ``tags``, ``heads`` and ``sentence_starts`` are None if the format does not have them.
+    ``tags`` are as in `Document`.  ``heads`` and ``sentence_starts`` are None if the format does
+    not have them.
     """
 
     name: str
     source: str
     words: tuple[str, ...]
     spans: tuple[Span, ...]
-    tags: tuple[str | None, ...] | None = None
+    tags: tuple[str | None, ...]
     heads: tuple[int, ...] | None = None
     sentence_starts: tuple[bool, ...] | None = None
 

