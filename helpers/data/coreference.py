@@ -32,7 +32,6 @@ from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, v
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.files import resolve_user_path
-from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
@@ -96,7 +95,7 @@ def coreference_corpus(
     def read(counts: Counter[str]) -> Iterator[Document]:
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
         texts: list[AnnotatedText] = []
-        for file in progress(files, "reading documents", unit="file"):
+        for file in files:
             read_file = read_brackets if file.suffix == ".txt" else read_documents
             texts += read_file(file, counts)
         if not any(text.spans for text in texts):
@@ -139,10 +138,9 @@ def _with_heads(
     if heads is None and not english:
         heads = (*range(1, len(text.words)), -1)
     elif heads is None:
-        parsed = pipeline()(spacy_doc(text.words, text.sentence_starts))
-        heads = [token.head.i if token.head.i != token.i else -1 for token in parsed]
-        predicted_tags = [token.pos_ for token in parsed]
-        tags = tuple(tag or token.pos_ for tag, token in zip(tags, parsed, strict=True))
+        heads, predicted_tags = _parse(text)
+        tag_pairs = zip(tags, predicted_tags, strict=True)
+        tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in text.spans:
         if len(_head_candidates(start, end, heads)) != 1:
@@ -150,6 +148,13 @@ def _with_heads(
         head = head_word(start, end, heads, predicted_tags)
         mentions.append(Mention(start, end, chain, head))
     return Document(text.words, tags, tuple(mentions), split, text.source)
+
+
+def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
+    """Parse a document: each word's head (index in the document, -1: a root) and universal tag."""
+    parsed = pipeline()(spacy_doc(text.words, text.sentence_starts))
+    heads = [token.head.i if token.head.i != token.i else -1 for token in parsed]
+    return heads, [token.pos_ for token in parsed]
 
 
 def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None = None) -> int:

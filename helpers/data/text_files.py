@@ -163,8 +163,6 @@ def visible(text: str) -> bool:
 
     Tokenizers drop white space, control, zero-width and lone combining characters, and U+FFFD.
     """
-    if text.isalnum():
-        return True
     return any(
         unicodedata.category(character)[0] not in "ZCM" and character != "\ufffd"
         for character in text

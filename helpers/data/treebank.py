@@ -107,9 +107,7 @@ def treebank(
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         splits = []
         for file, format in zip(files, spec["formats"], strict=True):
-            trees = read_trees(file, format, counts)
-            bar = progress(trees, f"reading {file.name}", unit="sentence")
-            splits.append(list(bar))
+            splits.append(list(read_trees(file, format, counts)))
         if dev is None:
             splits = _split(splits[0], train, seed)
         generator = random.Random(seed)

@@ -125,16 +125,14 @@ def segments(
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
     """Yield every pair of consecutive paragraphs; CorpusError if there is none."""
-    is_empty = True
     for article in articles(path, counts=counts):
         n_paragraphs = len(article.paragraphs)
         counts["segments"] += n_paragraphs // 2
         counts["paragraphs without a partner"] += n_paragraphs % 2
         pairs = zip(article.paragraphs[::2], article.paragraphs[1::2], strict=False)
         for first, second in pairs:
-            is_empty = False
             yield Segment(first, second, article.title)
-    if is_empty:
+    if not counts["segments"]:
         raise CorpusError(path, f"has no two consecutive paragraphs; {EXPECTED}")
 
 
