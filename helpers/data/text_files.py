@@ -153,9 +153,7 @@ def xml_elements(path: Path, root: str, items: Collection[str]) -> Iterator[Elem
 
 def one_line(text: str) -> str:
     """Normalise a text to single spaces, without control and invisible characters."""
-    if not (text.isascii() and text.isprintable()):
-        text = _CONTROL.sub(" ", _INVISIBLE.sub("", text))
-    return " ".join(text.split())
+    return " ".join(_CONTROL.sub(" ", _INVISIBLE.sub("", text)).split())
 
 
 def visible(text: str) -> bool:

@@ -146,10 +146,9 @@ def _split(trees: Sequence[Tree], path: Path, seed: int) -> tuple[list[Tree], li
     if len(set(documents)) == 1:
         block_size = min(BLOCK, max(1, len(trees) // 10))
         documents = [index // block_size for index in range(len(trees))]
-    sizes = Counter(documents)
-    if len(sizes) == 1:
+    if len(trees) == 1:
         raise CorpusError(path, "has one sentence; use two or more, for train and dev")
-    dev_documents = _dev_documents(sizes, seed)
+    dev_documents = _dev_documents(Counter(documents), seed)
     train: list[Tree] = []
     dev: list[Tree] = []
     for document, tree in zip(documents, trees, strict=True):
