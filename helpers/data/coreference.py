@@ -153,7 +153,7 @@ def _with_heads(
 def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
     """Parse a document: each word's head (index in the document, -1: a root) and universal tag."""
     parsed = pipeline()(spacy_doc(text.words, text.sentence_starts))
-    heads = [token.head.i if token.head.i != token.i else -1 for token in parsed]
+    heads = [-1 if token == token.head else token.head.i for token in parsed]
     return heads, [token.pos_ for token in parsed]
 
 

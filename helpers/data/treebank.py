@@ -89,12 +89,11 @@ def treebank(
     """
     if sentences is not None and sentences < 2:
         raise InputError(f"--sentences {sentences}: expected 2 or more, for train and dev")
-    train = Path(train)
     if train.is_dir():
         folder = train
         train = _split_file(folder, "train")
         dev = _split_file(folder, "dev")
-    files = [train] if dev is None else [train, Path(dev)]
+    files = [train] if dev is None else [train, dev]
     spec = {
         "kind": "treebank",
         "version": 3,
@@ -263,10 +262,10 @@ def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, A
     if count is not None:
         counts["sentences fewer than asked for"] += count - len(sentences)
     dev_articles = _dev_documents(article_sizes, seed)
-    with_splits = []
-    for position, sentence in sorted(sentences.items()):
-        split = "dev" if position[0] in dev_articles else "train"
-        with_splits.append(sentence._replace(split=split))
+    with_splits = [
+        sentence._replace(split="dev" if article in dev_articles else "train")
+        for (article, _, _), sentence in sorted(sentences.items())
+    ]
     return {"sentences": with_splits, "counts": counts}
 
 
@@ -289,7 +288,7 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
         docs.append(spacy_doc(words, starts))
     parsed = pipeline().pipe(docs)
     bar = progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
-    return list(map(_sentence, bar))
+    return [_sentence(doc[:]) for doc in bar]
 
 
 def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> Doc:
@@ -352,17 +351,16 @@ def pipeline(name: str = PIPELINE) -> Language:
     return spacy.load(name.replace("-", "_"), exclude=["ner", "lemmatizer"])
 
 
-def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence:
+def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
     """Convert a spaCy sentence; the root is its own head in spaCy, and has head 0 here."""
-    first = parsed[0].i if len(parsed) else 0
-    words = []
-    heads = []
-    relations = []
-    for token in parsed:
-        words.append(token.text)
-        heads.append(0 if token.head.i == token.i else token.head.i - first + 1)
-        relations.append(token.dep_.lower())
-    return Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
+    before = span.start - 1
+    return Sentence(
+        words=tuple(token.text for token in span),
+        heads=tuple(0 if token == token.head else token.head.i - before for token in span),
+        relations=tuple(token.dep_.lower() for token in span),
+        split=split,
+        source=source,
+    )
 
 
 def _usable_sentences(
@@ -411,7 +409,7 @@ def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
     letters = _ASCII_LETTER.findall(string) if english else list(filter(str.isalpha, string))
     if len(letters) < 0.7 * len(string.replace(" ", "")):
         return "mostly not letters"
-    roots = sum(token.head.i == token.i for token in sentence)
+    roots = sum(token == token.head for token in sentence)
     if roots != 1 or any(token.is_space for token in sentence):
         return "not one tree of words"
     return None
