@@ -71,7 +71,7 @@ def detect_format(path: Path) -> TreeFormat:
 
 
 def read_trees(
-    path: Path, format: TreeFormat | None = None, counts: Counter[str] | None = None
+    path: Path, format: TreeFormat, counts: Counter[str]
 ) -> Iterator[tuple[str | None, Sentence]]:
     """Yield the document and the tree of each sentence of a treebank file, in order.
 
@@ -81,9 +81,9 @@ def read_trees(
     ----------
     path : Path
         The file.
-    format : {"conllu", "conllx", "plain"}, optional
-        Its format; `detect_format` finds it by default.
-    counts : Counter, optional
+    format : {"conllu", "conllx", "plain"}
+        Its format, which `detect_format` finds.
+    counts : Counter
         Receives the number of words that were changed, by reason.
 
     Yields
@@ -100,7 +100,6 @@ def read_trees(
         With the line, for what breaks the format.  A tree of CoNLL-U has exactly one root;
         converted treebanks may have several.
     """
-    format = format or detect_format(path)
     document = None
     number = 0
     for marks, rows in _blocks(path, format, counts):
@@ -115,7 +114,7 @@ def read_trees(
         raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
 
 
-def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[AnnotatedText]:
+def read_documents(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
     """Yield the documents of a coreference file; each part of a document is one (CoNLL-2012).
 
     Parameters
@@ -123,7 +122,7 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
     path : Path
         A file of CoNLL-U, with trees, if its suffix is ``.conllu``; otherwise of CoNLL-2012
         (Pradhan et al. 2012).
-    counts : Counter, optional
+    counts : Counter
         Receives the number of words that were changed, by reason.
 
     Raises
@@ -149,10 +148,9 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
 
 
 def _blocks(
-    path: Path, format: str, counts: Counter[str] | None
+    path: Path, format: str, counts: Counter[str]
 ) -> Iterator[tuple[dict[str, str], list[_Row]]]:
     """Yield the rows of each sentence, with the values of the marks before it by their labels."""
-    counts = Counter() if counts is None else counts
     marks: dict[str, str] = {}
     rows: list[_Row] = []
     for line, text in chain(lines(path), [(0, "")]):

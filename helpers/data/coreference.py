@@ -32,7 +32,6 @@ from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, v
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.files import resolve_user_path
-from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
@@ -95,7 +94,14 @@ def coreference_corpus(
 
     def read(counts: Counter[str]) -> Iterator[Document]:
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
-        texts = list(_annotated_texts(source, files, counts))
+        texts: list[AnnotatedText] = []
+        for file in files:
+            read_file = read_brackets if file.suffix == ".txt" else read_documents
+            texts += read_file(file, counts)
+        if not any(text.spans for text in texts):
+            raise CorpusError(
+                source, "no document has a mention; use a corpus with coreference annotation"
+            )
         english = is_english(" ".join(text.words) for text in texts)
         for text in texts:
             name_index = name_indices.setdefault(text.name, len(name_indices))
@@ -107,34 +113,16 @@ def coreference_corpus(
     return Corpus(corpus_name, spec, read)
 
 
-def _annotated_texts(
-    source: Path, files: Sequence[Path], counts: Counter[str]
-) -> Iterator[AnnotatedText]:
-    """Yield the documents of all files; CorpusError if no document has a mention."""
-    mentions = 0
-    for file in progress(files, "reading documents", unit="file"):
-        read_file = read_brackets if file.suffix == ".txt" else read_documents
-        for text in read_file(file, counts):
-            mentions += len(text.spans)
-            yield text
-    if not mentions:
-        raise CorpusError(
-            source, "no document has a mention; use a corpus with coreference annotation"
-        )
-
-
 def _files(source: Path) -> list[Path]:
     """List the files of a corpus: a file, or those of the first format found in a folder."""
     if source.is_file():
         return [source]
-    if not source.is_dir():
-        raise CorpusError(source, "there is no such file or folder; check the path")
     for pattern in FILE_PATTERNS:
         files = sorted(source.rglob(pattern))
         if files:
             return files
     expected = ", ".join(FILE_PATTERNS)
-    raise CorpusError(source, f"this folder has no coreference file; expected {expected}")
+    raise CorpusError(source, f"no coreference file and no folder with one; expected {expected}")
 
 
 def _with_heads(
@@ -149,10 +137,9 @@ def _with_heads(
     predicted_tags = None
     if heads is None and not english:
         heads = (*range(1, len(text.words)), -1)
-        tags = tags or (None,) * len(heads)
     elif heads is None:
         heads, predicted_tags = _parse(text)
-        tag_pairs = zip(tags or predicted_tags, predicted_tags, strict=True)
+        tag_pairs = zip(tags, predicted_tags, strict=True)
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in text.spans:
@@ -166,7 +153,7 @@ def _with_heads(
 def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
     """Parse a document: each word's head (index in the document, -1: a root) and universal tag."""
     parsed = pipeline()(spacy_doc(text.words, text.sentence_starts))
-    heads = [token.head.i if token.head.i != token.i else -1 for token in parsed]
+    heads = [-1 if token == token.head else token.head.i for token in parsed]
     return heads, [token.pos_ for token in parsed]
 
 
@@ -237,7 +224,8 @@ def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
             text.append((number, one_line(line)))
     for name, (genre, text) in documents.items():
         words, spans = _words_and_spans(path, text, counts)
-        yield AnnotatedText(name, f"{name} ({genre})", words, spans)
+        tags = (None,) * len(words)
+        yield AnnotatedText(name, f"{name} ({genre})", words, spans, tags)
 
 
 def _words_and_spans(

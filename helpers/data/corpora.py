@@ -44,17 +44,15 @@ def corpora_table() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per corpus: name, kind, files (their number), megabytes, licence, here, homepage
-        and citation.  ``here`` is "folder" (all files are in ``CORPORA_DIR``), "cache"
-        (downloaded before) or "no".
+        One row per corpus: name, kind, files (their number), megabytes, licence, homepage and
+        citation.
     """
     files = corpus_files().groupby("corpus")
     table = registry().assign(
         files=files.size(),
         megabytes=(files["bytes"].sum() / 1e6).round(1),
-        here=files["path"].agg(_location),
     )
-    columns = ["kind", "files", "megabytes", "licence", "here", "homepage", "citation"]
+    columns = ["kind", "files", "megabytes", "licence", "homepage", "citation"]
     return table[columns].reset_index()
 
 
@@ -167,14 +165,6 @@ def resolve_coreference(source: str) -> Corpus[Document]:
 def names(annotation: str) -> str:
     """List the names of the corpora with an annotation, for a message."""
     return ", ".join(registry().query("kind == @annotation").index)
-
-
-def _location(paths: pd.Series) -> str:
-    """Tell whether all files of a corpus are in the user's folder, in the cache, or neither."""
-    if all(map(_path_in_folder, paths)):
-        return "folder"
-    all_cached = all((cache_root() / "corpora" / path).is_file() for path in paths)
-    return "cache" if all_cached else "no"
 
 
 def _path_in_folder(path: str) -> Path | None:

@@ -69,14 +69,15 @@ class AnnotatedText(NamedTuple):
 
     ``name`` is the document without its part, so that its parts stay in one half of a split.
     ``heads[i]`` is the index of word ``i``'s head in the document (-1: a sentence root).
-    ``tags``, ``heads`` and ``sentence_starts`` are None if the format does not have them.
+    ``tags`` are as in `Document`.  ``heads`` and ``sentence_starts`` are None if the format does
+    not have them.
     """
 
     name: str
     source: str
     words: tuple[str, ...]
     spans: tuple[Span, ...]
-    tags: tuple[str | None, ...] | None = None
+    tags: tuple[str | None, ...]
     heads: tuple[int, ...] | None = None
     sentence_starts: tuple[bool, ...] | None = None
 
@@ -127,7 +128,7 @@ class Document(NamedTuple):
             mention if sizes[mention.chain] > 1 else mention._replace(chain=None)
             for mention in inside
         )
-        shorter = Document(self.words[:words], self.tags[:words], mentions, self.split, self.source)
+        shorter = self._replace(words=self.words[:words], tags=self.tags[:words], mentions=mentions)
         return shorter, crossing
 
 
@@ -195,7 +196,7 @@ def describe_documents(records: Iterable[Mapping[str, Any]]) -> str:
     return f"{len(documents):,}, and {unknown:,} sentences without one, each of which counts as one"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Roles:
     """Masks over the positions of an example; every position is in exactly one of them.
 
@@ -210,8 +211,8 @@ class Roles:
         All other positions.
     """
 
-    cls: Bool[np.ndarray, " position"] | None
-    sep: Bool[np.ndarray, " position"] | None
+    cls: Bool[np.ndarray, " position"] | None = None
+    sep: Bool[np.ndarray, " position"] | None = None
     punctuation: Bool[np.ndarray, " position"]
     other: Bool[np.ndarray, " position"]
 
@@ -261,14 +262,12 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     Roles
         Masks over the positions.
     """
-    special_masks: dict[str, Bool[np.ndarray, " position"] | None] = {"cls": None, "sep": None}
-    for role in special_masks:
+    masks = {"punctuation": np.array([is_punctuation(token) for token in tokens])}
+    for role in ("cls", "sep"):
         special_token = special_tokens.get(role)
         if special_token is not None:
-            special_masks[role] = np.array([token == special_token for token in tokens])
-    punctuation = np.array([is_punctuation(token) for token in tokens])
-    masks = [mask for mask in (*special_masks.values(), punctuation) if mask is not None]
-    return Roles(**special_masks, punctuation=punctuation, other=~np.any(masks, axis=0))
+            masks[role] = np.array([token == special_token for token in tokens])
+    return Roles(**masks, other=~np.any(list(masks.values()), axis=0))
 
 
 def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> tuple[list, int]:

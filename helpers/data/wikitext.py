@@ -87,9 +87,7 @@ SENTENCE_END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
 
 
-def paragraphs(
-    wikitext: str, *, hidden: Collection[str] = HIDDEN_PREFIXES, counts: Counter[str] | None = None
-) -> Iterator[str]:
+def paragraphs(wikitext: str, hidden: Collection[str], counts: Counter[str]) -> Iterator[str]:
     """Yield the prose paragraphs of a page, in order.
 
     Lists, tables, captions, formulas, footnotes and the sections of ``SKIPPED_SECTIONS`` are left
@@ -102,10 +100,9 @@ def paragraphs(
     hidden : collection of str
         Lower-case prefixes of links that show no text (files and categories, in the language of
         the dump).
-    counts : Counter, optional
+    counts : Counter
         Receives the numbers of paragraphs and lines that were dropped, by reason.
     """
-    counts = Counter() if counts is None else counts
     for raw in _blocks(plain(wikitext, hidden), counts):
         text = tidy(raw)
         if not text:
@@ -135,7 +132,7 @@ def why_not_prose(text: str) -> str | None:
     return None
 
 
-def plain(wikitext: str, hidden: Collection[str] = HIDDEN_PREFIXES) -> str:
+def plain(wikitext: str, hidden: Collection[str]) -> str:
     """Resolve the tags, templates, tables and links of a page; its lines stay."""
     text = _without_brackets(_without_elements(wikitext), hidden)
     for pattern, replacement in _REPLACEMENTS:

@@ -64,8 +64,12 @@ def document_2012(*rows, name="nw/x", part="000"):
 # Trees
 
 
+def trees_of(path):
+    return read_trees(path, detect_format(path), Counter())
+
+
 def test_read_trees_of_conllu_skips_ranges_and_names_documents(write):
-    trees = list(read_trees(write(CONLLU, "x.conllu")))
+    trees = list(trees_of(write(CONLLU, "x.conllu")))
     (first_document, first), (second_document, second), (third_document, third) = trees
     assert first[:3] == (("do", "n't", "go"), (3, 3, 0), ("aux", "advmod", "root"))
     assert second.relations == ("nmod:poss", "root")
@@ -74,13 +78,13 @@ def test_read_trees_of_conllu_skips_ranges_and_names_documents(write):
 
 
 def test_read_trees_of_conllx_allows_several_roots(write):
-    (_, first), (_, second) = read_trees(write(CONLLX))
+    (_, first), (_, second) = trees_of(write(CONLLX))
     assert first[:2] == (("cats", "sleep"), (2, 0))
     assert second.heads == (0, 0)
 
 
 def test_read_trees_of_the_plain_format_takes_number_signs_for_words(write):
-    (_, first), (_, second) = read_trees(write(PLAIN))
+    (_, first), (_, second) = trees_of(write(PLAIN))
     assert first[:3] == (("cats", "sleep"), (2, 0), ("nsubj", "root"))
     assert second.words == ("#", "1")
 
@@ -93,10 +97,10 @@ def test_detect_format_goes_by_the_first_line(write, content, format):
 
 
 def test_read_trees_is_the_same_with_compression_byte_order_mark_and_crlf(write):
-    plain = list(read_trees(write(CONLLU, "x.conllu")))
+    plain = list(trees_of(write(CONLLU, "x.conllu")))
     windows = "\ufeff" + CONLLU.replace("\n", "\r\n")
-    assert list(read_trees(write(windows, "y.conllu"))) == plain
-    assert list(read_trees(write(gzip.compress(CONLLU.encode()), "x.conllu.gz"))) == plain
+    assert list(trees_of(write(windows, "y.conllu"))) == plain
+    assert list(trees_of(write(gzip.compress(CONLLU.encode()), "x.conllu.gz"))) == plain
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_read_trees_is_the_same_with_compression_byte_order_mark_and_crlf(write)
 def test_read_trees_names_the_line_of_a_broken_tree(write, content, line, message):
     path = write(content, "x.conllu")
     with pytest.raises(CorpusError, match=message) as caught:
-        list(read_trees(path))
+        list(trees_of(path))
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
@@ -122,7 +126,7 @@ def test_read_trees_names_the_line_of_a_broken_tree(write, content, line, messag
 
 
 def test_read_documents_of_conllu_have_trees(write):
-    first, second = read_documents(write(CONLLU, "pets.conllu"))
+    first, second = read_documents(write(CONLLU, "pets.conllu"), Counter())
     assert (first.name, second.name, second.source) == ("first", "second", "second")
     assert second.words == ("Her", "cats", "She", "ran")
     assert second.heads == (1, -1, 3, -1)
@@ -142,7 +146,7 @@ def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(write):
     second_part = document_2012(row_2012(0, "Rain", "NN", "-"), part="001")
     second_text = document_2012(row_2012(0, "He", "PRP", "(4)"), name="nw/y")
     path = write(document_2012(*rows) + second_part + second_text, "x.v4_gold_conll")
-    first, second, third = read_documents(path)
+    first, second, third = read_documents(path, Counter())
     assert first.words == ("Ann", "Lee", "saw", "her", "dog", "It")
     assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PRON")
     assert first.spans == ((0, 2, 0), (1, 3, 2), (3, 4, 0), (3, 5, 1), (5, 6, 1))
@@ -166,7 +170,7 @@ def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(write):
 def test_read_documents_names_the_line_of_a_broken_document(write, name, text, line, message):
     path = write(text, name)
     with pytest.raises(CorpusError) as error:
-        list(read_documents(path))
+        list(read_documents(path, Counter()))
     assert f"{path}:{line}: " in str(error.value)
     assert message in str(error.value)
 

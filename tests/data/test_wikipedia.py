@@ -10,7 +10,7 @@ import pytest
 from toy_corpora import write
 
 from helpers.data.wikipedia import Article, articles, sample_path, segments
-from helpers.data.wikitext import paragraphs, plain, tidy, why_not_prose
+from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs, plain, tidy, why_not_prose
 from helpers.errors import CorpusError
 
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
@@ -57,14 +57,20 @@ def prose(*names):
     ],
 )
 def test_plain_and_tidy_give_the_text_of_markup(markup, text):
-    assert tidy(plain(markup)) == text
+    assert tidy(plain(markup, HIDDEN_PREFIXES)) == text
 
 
 def test_paragraphs_drops_one_with_an_unpaired_bracket():
     text = prose("first") + "\n\n" + PROSE.format("{{broken") + "\n\n" + prose("last")
-    assert list(paragraphs(text)) == [PROSE.format("first"), PROSE.format("last")]
+    assert list(paragraphs(text, HIDDEN_PREFIXES, Counter())) == [
+        PROSE.format("first"),
+        PROSE.format("last"),
+    ]
     text = prose("first") + "\n\n" + PROSE.format("[[broken") + "\n\n" + prose("last")
-    assert list(paragraphs(text)) == [PROSE.format("first"), PROSE.format("last")]
+    assert list(paragraphs(text, HIDDEN_PREFIXES, Counter())) == [
+        PROSE.format("first"),
+        PROSE.format("last"),
+    ]
 
 
 def test_paragraphs_leaves_out_lists_headings_and_references():
@@ -77,7 +83,7 @@ def test_paragraphs_leaves_out_lists_headings_and_references():
     )
     counts = Counter()
     expected = [PROSE.format("first") + " Its second line.", PROSE.format("last")]
-    assert list(paragraphs(text, counts=counts)) == expected
+    assert list(paragraphs(text, HIDDEN_PREFIXES, counts)) == expected
     assert counts["lines dropped: list or table"] == 2
 
 
@@ -104,7 +110,7 @@ def test_why_not_prose_gives_the_reason(text, reason):
 )
 def test_paragraphs_takes_linear_time(bomb):
     """A quadratic pass over 60,000 repeats would take minutes."""
-    assert list(paragraphs("Start " + bomb * 60_000 + " end.")) == []
+    assert list(paragraphs("Start " + bomb * 60_000 + " end.", HIDDEN_PREFIXES, Counter())) == []
 
 
 # Dumps

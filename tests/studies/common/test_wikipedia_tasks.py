@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from helpers.data.treebank import parsed_words
+from helpers.data.treebank import pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.studies.common.wikipedia_tasks import (
     NEXT,
@@ -144,7 +144,7 @@ def toy_sentences(articles=6, per_article=20):
     ],
 )
 def test_subject_number_of_a_sentence(text, number):
-    (doc,) = parsed_words([text.split()])
+    doc = pipeline()(spacy_doc(text.split(), None))
     assert subject_number(doc[:]) == number
 
 
