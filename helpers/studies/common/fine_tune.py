@@ -7,11 +7,9 @@ from the seed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -32,7 +30,14 @@ from helpers.cache import cached, code_digest
 from helpers.data.labelled import task_files
 from helpers.data.wikipedia import sample_path
 from helpers.errors import ModelError
-from helpers.files import build_folder, cache_root, checksum_problems, resolve_user_path, slugify
+from helpers.files import (
+    build_folder,
+    cache_root,
+    checksum_problems,
+    json_digest,
+    resolve_user_path,
+    slugify,
+)
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.settings import small_profile
@@ -91,11 +96,10 @@ class FineTuningRun:
         inputs = model_key(self.encoder) | {
             "code": code_digest(__name__),
             "objective": self.encoder.objective,
-            "task": self.task,
-            "recipe": self.recipe,
+            "task": asdict(self.task),
+            "recipe": asdict(self.recipe),
         }
-        content = json.dumps(inputs, sort_keys=True, default=vars)
-        digest = hashlib.sha256(content.encode()).hexdigest()
+        digest = json_digest(inputs)
         return cache_root() / "fine-tuned" / f"{self.encoder.slug}--{task}--{digest[:10]}"
 
     @cached_property

@@ -61,7 +61,7 @@ MAIN = "trained"  # in the column model: the model that the run is about
 # The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
 PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
-CUT_COLUMNS = ["layers", "keys", "queries"]
+CUT_COLUMNS = ["layers", "keys"]
 YARDSTICKS = (MASS_MATCHED, MOST_ATTENDED)  # the angle under `DROPPED` is divided by theirs
 
 Values = pd.DataFrame  # a row for each example, a column for each ablation and measure
@@ -255,7 +255,7 @@ def label_values(
     """Label the values of some examples by their articles, ablations and measures."""
     columns = []
     for (cut, mode), measure in product(ablations, measures):
-        columns.append((cut.name, cut.keys, cut.queries, mode, measure))
+        columns.append((cut.name, cut.keys, mode, measure))
     names = [*CUT_COLUMNS, "change", "measure"]
     columns = pd.MultiIndex.from_tuples(columns, names=names)
     return pd.DataFrame(values.reshape(len(values), -1), list_articles(records), columns)

@@ -50,10 +50,10 @@ from helpers.studies.kovaleva2019.maps import (
     Maps,
     PerHead,
     TextMaps,
-    concat_model_tables,
     shaded,
     text_maps,
 )
+from helpers.torch_utils import batch_threads, thread_map
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
 WITH_COLUMN = ["vertical", "vertical + diagonal"]
@@ -276,7 +276,11 @@ def pattern_table(
             models = {PRETRAINED: run.encoder, FINE_TUNED: run.fine_tuned_encoder()}
             for weights, model in models.items():
                 maps[run.task.name, weights] = text_maps(model, examples, max_tokens=longest)
-        return concat_model_tables(maps, pattern_counts, encoder.device)
+        threads = batch_threads(encoder.device)
+        tables = thread_map(
+            pattern_counts, list(maps.values()), label="maps", unit="model", threads=threads
+        )
+        return concat_with_keys(dict(zip(maps, tables, strict=True)), "task", "weights")
 
     run_names = [run.folder.name for run in runs]
     inputs = {
@@ -288,7 +292,7 @@ def pattern_table(
     return cached("patterns", compute, inputs=inputs)
 
 
-def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+def share_table(table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     """Average the share of each pattern over all heads.
 
     Parameters

@@ -259,11 +259,8 @@ def _prune_along(
     rows = [(*key, round(100 * share)) for key, share in product(orders, shares)]
     table = pd.DataFrame(rows, columns=["order", "draw", "pruned"])
     table["heads"] = masks.sum(axis=(1, 2)).astype(int)
-    # All orders begin and end with the same masks, which are evaluated once.
-    unique_masks, unique_index = np.unique(masks, axis=0, return_inverse=True)
-    interventions = head_removal.mask_interventions(unique_masks)
-    unique_scores = head_removal.evaluate_interventions(run, pairs, interventions, "pruning")
-    scores = unique_scores.select_interventions(unique_index.ravel())
+    interventions = head_removal.mask_interventions(masks)
+    scores = head_removal.evaluate_interventions(run, pairs, interventions, "pruning")
     right = scores.right[1:].reshape(len(orders), len(shares), -1)
     return table.join(head_removal.accuracy_changes(scores)), right
 

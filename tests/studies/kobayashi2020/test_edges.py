@@ -71,17 +71,6 @@ def test_representation_shifts_are_those_between_two_passes(tiny_encoder, layers
     assert values[3, 1, 0] == pytest.approx(expected_angle(before, after), rel=1e-3)
 
 
-def test_representation_shifts_of_the_first_query_are_those_between_two_passes(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    records = records_of(encoder, 7)
-    cut = Cut(GROUP, queries="first token")
-    values = edges.representation_shifts(encoder, [(cut, REDISTRIBUTED)], records)
-    before = hidden_states(encoder, records[3])
-    with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), REDISTRIBUTED):
-        after = hidden_states(encoder, records[3])
-    assert values.iloc[3, 0] == pytest.approx(expected_angle(before, after), rel=1e-3)
-
-
 def angles_of(shifts):
     """Select the angles of each mode: [mode, segment]."""
     return shifts.xs(edges.ANGLE, axis=1, level="measure").to_numpy().T
@@ -109,9 +98,9 @@ class EdgeRun:
         self.control_angles = angles_of(edges.representation_shifts(control, ablations, sample))
 
     def ratio_row(self, prefix):
-        key = ["layers", "keys", "queries", "ways", "measure"]
+        key = ["layers", "keys", "ways", "measure"]
         table = self.tables[f"{prefix}edge_ratios"].set_index(key)
-        return table.loc[("2-3", "special", "all", DROPPED_OVER_MATCHED, "sentence angle")]
+        return table.loc[("2-3", "special", DROPPED_OVER_MATCHED, "sentence angle")]
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +109,14 @@ def edge_run(tiny_encoder):
 
 
 def test_edge_tables_have_means_with_intervals(edge_run):
-    key = ["model", "layers", "keys", "queries", "change", "measure"]
+    key = ["model", "layers", "keys", "change", "measure"]
     table = edge_run.tables["edges"].set_index(key)
-    row = table.loc[("trained", "2-3", "special", "all", MASS_MATCHED, "sentence angle")]
+    row = table.loc[("trained", "2-3", "special", MASS_MATCHED, "sentence angle")]
     angles = edge_run.angles[MODES.index(MASS_MATCHED)]
     assert row["value"] == pytest.approx(angles.mean())
     assert row["value_low"] < row["value"] < row["value_high"]
     shares = edge_run.shifts.xs(MASS_MATCHED, axis=1, level="change").mean()
-    shares = shares.droplevel(["layers", "keys", "queries"])[edges.SHARES]
+    shares = shares.droplevel(["layers", "keys"])[edges.SHARES]
     np.testing.assert_allclose(row[edges.SHARES].astype(float), shares)
 
 
