@@ -52,10 +52,6 @@ class Cut(NamedTuple):
             ranges.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
         return ", ".join(ranges)
 
-    def edges(self, tokens: Int[Tensor, "batch token"], token_ids: TokenIds) -> Edges:
-        """Mark the edges of a batch that are cut."""
-        return mark_keys(tokens, token_ids[self.keys])
-
 
 Ablation = tuple[Cut, AblationMode]
 
@@ -170,7 +166,7 @@ def cut_shares(
     The words of an unmatched row get less attention than the cut edges, so that the controls of
     `ablate_edges` remove less.  Both shares are means over the layers, heads and queries.
     """
-    chosen = cut.edges(tokens, token_ids)
+    chosen = mark_keys(tokens, token_ids[cut.keys])
     is_word = ~chosen & ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
     weights = torch.cat([maps[layer] for layer in cut.layers])  # [layer, head, query, key]
     mass = (weights * chosen).sum(dim=-1)
@@ -217,7 +213,7 @@ def cut_edges(
     def ablate(weights: Weights) -> Weights:
         tokens = token_batches[0]
         is_word = ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
-        return ablate_edges(weights, cut.edges(tokens, token_ids), mode, is_word)
+        return ablate_edges(weights, mark_keys(tokens, token_ids[cut.keys]), mode, is_word)
 
     hook = base_transformer(model).get_input_embeddings().register_forward_pre_hook(remember_tokens)
     try:

@@ -13,18 +13,17 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LambdaLR
 
 from helpers.cache import cached, code_digest
 from helpers.data.labelled import task_files
@@ -61,8 +60,6 @@ DEFAULT_SEEDS = 3
 # example.
 SMALL_TASKS = (NEXT, NUMBER)
 SMALL_TOKENS = 32
-
-Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,7 @@ class FineTuningRun:
     @cached_property
     def predictions(self) -> Int[np.ndarray, " example"]:
         """The predicted labels of the test examples."""
-        with safe_open(self.folder / RESULTS_FILE, "numpy") as results:
-            return results.get_tensor("predictions")
+        return load_file(self.folder / RESULTS_FILE)["predictions"].numpy()
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " example"]:
@@ -268,23 +264,37 @@ def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> list[list[FineTuningR
 
 def gradient_steps(
     model: nn.Module,
-    batches: Iterable[Batch],
-    loss: Callable[[Batch], Tensor],
-    optimizer: Optimizer,
-    rates: LRScheduler,
-    *,
+    parameters: Iterable[Any],
+    recipe: Recipe,
+    lengths: Sequence[int],
+    loss: Callable[[list[int]], Tensor],
     description: str,
 ) -> None:
-    """Take one step of ``optimizer`` and of ``rates`` per batch.
+    """Train the parameters of a model with a recipe, one step per batch.
 
-    ``description`` names the training in messages.
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        The parameters to train, or groups of them, as AdamW takes them.
+    recipe
+        The settings.
+    lengths
+        The length of each example.
+    loss
+        Function of the indices of a batch of examples.
+    description
+        It names the training in messages.
 
     Raises
     ------
     ModelError
         If a loss is not finite.
     """
-    for step, batch in enumerate(batches, 1):
+    optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, fused=True)
+    rates = warmup_and_decay(optimizer, recipe.steps(len(lengths)))
+    for step, batch in enumerate(shuffled_epochs(recipe, lengths), 1):
         raise_if_stopped()
         value = loss(batch)
         if not value.isfinite():
@@ -328,11 +338,6 @@ def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
     return LambdaLR(optimizer, factor)
 
 
-def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Select the trainable parameters of a model, by name."""
-    return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
-
-
 def _train(run: FineTuningRun, folder: Path) -> None:
     """Train a classifier and write its weights and its predictions to a folder."""
     recipe = run.recipe
@@ -345,18 +350,15 @@ def _train(run: FineTuningRun, folder: Path) -> None:
         return F.cross_entropy(classifier(**batch), labels[chosen])
 
     lengths = [len(example["input_ids"]) for example in inputs]
-    batches = shuffled_epochs(recipe, lengths)
-    weights = trainable_parameters(classifier)
+    weights = {name: w for name, w in classifier.named_parameters() if w.requires_grad}
     matrices = [parameter for parameter in weights.values() if parameter.ndim > 1]
     vectors = [parameter for parameter in weights.values() if parameter.ndim <= 1]
     groups = [
         {"params": matrices, "weight_decay": WEIGHT_DECAY},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
-    rates = warmup_and_decay(optimizer, recipe.steps(len(inputs)))
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    gradient_steps(classifier, batches, loss, optimizer, rates, description=label)
+    gradient_steps(classifier, groups, recipe, lengths, loss, label)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
     results = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
     results["predictions"] = torch.from_numpy(logits).argmax(dim=1)

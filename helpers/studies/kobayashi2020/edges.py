@@ -219,7 +219,7 @@ def edge_tables(
         for name, encoder in encoders.items():
             sample = records if name == MAIN else records[::CONTROL_STRIDE]
             shifts = representation_shifts(encoder, ablations, sample)
-            frames.append(shift_table(name, shifts))
+            frames.append(mean_table(name, shifts))
             tables[PREFIXES[name] + "edge_ratios"] = ratio_table(shifts)
         if of_group:
             outcomes = [(cut, mode) for cut, mode in of_group if mode in MAIN_MODES]
@@ -227,13 +227,9 @@ def edge_tables(
             articles = list_articles(source.records())
             indices = gradients.choose_segments(articles, count, contrastive=is_contrastive)
             pairs = [source.record(index) for index in indices]
-            shares = frames[0].drop_duplicates(CUT_COLUMNS).set_index(CUT_COLUMNS)[SHARES]
-            for table in (
-                mean_table(MAIN, loss_increases(main, outcomes, pairs, seed)),
-                mean_table(MAIN, *probe_losses(main, outcomes, treebank)),
-            ):
-                frames.append(table.join(shares, on=CUT_COLUMNS))
-        return {"edges": pd.concat(frames, ignore_index=True), **tables}
+            frames.append(mean_table(MAIN, loss_increases(main, outcomes, pairs, seed)))
+            frames.append(mean_table(MAIN, *probe_losses(main, outcomes, treebank)))
+        return {"edges": with_shares(pd.concat(frames)), **tables}
 
     inputs = {
         "models": [encoder.identity for encoder in encoders.values()],
@@ -285,12 +281,12 @@ def mean_table(model: str, values: Values, totals: ArrayLike = 1) -> pd.DataFram
     return with_ratio(table, "value", sums, denominators)
 
 
-def shift_table(model: str, shifts: Values) -> pd.DataFrame:
-    """Tabulate the means of `ANGLE`, with `SHARES` as columns, see `mean_table`."""
-    table = mean_table(model, shifts)
+def with_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Turn the rows of `SHARES` in a `mean_table` into columns of the other rows of their cuts."""
     is_share = table["measure"].isin(SHARES)
-    shares = table[is_share].pivot_table("value", CUT_COLUMNS, "measure")
-    return table[~is_share].join(shares, on=CUT_COLUMNS)
+    cut_columns = ["model", *CUT_COLUMNS]
+    shares = table[is_share].pivot_table("value", cut_columns, "measure")
+    return table[~is_share].join(shares, on=cut_columns).reset_index(drop=True)
 
 
 def ratio_table(shifts: Values) -> pd.DataFrame:

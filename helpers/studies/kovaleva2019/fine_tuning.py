@@ -65,8 +65,8 @@ def accuracy_table(
                 "test": len(run.task.test),
             }
             for start, accuracy in accuracies.items():
-                of_start = {"start": start, **accuracy.columns("accuracy")}
-                rows.append({"task": run.task.name, **of_start, **columns})
+                names = {"task": run.task.name, "start": start}
+                rows.append({**names, **accuracy.columns("accuracy"), **columns})
         return pd.DataFrame(rows)
 
     run_names = [run.folder.name for run in (*runs, *random_runs)]

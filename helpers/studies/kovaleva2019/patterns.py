@@ -208,9 +208,8 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per head.  Columns: layer, head, maps (their number), the share (0-1) of each class,
-        `SPECIAL_COLUMN` (the share of maps with a column whose darkest column is a special token),
-        and pattern (the most frequent class).
+        One row per head.  Columns: layer, head, the share (0-1) of each class, and
+        `SPECIAL_COLUMN` (the share of maps with a column whose darkest column is a special token).
     """
     features = []
     darkest_is_special = []
@@ -220,12 +219,10 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
         darkest_is_special.append(example.special[darkest])
     predicted = pattern_classifier().predict(np.reshape(features, (-1, len(FEATURES))))
     predicted = predicted.reshape(np.shape(darkest_is_special))  # [map, layer, head]
-    count, layers, heads = predicted.shape
     shares = {name: (predicted == name).mean(axis=0) for name in CLASSES}
     has_column = np.isin(predicted, WITH_COLUMN)
     shares[SPECIAL_COLUMN] = (has_column & darkest_is_special).mean(axis=0)
-    table = head_rows(layers, heads, maps=np.full((layers, heads), count), **shares)
-    return table.assign(pattern=table[list(CLASSES)].idxmax(axis=1))
+    return head_rows(*predicted.shape[1:], **shares)
 
 
 def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:

@@ -32,13 +32,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.model.sites import sites
 from helpers.studies.common.classifier import Classifier, task_inputs
-from helpers.studies.common.fine_tune import (
-    Recipe,
-    gradient_steps,
-    shuffled_epochs,
-    trainable_parameters,
-    warmup_and_decay,
-)
+from helpers.studies.common.fine_tune import Recipe, gradient_steps
 from helpers.studies.common.tasks import Pair
 from helpers.studies.niven2019.arguments import INPUTS, Argument
 from helpers.studies.niven2019.cues import words
@@ -65,9 +59,6 @@ def train_chooser(
     A batch consists of arguments of similar length.  ``description`` names the model in an error.
     Raises ModelError if the loss is not a number.
     """
-    weights = trainable_parameters(chooser).values()
-    optimizer = torch.optim.AdamW(weights, lr=recipe.learning_rate, fused=True)
-    rates = warmup_and_decay(optimizer, recipe.steps(len(train)))
 
     def loss(indices: Sequence[int]) -> Tensor:
         batch = [train[index] for index in indices]
@@ -76,8 +67,7 @@ def train_chooser(
         return F.cross_entropy(scores, labels)
 
     lengths = [len(argument.reason + argument.warrant0) for argument in train]
-    batches = shuffled_epochs(recipe, lengths)
-    gradient_steps(chooser, batches, loss, optimizer, rates, description=description)
+    gradient_steps(chooser, chooser.parameters(), recipe, lengths, loss, description)
     return chooser.scores(test).argmax(dim=-1).numpy()
 
 

@@ -49,7 +49,7 @@ RECIPES = {
     ENCODER: Recipe(epochs=2, learning_rate=1e-4, batch_size=8),
 }
 RECIPES[RANDOM] = RECIPES[ENCODER]
-ARCT_RUN = Path("figures/minilm-arct")  # the committed run, in the project
+ARCT_RUN = PROJECT_ROOT / "figures/minilm-arct"  # the committed run
 
 
 class Run(NamedTuple):
@@ -72,7 +72,7 @@ def planned_runs(sets: Mapping[str, list[Argument]]) -> list[Run]:
 
 def arct_tables() -> dict[str, pd.DataFrame]:
     """Read the tables of the committed run on ARCT; none outside a checkout."""
-    return read_tables(PROJECT_ROOT / ARCT_RUN)
+    return read_tables(ARCT_RUN)
 
 
 def choice_tables(

@@ -182,7 +182,8 @@ def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments
     encoder, _ = models
     typical = patterns.typical_maps(encoder, text_segments[0])
     (example,) = text_maps(encoder, text_segments[:1], max_tokens=MAX_TOKENS)
-    predicted = patterns.pattern_counts([example]).set_index(["layer", "head"])["pattern"]
+    shares = patterns.pattern_counts([example]).set_index(["layer", "head"])
+    predicted = shares[list(patterns.CLASSES)].idxmax(axis=1)
     shown = []
     for title, typical_map in typical.items():
         pattern, _, label = title.rstrip(")").rpartition(" (")
