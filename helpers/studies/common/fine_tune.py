@@ -351,12 +351,10 @@ def _train(run: FineTuningRun, folder: Path) -> None:
 
     lengths = [len(example["input_ids"]) for example in inputs]
     weights = {name: w for name, w in classifier.named_parameters() if w.requires_grad}
-    matrices = [parameter for parameter in weights.values() if parameter.ndim > 1]
-    vectors = [parameter for parameter in weights.values() if parameter.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": WEIGHT_DECAY},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+    groups = []
+    for weight in weights.values():
+        decay = WEIGHT_DECAY if weight.ndim > 1 else 0.0
+        groups.append({"params": weight, "weight_decay": decay})
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
     gradient_steps(classifier, groups, recipe, lengths, loss, label)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)

@@ -45,8 +45,8 @@ def accuracy_table(
         One row per task and classifier.  Columns: task; start (`PRETRAINED`, `RANDOM`, or a
         baseline of `classifier.baselines`); accuracy (percent) with its 95% bootstrap interval
         (accuracy_low, accuracy_high); learned (whether the task is: the interval of `PRETRAINED` is
-        above the accuracies of the most frequent label and of a bag of words); train and test
-        (counts of examples).
+        above the accuracies of the most frequent label and of a bag of words); and test (the
+        number of test examples).
     """
 
     def compute() -> pd.DataFrame:
@@ -61,7 +61,6 @@ def accuracy_table(
             to_beat = max(accuracies[MAJORITY].value, accuracies[BAG_OF_WORDS].value)
             columns = {
                 "learned": accuracies[PRETRAINED].low > to_beat,
-                "train": len(run.task.train),
                 "test": len(run.task.test),
             }
             for start, accuracy in accuracies.items():

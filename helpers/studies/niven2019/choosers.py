@@ -48,7 +48,7 @@ WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 
 def train_chooser(
-    chooser: Chooser,
+    chooser: nn.Module,
     train: Sequence[Argument],
     test: Sequence[Argument],
     recipe: Recipe,
@@ -68,19 +68,11 @@ def train_chooser(
 
     lengths = [len(argument.reason + argument.warrant0) for argument in train]
     gradient_steps(chooser, chooser.parameters(), recipe, lengths, loss, description)
-    return chooser.scores(test).argmax(dim=-1).numpy()
+    with torch.inference_mode():
+        return chooser(test).argmax(dim=-1).cpu().numpy()
 
 
-class Chooser(nn.Module):
-    """A model whose ``forward`` scores both warrants of arguments."""
-
-    @torch.inference_mode()
-    def scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Score both warrants of each argument, without a graph for gradients."""
-        return self(arguments).double().cpu()
-
-
-class EncoderChooser(Chooser):
+class EncoderChooser(nn.Module):
     """A copy of an encoder with a linear layer that ``seed`` initialises.
 
     The embeddings and the lower half of the layers are not trained.  ``inputs`` is one of the
@@ -129,7 +121,7 @@ def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
     return pairs
 
 
-class WordChooser(Chooser):
+class WordChooser(nn.Module):
     """A bag of vectors or a BiLSTM over the words that have a vector.
 
     ``architecture`` is `BAG` or `BILSTM`, ``inputs`` one of the `INPUTS` that are shown; ``seed``

@@ -12,7 +12,7 @@ each warrant by itself sees the same two inputs again, so that we leave this out
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
@@ -202,7 +202,7 @@ def choices_in_test(
         "run": run,
         "train": train,
         "test": test,
-        "recipe": asdict(recipe),
+        "recipe": recipe,
         "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
     }
     choices = cached("warrant-choices", compute, inputs=inputs)

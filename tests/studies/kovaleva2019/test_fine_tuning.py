@@ -197,7 +197,6 @@ def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments
 
 def test_treebank_links_are_the_largest_weights_by_hand(store):
     table = links.treebank_links(store, seed=0)
-    assert (table["sentences"] == len(store)).all()
     # The links at least two words apart are (likes, cat) and (likes, coffee).
     largest = []
     for example in store:
