@@ -59,5 +59,7 @@ def test_link_table_leaves_out_sentences_without_usable_links():
     no_free_pair = (uniform(3), [(0, 2)], "a")
     usable = (uniform(5), [(0, 2)], "a")
     table = link_table([only_neighbours, usable, no_free_pair], seed=0)
+    expected = link_table([usable], seed=0)["linked"]
+    np.testing.assert_allclose(table["linked"], expected)
     with pytest.raises(InputError, match="no sentence has a predicate"):
         link_table([only_neighbours, no_free_pair], seed=0)
