@@ -5,31 +5,38 @@ A study takes part in a run through files in its folder, so that no other layer 
 - ``settings.toml`` declares the settings that only later papers use; `helpers.settings` makes flags
   and parameters of notebooks of them.
 - ``paper.csv`` has the numbers of the paper that its tables and its notebook compare with.
-- ``study.py`` has ``check``, which refuses settings that the notebook could not use, and
-  ``claims``, which lists the claims of the paper.
+- ``claims.py`` lists the claims of the paper.
+
+The modules that import torch are imported when they are needed, because the command line is slow
+with it.
 """
 
 from __future__ import annotations
 
 from helpers.claims.engine import Claim
 from helpers.settings import Settings
-from helpers.studies.kobayashi2020 import study as kobayashi2020
-from helpers.studies.kovaleva2019 import study as kovaleva2019
-from helpers.studies.michel2019 import study as michel2019
-from helpers.studies.niven2019 import study as niven2019
-
-STUDIES = (kovaleva2019, michel2019, niven2019, kobayashi2020)
+from helpers.studies.niven2019.arguments import argument_corpus
 
 
 def check_inputs(settings: Settings) -> None:
-    """Raise InputError or CorpusError if a study cannot use the settings, before a run starts."""
-    for study in STUDIES:
-        study.check(settings)
+    """Raise InputError or CorpusError if a study cannot read its settings, before a run starts."""
+    if settings.task:
+        from helpers.studies.common.fine_tune import load_tasks  # torch
+
+        load_tasks(settings.task, "", examples=2, seed=0)
+    if settings.arct:
+        argument_corpus(settings.arct)
 
 
 def later_claims() -> list[Claim]:
-    """List the claims of all studies; their code imports torch."""
+    """List the claims of all studies."""
+    from helpers.studies.kobayashi2020 import causal_claims
+    from helpers.studies.kobayashi2020 import claims as kobayashi
+    from helpers.studies.kovaleva2019 import claims as kovaleva
+    from helpers.studies.michel2019 import claims as michel
+    from helpers.studies.niven2019 import claims as niven
+
     claims = []
-    for study in STUDIES:
-        claims += study.claims()
+    for module in (kovaleva, michel, niven, kobayashi, causal_claims):
+        claims += module.CLAIMS
     return claims

@@ -36,9 +36,8 @@ MAJORITY = "most frequent label"
 BAG_OF_WORDS = "bag of words"
 FROZEN_ENCODER = "classifier alone"
 
-Batch = dict[str, Tensor]
 # A padded batch, its labels, and the indices of its examples.
-LabelledBatch = tuple[Batch, Int[Tensor, " example"], Int[np.ndarray, " example"]]
+LabelledBatch = tuple[dict[str, Tensor], Int[Tensor, " example"], Int[np.ndarray, " example"]]
 
 
 class Classifier(nn.Module):
@@ -145,8 +144,8 @@ def baselines(
     def tokens_with_text(example: Inputs) -> list[str]:
         """Mark each token with the text that it is from, by counting special tokens before it."""
         text_numbers = np.isin(example["input_ids"], special_ids).cumsum()
-        marked = zip(text_numbers, example["input_ids"], strict=True)
-        return [f"{text} {token}" for text, token in marked]
+        by_text = zip(text_numbers, example["input_ids"], strict=True)
+        return [f"{text} {token}" for text, token in by_text]
 
     counter = CountVectorizer(analyzer=tokens_with_text, binary=True)
     pooled = Classifier(encoder, 1, seed=0)

@@ -32,19 +32,16 @@ MAIN_MODES = (DROPPED, MASS_MATCHED)
 SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are ablated together
 SPECIAL_KEYS = "special"
 PUNCTUATION_KEYS = "punctuation"
-ALL_QUERIES = "all"
-FIRST_QUERY = "first token"
 
 
 class Cut(NamedTuple):
-    """A set of edges: in which layers (from 0), to which keys, and from which queries.
+    """A set of edges: in which layers (from 0), and to which keys.
 
     The keys are "special", "punctuation", "cls" or "sep".
     """
 
     layers: tuple[int, ...]
     keys: str = SPECIAL_KEYS
-    queries: str = ALL_QUERIES
 
     @property
     def name(self) -> str:
@@ -54,18 +51,6 @@ class Cut(NamedTuple):
         for run in np.split(np.array(self.layers) + 1, gaps):
             ranges.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
         return ", ".join(ranges)
-
-    def is_query(self, tokens: Int[Tensor, "batch token"]) -> Bool[Tensor, " query"]:
-        """Mark the queries of a batch whose edges are cut."""
-        length = tokens.shape[1]
-        is_query = torch.ones(length, dtype=torch.bool, device=tokens.device)
-        if self.queries == FIRST_QUERY:
-            is_query[1:] = False
-        return is_query
-
-    def edges(self, tokens: Int[Tensor, "batch token"], token_ids: TokenIds) -> Edges:
-        """Mark the edges of a batch that are cut."""
-        return mark_keys(tokens, token_ids[self.keys]) & self.is_query(tokens)[:, None]
 
 
 Ablation = tuple[Cut, AblationMode]
@@ -181,13 +166,12 @@ def cut_shares(
     The words of an unmatched row get less attention than the cut edges, so that the controls of
     `ablate_edges` remove less.  Both shares are means over the layers, heads and queries.
     """
-    chosen = cut.edges(tokens, token_ids)
+    chosen = mark_keys(tokens, token_ids[cut.keys])
     is_word = ~chosen & ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
     weights = torch.cat([maps[layer] for layer in cut.layers])  # [layer, head, query, key]
     mass = (weights * chosen).sum(dim=-1)
     unmatched = (mass > (weights * is_word).sum(dim=-1)).to(mass)
-    shares = torch.stack([mass, unmatched])[..., cut.is_query(tokens)]
-    return shares.mean(dim=(1, 2, 3))
+    return torch.stack([mass, unmatched]).mean(dim=(1, 2, 3))
 
 
 @contextmanager
@@ -229,7 +213,7 @@ def cut_edges(
     def ablate(weights: Weights) -> Weights:
         tokens = token_batches[0]
         is_word = ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
-        return ablate_edges(weights, cut.edges(tokens, token_ids), mode, is_word)
+        return ablate_edges(weights, mark_keys(tokens, token_ids[cut.keys]), mode, is_word)
 
     hook = base_transformer(model).get_input_embeddings().register_forward_pre_hook(remember_tokens)
     try:

@@ -7,32 +7,36 @@ from the seed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LambdaLR
 
 from helpers.cache import cached, code_digest
 from helpers.data.labelled import task_files
 from helpers.data.wikipedia import sample_path
 from helpers.errors import ModelError
-from helpers.files import build_folder, cache_root, checksum_problems, resolve_user_path, slugify
+from helpers.files import (
+    build_folder,
+    cache_root,
+    checksum_problems,
+    json_digest,
+    resolve_user_path,
+    slugify,
+)
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.settings import small_profile
@@ -56,8 +60,6 @@ DEFAULT_SEEDS = 3
 # example.
 SMALL_TASKS = (NEXT, NUMBER)
 SMALL_TOKENS = 32
-
-Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,10 @@ class FineTuningRun:
         inputs = model_key(self.encoder) | {
             "code": code_digest(__name__),
             "objective": self.encoder.objective,
-            "task": self.task,
-            "recipe": self.recipe,
+            "task": asdict(self.task),
+            "recipe": asdict(self.recipe),
         }
-        content = json.dumps(inputs, sort_keys=True, default=vars)
-        digest = hashlib.sha256(content.encode()).hexdigest()
+        digest = json_digest(inputs)
         return cache_root() / "fine-tuned" / f"{self.encoder.slug}--{task}--{digest[:10]}"
 
     @cached_property
@@ -109,8 +110,7 @@ class FineTuningRun:
     @cached_property
     def predictions(self) -> Int[np.ndarray, " example"]:
         """The predicted labels of the test examples."""
-        with safe_open(self.folder / RESULTS_FILE, "numpy") as results:
-            return results.get_tensor("predictions")
+        return load_file(self.folder / RESULTS_FILE)["predictions"].numpy()
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " example"]:
@@ -264,23 +264,37 @@ def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> list[list[FineTuningR
 
 def gradient_steps(
     model: nn.Module,
-    batches: Iterable[Batch],
-    loss: Callable[[Batch], Tensor],
-    optimizer: Optimizer,
-    rates: LRScheduler,
-    *,
+    parameters: Iterable[Any],
+    recipe: Recipe,
+    lengths: Sequence[int],
+    loss: Callable[[list[int]], Tensor],
     description: str,
 ) -> None:
-    """Take one step of ``optimizer`` and of ``rates`` per batch.
+    """Train the parameters of a model with a recipe, one step per batch.
 
-    ``description`` names the training in messages.
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        The parameters to train, or groups of them, as AdamW takes them.
+    recipe
+        The settings.
+    lengths
+        The length of each example.
+    loss
+        Function of the indices of a batch of examples.
+    description
+        It names the training in messages.
 
     Raises
     ------
     ModelError
         If a loss is not finite.
     """
-    for step, batch in enumerate(batches, 1):
+    optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, fused=True)
+    rates = warmup_and_decay(optimizer, recipe.steps(len(lengths)))
+    for step, batch in enumerate(shuffled_epochs(recipe, lengths), 1):
         raise_if_stopped()
         value = loss(batch)
         if not value.isfinite():
@@ -324,11 +338,6 @@ def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
     return LambdaLR(optimizer, factor)
 
 
-def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Select the trainable parameters of a model, by name."""
-    return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
-
-
 def _train(run: FineTuningRun, folder: Path) -> None:
     """Train a classifier and write its weights and its predictions to a folder."""
     recipe = run.recipe
@@ -341,18 +350,13 @@ def _train(run: FineTuningRun, folder: Path) -> None:
         return F.cross_entropy(classifier(**batch), labels[chosen])
 
     lengths = [len(example["input_ids"]) for example in inputs]
-    batches = shuffled_epochs(recipe, lengths)
-    weights = trainable_parameters(classifier)
-    matrices = [parameter for parameter in weights.values() if parameter.ndim > 1]
-    vectors = [parameter for parameter in weights.values() if parameter.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": WEIGHT_DECAY},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
-    rates = warmup_and_decay(optimizer, recipe.steps(len(inputs)))
+    weights = {name: w for name, w in classifier.named_parameters() if w.requires_grad}
+    groups = []
+    for weight in weights.values():
+        decay = WEIGHT_DECAY if weight.ndim > 1 else 0.0
+        groups.append({"params": weight, "weight_decay": decay})
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    gradient_steps(classifier, batches, loss, optimizer, rates, description=label)
+    gradient_steps(classifier, groups, recipe, lengths, loss, label)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
     results = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
     results["predictions"] = torch.from_numpy(logits).argmax(dim=1)

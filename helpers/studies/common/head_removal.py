@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,7 +35,7 @@ from helpers.model.sites import (
     sites,
     skip_layers,
 )
-from helpers.studies.common.classifier import Batch, batches
+from helpers.studies.common.classifier import LabelledBatch, batches
 from helpers.studies.common.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.common.tasks import Pair
 from helpers.torch_utils import batch_threads, thread_map
@@ -65,11 +65,6 @@ class Scores(NamedTuple):
 
     right: Bool[np.ndarray, "row example"]
     loss: Float[np.ndarray, "row example"]
-
-    def select_interventions(self, indices: Int[np.ndarray, " selected"]) -> Scores:
-        """Select interventions by index, next to the unchanged classifier."""
-        rows = np.concatenate([[0], indices + 1])
-        return Scores(self.right[rows], self.loss[rows])
 
 
 @contextmanager
@@ -146,11 +141,13 @@ def evaluate_interventions(
     ``label`` names the progress bar.
     """
     work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
-    job = partial(intervened_outputs, interventions=interventions)
-    inputs = [batch for batch, _, _ in work]
-    logits_by_batch = map_over_model_copies(
-        run.classifier, inputs, job, f"{label} ({run.task.name})"
-    )
+
+    def job(model: nn.Module, batch: LabelledBatch) -> Float[Tensor, "row example label"]:
+        passes = run_interventions(model, partial(model, **batch[0]), interventions)
+        return torch.stack(list(passes)).cpu()
+
+    label = f"{label} ({run.task.name})"
+    logits_by_batch = map_over_model_copies(run.classifier, work, job, label)
     right = np.zeros((len(interventions) + 1, len(pairs)), bool)
     loss = np.zeros(right.shape)
     for (_, labels, order), logits in zip(work, logits_by_batch, strict=True):
@@ -271,14 +268,6 @@ def map_over_model_copies(
         return output
 
     return thread_map(run_with_copy, inputs, label=label, unit="batch", threads=threads)
-
-
-def intervened_outputs(
-    model: nn.Module, batch: Batch, interventions: Sequence[Intervention]
-) -> Float[Tensor, "row example output"]:
-    """Compute a model's outputs for a batch, unchanged (row 0) and under each intervention."""
-    passes = run_interventions(model, partial(model, **batch), interventions)
-    return torch.stack(list(passes)).cpu()
 
 
 @torch.inference_mode()

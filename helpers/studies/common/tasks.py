@@ -31,8 +31,6 @@ PRETRAINED = "pretrained"
 RANDOM = "random"
 FINE_TUNED = "fine-tuned"
 
-RowSelector = Callable[..., pd.DataFrame]  # such as `learned_rows`
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -82,7 +80,7 @@ def estimates_by_task(
     table: str,
     column: str,
     *,
-    select: RowSelector = learned_rows,
+    select: Callable[..., pd.DataFrame] = learned_rows,
     clusters: str = "",
     **where: Any,
 ) -> dict[str, Estimate]:

@@ -135,7 +135,7 @@ def labelled_pairs(
         if label is not None:
             by_label[label].append(Pair(" ".join(words), None, label, sentence.title))
     negative, positive = by_label
-    rarer = min(len(negative), len(positive))
+    rarer = min(map(len, by_label))
     per_label = rarer if size is None else min(size // 2, rarer)
     balanced = negative[:per_label] + positive[:per_label]
     return tuple(generator.sample(balanced, len(balanced)))

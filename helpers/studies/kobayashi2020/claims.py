@@ -20,7 +20,6 @@ from helpers.claims.tables import (
 )
 from helpers.metrics.statistics import Estimate, difference
 from helpers.studies.common.edge_cuts import (
-    ALL_QUERIES,
     DROPPED,
     MASS_MATCHED,
     MOST_ATTENDED,
@@ -103,7 +102,7 @@ for token, name in TOKENS.items():
         about_training=True,
     )(cell("special_tokens", "value_ratio", token=token, layer=ALL_LAYERS))
 
-    edges = {"keys": token, "queries": ALL_QUERIES, "measure": "sentence angle"}
+    edges = {"keys": token, "measure": "sentence angle"}
     for yardstick, layers, measure in YARDSTICKS:
         MOVES.claim(
             "What attention moves",
@@ -132,7 +131,7 @@ for token, name in TOKENS.items():
                 f"as {name} gets, minus the loss if that to {name} is dropped; holds above 0"
             ),
             above=0,
-        )(partial(outcome_in_group, keys=token, queries=ALL_QUERIES, measure=measure))
+        )(partial(outcome_in_group, keys=token, measure=measure))
 
 ABNAR.claim(
     "Abnar and Zuidema",

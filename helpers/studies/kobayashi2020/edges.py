@@ -4,9 +4,6 @@ Each measure compares the ablated with the intact model on the same texts:
 
 - *sentence angle*: the angle between the intact and the ablated mean vector of the last layer, in
   degrees.  For small angles it is a length;
-- *sentence vector*: 1 minus the cosine of this angle, which is about half of its square;
-- *token vectors*: 1 minus the cosine of each vector of the last layer, mean over tokens;
-- *layer output*: ``|h' - h| / |h|`` after the last ablated layer, mean over tokens;
 - *objective*: the increase of the training loss, in nats (`helpers.model.gradients`);
 - *structural probe*: the decrease of UUAS on dev, in percentage points.  The probe was fitted to
   the vectors of the intact model's middle layer.
@@ -25,13 +22,13 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.nn import functional as F
+from transformers.utils import ModelOutput
 
 from helpers.cache import cached
 from helpers.data.records import Record
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
-from helpers.model.forward import States, model_inputs, padded
+from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import prepare
 from helpers.probes.structural import fit_layers, undirected_attachment
@@ -57,7 +54,6 @@ from helpers.studies.kobayashi2020.lenses import (
 )
 
 ANGLE = "sentence angle"
-SHIFTS = (ANGLE, "sentence vector", "token vectors", "layer output")
 SHARES = ["share", "unmatched"]  # see `cut_shares`
 OBJECTIVE = "objective"
 PROBE = "structural probe"
@@ -65,7 +61,7 @@ MAIN = "trained"  # in the column model: the model that the run is about
 # The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
 PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
-CUT_COLUMNS = ["layers", "keys", "queries"]
+CUT_COLUMNS = ["layers", "keys"]
 YARDSTICKS = (MASS_MATCHED, MOST_ATTENDED)  # the angle under `DROPPED` is divided by theirs
 
 Values = pd.DataFrame  # a row for each example, a column for each ablation and measure
@@ -74,7 +70,7 @@ Values = pd.DataFrame  # a row for each example, a column for each ablation and 
 def representation_shifts(
     encoder: Encoder, ablations: Sequence[Ablation], records: Sequence[Record]
 ) -> Values:
-    """Measure how far each ablation moves the vectors of each segment: `SHIFTS`, then `SHARES`."""
+    """Measure by how far each ablation turns the vector of each segment: `ANGLE`, then `SHARES`."""
     token_ids = key_token_ids(encoder)
     interventions = list_ablations(encoder, ablations)
 
@@ -85,27 +81,19 @@ def representation_shifts(
         intact = next(passes)
         rows = []
         for (cut, _), ablated in zip(ablations, passes, strict=True):
-            last_layer = cut.layers[-1] - encoder.layers  # -1 is the last one of the model
-            shifts = representation_shift(intact.hidden_states, ablated.hidden_states, last_layer)
+            angle = turned_angles(text_vector(intact), text_vector(ablated))
             shares = cut_shares(intact.attentions, cut, batch["input_ids"], token_ids)
-            rows.append(torch.cat([shifts, shares]))
+            rows.append(torch.hstack([angle, shares]))
         return torch.stack(rows).cpu()
 
     base = encoder.model.base_model
     values = torch.stack(map_over_model_copies(base, records, measure, "edges cut"))
-    return label_values(ablations, [*SHIFTS, *SHARES], values.numpy(), records)
+    return label_values(ablations, [ANGLE, *SHARES], values.numpy(), records)
 
 
-def representation_shift(intact: States, ablated: States, layer: int) -> Float[Tensor, " measure"]:
-    """Compute the `SHIFTS` of one text; ``layer`` counts from the last, which is -1."""
-    output_change = (ablated[layer] - intact[layer]).norm(dim=-1) / intact[layer].norm(dim=-1)
-    before = intact[-1][0].double()  # [token, width]
-    after = ablated[-1][0].double()
-    token_change = 1 - F.cosine_similarity(before, after, dim=-1)
-    means = (before.mean(dim=0), after.mean(dim=0))
-    sentence_change = 1 - F.cosine_similarity(*means, dim=0)
-    changes = [sentence_change, token_change.mean(), output_change.double().mean()]
-    return torch.stack([turned_angles(*means), *changes])
+def text_vector(output: ModelOutput) -> Float[Tensor, " width"]:
+    """Average the vectors of the last layer of a text."""
+    return output.hidden_states[-1][0].double().mean(dim=0)
 
 
 def loss_increases(
@@ -231,7 +219,7 @@ def edge_tables(
         for name, encoder in encoders.items():
             sample = records if name == MAIN else records[::CONTROL_STRIDE]
             shifts = representation_shifts(encoder, ablations, sample)
-            frames.append(shift_table(name, shifts))
+            frames.append(mean_table(name, shifts))
             tables[PREFIXES[name] + "edge_ratios"] = ratio_table(shifts)
         if of_group:
             outcomes = [(cut, mode) for cut, mode in of_group if mode in MAIN_MODES]
@@ -239,13 +227,9 @@ def edge_tables(
             articles = list_articles(source.records())
             indices = gradients.choose_segments(articles, count, contrastive=is_contrastive)
             pairs = [source.record(index) for index in indices]
-            shares = frames[0].drop_duplicates(CUT_COLUMNS).set_index(CUT_COLUMNS)[SHARES]
-            for table in (
-                mean_table(MAIN, loss_increases(main, outcomes, pairs, seed)),
-                mean_table(MAIN, *probe_losses(main, outcomes, treebank)),
-            ):
-                frames.append(table.join(shares, on=CUT_COLUMNS))
-        return {"edges": pd.concat(frames, ignore_index=True), **tables}
+            frames.append(mean_table(MAIN, loss_increases(main, outcomes, pairs, seed)))
+            frames.append(mean_table(MAIN, *probe_losses(main, outcomes, treebank)))
+        return {"edges": with_shares(pd.concat(frames)), **tables}
 
     inputs = {
         "models": [encoder.identity for encoder in encoders.values()],
@@ -267,7 +251,7 @@ def label_values(
     """Label the values of some examples by their articles, ablations and measures."""
     columns = []
     for (cut, mode), measure in product(ablations, measures):
-        columns.append((cut.name, cut.keys, cut.queries, mode, measure))
+        columns.append((cut.name, cut.keys, mode, measure))
     names = [*CUT_COLUMNS, "change", "measure"]
     columns = pd.MultiIndex.from_tuples(columns, names=names)
     return pd.DataFrame(values.reshape(len(values), -1), list_articles(records), columns)
@@ -297,12 +281,12 @@ def mean_table(model: str, values: Values, totals: ArrayLike = 1) -> pd.DataFram
     return with_ratio(table, "value", sums, denominators)
 
 
-def shift_table(model: str, shifts: Values) -> pd.DataFrame:
-    """Tabulate the means of `SHIFTS`, with `SHARES` as columns, see `mean_table`."""
-    table = mean_table(model, shifts)
+def with_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Turn the rows of `SHARES` in a `mean_table` into columns of the other rows of their cuts."""
     is_share = table["measure"].isin(SHARES)
-    shares = table[is_share].pivot_table("value", CUT_COLUMNS, "measure")
-    return table[~is_share].join(shares, on=CUT_COLUMNS)
+    cut_columns = ["model", *CUT_COLUMNS]
+    shares = table[is_share].pivot_table("value", cut_columns, "measure")
+    return table[~is_share].join(shares, on=cut_columns).reset_index(drop=True)
 
 
 def ratio_table(shifts: Values) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from helpers.plots.style import (
 )
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
 from helpers.studies.common.fine_tune import concat_with_keys
-from helpers.studies.kobayashi2020.edges import ANGLE, MAIN, MAIN_MODES, OBJECTIVE, PROBE
+from helpers.studies.kobayashi2020.edges import MAIN, OBJECTIVE, PROBE
 from helpers.studies.kobayashi2020.lenses import LENSES, SPECIAL_TYPES
 
 UNITS = {
@@ -95,8 +95,8 @@ def fig15_edges(
     -------
     Figure
         Figure 15.  A panel for each special token has the angle if the attention to it is dropped,
-        over the angle if words lose as much.  A further panel has an outcome (the training loss,
-        the probes) for which the order of these two ablations is another one than for the angle.
+        over the angle if words lose as much.  A further panel for each outcome (the training loss,
+        the probe) has what both ablations cost in the layers that are cut together.
     """
     angles = concat_with_keys(ratios, "model").astype({"layers": str})
     angles = angles[
@@ -104,7 +104,8 @@ def fig15_edges(
     ]
     angles = angles.astype({"layers": int}).sort_values("layers", kind="stable")
     by_token = angles.groupby("keys", sort=False)
-    outcomes = disagreeing_outcomes(edges)
+    is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
+    outcomes = edges[is_outcome].groupby("measure")
     subtitle = join_nonempty(model, "bands and bars: 95% intervals over articles")
     figure = canvas(3.4, "Figure 15 · Edges to special tokens cut, by layer", subtitle)
     n_panels = len(by_token) + len(outcomes)
@@ -119,7 +120,7 @@ def fig15_edges(
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
         token = special_tokens.get(role, "special tokens")
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
-    for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes.items(), strict=True):
+    for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes, strict=True):
         labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
         axes.scatter(rows["value"], labels, color=style.INK)
         draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=style.INK)
@@ -128,28 +129,3 @@ def fig15_edges(
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
     legend_below(figure, columns=3)
     return figure
-
-
-def disagreeing_outcomes(edges: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Select the outcomes whose order of ablations differs from that of the sentence angle.
-
-    Parameters
-    ----------
-    edges : DataFrame
-        The table edges.csv.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        The rows of each outcome that loses more by `DROPPED` than by `MASS_MATCHED` while the
-        vector turns less, or the reverse, for one of the special tokens.
-    """
-    rows = edges[edges["change"].isin(MAIN_MODES) & edges["keys"].isin(SPECIAL_TYPES)]
-    rows = rows[rows["layers"].isin(rows.loc[rows["measure"] == PROBE, "layers"])]
-    values = rows[rows["model"] == MAIN].pivot_table("value", ["change", "keys"], "measure")
-    outcomes = {}
-    for measure in UNITS if len(values) else ():
-        loses_less = values.loc[DROPPED] < values.loc[MASS_MATCHED]
-        if (loses_less[measure] != loses_less[ANGLE]).any():
-            outcomes[measure] = rows[rows["measure"] == measure]
-    return outcomes

@@ -45,8 +45,8 @@ def accuracy_table(
         One row per task and classifier.  Columns: task; start (`PRETRAINED`, `RANDOM`, or a
         baseline of `classifier.baselines`); accuracy (percent) with its 95% bootstrap interval
         (accuracy_low, accuracy_high); learned (whether the task is: the interval of `PRETRAINED` is
-        above the accuracies of the most frequent label and of a bag of words); train and test
-        (counts of examples).
+        above the accuracies of the most frequent label and of a bag of words); and test (the
+        number of test examples).
     """
 
     def compute() -> pd.DataFrame:
@@ -61,12 +61,11 @@ def accuracy_table(
             to_beat = max(accuracies[MAJORITY].value, accuracies[BAG_OF_WORDS].value)
             columns = {
                 "learned": accuracies[PRETRAINED].low > to_beat,
-                "train": len(run.task.train),
                 "test": len(run.task.test),
             }
             for start, accuracy in accuracies.items():
-                of_start = {"start": start, **accuracy.columns("accuracy")}
-                rows.append({"task": run.task.name, **of_start, **columns})
+                names = {"task": run.task.name, "start": start}
+                rows.append({**names, **accuracy.columns("accuracy"), **columns})
         return pd.DataFrame(rows)
 
     run_names = [run.folder.name for run in (*runs, *random_runs)]

@@ -86,7 +86,7 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     pandas.DataFrame
         One row per head.  Columns: layer, head; linked and random (attention, 0-1, means over
         sentences); difference with its 95% interval over articles (difference_low,
-        difference_high); sentences (their number).
+        difference_high).
 
     Raises
     ------
@@ -114,10 +114,9 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     differences = pd.DataFrame((linked_weights - random_weights).reshape(count, -1))
     by_article = differences.groupby(np.array(articles))
     sums = by_article.sum().to_numpy()  # [article, head]
-    sizes = by_article.size().to_numpy()
-    sizes_by_head = np.tile(sizes[:, None], sums.shape[1])
-    low, high = bootstrap_intervals(sums, sizes_by_head, seed=seed)
-    table = head_rows(
+    counts = by_article.count().to_numpy()
+    low, high = bootstrap_intervals(sums, counts, seed=seed)
+    return head_rows(
         layers,
         heads,
         linked=linked_weights.mean(axis=0),
@@ -126,7 +125,6 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
         difference_low=low,
         difference_high=high,
     )
-    return table.assign(sentences=count)
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:

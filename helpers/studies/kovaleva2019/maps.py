@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward
+from helpers.model.forward import forward
 from helpers.studies.common.classifier import BATCH_SIZE, task_inputs
-from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.common.tasks import Pair
-from helpers.torch_utils import batch_threads, thread_map
 
 # The colour scale of drawn maps.
 GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to large ones
@@ -38,26 +34,18 @@ class TextMaps(NamedTuple):
 def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[TextMaps]:
     """Compute the maps of each example, in order, in float32."""
     special_ids = list(encoder.special_ids)
-    for example, attention in _maps(encoder, task_inputs(encoder, pairs, max_tokens)):
-        special = np.isin(example["input_ids"], special_ids)
-        follows_special = np.concatenate([[True], special[:-1]])
-        text_starts = ~special & follows_special
-        segment = np.maximum(np.cumsum(text_starts) - 1, 0)
-        yield TextMaps(attention.numpy(), special, segment)
-
-
-def concat_model_tables(
-    maps: Mapping[tuple[str, str], Iterator[Any]],
-    compute: Callable[[Iterator[Any]], pd.DataFrame],
-    device: torch.device,
-) -> pd.DataFrame:
-    """Compute a table from each model's maps, in parallel, and concatenate the tables.
-
-    The keys of ``maps``, (task, weights), become the first columns.
-    """
-    threads = batch_threads(device)
-    tables = thread_map(compute, list(maps.values()), label="maps", unit="model", threads=threads)
-    return concat_with_keys(dict(zip(maps, tables, strict=True)), "task", "weights")
+    inputs = task_inputs(encoder, pairs, max_tokens)
+    for start in range(0, len(inputs), BATCH_SIZE):
+        batch = inputs[start : start + BATCH_SIZE]
+        layers, _ = forward(encoder, batch)
+        for row, example in enumerate(batch):
+            special = np.isin(example["input_ids"], special_ids)
+            length = len(special)
+            maps = [layer[row, :, :length, :length].float().cpu() for layer in layers]
+            follows_special = np.concatenate([[True], special[:-1]])
+            text_starts = ~special & follows_special
+            segment = np.maximum(np.cumsum(text_starts) - 1, 0)
+            yield TextMaps(torch.stack(maps).numpy(), special, segment)
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:
@@ -66,16 +54,3 @@ def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, 
     quantile = np.quantile(attention, DARKEST_QUANTILE, axis=(-2, -1), keepdims=True)
     darkest = np.clip(quantile, UNIFORM_MULTIPLE * uniform, 1)
     return np.clip(attention / darkest, 0, 1) ** GAMMA
-
-
-def _maps(
-    encoder: Encoder, inputs: Sequence[Inputs]
-) -> Iterator[tuple[Inputs, Float[Tensor, "layer head token token"]]]:
-    """Compute the maps of inputs, without padding, batch by batch."""
-    for start in range(0, len(inputs), BATCH_SIZE):
-        batch = inputs[start : start + BATCH_SIZE]
-        layers, _ = forward(encoder, batch)
-        for row, example in enumerate(batch):
-            length = len(example["input_ids"])
-            maps = [layer[row, :, :length, :length].float().cpu() for layer in layers]
-            yield example, torch.stack(maps)

@@ -50,10 +50,10 @@ from helpers.studies.kovaleva2019.maps import (
     Maps,
     PerHead,
     TextMaps,
-    concat_model_tables,
     shaded,
     text_maps,
 )
+from helpers.torch_utils import batch_threads, thread_map
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
 WITH_COLUMN = ["vertical", "vertical + diagonal"]
@@ -208,9 +208,8 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per head.  Columns: layer, head, maps (their number), the share (0-1) of each class,
-        `SPECIAL_COLUMN` (the share of maps with a column whose darkest column is a special token),
-        and pattern (the most frequent class).
+        One row per head.  Columns: layer, head, the share (0-1) of each class, and
+        `SPECIAL_COLUMN` (the share of maps with a column whose darkest column is a special token).
     """
     features = []
     darkest_is_special = []
@@ -220,12 +219,10 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
         darkest_is_special.append(example.special[darkest])
     predicted = pattern_classifier().predict(np.reshape(features, (-1, len(FEATURES))))
     predicted = predicted.reshape(np.shape(darkest_is_special))  # [map, layer, head]
-    count, layers, heads = predicted.shape
     shares = {name: (predicted == name).mean(axis=0) for name in CLASSES}
     has_column = np.isin(predicted, WITH_COLUMN)
     shares[SPECIAL_COLUMN] = (has_column & darkest_is_special).mean(axis=0)
-    table = head_rows(layers, heads, maps=np.full((layers, heads), count), **shares)
-    return table.assign(pattern=table[list(CLASSES)].idxmax(axis=1))
+    return head_rows(*predicted.shape[1:], **shares)
 
 
 def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
@@ -276,7 +273,11 @@ def pattern_table(
             models = {PRETRAINED: run.encoder, FINE_TUNED: run.fine_tuned_encoder()}
             for weights, model in models.items():
                 maps[run.task.name, weights] = text_maps(model, examples, max_tokens=longest)
-        return concat_model_tables(maps, pattern_counts, encoder.device)
+        threads = batch_threads(encoder.device)
+        tables = thread_map(
+            pattern_counts, list(maps.values()), label="maps", unit="model", threads=threads
+        )
+        return concat_with_keys(dict(zip(maps, tables, strict=True)), "task", "weights")
 
     run_names = [run.folder.name for run in runs]
     inputs = {
@@ -288,7 +289,7 @@ def pattern_table(
     return cached("patterns", compute, inputs=inputs)
 
 
-def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+def share_table(table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     """Average the share of each pattern over all heads.
 
     Parameters

@@ -7,6 +7,7 @@ head its accuracy falls significantly.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -100,108 +101,7 @@ PRUNING_MEASURE = (
 )
 
 
-@claim(
-    "Michel et al. 4.2",
-    (
-        "A fifth of the heads can be pruned by importance at a cost of less than two percentage "
-        "points, in every fine-tuning task (made up by default)"
-    ),
-    how_measured=PRUNING_MEASURE,
-    above=-MARGIN,
-    unit="points",
-)
-def change_without_a_fifth(tables: Tables) -> Estimate:
-    """Find the lowest change of accuracy, over tasks, without a fifth of the heads."""
-    return _smallest_change(tables, pruned=20)
-
-
-@claim(
-    "Michel et al. 4.2",
-    (
-        "Two fifths of the heads can be pruned by importance at a cost of less than two percentage "
-        "points, in every fine-tuning task (made up by default), as in the paper's BERT on MNLI"
-    ),
-    how_measured=PRUNING_MEASURE,
-    above=-MARGIN,
-    unit="points",
-)
-def change_without_two_fifths(tables: Tables) -> Estimate:
-    """Find the lowest change of accuracy, over tasks, without two fifths of the heads."""
-    return _smallest_change(tables, pruned=40)
-
-
-LEAD_MEASURE = (
-    "accuracy with the heads left by importance (divided by the norm of its layer) minus that by "
-    "the other order on the same examples, mean over 20, 40 and 60% of the heads, percentage "
-    "points, smallest over the tasks that the model learns and needs its heads for; "
-)
-
-
-@claim(
-    "Michel et al. 4.2",
-    (
-        "Importance is a better order to prune heads in than what each costs alone, in every "
-        "fine-tuning task (made up by default)"
-    ),
-    how_measured=LEAD_MEASURE + "bootstrap interval over examples",
-    above=0,
-    unit="points",
-)
-def lead_over_single_ablation(tables: Tables) -> Estimate:
-    """Find the smallest lead, over tasks, of importance over the ablation of single heads."""
-    return smallest_over_tasks(_leads(tables, "single ablation"))
-
-
-@claim(
-    "Michel et al. 4.2",
-    (
-        "Importance is a better order to prune heads in than random orders are on average, in "
-        "every fine-tuning task (made up by default)"
-    ),
-    how_measured=LEAD_MEASURE + "interval of the mean over ten random orders (Student's t)",
-    above=0,
-    unit="points",
-)
-def lead_over_mean_random_order(tables: Tables) -> Estimate:
-    """Find the smallest lead, over tasks, of importance over the mean of the random orders."""
-    # The interval of one more order is as many times as wide as that of the mean.
-    factor = 1 / np.sqrt(RANDOM_ORDERS + 1)
-    return smallest_over_tasks(_random_leads(tables, factor=factor))
-
-
-@claim(
-    "Michel et al. 4.2",
-    (
-        "Importance is a better order to prune heads in than any one random order, in every "
-        "fine-tuning task (made up by default)"
-    ),
-    how_measured=LEAD_MEASURE + "interval of one more random order (Student's t)",
-    above=0,
-    unit="points",
-)
-def lead_over_random_order(tables: Tables) -> Estimate:
-    """Find the smallest lead, over tasks, of importance over one more random order."""
-    return smallest_over_tasks(_random_leads(tables))
-
-
-def _leads(tables: Tables, order: str) -> list[Estimate]:
-    """Read the lead of pruning by importance over another order in each task."""
-    leads = estimates_by_task(
-        tables, "pruning", "lead", select=_rows_that_need_heads, clusters="examples", order=order
-    )
-    return list(leads.values())
-
-
-def _random_leads(tables: Tables, *, factor: float = 1.0) -> list[Estimate]:
-    """Read the lead over one more random order, with ``factor`` times its interval."""
-    leads = []
-    for value, low, high in _leads(tables, "random"):
-        half_width = factor * (high - low) / 2
-        leads.append(Estimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1))
-    return leads
-
-
-def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
+def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
 
     A task has several seeds if the appendix of notebook 08 was run for it, and one otherwise.  All
@@ -221,6 +121,97 @@ def _smallest_change(tables: Tables, *, pruned: int) -> Estimate:
         over_examples = estimate_in(means, "change", df=means["examples"] - 1)
         changes.append(with_seed_noise(over_examples, seeds["change"].to_numpy()))
     return smallest_over_tasks(changes)
+
+
+# Statements by the percentage of the heads that are pruned.
+PRUNED = {
+    20: (
+        "A fifth of the heads can be pruned by importance at a cost of less than two percentage "
+        "points, in every fine-tuning task (made up by default)"
+    ),
+    40: (
+        "Two fifths of the heads can be pruned by importance at a cost of less than two percentage "
+        "points, in every fine-tuning task (made up by default), as in the paper's BERT on MNLI"
+    ),
+}
+for pruned, statement in PRUNED.items():
+    claim(
+        "Michel et al. 4.2",
+        statement,
+        how_measured=PRUNING_MEASURE,
+        above=-MARGIN,
+        unit="points",
+    )(partial(smallest_change, pruned=pruned))
+
+
+def lead_over_single_ablation(tables: Tables) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over the ablation of single heads."""
+    return smallest_over_tasks(_leads(tables, "single ablation"))
+
+
+def lead_over_mean_random_order(tables: Tables) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over the mean of the random orders."""
+    # The interval of one more order is as many times as wide as that of the mean.
+    factor = 1 / np.sqrt(RANDOM_ORDERS + 1)
+    return smallest_over_tasks(_random_leads(tables, factor=factor))
+
+
+def lead_over_random_order(tables: Tables) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over one more random order."""
+    return smallest_over_tasks(_random_leads(tables))
+
+
+LEAD_MEASURE = (
+    "accuracy with the heads left by importance (divided by the norm of its layer) minus that by "
+    "the other order on the same examples, mean over 20, 40 and 60% of the heads, percentage "
+    "points, smallest over the tasks that the model learns and needs its heads for; "
+)
+# The other order, the interval, and the measure of each claim.
+LEADS = (
+    (
+        "what each costs alone",
+        "bootstrap interval over examples",
+        lead_over_single_ablation,
+    ),
+    (
+        "random orders are on average",
+        "interval of the mean over ten random orders (Student's t)",
+        lead_over_mean_random_order,
+    ),
+    (
+        "any one random order",
+        "interval of one more random order (Student's t)",
+        lead_over_random_order,
+    ),
+)
+for other_order, interval, measure in LEADS:
+    claim(
+        "Michel et al. 4.2",
+        (
+            f"Importance is a better order to prune heads in than {other_order}, in every "
+            "fine-tuning task (made up by default)"
+        ),
+        how_measured=LEAD_MEASURE + interval,
+        above=0,
+        unit="points",
+    )(measure)
+
+
+def _leads(tables: Tables, order: str) -> list[Estimate]:
+    """Read the lead of pruning by importance over another order in each task."""
+    leads = estimates_by_task(
+        tables, "pruning", "lead", select=_rows_that_need_heads, clusters="examples", order=order
+    )
+    return list(leads.values())
+
+
+def _random_leads(tables: Tables, *, factor: float = 1.0) -> list[Estimate]:
+    """Read the lead over one more random order, with ``factor`` times its interval."""
+    leads = []
+    for value, low, high in _leads(tables, "random"):
+        half_width = factor * (high - low) / 2
+        leads.append(Estimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1))
+    return leads
 
 
 def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:

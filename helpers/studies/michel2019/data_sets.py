@@ -58,13 +58,14 @@ def cross_data(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
         rows = []
         for name, selected in selections.items():
             values = selected.to_numpy()
-            row = {
-                "heads": name,
-                "examples": len(pairs),
-                **correlation(values, seed=seed).columns("correlation"),
-                **correlation(rankdata(values, axis=0), seed=seed).columns("rank_correlation"),
-            }
-            rows.append(row)
+            rows.append(
+                {
+                    "heads": name,
+                    "examples": len(pairs),
+                    **correlation(values, seed=seed).columns("correlation"),
+                    **correlation(rankdata(values, axis=0), seed=seed).columns("rank_correlation"),
+                }
+            )
         return pd.DataFrame(rows)
 
     return table_by_task(runs, "heads-halves", compute, seed=seed)

@@ -10,7 +10,7 @@ nats, and layers and heads count from 1.  `head_removal` defines when a head is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, product
 
 import numpy as np
@@ -182,8 +182,8 @@ def pruning(
     Returns
     -------
     pandas.DataFrame
-        One row per task, order and share of heads.  Columns: task, order, draw (the number of the
-        random order), pruned (percent of heads), heads (that are left), those of
+        One row per task, order and share of heads.  Columns: task, order, pruned
+        (percent of heads), heads (that are left), those of
         `accuracy_changes`, and lead with lead_low and lead_high: the accuracy by importance minus
         that by this order, on the same examples, in percentage points, averaged over 20, 40 and
         60% of the heads and over random orders.  Its 95% interval is over examples (bootstrap); for
@@ -195,11 +195,11 @@ def pruning(
         ablation = single[single["task"] == run.task.name]
         by_importance = pruning_order(by_head(importance, "normalised"))
         by_ablation = pruning_order(-by_head(ablation, "change"), by_head(ablation, "loss_change"))
-        orders = {("importance", 0): by_importance, ("single ablation", 0): by_ablation}
-        random_orders = {}
+        orders = [("importance", by_importance), ("single ablation", by_ablation)]
+        random_orders = []
         for draw in range(RANDOM_ORDERS):
             order = np.random.default_rng([seed, draw]).permutation(len(importance))
-            random_orders["random", draw] = order
+            random_orders.append(("random", order))
         _, scored = head_removal.split_test(run, seed)
         pairs = scored[:SCORED_EXAMPLES]
         table, right = _prune_along(run, orders, SHARES, pairs)
@@ -233,10 +233,10 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
         importance = head_importance([run], seed=seed)
-        order = {("importance", 0): pruning_order(by_head(importance, "normalised"))}
+        order = [("importance", pruning_order(by_head(importance, "normalised")))]
         _, scored = head_removal.split_test(run, seed)
         table, _ = _prune_along(run, order, SEED_SHARES, scored)
-        table = table.drop(columns=["order", "draw"])
+        table = table.drop(columns="order")
         table.insert(0, "seed", run.recipe.seed)
         return table
 
@@ -246,24 +246,21 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd
 
 def _prune_along(
     run: FineTuningRun,
-    orders: Mapping[tuple[str, int], Int[np.ndarray, " head"]],
+    orders: Sequence[tuple[str, Int[np.ndarray, " head"]]],
     shares: Sequence[float],
     pairs: Sequence[Pair],
 ) -> tuple[pd.DataFrame, Bool[np.ndarray, "order share example"]]:
     """Prune shares of the heads along each order; return the table and which examples are right.
 
-    The keys of ``orders`` are the columns order and draw.
+    Each order has the name that is its value in the column order.
     """
     shape = (run.encoder.layers, run.encoder.heads)
-    masks = np.concatenate([masks_along(order, shape, shares) for order in orders.values()])
-    rows = [(*key, round(100 * share)) for key, share in product(orders, shares)]
-    table = pd.DataFrame(rows, columns=["order", "draw", "pruned"])
+    masks = np.concatenate([masks_along(order, shape, shares) for _, order in orders])
+    rows = [(name, round(100 * share)) for (name, _), share in product(orders, shares)]
+    table = pd.DataFrame(rows, columns=["order", "pruned"])
     table["heads"] = masks.sum(axis=(1, 2)).astype(int)
-    # All orders begin and end with the same masks, which are evaluated once.
-    unique_masks, unique_index = np.unique(masks, axis=0, return_inverse=True)
-    interventions = head_removal.mask_interventions(unique_masks)
-    unique_scores = head_removal.evaluate_interventions(run, pairs, interventions, "pruning")
-    scores = unique_scores.select_interventions(unique_index.ravel())
+    interventions = head_removal.mask_interventions(masks)
+    scores = head_removal.evaluate_interventions(run, pairs, interventions, "pruning")
     right = scores.right[1:].reshape(len(orders), len(shares), -1)
     return table.join(head_removal.accuracy_changes(scores)), right
 

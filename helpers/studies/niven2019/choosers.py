@@ -32,13 +32,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.model.sites import sites
 from helpers.studies.common.classifier import Classifier, task_inputs
-from helpers.studies.common.fine_tune import (
-    Recipe,
-    gradient_steps,
-    shuffled_epochs,
-    trainable_parameters,
-    warmup_and_decay,
-)
+from helpers.studies.common.fine_tune import Recipe, gradient_steps
 from helpers.studies.common.tasks import Pair
 from helpers.studies.niven2019.arguments import INPUTS, Argument
 from helpers.studies.niven2019.cues import words
@@ -54,7 +48,7 @@ WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 
 def train_chooser(
-    chooser: Chooser,
+    chooser: nn.Module,
     train: Sequence[Argument],
     test: Sequence[Argument],
     recipe: Recipe,
@@ -65,9 +59,6 @@ def train_chooser(
     A batch consists of arguments of similar length.  ``description`` names the model in an error.
     Raises ModelError if the loss is not a number.
     """
-    weights = trainable_parameters(chooser).values()
-    optimizer = torch.optim.AdamW(weights, lr=recipe.learning_rate, fused=True)
-    rates = warmup_and_decay(optimizer, recipe.steps(len(train)))
 
     def loss(indices: Sequence[int]) -> Tensor:
         batch = [train[index] for index in indices]
@@ -76,21 +67,12 @@ def train_chooser(
         return F.cross_entropy(scores, labels)
 
     lengths = [len(argument.reason + argument.warrant0) for argument in train]
-    batches = shuffled_epochs(recipe, lengths)
-    gradient_steps(chooser, batches, loss, optimizer, rates, description=description)
-    return chooser.scores(test).argmax(dim=-1).numpy()
+    gradient_steps(chooser, chooser.parameters(), recipe, lengths, loss, description)
+    with torch.inference_mode():
+        return chooser(test).argmax(dim=-1).cpu().numpy()
 
 
-class Chooser(nn.Module):
-    """A model whose ``forward`` scores both warrants of arguments."""
-
-    @torch.inference_mode()
-    def scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Score both warrants of each argument, without a graph for gradients."""
-        return self(arguments).double().cpu()
-
-
-class EncoderChooser(Chooser):
+class EncoderChooser(nn.Module):
     """A copy of an encoder with a linear layer that ``seed`` initialises.
 
     The embeddings and the lower half of the layers are not trained.  ``inputs`` is one of the
@@ -139,7 +121,7 @@ def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
     return pairs
 
 
-class WordChooser(Chooser):
+class WordChooser(nn.Module):
     """A bag of vectors or a BiLSTM over the words that have a vector.
 
     ``architecture`` is `BAG` or `BILSTM`, ``inputs`` one of the `INPUTS` that are shown; ``seed``

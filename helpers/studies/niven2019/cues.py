@@ -48,8 +48,9 @@ MIN_SHARE = 0.01  # nor cues that are applicable to a smaller share of them
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "`": "'"})
 # Words with "not" in them, and the words as which they are read.
-_CONTRACTIONS = {"won't": "will not", "can't": "can not", "shan't": "shall not"}
-_CONTRACTIONS["cannot"] = "can not"
+_CONTRACTIONS = {
+    "won't": "will not", "can't": "can not", "shan't": "shall not", "cannot": "can not"
+}  # fmt: skip
 
 
 def words(text: str) -> list[str]:

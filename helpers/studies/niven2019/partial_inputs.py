@@ -12,7 +12,7 @@ each warrant by itself sees the same two inputs again, so that we leave this out
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
@@ -38,10 +38,7 @@ from helpers.torch_utils import batch_threads, thread_map
 MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
 SMALL_MODEL_SEEDS = 10  # they train in seconds
-# The encoder with random weights, by the prefix of the names of its tables.
 RANDOM = "random-init encoder"
-MATCHED = "entropy-matched encoder"
-CONTROL_ENCODERS = {"random_": RANDOM, "entropy_matched_": MATCHED}
 WARRANTS = "warrants"
 EVERYTHING = "all"
 # The sets that a model is trained on: originals; these and their counterparts.
@@ -51,8 +48,8 @@ RECIPES = {
     BILSTM: Recipe(epochs=6, learning_rate=1e-2),
     ENCODER: Recipe(epochs=2, learning_rate=1e-4, batch_size=8),
 }
-RECIPES |= dict.fromkeys((RANDOM, MATCHED), RECIPES[ENCODER])
-ARCT_RUN = Path("figures/minilm-arct")  # the committed run, in the project
+RECIPES[RANDOM] = RECIPES[ENCODER]
+ARCT_RUN = PROJECT_ROOT / "figures/minilm-arct"  # the committed run
 
 
 class Run(NamedTuple):
@@ -63,20 +60,19 @@ class Run(NamedTuple):
     inputs: str
 
 
-def planned_runs(sets: Mapping[str, list[Argument]], *, extended: bool) -> list[Run]:
+def planned_runs(sets: Mapping[str, list[Argument]]) -> list[Run]:
     """List the runs of ``runs.csv`` on the sets that there are, in the order of the tables.
 
     `NEGATED` is only trained on with all parts, because a model that is not shown the claim is
-    right on half of it by construction.  Some runs are only done in an ``extended`` experiment.
+    right on half of it by construction.
     """
     table = pd.read_csv(Path(__file__).with_name("runs.csv"))
-    planned = table[table["train"].isin(sets) & (table["extended"] <= extended)]
-    return [Run(*row) for row in planned[[*Run._fields]].to_numpy()]
+    return [Run(*row) for row in table[table["train"].isin(sets)].to_numpy()]
 
 
 def arct_tables() -> dict[str, pd.DataFrame]:
     """Read the tables of the committed run on ARCT; none outside a checkout."""
-    return read_tables(PROJECT_ROOT / ARCT_RUN)
+    return read_tables(ARCT_RUN)
 
 
 def choice_tables(
@@ -87,7 +83,6 @@ def choice_tables(
     *,
     seeds: int,
     seed: int,
-    extended: bool = False,
 ) -> dict[str, pd.DataFrame]:
     """Train every model on every input and measure its accuracy; finished runs are cached.
 
@@ -98,16 +93,13 @@ def choice_tables(
     encoder : Encoder
         The model.
     control : callable
-        ``control(seed, entropy_matched=...)`` returns the model with random weights, whose heads
-        have the mean entropies of the model if ``entropy_matched``.
+        ``control(seed)`` returns the model with random weights.
     vectors : Embeddings
         Word vectors of the small models (bag of vectors and BiLSTM).
     seeds : int
         Training runs of the encoder; the small models have `SMALL_MODEL_SEEDS`.
     seed : int
         The first seed, and the seed of the bootstrap.
-    extended : bool
-        Whether to train the entropy-matched control, too.
 
     Returns
     -------
@@ -115,7 +107,7 @@ def choice_tables(
         ``partial_inputs``: the first table of `score_tables` after the columns corpus, model, train
         and inputs, with the paper's means unless the cue is planted.
         ``partial_input_seeds``: the second table of `score_tables`, after model, train and inputs.
-        Both again for each control, see `control_tables`.
+        Both again for the control, see `control_tables`.
 
     Raises
     ------
@@ -124,17 +116,13 @@ def choice_tables(
     """
     sets = training_sets(corpus)
     test = corpus.part("test") + corpus.part("test", adversarial=True)
-    runs = planned_runs(sets, extended=extended)
-    controls = {}
-    for run_seed in range(seed, seed + seeds):
-        controls[RANDOM, run_seed] = control(run_seed)
-        if extended:
-            controls[MATCHED, run_seed] = control(run_seed, entropy_matched=True)
+    runs = planned_runs(sets)
+    controls = {run_seed: control(run_seed) for run_seed in range(seed, seed + seeds)}
 
     def choose(job: tuple[Run, int]) -> Int[np.ndarray, " argument"]:
         run, run_seed = job
         recipe = recipe_of(run, run_seed)
-        run_encoder = controls.get((run.model, run_seed), encoder)
+        run_encoder = controls[run_seed] if run.model == RANDOM else encoder
         return choices_in_test(run, sets[run.train], test, recipe, run_encoder, vectors)
 
     jobs: list[tuple[Run, int]] = []
@@ -157,17 +145,15 @@ def choice_tables(
 
 
 def control_tables(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Add the tables of each control, named with its prefix.
+    """Add the tables of the control, whose names begin with ``random_``.
 
-    A control's table has the rows of the small models, and the control's rows as the encoder's.
+    They have the rows of the small models, and the control's rows as the encoder's.
     """
-    with_controls = dict(tables)
-    for prefix, control in CONTROL_ENCODERS.items():
-        for name, table in tables.items():
-            rows = table[table["model"].isin([*SMALL_MODELS, control])]
-            if control in set(rows["model"]):
-                with_controls[prefix + name] = rows.replace({"model": {control: ENCODER}})
-    return with_controls
+    with_control = dict(tables)
+    for name, table in tables.items():
+        rows = table[table["model"].isin([*SMALL_MODELS, RANDOM])]
+        with_control[f"random_{name}"] = rows.replace({"model": {RANDOM: ENCODER}})
+    return with_control
 
 
 def recipe_of(run: Run, seed: int) -> Recipe:
@@ -216,7 +202,7 @@ def choices_in_test(
         "run": run,
         "train": train,
         "test": test,
-        "recipe": asdict(recipe),
+        "recipe": recipe,
         "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
     }
     choices = cached("warrant-choices", compute, inputs=inputs)
@@ -227,7 +213,7 @@ def score_tables(
     choices: Sequence[Int[np.ndarray, " argument"]],
     arguments: Sequence[Argument],
     *,
-    seed: int = 0,
+    seed: int,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measure the accuracy of several training runs on each of the `ARGUMENT_SETS`.
 
@@ -237,7 +223,7 @@ def score_tables(
         The chosen warrant, 0 or 1.
     arguments : sequence of Argument
         Originals and counterparts.
-    seed : int, optional
+    seed : int
         Seed of the bootstrap.
 
     Returns

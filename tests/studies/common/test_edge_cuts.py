@@ -13,7 +13,6 @@ from helpers.model.forward import padded
 from helpers.model.sites import patch_head_outputs, sites
 from helpers.studies.common.edge_cuts import (
     DROPPED,
-    FIRST_QUERY,
     MAIN_MODES,
     MASS_MATCHED,
     MODES,
@@ -29,7 +28,7 @@ from helpers.studies.common.edge_cuts import (
     special_token_layers,
 )
 
-CUTS = [Cut((1,), "cls"), Cut((0, 2)), Cut((1, 2), queries=FIRST_QUERY)]
+CUTS = [Cut((1,), "cls"), Cut((0, 2))]
 
 # One row of attention: to [CLS], "the" and "cat".
 ROW = torch.tensor([0.25, 0.5, 0.25])
@@ -139,8 +138,6 @@ class HandWrittenPasses:
                 is_key = [token in self.token_ids[cut.keys] for token in tokens]
                 is_word = [token not in self.token_ids["special"] for token in tokens]
                 chosen = np.array([is_key] * len(tokens))
-                if cut.queries == FIRST_QUERY:
-                    chosen[1:] = False
                 for head in heads:
                     head[:] = ablate_by_hand(head, chosen, is_word, mode)
             self.maps[layer] = torch.from_numpy(maps)
@@ -156,10 +153,8 @@ def test_cut_edges_matches_maps_ablated_by_hand(family, tiny_encoder, request):
         with cut_edges(by_hand.model, cut, by_hand.token_ids, mode):
             states = by_hand.run().last_hidden_state[by_hand.real]
         torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
-        # The first token of a decoder attends only to itself; its cut may change nothing.
-        if cut.queries != FIRST_QUERY:
-            intact_states = intact.last_hidden_state[by_hand.real]
-            assert not torch.allclose(expected, intact_states, atol=1e-4)
+        intact_states = intact.last_hidden_state[by_hand.real]
+        assert not torch.allclose(expected, intact_states, atol=1e-4)
 
 
 @pytest.mark.parametrize("mode", [MASS_MATCHED, MOST_ATTENDED])
@@ -203,8 +198,6 @@ def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():
     share, unmatched = cut_shares(maps, Cut((0,), "cls"), tokens, token_ids)
     assert share.item() == pytest.approx(1.4 / 3)
     assert unmatched.item() == pytest.approx(2 / 3)  # the first row and the last
-    first_row = Cut((0,), "cls", FIRST_QUERY)
-    assert cut_shares(maps, first_row, tokens, token_ids)[0].item() == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(

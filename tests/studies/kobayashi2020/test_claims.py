@@ -34,9 +34,9 @@ def edge_ratios(ratios):
         for layers, ratio in by_layers.items():
             for mode in YARDSTICKS:
                 ways = f"{DROPPED} / {mode}"
-                key = (layers, keys, "all", ways, "sentence angle")
+                key = (layers, keys, ways, "sentence angle")
                 rows.append((*key, ratio, 0.9 * ratio, 1.1 * ratio))
-    columns = ["layers", "keys", "queries", "ways", "measure", "ratio", "ratio_low", "ratio_high"]
+    columns = ["layers", "keys", "ways", "measure", "ratio", "ratio_low", "ratio_high"]
     return pd.DataFrame(rows, columns=columns).assign(ratio_df=90)
 
 
@@ -46,9 +46,9 @@ def edges(losses):
     for keys, by_mode in losses.items():
         for mode, loss in zip(MODES, by_mode, strict=True):
             for measure in (OBJECTIVE, PROBE):
-                key = ("trained", GROUP, keys, "all", mode, measure)
+                key = ("trained", GROUP, keys, mode, measure)
                 rows.append((*key, loss, loss - 1, loss + 1))
-    columns = ["model", "layers", "keys", "queries", "change", "measure"]
+    columns = ["model", "layers", "keys", "change", "measure"]
     table = pd.DataFrame(rows, columns=[*columns, "value", "value_low", "value_high"])
     return table.assign(value_df=90)
 
@@ -94,9 +94,8 @@ def test_largest_ratio_is_that_of_a_single_layer_with_its_interval():
 
 
 def test_outcome_in_group_is_the_mass_matched_loss_minus_the_dropped_one():
-    where = {"queries": "all", "measure": "objective"}
-    assert outcome_in_group(TABLES, keys="cls", **where).value == 50
-    assert outcome_in_group(TABLES, keys="sep", **where).value == -50
+    assert outcome_in_group(TABLES, keys="cls", measure="objective").value == 50
+    assert outcome_in_group(TABLES, keys="sep", measure="objective").value == -50
 
 
 def test_claims_are_decided_for_each_token():

@@ -65,15 +65,6 @@ def edges(outcomes):
     return pd.DataFrame(rows, columns=names)
 
 
-def test_disagreeing_outcomes_have_another_order_of_ablations_for_one_token():
-    same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
-    other_order = {"cls": (0.0, 5.0), "sep": (0.0, 2.0)}
-    table = edges({"objective": same_order, "structural probe": other_order})
-    outcomes = plots.disagreeing_outcomes(table)
-    assert list(outcomes) == ["structural probe"]
-    assert list(outcomes["structural probe"]["value"]) == [0.0, 5.0, 0.0, 2.0]
-
-
 @pytest.mark.parametrize("layers", [1, 4])
 def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
     rows = []
@@ -86,14 +77,13 @@ def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
     by_model = {"trained": ratios, "random": ratios.assign(ratio=5), "entropy-matched": ratios}
     same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
     table = edges({"objective": same_order, "structural probe": {"cls": (2, 1), "sep": (2, 1)}})
-    *token_axes, outcome_axes = plots.fig15_edges(table, by_model, SPECIAL_TOKENS).axes
+    *token_axes, of_loss, of_probe = plots.fig15_edges(table, by_model, SPECIAL_TOKENS).axes
     titles = ["<s> dropped / mass-matched", "</s> dropped / mass-matched"]
     assert [axes.get_title("left") for axes in token_axes] == titles
     for axes in token_axes:
         np.testing.assert_allclose(line_of(axes, "trained"), [0.5] * layers)
         np.testing.assert_allclose(line_of(axes, "random weights"), [5] * layers)
-    assert outcome_axes.get_title("left") == "structural probe, layers 2-3"
-
-
-def test_disagreeing_outcomes_are_none_without_layers_that_are_cut_together():
-    assert plots.disagreeing_outcomes(edges({})) == {}
+    assert of_loss.get_title("left") == "objective, layers 2-3"
+    assert of_probe.get_title("left") == "structural probe, layers 2-3"
+    (points,) = [points for points in of_probe.collections if len(points.get_offsets()) == 4]
+    assert points.get_offsets()[:, 0].tolist() == [2, 1, 2, 1]

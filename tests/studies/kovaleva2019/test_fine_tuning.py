@@ -182,7 +182,8 @@ def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments
     encoder, _ = models
     typical = patterns.typical_maps(encoder, text_segments[0])
     (example,) = text_maps(encoder, text_segments[:1], max_tokens=MAX_TOKENS)
-    predicted = patterns.pattern_counts([example]).set_index(["layer", "head"])["pattern"]
+    shares = patterns.pattern_counts([example]).set_index(["layer", "head"])
+    predicted = shares[list(patterns.CLASSES)].idxmax(axis=1)
     shown = []
     for title, typical_map in typical.items():
         pattern, _, label = title.rstrip(")").rpartition(" (")
@@ -196,7 +197,6 @@ def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments
 
 def test_treebank_links_are_the_largest_weights_by_hand(store):
     table = links.treebank_links(store, seed=0)
-    assert (table["sentences"] == len(store)).all()
     # The links at least two words apart are (likes, cat) and (likes, coffee).
     largest = []
     for example in store:

@@ -150,10 +150,9 @@ def test_scores_do_not_depend_on_the_batch(tiny_encoder, is_encoder):
     for index, length in enumerate(np.random.default_rng(0).integers(4, 24, 12)):
         warrants = ("cat " * length, "dog " * (28 - length))
         arguments.append(Argument(str(index), "yes", "a mat", *warrants, index % 2, "x"))
-    single = torch.cat([chooser.scores([argument]) for argument in arguments])
-    torch.testing.assert_close(chooser.scores(arguments), single, atol=1e-6, rtol=1e-5)
-    training_step = chooser(arguments).detach().to(single.dtype)
-    torch.testing.assert_close(training_step, single, atol=1e-6, rtol=1e-5)
+    with torch.inference_mode():
+        single = torch.cat([chooser([argument]) for argument in arguments])
+    torch.testing.assert_close(chooser(arguments).detach(), single, atol=1e-6, rtol=1e-5)
     assert single.std() > 1e-4  # they differ from pair to pair
 
 
@@ -176,7 +175,7 @@ def test_text_vectors_of_a_bilstm_are_the_largest_states():
 
 def test_scores_of_words_without_vectors_are_finite():
     unknown_words = Argument("s", "Zzz", "yyy", "xxx", "www", 0, "x")
-    assert WordChooser(BILSTM, "all", vectors, seed=0).scores([unknown_words]).isfinite().all()
+    assert WordChooser(BILSTM, "all", vectors, seed=0)([unknown_words]).isfinite().all()
 
 
 def test_train_chooser_trains_the_upper_half_of_the_layers(tiny_encoder, splits):
