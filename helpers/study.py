@@ -407,8 +407,14 @@ class Study:
             One store per initialisation; the first one has hidden states, too.
         """
         corpus = self.treebank_corpus()
-        for seed in range(self.settings.initialisations):
-            yield self._store(self._load(seed), corpus, level="word", hidden=seed == 0)
+        for seed in self._random_seeds:
+            hidden = seed == self._random_seeds[0]
+            yield self._store(self._load(seed), corpus, level="word", hidden=hidden)
+
+    @property
+    def _random_seeds(self) -> list[int]:
+        """The seeds of `random_treebank_stores`; the key of cached tables has them, too."""
+        return list(range(self.settings.initialisations))
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -598,7 +604,7 @@ class Study:
             inputs={
                 "store": store.key,
                 "seeds": self.settings.seeds,
-                "initialisations": self.settings.initialisations,
+                "random seeds": self._random_seeds,
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
                 "code of vectors": code_digest("helpers.data.glove"),

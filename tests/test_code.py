@@ -29,8 +29,8 @@ EDITS = {
     # They can be made together, because no number depends on both.
     "seeds-and-trainer": {
         "study.py": (
-            "self._store(self._load(seed), corpus",
-            "self._store(self._load(seed + 7), corpus",
+            "range(self.settings.initialisations)",
+            "range(7, 7 + self.settings.initialisations)",
         ),
         "studies/common/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
     },
