@@ -41,7 +41,7 @@ TITLES = {"attention": "Where heads look: attention", "norm": "What they bring b
 
 
 @theme()
-def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
+def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: str) -> Figure:
     """Draw the share of attention by type of token through both lenses, for each layer.
 
     Parameters

@@ -32,7 +32,7 @@ COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
 
 
 @theme()
-def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: str = "") -> Figure:
+def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: str) -> Figure:
     """Draw Figure 7: a map of each pattern, and the shares of the patterns by layer.
 
     Parameters
@@ -71,7 +71,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: 
 
 
 @theme()
-def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
+def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 8: how far fine-tuning changes the maps of each head.
 
     Parameters
@@ -98,7 +98,7 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 @theme()
-def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
+def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 9: the change of accuracy without each head, and without each layer.
 
     Beyond `MARGIN` the scale is logarithmic, because layers change the accuracy much more than
@@ -135,7 +135,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 @theme()
-def semantic_links(table: pd.DataFrame, *, model: str = "") -> Figure:
+def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw section 4.2: by how much each head's attention on links exceeds that on random pairs.
 
     A dot marks the `linked_heads`.

@@ -19,7 +19,7 @@ ORDER_STYLES = {
 
 
 @style.theme()
-def fig10_importance(weights: pd.DataFrame, *, model: str = "") -> Figure:
+def fig10_importance(weights: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 10: the importance of each head (equation 5), one panel per task.
 
     Parameters
@@ -46,7 +46,7 @@ def fig10_importance(weights: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 @style.theme()
-def fig11_pruning(table: pd.DataFrame, *, model: str = "") -> Figure:
+def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 11: the change of accuracy as heads are pruned, one panel per task.
 
     Random orders are a band with their median.  A dashed line is the change without any head.

@@ -31,7 +31,7 @@ TEST_TITLES = {AS_WRITTEN: "as written", ADVERSARIAL: "claim negated, other warr
 
 
 @theme()
-def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") -> Figure:
+def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figure:
     """Draw cues by coverage and productivity, and the accuracy of models on parts of arguments.
 
     Parameters

@@ -38,11 +38,11 @@ def test_fig13_draws_means_of_both_lenses():
 
 def test_fig13_names_every_type_of_token():
     shares = lens_shares()
-    axes, _ = plots.fig13_lenses(shares, SPECIAL_TOKENS).axes
+    axes, _ = plots.fig13_lenses(shares, SPECIAL_TOKENS, model="tiny").axes
     labels = [line.get_label() for line in axes.lines]
     assert labels == ["<s>", "</s>", "periods and commas", "other tokens"]
     without_cls = shares.assign(attention_cls=np.nan, norm_cls=np.nan)
-    axes, _ = plots.fig13_lenses(without_cls, {"cls": None, "sep": "</s>"}).axes
+    axes, _ = plots.fig13_lenses(without_cls, {"cls": None, "sep": "</s>"}, model="tiny").axes
     assert [line.get_label() for line in axes.lines] == [
         "</s>",
         "periods and commas",

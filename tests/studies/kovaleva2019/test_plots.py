@@ -50,7 +50,7 @@ def example_maps():
 
 def test_fig7_patterns_shows_each_example_map():
     maps = example_maps()
-    figure = plots.fig7_patterns(pattern_table(), maps)
+    figure = plots.fig7_patterns(pattern_table(), maps, model="tiny")
     for axes, image, (title, example) in zip(
         figure.axes, images(figure), maps.items(), strict=False
     ):
@@ -60,7 +60,7 @@ def test_fig7_patterns_shows_each_example_map():
 
 def test_fig7_patterns_shows_mean_shares_by_layer():
     table = pattern_table()
-    figure = plots.fig7_patterns(table, example_maps())
+    figure = plots.fig7_patterns(table, example_maps(), model="tiny")
     panels = [axes for axes in figure.axes if axes.axison]
     means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
     order = product(["pretrained", "fine-tuned"], ["task 0", "task 1"])
@@ -76,7 +76,7 @@ def test_fig7_patterns_shows_mean_shares_by_layer():
 def test_fig8_finetuning_shows_the_change_of_every_head():
     table = head_table()
     table["similarity"] = RNG.uniform(0.7, 1, len(table))
-    figure = plots.fig8_finetuning(table)
+    figure = plots.fig8_finetuning(table, model="tiny")
     for image, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
         np.testing.assert_allclose(image.ravel(), 1 - rows["similarity"])
 
@@ -91,7 +91,7 @@ def test_no_change_is_white(draw):
 def test_fig9_disabling_shows_heads_and_then_layers():
     table = head_table(first_head=0)  # head 0 is a layer
     table["change"] = RNG.uniform(size=len(table))
-    figure = plots.fig9_disabling(table)
+    figure = plots.fig9_disabling(table, model="tiny")
     for image, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
         changes = rows["change"].to_numpy().reshape(LAYERS, HEADS + 1)
         np.testing.assert_array_equal(image, np.roll(changes, -1, axis=1))
@@ -100,7 +100,7 @@ def test_fig9_disabling_shows_heads_and_then_layers():
 def test_semantic_links_shows_differences_and_marks_linked_heads():
     table = head_table(tasks=["task 0"])
     table["difference"] = RNG.uniform(0, 0.1, len(table))
-    figure = plots.semantic_links(table)
+    figure = plots.semantic_links(table, model="tiny")
     assert np.array_equal(images(figure)[0].ravel(), table["difference"])
     linked = table.loc[table["difference"] > 0.05, ["head", "layer"]].to_numpy()
     assert np.array_equal(figure.axes[0].collections[0].get_offsets(), linked)

@@ -44,7 +44,7 @@ def panels_with_lines(figure):
 
 
 def test_fig11_pruning_shows_orders_and_the_median_and_range_of_random_ones():
-    figure = plots.fig11_pruning(pruning_table())
+    figure = plots.fig11_pruning(pruning_table(), model="tiny")
     panels = panels_with_lines(figure)
     assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
     importance, _, random = panels[0].lines[:3]
@@ -56,11 +56,11 @@ def test_fig11_pruning_shows_orders_and_the_median_and_range_of_random_ones():
 
 
 def test_fig11_pruning_shows_the_change_without_any_head():
-    figure = plots.fig11_pruning(pruning_table())
+    figure = plots.fig11_pruning(pruning_table(), model="tiny")
     first_panel, *_ = panels_with_lines(figure)
     assert first_panel.lines[-1].get_ydata() == pytest.approx([-25, -25])
 
 
 def test_fig11_pruning_of_one_task_has_one_panel():
-    figure = plots.fig11_pruning(pruning_table().query("task == 'one'"))
+    figure = plots.fig11_pruning(pruning_table().query("task == 'one'"), model="tiny")
     assert len(figure.axes) == 1

@@ -57,7 +57,7 @@ def test_fig12_draws_accuracies_of_models_trained_on_originals(cues):
 
 def test_fig12_shows_whole_error_bars(cues):
     wide = choices().assign(mean_low=3.0, mean_high=99.0)
-    *panels, _ = fig12_cues(cues, wide).axes
+    *panels, _ = fig12_cues(cues, wide, model="").axes
     for panel in panels:
         low, high = panel.get_xlim()
         assert low < 3 and high > 99
@@ -65,6 +65,6 @@ def test_fig12_shows_whole_error_bars(cues):
 
 def test_fig12_of_unigrams_only_is_drawn_without_a_warning(cues):
     with warnings.catch_warnings(action="error"):
-        figure = fig12_cues(cues[cues["kind"] == "unigram"], choices())
+        figure = fig12_cues(cues[cues["kind"] == "unigram"], choices(), model="")
     *_, upper = figure.axes
     assert any(isinstance(drawn, PathCollection) for drawn in upper.collections)
