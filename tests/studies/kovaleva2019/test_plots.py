@@ -84,7 +84,7 @@ def test_fig8_finetuning_shows_the_change_of_every_head():
 @pytest.mark.parametrize("draw", [plots.fig9_disabling, plots.semantic_links])
 def test_no_change_is_white(draw):
     table = head_table(tasks=["task 0"]).assign(change=-3.0, difference=0.1)
-    (image,) = draw(table).axes[0].images
+    (image,) = draw(table, model="tiny").axes[0].images
     assert to_hex(image.cmap(image.norm(0.0))) == "#ffffff"
 
 
