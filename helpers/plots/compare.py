@@ -15,7 +15,7 @@ from helpers.plots import style
 from helpers.plots.style import Style, canvas, draw_intervals, theme
 
 ROW_INCHES = 0.24  # for one relation
-NAME_WIDTH = 30  # characters in a line of the legend, which has three columns
+NAME_WIDTH = 30  # characters in a line of the legend
 MAX_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
 # No colour of a token type or of the paper; readers with colour blindness can tell them apart.
 COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
@@ -26,8 +26,6 @@ LAYER_PANELS = {
     "sep": ("To the separator", "Average weight (fraction)"),
     "cls": ("To the first token", "Average weight (fraction)"),
 }
-
-LONGEST_NAME = 40  # characters in the legend
 
 
 @theme()
@@ -54,8 +52,7 @@ def comparison(
     -------
     matplotlib.figure.Figure
     """
-    names = [shorten_name(run) for run in runs]
-    style_cycle = zip(names, cycle(COLORS), cycle(MARKERS), strict=False)
+    style_cycle = zip(runs, cycle(COLORS), cycle(MARKERS), strict=False)
     styles = [Style(*run_style) for run_style in style_cycle]
     curves = {}
     for quantity in LAYER_PANELS:
@@ -77,11 +74,6 @@ def comparison(
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
     _draw_accuracies(figure.add_subplot(rows[1]), best_heads, styles)
     return figure
-
-
-def shorten_name(run: str) -> str:
-    """Cut the name of a run, so that a legend has room for two."""
-    return run if len(run) <= LONGEST_NAME else run[: LONGEST_NAME - 1] + "…"
 
 
 def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Series:
@@ -131,4 +123,4 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
     axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
     axes.set(title="Best head for each relation", xlabel="Accuracy (%)", xlim=(0, 100))
     axes.tick_params(axis="y", length=0)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=4, ncols=3)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=4, ncols=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pandas as pd
@@ -107,9 +108,10 @@ def fig15_edges(
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
     subtitle = join_nonempty(model, "bands and bars: 95% intervals over articles")
-    figure = canvas(3.4, "Figure 15 · Edges to special tokens cut, by layer", subtitle)
     n_panels = len(by_token) + len(outcomes)
-    panels = panel_grid(figure, n_panels, n_panels)
+    height = 3.2 * math.ceil(n_panels / 2)
+    figure = canvas(height, "Figure 15 · Edges to special tokens cut, by layer", subtitle)
+    panels = panel_grid(figure, n_panels, 2)
     for axes, (role, of_token) in zip(panels, by_token, strict=False):
         for name, rows in of_token.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
