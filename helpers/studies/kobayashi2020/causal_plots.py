@@ -17,7 +17,7 @@ def fig16_causal(
     effects: Mapping[str, pd.DataFrame],
     correlations: Mapping[str, pd.DataFrame],
     *,
-    model: str = "",
+    model: str,
 ) -> Figure:
     """Draw the effect of each head by its margin.
 

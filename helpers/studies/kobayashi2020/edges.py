@@ -294,9 +294,8 @@ def ratio_table(shifts: Values) -> pd.DataFrame:
     angles = shifts.xs(ANGLE, axis=1, level="measure").groupby(level=0).sum()
     dropped = angles.xs(DROPPED, axis=1, level="change")
     tables = []
-    modes = angles.columns.unique("change")
     for mode in YARDSTICKS:
-        if mode not in modes:  # some are only used on a group of layers
+        if mode not in angles.columns.unique("change"):  # some need a group of layers
             continue
         yardstick = angles.xs(mode, axis=1, level="change")
         table = yardstick.columns.to_frame(index=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import pandas as pd
@@ -77,7 +76,7 @@ def fig15_edges(
     ratios: Mapping[str, pd.DataFrame],
     special_tokens: SpecialTokens,
     *,
-    model: str = "",
+    model: str,
 ) -> Figure:
     """Draw how far dropping the attention to special tokens turns the sentence vector, by layer.
 
@@ -108,10 +107,9 @@ def fig15_edges(
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
     subtitle = join_nonempty(model, "bands and bars: 95% intervals over articles")
-    n_panels = len(by_token) + len(outcomes)
-    height = 3.2 * math.ceil(n_panels / 2)
+    height = 6.4 if len(outcomes) else 3.2
     figure = canvas(height, "Figure 15 · Edges to special tokens cut, by layer", subtitle)
-    panels = panel_grid(figure, n_panels, 2)
+    panels = panel_grid(figure, len(by_token) + len(outcomes), 2)
     for axes, (role, of_token) in zip(panels, by_token, strict=False):
         for name, rows in of_token.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])

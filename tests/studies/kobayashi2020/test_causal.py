@@ -274,7 +274,7 @@ def test_fig16_draws_a_point_for_each_head():
     correlations = causal.correlation_table(heads, planted_sums(margins), seed=0)
     effects = heads.assign(**{TURNS: 2 * heads["margin"]})
     figure = causal_plots.fig16_causal(
-        {"m": effects, "c": effects}, dict.fromkeys("mc", correlations)
+        {"m": effects, "c": effects}, dict.fromkeys("mc", correlations), model="tiny"
     )
     for axes in figure.axes:
         (points,) = axes.collections

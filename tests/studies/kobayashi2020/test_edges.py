@@ -191,7 +191,9 @@ def test_fig15_draws_the_tables_of_a_run(edge_run):
         "trained": edge_run.tables["edge_ratios"],
         "random": edge_run.tables["random_edge_ratios"],
     }
-    figure = plots.fig15_edges(edge_run.tables["edges"], ratios, {"cls": "[CLS]", "sep": "[SEP]"})
+    figure = plots.fig15_edges(
+        edge_run.tables["edges"], ratios, {"cls": "[CLS]", "sep": "[SEP]"}, model="tiny"
+    )
     rows = ratios["trained"].query(f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}'")
     (line, *_) = figure.axes[1].lines
     np.testing.assert_allclose(line.get_ydata(), rows["ratio"][:LAYERS])

@@ -77,7 +77,9 @@ def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
     by_model = {"trained": ratios, "random": ratios.assign(ratio=5), "entropy-matched": ratios}
     same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
     table = edges({"objective": same_order, "structural probe": {"cls": (2, 1), "sep": (2, 1)}})
-    *token_axes, of_loss, of_probe = plots.fig15_edges(table, by_model, SPECIAL_TOKENS).axes
+    *token_axes, of_loss, of_probe = plots.fig15_edges(
+        table, by_model, SPECIAL_TOKENS, model=""
+    ).axes
     titles = ["<s> dropped / mass-matched", "</s> dropped / mass-matched"]
     assert [axes.get_title("left") for axes in token_axes] == titles
     for axes in token_axes:
