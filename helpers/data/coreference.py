@@ -32,6 +32,7 @@ from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, v
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.files import resolve_user_path
+from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
@@ -95,7 +96,7 @@ def coreference_corpus(
     def read(counts: Counter[str]) -> Iterator[Document]:
         name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
         texts: list[AnnotatedText] = []
-        for file in files:
+        for file in progress(files, "Reading documents", unit=" files"):
             read_file = read_brackets if file.suffix == ".txt" else read_documents
             texts += read_file(file, counts)
         if not any(text.spans for text in texts):

@@ -106,7 +106,8 @@ def treebank(
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         splits = []
         for file, format in zip(files, spec["formats"], strict=True):
-            splits.append(list(read_trees(file, format, counts)))
+            trees = read_trees(file, format, counts)
+            splits.append(list(progress(trees, f"Reading {file.name}", unit=" sentences")))
         if dev is None:
             splits = _split(splits[0], train, seed)
         generator = random.Random(seed)

@@ -101,7 +101,7 @@ class AntecedentJudgements:
         candidates : {"mentions", "words"}
             Words that a head can pick.
         mention_type : str
-            One of `ROWS`, which has to occur.
+            One of `ROWS`, of which there are mentions.
 
         Returns
         -------
@@ -119,7 +119,7 @@ class AntecedentJudgements:
         candidates : {"mentions", "words"}
             Words that a head can pick.
         mention_type : str
-            One of `ROWS`.  If there is no mention of this type, all types count.
+            One of `ROWS`.  The head for a type without mentions is chosen on mentions of all types.
 
         Returns
         -------

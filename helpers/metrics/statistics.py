@@ -10,6 +10,7 @@ Question                                                  Function
 How uncertain is a number?                                `ratio`, `bootstrap_intervals`
 Is one number larger, measured on the same clusters?      `difference` of two `ratio`
 Are several such differences above zero?                  `bootstrap_t_test`, then `holm`
+Is the best of many heads better than a baseline?         `bootstrap_t_test`, second value
 Is a number above or below a threshold?                   `p_value`
 How far apart are two estimates?                          `difference`
 Are two numbers equivalent, within a margin?              `paired_interval` of 90% within it
@@ -33,6 +34,8 @@ from jaxtyping import Bool, Float, Int, Num
 from numpy.typing import ArrayLike
 from scipy.stats import binom, binomtest, norm, sem, t
 
+WEIGHTS_AT_ONCE = 1 << 19  # of resamples: 8 MiB, as integers and as floats
+T_VALUES_AT_ONCE = 1 << 16  # so that intermediate arrays stay in the processor's cache
 LEVEL = 0.95
 RESAMPLES = 1000
 DRAWS = 10_000  # resamples for an interval that a claim is tested with
@@ -378,8 +381,10 @@ def paired_interval(
     return percentiles(differences, clusters, level)
 
 
-def bootstrap_t_test(differences: Clusters) -> Float[np.ndarray, "*statistic"]:
-    """Test whether means of clusters' differences are above zero.
+def bootstrap_t_test(
+    differences: Clusters, *, resamples: int = DRAWS, seed: int = 0
+) -> tuple[Float[np.ndarray, "*statistic"], float]:
+    """Test whether means of clusters' differences are above zero, one by one and the best of all.
 
     The statistic of a mean is Student's t: the mean over its standard error.  Its distribution
     without a difference is that of bootstrap resamples of the clusters, from which the observed
@@ -387,32 +392,55 @@ def bootstrap_t_test(differences: Clusters) -> Float[np.ndarray, "*statistic"]:
     distribution may be skewed.  Assignments of random signs, the usual alternative, assume that it
     is not.
 
+    The best of all is compared with the largest t of each resample (max-T, Westfall and Young
+    1993), so that its p-value allows for the search.
+
     Parameters
     ----------
     differences
         A row for each cluster, for example an article, and any shape of means after it.
+    resamples
+        Number of bootstrap resamples.
+    seed
+        Seed of the resamples.
 
     Returns
     -------
     p_values
         One-sided p-value of each mean.
+    best
+        One-sided p-value of the mean with the largest t.
 
     Notes
     -----
-    Means without a difference were found at the 5% level in 1 to 9% of simulated data with 10 to 20
-    clusters.  With symmetric and with strongly skewed differences the rates are alike.  No p-value
-    is below ``2 ** -clusters``, because fewer clusters cannot tell more.
+    The best of 20 independent candidates that have no difference was found at the 5% level in 2 to
+    6% of simulated data, from 50 clusters on; in less with 10 to 20, where the test has little
+    power.  Single means were found in 1 to 9% with 10 to 20 clusters.  With symmetric and with
+    strongly skewed differences the rates are alike; random signs found the best in up to 48%.  No
+    p-value is below ``2 ** -clusters``, because fewer clusters cannot tell more.
     """
+    shape = np.shape(differences)[1:]
     clusters = len(differences)
-    differences = np.asarray(differences, float)
-    scale = np.sqrt((differences**2).mean(axis=0))
-    scaled = np.divide(differences, scale, out=np.zeros_like(differences), where=scale > 0)
+    if not clusters:
+        return np.ones(shape), 1.0
+    flat = np.asarray(differences, float).reshape(clusters, -1)
+    scale = np.sqrt((flat**2).mean(axis=0))
+    scaled = np.divide(flat, scale, out=np.zeros_like(flat), where=scale > 0)
     observed = _t_values(scaled.sum(axis=0), (scaled**2).sum(axis=0), clusters)
     centred = scaled - scaled.mean(axis=0)
-    sums = resampled_sums(centred, draws=DRAWS)
-    squares = resampled_sums(centred**2, draws=DRAWS)
-    exceeded = 1 + (_t_values(sums, squares, clusters) >= observed).sum(axis=0)
-    return np.maximum(exceeded / (DRAWS + 1), 2.0**-clusters)
+    exceeded = np.ones(flat.shape[1])
+    best_exceeded = 1
+    squares = centred**2
+    rows = max(1, T_VALUES_AT_ONCE // flat.shape[1])
+    for weights in _resample_weights(clusters, seed, resamples):
+        for start in range(0, len(weights), rows):
+            part = weights[start : start + rows]
+            t_values = _t_values(part @ centred, part @ squares, clusters)
+            exceeded += (t_values >= observed).sum(axis=0)
+            best_exceeded += int((t_values.max(axis=1) >= observed.max()).sum())
+    least = 2.0**-clusters
+    p_values = np.maximum(exceeded / (resamples + 1), least).reshape(shape)
+    return p_values, max(best_exceeded / (resamples + 1), least)
 
 
 def _t_values(
@@ -534,17 +562,25 @@ def resampled_sums(counts: Clusters, *, seed: int = 0, draws: int = RESAMPLES) -
     shape = (draws, *counts.shape[1:])
     if not len(counts):
         return np.zeros(shape)
+    flat = counts.reshape(len(counts), -1)
+    parts = _resample_weights(len(counts), seed, draws)
     # [resample, cluster] @ [cluster, statistic]
-    sums = _resample_weights(len(counts), seed, draws) @ counts.reshape(len(counts), -1)
-    return sums.reshape(shape)
+    return np.concatenate([weights @ flat for weights in parts]).reshape(shape)
 
 
 @lru_cache(maxsize=4)  # the rows of a table use the same resamples
-def _resample_weights(clusters: int, seed: int, draws: int) -> Int[np.ndarray, "resample cluster"]:
-    """Draw resamples as the number of times that each cluster is in each of them."""
+def _resample_weights(
+    clusters: int, seed: int, draws: int
+) -> list[Int[np.ndarray, "resample cluster"]]:
+    """Draw resamples, in parts, as the number of times that each cluster is in each of them."""
+    generator = np.random.default_rng(seed)
     shares = np.full(clusters, 1 / clusters)
-    weights = np.random.default_rng(seed).multinomial(clusters, shares, size=draws)
-    return weights.astype(np.int16)
+    step = max(1, WEIGHTS_AT_ONCE // clusters)
+    parts = []
+    for start in range(0, draws, step):
+        weights = generator.multinomial(clusters, shares, size=min(step, draws - start))
+        parts.append(weights.astype(np.int16))
+    return parts
 
 
 def resampled_ratios(

@@ -292,7 +292,8 @@ class Record:
         names = self.names("tables") | self.names("figures")
         folder = self.results.batch_folder
         for source in sorted(folder.rglob("*.*")):
-            if source.stem in names:
+            # A figure for a paper has a second PDF, for a column.
+            if source.stem.removesuffix("_column") in names:
                 yield source, self.results.folder / source.relative_to(folder)
 
 

@@ -232,7 +232,12 @@ def test_equivalence_keeps_its_error_at_the_margin():
 def test_bootstrap_t_of_few_clusters_has_the_p_value_of_signs():
     """Four equal differences are as large in one of 16 assignments of signs."""
     equal = np.ones((4, 1)) * [1, 0, -1]
-    assert bootstrap_t_test(equal).tolist() == [1 / 16, 1, 1]
+    p_values, best = bootstrap_t_test(equal)
+    assert p_values.tolist() == [1 / 16, 1, 1]
+    assert best == 1 / 16
+    no_clusters, best = bootstrap_t_test(np.zeros((0, 3)))
+    assert no_clusters.tolist() == [1, 1, 1]
+    assert best == 1
 
 
 def test_bootstrap_t_agrees_with_resampling_one_by_one():
@@ -246,34 +251,72 @@ def test_bootstrap_t_agrees_with_resampling_one_by_one():
     observed = np.array([t_value(column) for column in differences.T])
     centred = differences - differences.mean(axis=0)
     exceeded = np.zeros(3)
+    best_exceeded = 0
     replicates = 2000
     for _ in range(replicates):
         resample = centred[rng.integers(clusters, size=clusters)]
-        exceeded += np.array([t_value(column) for column in resample.T]) >= observed
-    p_values = bootstrap_t_test(differences)
+        t_values = np.array([t_value(column) for column in resample.T])
+        exceeded += t_values >= observed
+        best_exceeded += t_values.max() >= observed.max()
+    p_values, best = bootstrap_t_test(differences)
     np.testing.assert_allclose(p_values, exceeded / replicates, atol=0.04)
+    assert best == pytest.approx(best_exceeded / replicates, abs=0.04)
 
 
 def test_bootstrap_t_does_not_depend_on_scale_or_shape():
     differences = np.random.default_rng(6).normal(0.3, 1, (20, 12))
-    p_values = bootstrap_t_test(differences)
-    scaled = bootstrap_t_test(1e6 * differences.reshape(20, 2, 6))
+    p_values, best = bootstrap_t_test(differences, resamples=500)
+    scaled, scaled_best = bootstrap_t_test(1e6 * differences.reshape(20, 2, 6), resamples=500)
     np.testing.assert_array_equal(scaled.ravel(), p_values)
+    assert scaled_best == best
 
 
 def test_bootstrap_t_keeps_its_level_and_finds_differences():
     rng = np.random.default_rng(8)
     noise = rng.normal(size=(20, SETS)) * rng.uniform(0.2, 3, (20, 1))
-    parts = np.split(noise, 8, axis=1)
-    p_values = np.concatenate([bootstrap_t_test(part) for part in parts])
+    p_values, _ = bootstrap_t_test(noise, resamples=1000)
     assert 0.035 <= (p_values < 0.05).mean() <= 0.065
-    assert (bootstrap_t_test(parts[0] + 2) < 0.05).mean() > 0.8
+    assert (bootstrap_t_test(noise + 2, resamples=1000)[0] < 0.05).mean() > 0.8
 
 
-def test_bootstrap_t_keeps_its_level_if_skewed():
+def test_bootstrap_t_of_the_best_allows_for_the_search():
+    rng = np.random.default_rng(9)
+    smallest = []
+    best_of_all = []
+    for _ in range(300):
+        noise = rng.normal(size=(25, 2, 4, 6)) + rng.normal(size=(25, 1, 1, 1))  # heads alike
+        p_values, best = bootstrap_t_test(noise, resamples=300, seed=int(rng.integers(1 << 30)))
+        assert p_values.shape == (2, 4, 6)
+        smallest.append(p_values.min())
+        best_of_all.append(best)
+    assert (np.array(smallest) < 0.05).mean() > 0.25  # the mistake
+    assert (np.array(best_of_all) < 0.05).mean() < 0.085  # 0.05 and two standard errors and a half
+    noise[:, 1, 2, 3] += 2
+    assert bootstrap_t_test(noise)[1] < 0.01
+
+
+def skewed_downwards(rng, clusters, candidates):
     """Nearly everything is right, as of a head that seldom errs: the mean difference is zero."""
+    return rng.binomial(10, 0.95, (clusters, candidates)) - 9.5
+
+
+def test_bootstrap_t_of_the_best_keeps_its_level_if_skewed():
     rng = np.random.default_rng(10)
     repetitions = 400
-    differences = rng.binomial(10, 0.95, (50, repetitions)) - 9.5
-    share = (bootstrap_t_test(differences) < 0.05).mean()
-    assert share < 0.05 + 3 * (0.05 * 0.95 / repetitions) ** 0.5
+    singles = 0
+    best_found = 0
+    by_signs = 0
+    for _ in range(repetitions):
+        differences = skewed_downwards(rng, 50, 20)
+        seed = int(rng.integers(1 << 30))
+        p_values, best = bootstrap_t_test(differences, resamples=300, seed=seed)
+        singles += p_values[0] < 0.05
+        best_found += best < 0.05
+        signs = rng.choice((-1.0, 1.0), (300, 50)) @ differences
+        statistics = signs / np.sqrt((differences**2).sum(axis=0))
+        observed = (differences.sum(axis=0) / np.sqrt((differences**2).sum(axis=0))).max()
+        by_signs += (statistics.max(axis=1) >= observed).mean() < 0.05
+    limit = 0.05 + 3 * (0.05 * 0.95 / repetitions) ** 0.5
+    assert singles / repetitions < limit
+    assert best_found / repetitions < limit
+    assert by_signs / repetitions > 0.1  # random signs assume symmetry

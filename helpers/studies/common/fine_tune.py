@@ -350,11 +350,13 @@ def _train(run: FineTuningRun, folder: Path) -> None:
         return F.cross_entropy(classifier(**batch), labels[chosen])
 
     lengths = [len(example["input_ids"]) for example in inputs]
-    weights = {name: w for name, w in classifier.named_parameters() if w.requires_grad}
+    weights = {}
     groups = []
-    for weight in weights.values():
-        decay = WEIGHT_DECAY if weight.ndim > 1 else 0.0
-        groups.append({"params": weight, "weight_decay": decay})
+    for name, weight in classifier.named_parameters():
+        if weight.requires_grad:
+            weights[name] = weight
+            decay = WEIGHT_DECAY if weight.ndim > 1 else 0.0
+            groups.append({"params": weight, "weight_decay": decay})
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
     gradient_steps(classifier, groups, recipe, lengths, loss, label)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
