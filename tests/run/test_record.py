@@ -9,6 +9,7 @@ import pytest
 
 from helpers import results
 from helpers.errors import InputError
+from helpers.plots.style import canvas
 from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.results import serialize_settings
 from helpers.run import record
@@ -101,6 +102,23 @@ def test_record_of_a_first_run(run, figures):
         "0_random_entropy": {"tables": ["random_entropy"], "figures": [], "cells": ""},
         "0_entropy": {"tables": ["entropy"], "figures": [], "cells": ""},
     }
+
+
+def test_record_of_a_figure_for_papers_has_its_page_for_a_column(
+    today, figures, tmp_path, monkeypatch
+):
+    notes = tmp_path / "02.written"
+    study = Study(name="mine", figures="pdf")
+    with record.recorded(study) as run_record:
+        with monkeypatch.context() as kernel:
+            kernel.setenv(OUTPUT_LIST_VARIABLE, str(notes))
+            figure = canvas(2.0, "Figure 2 · Attention")
+            figure.subplots()
+            figure.draw_for_column = lambda: figure
+            study.save_figure(figure, "fig2")
+        run_record.note("02", notes, "")
+    written_files = {path.name for path in (figures / "mine").glob("fig2*")}
+    assert written_files == {"fig2.png", "fig2.svg", "fig2.pdf", "fig2_column.pdf"}
 
 
 def test_record_of_the_same_bytes_leaves_everything(run, today, figures):
