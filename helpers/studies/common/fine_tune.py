@@ -350,16 +350,17 @@ def _train(run: FineTuningRun, folder: Path) -> None:
         return F.cross_entropy(classifier(**batch), labels[chosen])
 
     lengths = [len(example["input_ids"]) for example in inputs]
-    weights = {}
     groups = []
-    for name, weight in classifier.named_parameters():
+    for weight in classifier.parameters():
         if weight.requires_grad:
-            weights[name] = weight
             decay = WEIGHT_DECAY if weight.ndim > 1 else 0.0
             groups.append({"params": weight, "weight_decay": decay})
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
     gradient_steps(classifier, groups, recipe, lengths, loss, label)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
-    results = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+    results = {}
+    for name, weight in classifier.named_parameters():
+        if weight.requires_grad:
+            results[name] = weight.detach().cpu().contiguous()
     results["predictions"] = torch.from_numpy(logits).argmax(dim=1)
     save_file(results, folder / RESULTS_FILE)

@@ -163,7 +163,7 @@ def edge_effects(
     batches: Sequence[Sequence[int]],
     relation: str,
     cuts: Sequence[HeadCut],
-    probe: Probe | None = None,
+    probe: Probe | None,
 ) -> Float[np.ndarray, "two sentence cut measure"]:
     """Measure what each ablation of a relation's edges does to the words of some sentences.
 

@@ -39,7 +39,7 @@ NUMBERS = {
     "is": "are", "was": "were", "has": "have", "does": "do",
     "are": "is", "were": "was", "have": "has", "do": "does",
 }  # fmt: skip
-PLURAL_PRONOUNS = frozenset({"i", "you", "we", "they", "these", "those"})
+PRONOUNS_WITHOUT_S = frozenset({"i", "you", "we", "they", "these", "those"})  # "they see"
 AUXILIARIES = frozenset({"aux", "auxpass", "aux:pass", "cop"})
 
 
@@ -55,13 +55,14 @@ def other_number(verb: str, subject: str) -> str | None:
     """Change the number of a verb in the present tense: "sees" to "see", "are" to "is".
 
     A verb without -s may be in another tense.  Therefore it counts only after a subject that ends
-    in -s or is a pronoun of the plural, because a form with -s would be wrong there in any tense.
+    in -s or is one of `PRONOUNS_WITHOUT_S`: a form with -s would be wrong there in any tense.  The
+    other form of "pass" ends in -es, so verbs like it are left out.
     """
     if verb in NUMBERS:
         return NUMBERS[verb]
     if verb.endswith("s"):
-        return verb.removesuffix("s")
-    return f"{verb}s" if subject.endswith("s") or subject in PLURAL_PRONOUNS else None
+        return None if verb.endswith("ss") else verb.removesuffix("s")
+    return f"{verb}s" if subject.endswith("s") or subject in PRONOUNS_WITHOUT_S else None
 
 
 def minimal_pair(encoder: Encoder, record: Record) -> MinimalPair | None:

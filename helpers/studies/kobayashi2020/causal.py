@@ -339,7 +339,7 @@ def causal_tables(
     size: SampleSizes,
     *,
     with_best: bool = True,
-    seed: int = 0,
+    seed: int,
 ) -> dict[str, pd.DataFrame]:
     """Ablate the edges of relations head by head, and relate the effects to the margins.
 

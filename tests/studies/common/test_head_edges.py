@@ -206,12 +206,12 @@ def test_a_head_that_reads_nothing_from_words_has_no_effect(tiny_encoder, store)
     rows = slice(HEAD * width, (HEAD + 1) * width)
     weight = site.values.weight[rows].detach().clone()
     bias = site.values.bias[rows].detach().clone()
-    (with_values, _) = edge_effects(encoder, store, [[0, 3]], RELATION, cuts)
+    (with_values, _) = edge_effects(encoder, store, [[0, 3]], RELATION, cuts, None)
     with torch.no_grad():
         site.values.weight[rows] = 0
         site.values.bias[rows] = 0
         try:
-            (without_values, _) = edge_effects(encoder, store, [[0, 3]], RELATION, cuts)
+            (without_values, _) = edge_effects(encoder, store, [[0, 3]], RELATION, cuts, None)
         finally:
             site.values.weight[rows] = weight
             site.values.bias[rows] = bias

@@ -44,6 +44,7 @@ def verbs(monkeypatch):
         ("see", "dogs", "sees"),
         ("see", "they", "sees"),
         ("put", "dog", None),  # maybe in the past
+        ("pass", "they", None),  # its other form is "passes"
     ],
 )
 def test_other_number(verb, subject, expected):

@@ -191,7 +191,9 @@ def test_causal_tables_have_the_effects_of_each_head_and_change(causal_run):
     row = effects.iloc[4]
     head = (row["layer"] - 1, row["head"] - 1, row["direction"])
     cuts = [HeadCut(*head, mode) for mode in (DROPPED, MASS_MATCHED)]
-    values, totals = edge_effects(causal_run.encoder, causal_run.store, sentences, "dep", cuts)
+    values, totals = edge_effects(
+        causal_run.encoder, causal_run.store, sentences, "dep", cuts, None
+    )
     sums = values.sum(axis=0)
     numbers = totals.sum(axis=0)
     dropped, matched = sums[:, 1] / numbers[:, 1]
