@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +239,7 @@ def fine_tune_tasks(
     return fine_tune([FineTuningRun(encoder, task, recipe) for task in tasks])
 
 
-def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> list[list[FineTuningRun]]:
+def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
     """Fine-tune with further seeds: `TASK_SEEDS` of them in all, that of ``runs`` included.
 
     Parameters
@@ -250,16 +249,15 @@ def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> list[list[FineTuningR
 
     Returns
     -------
-    list of list of FineTuningRun
-        One list per task, with one trained run per seed.
+    sequence of FineTuningRun
+        One trained run per task and seed.
     """
-    by_task = []
+    of_seeds = []
     for run in runs:
-        count = TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)
-        seeds = range(run.recipe.seed, run.recipe.seed + count)
-        by_task.append([replace(run, recipe=replace(run.recipe, seed=seed)) for seed in seeds])
-    fine_tune([*chain.from_iterable(by_task)])
-    return by_task
+        for further in range(TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)):
+            recipe = replace(run.recipe, seed=run.recipe.seed + further)
+            of_seeds.append(replace(run, recipe=recipe))
+    return fine_tune(of_seeds)
 
 
 def gradient_steps(

@@ -24,7 +24,7 @@ from helpers.plots.style import (
 from helpers.studies.common.head_removal import MARGIN
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
-from helpers.studies.kovaleva2019.maps import TextMaps, shaded
+from helpers.studies.kovaleva2019.maps import Map, shaded
 from helpers.studies.kovaleva2019.patterns import CLASSES
 
 # In the order of `CLASSES`, from dark ("vertical") to light ("heterogeneous").
@@ -32,7 +32,7 @@ COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
 
 
 @theme()
-def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: str) -> Figure:
+def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) -> Figure:
     """Draw Figure 7: a map of each pattern, and the shares of the patterns by layer.
 
     Parameters
@@ -167,12 +167,12 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     return figure
 
 
-def _draw_examples(figure: SubFigure, examples: dict[str, TextMaps]) -> None:
+def _draw_examples(figure: SubFigure, examples: dict[str, Map]) -> None:
     """Draw typical maps side by side."""
     panels = figure.subplots(1, len(examples), squeeze=False).ravel()
-    for axes, (title, example) in zip(panels, examples.items(), strict=True):
+    for axes, (title, attention) in zip(panels, examples.items(), strict=True):
         axes.set_axis_off()
-        axes.imshow(shaded(example.attention), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        axes.imshow(shaded(attention), cmap=SEQUENTIAL, vmin=0, vmax=1)
         axes.set_title(fill(title, 20), parse_math=False)
 
 

@@ -263,7 +263,10 @@ def test_fine_tune_tasks_in_the_small_profile_has_fewer_tasks(planned_runs, monk
 
 def test_fine_tune_more_seeds_begins_with_the_runs_that_it_is_given(planned_runs):
     runs = planned_runs()
-    by_task = finetune.fine_tune_more_seeds(runs)
-    seeds = [[run.recipe.seed for run in task_runs] for task_runs in by_task]
-    assert seeds == [[3], [3, 4, 5, 6, 7], [3, 4, 5]]
-    assert [task_runs[0].folder for task_runs in by_task] == [run.folder for run in runs]
+    of_seeds = finetune.fine_tune_more_seeds(runs)
+    seeds = [(run.task.name, run.recipe.seed) for run in of_seeds]
+    of_shift = [(finetune.SHIFT, seed) for seed in (3, 4, 5, 6, 7)]
+    of_number = [(finetune.NUMBER, seed) for seed in (3, 4, 5)]
+    assert seeds == [(finetune.NEXT, 3), *of_shift, *of_number]
+    first_runs = [run for run in of_seeds if run.recipe.seed == 3]
+    assert [run.folder for run in first_runs] == [run.folder for run in runs]

@@ -215,11 +215,11 @@ def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(ru
 
 
 @pytest.fixture(scope="module")
-def pruned(runs, weights, single):
+def pruned(runs):
     """Prune both models, with 8 examples for random orders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
-        return pruning.pruning(runs, weights, single, seed=0)
+        return pruning.pruning(runs, seed=0)
 
 
 def test_pruning_begins_with_all_heads_and_ends_without_any(pruned):
@@ -271,7 +271,7 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
 def test_seed_pruning_uses_the_importance_of_each_seed(runs):
     second_seed = replace(runs[0], recipe=replace(runs[0].recipe, seed=1))
     (second_run,) = fine_tune([second_seed])
-    table = pruning.seed_pruning([[runs[0], second_run], runs[1:]], seed=0)
+    table = pruning.seed_pruning([runs[0], second_run, runs[1]], seed=0)
     assert table[["task", "seed", "pruned"]].to_numpy().tolist() == [
         ["pets", 0, 20],
         ["pets", 0, 40],
