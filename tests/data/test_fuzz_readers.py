@@ -199,7 +199,7 @@ def check(record):
             assert record.label in (0, 1) and record.warrant0 != record.warrant1
             assert record.id and record.claim and record.reason and record.warrant0
         case Pair():
-            assert record.first and record.second != "" and record.label >= 0
+            assert 1 <= len(record.texts) <= 2 and all(record.texts) and record.label >= 0
         case (word, vector):
             assert isinstance(word, str) and vector.dtype == np.float32
             assert all(map(math.isfinite, vector))

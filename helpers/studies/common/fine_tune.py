@@ -55,10 +55,7 @@ LARGEST_NORM = 1.0  # of the gradient of a step
 # them, `NEXT` one because its examples are the longest.
 TASK_SEEDS = {NEXT: 1, SHIFT: 5}
 DEFAULT_SEEDS = 3
-# In the small profile: one task of text pairs and one of single texts, and so many tokens per
-# example.
-SMALL_TASKS = (NEXT, NUMBER)
-SMALL_TOKENS = 32
+SMALL_TASKS = (NEXT, NUMBER)  # in the small profile: one of text pairs and one of single texts
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,6 @@ class Recipe:
     batch_size: int = 16
     learning_rate: float = 1e-4
     max_tokens: int = 64
-
-    def steps(self, examples: int) -> int:
-        """Count the training steps (one per batch) for a number of examples."""
-        batches_per_epoch = math.ceil(examples / self.batch_size)
-        return self.epochs * batches_per_epoch
 
 
 @dataclass(frozen=True)
@@ -115,11 +107,6 @@ class FineTuningRun:
     def labels(self) -> Int[np.ndarray, " example"]:
         """The correct labels of the test examples."""
         return np.array([pair.label for pair in self.task.test])
-
-    @property
-    def accuracy(self) -> float:
-        """The accuracy on the test examples (0-1)."""
-        return float((self.predictions == self.labels).mean())
 
     def fine_tuned_encoder(self) -> Encoder:
         """Make an encoder with the fine-tuned weights, for example to compute its maps."""
@@ -234,8 +221,7 @@ def fine_tune_tasks(
     sequence of FineTuningRun
         One trained run per task.
     """
-    longest = SMALL_TOKENS if small_profile() else Recipe.max_tokens
-    recipe = Recipe(seed=seed, max_tokens=min(longest, max_tokens))
+    recipe = Recipe(seed=seed, max_tokens=min(Recipe.max_tokens, max_tokens))
     return fine_tune([FineTuningRun(encoder, task, recipe) for task in tasks])
 
 
@@ -291,7 +277,8 @@ def gradient_steps(
         If a loss is not finite.
     """
     optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, fused=True)
-    rates = warmup_and_decay(optimizer, recipe.steps(len(lengths)))
+    batches_per_epoch = math.ceil(len(lengths) / recipe.batch_size)
+    rates = warmup_and_decay(optimizer, recipe.epochs * batches_per_epoch)
     for step, batch in enumerate(shuffled_epochs(recipe, lengths), 1):
         raise_if_stopped()
         value = loss(batch)

@@ -133,7 +133,7 @@ def labelled_pairs(
             label = turn % 2 if swapped else None
             words = swapped if label else words
         if label is not None:
-            by_label[label].append(Pair(" ".join(words), None, label, sentence.title))
+            by_label[label].append(Pair((" ".join(words),), label, sentence.title))
     negative, positive = by_label
     rarer = min(map(len, by_label))
     per_label = rarer if size is None else min(size // 2, rarer)
@@ -155,7 +155,7 @@ def next_paragraphs(
         second_from = pair
         while label == 0 and second_from.article == pair.article:
             second_from = generator.choice(pairs)
-        examples.append(Pair(pair.first, second_from.second, label, pair.title))
+        examples.append(Pair((pair.first, second_from.second), label, pair.title))
     return tuple(examples)
 
 

@@ -193,11 +193,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
             "special_tokens": special_table(sums),
         }
 
-    inputs = {
-        "store": source.key,
-        "model": encoder.identity,
-        "segments": min(count, len(source)),
-    }
+    inputs = {"store": source.key, "model": encoder.identity, "segments": count}
     return cached("lenses", compute, inputs=inputs)
 
 

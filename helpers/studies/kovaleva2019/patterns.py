@@ -238,7 +238,7 @@ def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
         Their two paragraphs, without a meaningful label.
     """
     segments = evenly_spaced(corpus.records(), PATTERN_EXAMPLES)
-    return [Pair(segment.first, segment.second, 0) for segment in segments]
+    return [Pair((segment.first, segment.second), 0) for segment in segments]
 
 
 def pattern_table(

@@ -22,6 +22,7 @@ from helpers.plots.style import (
     theme,
 )
 from helpers.studies.common.head_removal import MARGIN
+from helpers.studies.common.tasks import heads_by_task
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
 from helpers.studies.kovaleva2019.maps import Map, shaded
@@ -85,15 +86,13 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    changes = {}
-    for task, rows in table.groupby("task", sort=False):
-        changes[task] = 1 - by_head(rows, "similarity")
+    table = table.assign(change=1 - table["similarity"])
     return heat_maps(
-        changes,
+        heads_by_task(table, "change"),
         "Figure 8 · What fine-tuning changes",
         join_nonempty(model, "the cosine is of the maps of a head before and after"),
         "1 - cosine (0: no change)",
-        Normalize(0, max(0.1, table["similarity"].rsub(1).max())),
+        Normalize(0, max(0.1, table["change"].max())),
     )
 
 
@@ -117,9 +116,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     """
     layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
-    panels = {}
-    for task, rows in positioned.groupby("task", sort=False):
-        panels[task] = by_head(rows, "change")
+    panels = heads_by_task(positioned, "change")
     largest = max(MARGIN, table["change"].abs().max())
     figure = heat_maps(
         panels,

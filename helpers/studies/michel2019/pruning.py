@@ -144,15 +144,11 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         for layer in range(layers):
             masks[layer, :, layer] = np.eye(heads)  # mask [layer, head] keeps head in its layer
         interventions = head_removal.mask_interventions(masks.reshape(-1, layers, heads))
-        scores = head_removal.evaluate_interventions(
-            run, choosing, interventions, "one head per layer"
-        )
+        scores = head_removal.evaluate_interventions(run, choosing, interventions)
         losses = scores.loss[1:].mean(axis=1).reshape(layers, heads)
         best_heads = losses.argmin(axis=1)
         best = [interventions[layer * heads + head] for layer, head in enumerate(best_heads)]
-        best_scores = head_removal.evaluate_interventions(
-            run, scored[:SCORED_EXAMPLES], best, "best head per layer"
-        )
+        best_scores = head_removal.evaluate_interventions(run, scored[:SCORED_EXAMPLES], best)
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best_heads + 1})
         return table.join(head_removal.accuracy_changes(best_scores))
 
@@ -252,7 +248,7 @@ def _prune_along(
     table = pd.DataFrame(rows, columns=["order", "pruned"])
     table["heads"] = masks.sum(axis=(1, 2)).astype(int)
     interventions = head_removal.mask_interventions(masks)
-    scores = head_removal.evaluate_interventions(run, pairs, interventions, "pruning")
+    scores = head_removal.evaluate_interventions(run, pairs, interventions)
     right = scores.right[1:].reshape(len(orders), len(shares), -1)
     return table.join(head_removal.accuracy_changes(scores)), right
 

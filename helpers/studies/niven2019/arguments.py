@@ -62,8 +62,6 @@ class Argument:
         One of the `SPLITS`.
     negated_claim : str
         The opposite claim; empty if the corpus does not have it.
-    adversarial : bool
-        Whether the claim was negated.
     """
 
     id: str
@@ -74,7 +72,11 @@ class Argument:
     label: int
     split: str
     negated_claim: str = ""
-    adversarial: bool = False
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether the claim was negated."""
+        return self.id.endswith(ADVERSARIAL_SUFFIX)
 
     @property
     def warrants(self) -> tuple[str, str]:
@@ -94,7 +96,6 @@ class Argument:
             self,
             id=self.id + ADVERSARIAL_SUFFIX,
             label=1 - self.label,
-            adversarial=True,
             claim=self.negated_claim,
             negated_claim=self.claim,
         )
@@ -209,8 +210,8 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
     ----------
     path : str or Path
         A ``.csv`` file is read with CSV quoting; in any other file a quotation mark is text, as in
-        ARCT.  Columns: the `REQUIRED_COLUMNS`, in any order, and optionally ``negatedClaim`` and
-        ``adversarial`` (True or False).  Further columns are ignored.
+        ARCT.  Columns: the `REQUIRED_COLUMNS`, in any order, and optionally ``negatedClaim``.
+        Further columns are ignored.
     split : str, optional
         The split of all arguments; without it the column ``split`` is read.
 
@@ -244,7 +245,6 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
             label=int(label),
             split=split or row.get("split", ""),
             negated_claim=row.get("negatedClaim", ""),
-            adversarial=row.get("adversarial", "").lower() == "true",
         )
     return list(arguments.values())
 

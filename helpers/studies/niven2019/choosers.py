@@ -116,8 +116,8 @@ def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
     for argument in arguments:
         context = " ".join(getattr(argument, part) for part in context_parts)
         for warrant in argument.warrants:
-            texts = (context, warrant) if context else (warrant, None)
-            pairs.append(Pair(*texts, label=0))  # unused: the label belongs to the argument
+            texts = (context, warrant) if context else (warrant,)
+            pairs.append(Pair(texts, label=0))  # unused: the label belongs to the argument
     return pairs
 
 

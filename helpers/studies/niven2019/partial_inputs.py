@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
 
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
@@ -119,7 +118,7 @@ def choice_tables(
     runs = planned_runs(sets)
     controls = {run_seed: control(run_seed) for run_seed in range(seed, seed + seeds)}
 
-    def choose(job: tuple[Run, int]) -> Int[np.ndarray, " argument"]:
+    def choose(job: tuple[Run, int]) -> list[int]:
         run, run_seed = job
         recipe = recipe_of(run, run_seed)
         run_encoder = controls[run_seed] if run.model == RANDOM else encoder
@@ -184,7 +183,7 @@ def choices_in_test(
     recipe: Recipe,
     encoder: Encoder,
     vectors: Embeddings,
-) -> Int[np.ndarray, " argument"]:
+) -> list[int]:
     """Train a chooser and compute its choices in test, or read them from the cache.
 
     The choices of each run are cached because long training may be interrupted.
@@ -205,12 +204,11 @@ def choices_in_test(
         "recipe": recipe,
         "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
     }
-    choices = cached("warrant-choices", compute, inputs=inputs)
-    return np.array(choices)
+    return cached("warrant-choices", compute, inputs=inputs)
 
 
 def score_tables(
-    choices: Sequence[Int[np.ndarray, " argument"]],
+    choices: Sequence[Sequence[int]],
     arguments: Sequence[Argument],
     *,
     seed: int,
@@ -219,7 +217,7 @@ def score_tables(
 
     Parameters
     ----------
-    choices : sequence of array of int, shape (seed, argument)
+    choices : array-like of int, shape (seed, argument)
         The chosen warrant, 0 or 1.
     arguments : sequence of Argument
         Originals and counterparts.

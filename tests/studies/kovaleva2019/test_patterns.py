@@ -171,7 +171,8 @@ def test_committed_features_agree_with_the_default_model():
     study = Study()
     encoder = study.encoder
     labels, features = patterns.labelled_maps()
-    pairs = [Pair(record.first, record.second, 0) for record in study.segment_corpus().records()]
+    segments = study.segment_corpus().records()
+    pairs = [Pair((segment.first, segment.second), 0) for segment in segments]
     max_tokens = {"segment": 128, "task": 64}
     is_of_model = (labels["model"] == encoder.name) & labels["source"].isin(max_tokens)
     for row in labels[is_of_model].iloc[::25].itertuples():
@@ -211,9 +212,9 @@ def test_share_table_without_columns_has_no_share_of_special_columns(counts):
 # The maps to classify
 
 PAIRS = [
-    Pair("The cat sat on the mat.", "It was a lazy cat.", 0),
-    Pair("Yes.", None, 1),
-    Pair("She doesn't know New York.", None, 0),
+    Pair(("The cat sat on the mat.", "It was a lazy cat."), 0),
+    Pair(("Yes.",), 1),
+    Pair(("She doesn't know New York.",), 0),
 ]
 
 
@@ -224,8 +225,7 @@ def test_text_maps_of_a_batch_equal_those_of_single_inputs(tiny_encoder, family,
     examples = list(text_maps(encoder, PAIRS, max_tokens=48))
     assert len(examples) == len(PAIRS)
     for pair, example in zip(PAIRS, examples, strict=True):
-        texts = [pair.first] if pair.second is None else [pair.first, pair.second]
-        inputs = encoder.tokenizer(*texts, return_tensors="pt")
+        inputs = encoder.tokenizer(*pair.texts, return_tensors="pt")
         maps = encoder.model.base_model(**inputs, output_attentions=True).attentions
         expected = torch.cat(maps).detach().numpy()
         assert np.allclose(example.attention, expected, atol=1e-5)

@@ -28,7 +28,7 @@ def task_of(name, seed):
             text = generator.choice(words, 6).tolist()
             source = f"article {generator.integers(6)}"
             label = int("cat" in text or "dog" in text)
-            pairs.append(Pair(" ".join(text), None, label, source))
+            pairs.append(Pair((" ".join(text),), label, source))
         return tuple(pairs)
 
     return Task(name, ("no", "yes"), train=make_pairs(48), test=make_pairs(30))
@@ -106,7 +106,7 @@ def classifier_and_work(tiny_encoder, request):
     encoder = tiny_encoder(request.param)
     classifier = Classifier(encoder, 3, seed=0).requires_grad_(False)
     texts = ("the cat sat on the mat", "coffee", "the dog watched it", "it is home", "Dr. Smith")
-    pairs = [Pair(text, None, number % 3) for number, text in enumerate(texts)]
+    pairs = [Pair((text,), number % 3) for number, text in enumerate(texts)]
     return classifier, list(batches(encoder, pairs, max_tokens=16))
 
 
@@ -189,7 +189,7 @@ def test_single_head_interventions_have_one_head_each(runs, single):
     interventions = head_removal.single_head_interventions(run)
     assert [intervention.layer for intervention in interventions] == [0] * 4 + [1] * 4 + [2] * 4
     _, scored = split_test(run, 0)
-    scores = head_removal.evaluate_interventions(run, scored, interventions, "heads")
+    scores = head_removal.evaluate_interventions(run, scored, interventions)
     changes = scores.loss[1:].mean(axis=1) - scores.loss[0].mean()
     rows = single[single["task"] == run.task.name]
     np.testing.assert_allclose(rows["loss_change"], changes)

@@ -50,8 +50,8 @@ def test_read_arguments_of_a_tsv_file_keeps_quotation_marks(tmp_path):
 
 def test_read_arguments_of_a_csv_file_reads_csv_quoting(tmp_path):
     path = tmp_path / "test-adv-negated.csv"
-    header = ["claim", "#id", "warrant0", "warrant1", "reason", "correctLabelW0orW1", "adversarial"]
-    row = ["Go", "a", '"they say ""no"""', '"a\tb"', "It is late.", "1", "False"]
+    header = ["claim", "#id", "warrant0", "warrant1", "reason", "correctLabelW0orW1"]
+    row = ["Go", "a", '"they say ""no"""', '"a\tb"', "It is late.", "1"]
     write(path, [row], header)
     (argument,) = read_arguments(path, split="test")
     assert argument.warrants == ('they say "no"', "a b")
