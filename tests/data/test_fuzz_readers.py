@@ -9,6 +9,7 @@ import gzip
 import math
 import re
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -240,7 +241,7 @@ READERS = {
     "OntoGUM": ("a.conllu", TREE, corpus_of(coreference_corpus)),
     "brackets": ("a.txt", BRACKETS, corpus_of(coreference_corpus)),
     "GloVe": ("a.txt", GLOVE, glove_entries),
-    "arguments": ("a.tsv", ARGUMENTS, read_arguments),
+    "arguments": ("a.tsv", ARGUMENTS, partial(read_arguments, split="train")),
     "pairs of sentences": ("a.tsv", TASK, lambda path: read_task(path, path).train),
 }
 

@@ -190,7 +190,7 @@ def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments
         pattern, _, label = title.rstrip(")").rpartition(" (")
         layer, head = map(int, label.split("-"))
         assert predicted[layer, head] == pattern
-        assert np.array_equal(typical_map.attention, example.attention[layer - 1, head - 1])
+        assert np.array_equal(typical_map, example.attention[layer - 1, head - 1])
         shown.append(pattern)
     assert shown
     assert len(set(shown)) == len(shown)
