@@ -75,7 +75,7 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     NotMeasurable if there are none.
     """
     accuracy = rows_of(tables, "fine_tuning", "task", "start", "learned")
-    is_learned = (accuracy["start"] == PRETRAINED) & accuracy["learned"].astype(bool)
+    is_learned = (accuracy["start"] == PRETRAINED) & accuracy["learned"]
     learned_tasks = accuracy.loc[is_learned, "task"]
     rows = rows_of(tables, table, "task", *columns)
     problem = "no task is learned beyond what its words give away"

@@ -233,9 +233,9 @@ def subject_number(sentence: Span) -> int | None:
 
     A subject with a conjunct ("the cat and the dog") has no clear number.
     """
-    subjects = [word for word in sentence.root.children if word.dep_.lower() in SUBJECTS]
+    subjects = [word for word in sentence.root.children if word.dep_ in SUBJECTS]
     if len(subjects) != 1:
         return None
     (subject,) = subjects
-    has_conjunct = any(word.dep_.lower() == "conj" for word in subject.children)
+    has_conjunct = any(word.dep_ == "conj" for word in subject.children)
     return None if has_conjunct else NOUN_NUMBERS.get(subject.tag_)

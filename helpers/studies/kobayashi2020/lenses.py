@@ -32,8 +32,6 @@ from helpers.studies.common.edge_cuts import SPECIAL_KEYS
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.torch_utils import batch_threads, thread_map
 
-Maps = Float[np.ndarray, "layer head query key"]
-Norms = Float[np.ndarray, "layer head key"]
 TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
 SPECIAL_TYPES = ("cls", "sep")
 SPECIAL_SETS = {SPECIAL_KEYS: SPECIAL_TYPES, "cls": ("cls",), "sep": ("sep",)}
@@ -128,7 +126,9 @@ def skip_if_unsupported() -> Iterator[None]:
 
 
 def lens_values(
-    lenses: Mapping[str, Maps], norms: Norms, roles: Roles
+    lenses: Mapping[str, Float[np.ndarray, "layer head query key"]],
+    norms: Float[np.ndarray, "layer head key"],
+    roles: Roles,
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Compute one example's shares and value norms by type of token, for each head.
 
