@@ -97,10 +97,10 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
     rows = []
     for cue, right in by_cue:
         if len(right) >= min_arguments:
-            kind = "bigram" if " " in cue else "unigram"
+            ngram = "bigram" if " " in cue else "unigram"
             productivity = wilson_proportion(right.sum(), len(right)).scaled(100)
             bounds = productivity.columns("productivity").values()
-            rows.append((cue, kind, len(arguments), len(right), *bounds))
+            rows.append((cue, ngram, len(arguments), len(right), *bounds))
     columns = ["cue", "kind", "arguments", "applicability", *with_bounds("productivity")]
     table = pd.DataFrame(rows, columns=columns)
     table["coverage"] = 100 * table["applicability"] / len(arguments)
@@ -146,12 +146,12 @@ def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
     """Group arguments into the `ARGUMENT_SETS`; in `BOTH` an original precedes its counterpart."""
     originals = [argument for argument in arguments if not argument.adversarial]
     counterparts = {argument.id: argument for argument in arguments if argument.adversarial}
-    both = []
+    paired = []
     for original in originals:
         counterpart = counterparts.get(original.id + ADVERSARIAL_SUFFIX)
         if counterpart:
-            both += [original, counterpart]
-    return {AS_WRITTEN: originals, ADVERSARIAL: list(counterparts.values()), BOTH: both}
+            paired += [original, counterpart]
+    return {AS_WRITTEN: originals, ADVERSARIAL: list(counterparts.values()), BOTH: paired}
 
 
 def published_values() -> dict[str, float]:

@@ -164,9 +164,9 @@ def training_sets(corpus: Arguments) -> dict[str, list[Argument]]:
     """
     train = corpus.part("train")
     sets = {ORIGINAL: train}
-    both = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
-    if both:
-        sets[NEGATED] = both
+    paired = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
+    if paired:
+        sets[NEGATED] = paired
     return sets
 
 
