@@ -308,7 +308,7 @@ def numbers_except(position):
 
 def task_with_dev_text(text):
     """Make a long task that ends with a text."""
-    return Task("t", ("no", "yes"), (Pair("a", None, 0),) * 100, (Pair(text, None, 1),))
+    return Task("t", ("no", "yes"), (Pair(("a",), 0),) * 100, (Pair((text,), 1),))
 
 
 @pytest.mark.parametrize(

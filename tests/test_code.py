@@ -77,7 +77,7 @@ def run(package, cache, figures, model, text, treebank, vectors):
         tables[f"gradients_{name}"] = study.gradient_table(study.controls.get(name))
     counts = study.head_counts(study.treebank_store())
     tables["relations"] = dependency_heads(counts, minimum=5)
-    pairs = tuple(Pair("the dog barks " * n, None, n % 2) for n in range(1, 9))
+    pairs = tuple(Pair(("the dog barks " * n,), n % 2) for n in range(1, 9))
     task = Task("task", ("odd", "even"), pairs, pairs)
     for encoder in (study.encoder, study.control(0)):
         (trained,) = fine_tune([FineTuningRun(encoder, task, Recipe(epochs=1, batch_size=4))])

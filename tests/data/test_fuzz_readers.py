@@ -9,6 +9,7 @@ import gzip
 import math
 import re
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -199,7 +200,7 @@ def check(record):
             assert record.label in (0, 1) and record.warrant0 != record.warrant1
             assert record.id and record.claim and record.reason and record.warrant0
         case Pair():
-            assert record.first and record.second != "" and record.label >= 0
+            assert 1 <= len(record.texts) <= 2 and all(record.texts) and record.label >= 0
         case (word, vector):
             assert isinstance(word, str) and vector.dtype == np.float32
             assert all(map(math.isfinite, vector))
@@ -240,7 +241,7 @@ READERS = {
     "OntoGUM": ("a.conllu", TREE, corpus_of(coreference_corpus)),
     "brackets": ("a.txt", BRACKETS, corpus_of(coreference_corpus)),
     "GloVe": ("a.txt", GLOVE, glove_entries),
-    "arguments": ("a.tsv", ARGUMENTS, read_arguments),
+    "arguments": ("a.tsv", ARGUMENTS, partial(read_arguments, split="train")),
     "pairs of sentences": ("a.tsv", TASK, lambda path: read_task(path, path).train),
 }
 

@@ -50,7 +50,8 @@ def test_a_task_in_the_layout_of_sst2_reaches_the_table_of_fine_tuning(
     (task,) = names["tasks"]
     assert len(task.train) == 30
     for pair in (*task.train, *task.test):
-        adjective = pair.first.split()[3]
+        (text,) = pair.texts
+        adjective = text.split()[3]
         assert adjective in ADJECTIVES[task.labels[pair.label]]
     rows = pd.read_csv(table)
     assert set(rows["task"]) == {"SST-2"}

@@ -85,8 +85,7 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
     if not 8 <= max_tokens <= longest:
         problem = f"tasks of {max_tokens} tokens do not fit, because it takes 8 to {longest}"
         raise ModelError(f"model {encoder.name!r}: {problem}; change --max-tokens")
-    texts = [[pair.first] if pair.second is None else [pair.first, pair.second] for pair in pairs]
-    return text_inputs(encoder, texts, max_tokens)
+    return text_inputs(encoder, [pair.texts for pair in pairs], max_tokens)
 
 
 def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:

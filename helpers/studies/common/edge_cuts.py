@@ -81,10 +81,11 @@ def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
     return tuple(np.flatnonzero(shares > SPECIAL_SHARE_THRESHOLD).tolist())
 
 
-def plan_ablations(
-    layers: int, group: tuple[int, ...], roles: Sequence[str]
-) -> tuple[list[Ablation], list[Ablation]]:
-    """List the ablations of single layers, and those of several layers together.
+def plan_ablations(layers: int, group: tuple[int, ...], roles: Sequence[str]) -> list[Ablation]:
+    """List the ablations of single layers, and then those of several layers together.
+
+    In each layer, the edges to each special token are cut, in the `MAIN_MODES`.  In the group, the
+    edges to all special tokens are cut, and those to each of them, in all `MODES`.
 
     Parameters
     ----------
@@ -97,15 +98,13 @@ def plan_ablations(
 
     Returns
     -------
-    of_layers : list of (Cut, str)
-        The edges to each special token in each layer, in the `MAIN_MODES`.
-    of_group : list of (Cut, str)
-        The edges to all special tokens in the group, and to each of them, in all `MODES`.
+    list of (Cut, str)
+        What is cut, and how.
     """
     group_cuts = [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)] if group else []
     layer_cuts = [Cut((layer,), role) for role in roles for layer in range(layers)]
     layer_cuts = [cut for cut in layer_cuts if cut not in group_cuts]
-    return list(product(layer_cuts, MAIN_MODES)), list(product(group_cuts, MODES))
+    return [*product(layer_cuts, MAIN_MODES), *product(group_cuts, MODES)]
 
 
 def ablate_edges(

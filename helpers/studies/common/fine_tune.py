@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +55,7 @@ LARGEST_NORM = 1.0  # of the gradient of a step
 # them, `NEXT` one because its examples are the longest.
 TASK_SEEDS = {NEXT: 1, SHIFT: 5}
 DEFAULT_SEEDS = 3
-# In the small profile: one task of text pairs and one of single texts, and so many tokens per
-# example.
-SMALL_TASKS = (NEXT, NUMBER)
-SMALL_TOKENS = 32
+SMALL_TASKS = (NEXT, NUMBER)  # in the small profile: one of text pairs and one of single texts
 
 
 @dataclass(frozen=True)
@@ -71,11 +67,6 @@ class Recipe:
     batch_size: int = 16
     learning_rate: float = 1e-4
     max_tokens: int = 64
-
-    def steps(self, examples: int) -> int:
-        """Count the training steps (one per batch) for a number of examples."""
-        batches_per_epoch = math.ceil(examples / self.batch_size)
-        return self.epochs * batches_per_epoch
 
 
 @dataclass(frozen=True)
@@ -116,11 +107,6 @@ class FineTuningRun:
     def labels(self) -> Int[np.ndarray, " example"]:
         """The correct labels of the test examples."""
         return np.array([pair.label for pair in self.task.test])
-
-    @property
-    def accuracy(self) -> float:
-        """The accuracy on the test examples (0-1)."""
-        return float((self.predictions == self.labels).mean())
 
     def fine_tuned_encoder(self) -> Encoder:
         """Make an encoder with the fine-tuned weights, for example to compute its maps."""
@@ -235,12 +221,11 @@ def fine_tune_tasks(
     sequence of FineTuningRun
         One trained run per task.
     """
-    longest = SMALL_TOKENS if small_profile() else Recipe.max_tokens
-    recipe = Recipe(seed=seed, max_tokens=min(longest, max_tokens))
+    recipe = Recipe(seed=seed, max_tokens=min(Recipe.max_tokens, max_tokens))
     return fine_tune([FineTuningRun(encoder, task, recipe) for task in tasks])
 
 
-def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> list[list[FineTuningRun]]:
+def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
     """Fine-tune with further seeds: `TASK_SEEDS` of them in all, that of ``runs`` included.
 
     Parameters
@@ -250,16 +235,15 @@ def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> list[list[FineTuningR
 
     Returns
     -------
-    list of list of FineTuningRun
-        One list per task, with one trained run per seed.
+    sequence of FineTuningRun
+        One trained run per task and seed.
     """
-    by_task = []
+    of_seeds = []
     for run in runs:
-        count = TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)
-        seeds = range(run.recipe.seed, run.recipe.seed + count)
-        by_task.append([replace(run, recipe=replace(run.recipe, seed=seed)) for seed in seeds])
-    fine_tune([*chain.from_iterable(by_task)])
-    return by_task
+        for further in range(TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)):
+            recipe = replace(run.recipe, seed=run.recipe.seed + further)
+            of_seeds.append(replace(run, recipe=recipe))
+    return fine_tune(of_seeds)
 
 
 def gradient_steps(
@@ -293,7 +277,8 @@ def gradient_steps(
         If a loss is not finite.
     """
     optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, fused=True)
-    rates = warmup_and_decay(optimizer, recipe.steps(len(lengths)))
+    batches_per_epoch = math.ceil(len(lengths) / recipe.batch_size)
+    rates = warmup_and_decay(optimizer, recipe.epochs * batches_per_epoch)
     for step, batch in enumerate(shuffled_epochs(recipe, lengths), 1):
         raise_if_stopped()
         value = loss(batch)

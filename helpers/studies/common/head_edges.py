@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from helpers.data.records import Record
 from helpers.metrics.heads import DIRECTIONS, Direction, gold_links
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, padded, to_words, vectors_to_words
+from helpers.model.forward import padded, to_words, vectors_to_words
 from helpers.model.sites import Weights
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import Edges, ablate_edges, mark_keys, patch_layers
@@ -126,7 +126,6 @@ def cut_passes(
     records: Sequence[Record],
     relation: str,
     cuts: Sequence[HeadCut],
-    inputs: Sequence[Inputs],
 ) -> Iterator[Any]:
     """Yield the output of a model for sentences of one length, intact and under each ablation.
 
@@ -142,10 +141,8 @@ def cut_passes(
         Name of the relation.
     cuts
         The ablations.
-    inputs
-        The inputs of the sentences, whose words can be masked.
     """
-    tensors = padded(encoder, inputs)
+    tensors = padded(encoder, [record["inputs"] for record in records])
     is_word = ~mark_keys(tensors["input_ids"], encoder.special_ids)
     interventions = []
     for cut in cuts:
@@ -191,8 +188,7 @@ def edge_effects(
 
     def measure(model: nn.Module, batch: Sequence[int]) -> Float[np.ndarray, "cut row two measure"]:
         records = [store.record(sentence) for sentence in batch]
-        inputs = [record["inputs"] for record in records]
-        passes = cut_passes(encoder, model, records, relation, cuts, inputs)
+        passes = cut_passes(encoder, model, records, relation, cuts)
         intact = next(passes)
         sums = []
         for cut, ablated in zip(cuts, passes, strict=True):

@@ -134,19 +134,16 @@ def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Inte
 
 
 def evaluate_interventions(
-    run: FineTuningRun, pairs: Sequence[Pair], interventions: Sequence[Intervention], label: str
+    run: FineTuningRun, pairs: Sequence[Pair], interventions: Sequence[Intervention]
 ) -> Scores:
-    """Score a classifier on ``pairs``, unchanged and under each intervention.
-
-    ``label`` names the progress bar.
-    """
+    """Score a classifier on ``pairs``, unchanged and under each intervention."""
     work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
 
     def job(model: nn.Module, batch: LabelledBatch) -> Float[Tensor, "row example label"]:
         passes = run_interventions(model, partial(model, **batch[0]), interventions)
         return torch.stack(list(passes)).cpu()
 
-    label = f"{label} ({run.task.name})"
+    label = f"heads changed ({run.task.name})"
     logits_by_batch = map_over_model_copies(run.classifier, work, job, label)
     right = np.zeros((len(interventions) + 1, len(pairs)), bool)
     loss = np.zeros(right.shape)
@@ -221,9 +218,7 @@ def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
     def ablate_heads(run: FineTuningRun) -> pd.DataFrame:
         _, scored = split_test(run, seed)
         without_one_head = single_head_interventions(run)
-        scores = evaluate_interventions(
-            run, scored[:HEAD_EXAMPLES], without_one_head, "single heads"
-        )
+        scores = evaluate_interventions(run, scored[:HEAD_EXAMPLES], without_one_head)
         return head_rows(run.encoder.layers, run.encoder.heads).join(accuracy_changes(scores))
 
     return table_by_task(runs, "heads-ablation", ablate_heads, seed=seed)

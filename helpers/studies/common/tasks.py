@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from scipy.stats import norm
 
 from helpers.claims.tables import (
@@ -23,6 +24,7 @@ from helpers.claims.tables import (
 from helpers.data.labelled import EXPECTED, LabelledText, read_labelled
 from helpers.data.text_files import quoted
 from helpers.errors import CorpusError
+from helpers.metrics.heads import by_head
 from helpers.metrics.statistics import Estimate
 from helpers.settings import capped
 
@@ -36,8 +38,7 @@ FINE_TUNED = "fine-tuned"
 class Pair:
     """One example: a text, or two; the number of its label; and the article it is from."""
 
-    first: str
-    second: str | None
+    texts: tuple[str, ...]
     label: int
     source: str = ""  # empty in a task of the user's
 
@@ -62,13 +63,19 @@ class Task:
         return replace(self, train=train, test=test)
 
 
+def heads_by_task(table: pd.DataFrame, column: str) -> dict[str, Float[np.ndarray, "layer head"]]:
+    """Arrange a column of a table of heads as an array for each task, see `heads.by_head`."""
+    by_task = table.groupby("task", sort=False)
+    return {task: by_head(rows, column) for task, rows in by_task}
+
+
 def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Select the rows of the tasks that the pretrained model learns, according to fine_tuning.csv.
 
     NotMeasurable if there are none.
     """
     accuracy = rows_of(tables, "fine_tuning", "task", "start", "learned")
-    is_learned = (accuracy["start"] == PRETRAINED) & accuracy["learned"].astype(bool)
+    is_learned = (accuracy["start"] == PRETRAINED) & accuracy["learned"]
     learned_tasks = accuracy.loc[is_learned, "task"]
     rows = rows_of(tables, table, "task", *columns)
     problem = "no task is learned beyond what its words give away"
@@ -146,11 +153,7 @@ def read_task(train: Path, test: Path) -> Task:
             raise CorpusError(test, f"{problem}; {remedy}", line)
 
     def make_pairs(examples: Iterable[LabelledText]) -> tuple[Pair, ...]:
-        pairs = []
-        for _, texts, label in examples:
-            second = texts[1] if len(texts) == 2 else None
-            pairs.append(Pair(texts[0], second, numbers[label]))
-        return tuple(pairs)
+        return tuple(Pair(tuple(texts), numbers[label]) for _, texts, label in examples)
 
     name = train.name.partition(".")[0]
     return Task(

@@ -133,7 +133,7 @@ def labelled_pairs(
             label = turn % 2 if swapped else None
             words = swapped if label else words
         if label is not None:
-            by_label[label].append(Pair(" ".join(words), None, label, sentence.title))
+            by_label[label].append(Pair((" ".join(words),), label, sentence.title))
     negative, positive = by_label
     rarer = min(map(len, by_label))
     per_label = rarer if size is None else min(size // 2, rarer)
@@ -155,7 +155,7 @@ def next_paragraphs(
         second_from = pair
         while label == 0 and second_from.article == pair.article:
             second_from = generator.choice(pairs)
-        examples.append(Pair(pair.first, second_from.second, label, pair.title))
+        examples.append(Pair((pair.first, second_from.second), label, pair.title))
     return tuple(examples)
 
 
@@ -233,9 +233,9 @@ def subject_number(sentence: Span) -> int | None:
 
     A subject with a conjunct ("the cat and the dog") has no clear number.
     """
-    subjects = [word for word in sentence.root.children if word.dep_.lower() in SUBJECTS]
+    subjects = [word for word in sentence.root.children if word.dep_ in SUBJECTS]
     if len(subjects) != 1:
         return None
     (subject,) = subjects
-    has_conjunct = any(word.dep_.lower() == "conj" for word in subject.children)
+    has_conjunct = any(word.dep_ == "conj" for word in subject.children)
     return None if has_conjunct else NOUN_NUMBERS.get(subject.tag_)

@@ -23,7 +23,6 @@ from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import gold_links, head_label
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs
 from helpers.store.store import Store
 from helpers.studies.common.head_edges import cut_passes
 from helpers.studies.common.head_removal import map_over_model_copies
@@ -44,9 +43,9 @@ AUXILIARIES = frozenset({"aux", "auxpass", "aux:pass", "cop"})
 
 
 class MinimalPair(NamedTuple):
-    """The inputs of a sentence with its verb masked, the position, and both verbs (ids)."""
+    """The record of a sentence with its verb masked, the position, and both verbs (ids)."""
 
-    inputs: Inputs
+    record: Record
     position: int
     forms: list[int]  # the agreeing one first
 
@@ -89,7 +88,8 @@ def minimal_pair(encoder: Encoder, record: Record) -> MinimalPair | None:
             masked[positions] = encoder.tokenizer.mask_token_id
             inputs = {**record["inputs"], "input_ids": masked.tolist()}
             position = int(positions[0])
-            return MinimalPair(inputs, position, [int(ids[position]), changed[position]])
+            forms = [int(ids[position]), changed[position]]
+            return MinimalPair({**record, "inputs": inputs}, position, forms)
     return None
 
 
@@ -139,13 +139,13 @@ def agreement_table(encoder: Encoder, store: Store, counts: HeadCounts) -> pd.Da
     cuts = compare_best_head(store, counts, SUBJECT, sentences)
 
     def prefer(model: nn.Module, batch: Sequence[int]) -> Float[Tensor, "sentence pass"]:
-        records = [store.record(sentence) for sentence in batch]
-        inputs = [pairs[sentence].inputs for sentence in batch]
+        batch_pairs = [pairs[sentence] for sentence in batch]
+        records = [pair.record for pair in batch_pairs]
         preferences = []
-        for output in cut_passes(encoder, model, records, SUBJECT, cuts, inputs):
+        for output in cut_passes(encoder, model, records, SUBJECT, cuts):
             logits = []
-            for row, sentence in enumerate(batch):
-                logits.append(output.logits[row, pairs[sentence].position, pairs[sentence].forms])
+            for row, pair in enumerate(batch_pairs):
+                logits.append(output.logits[row, pair.position, pair.forms])
             preferences.append(torch.stack(logits).double().softmax(dim=-1)[:, 0])
         return torch.stack(preferences, dim=1).cpu()
 

@@ -7,8 +7,6 @@ identity, which stands for the residual connection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import torch
@@ -17,7 +15,7 @@ from scipy.stats import spearmanr
 from torch.nn import functional as F
 
 from helpers.cache import cached
-from helpers.data.records import Record, cluster_of
+from helpers.data.records import cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, norm_maps, padded, value_pass
 from helpers.model.gradients import paragraphs
@@ -63,38 +61,30 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     ModelError
         If the value vectors of the model cannot be located.
     """
-    inputs = {
-        "store": source.key,
-        "model": encoder.identity,
-        "texts": min(count, len(source)),
-    }
 
     def compute() -> pd.DataFrame:
-        return correlate_with_effects(encoder, evenly_spaced_records(source, count))
+        rows = []
+        records = progress(evenly_spaced_records(source, count), "leaving tokens out", unit="text")
+        for index, record in enumerate(records):
+            text, _ = paragraphs(encoder, [record])
+            is_word = np.array([token not in encoder.special_ids for token in text["input_ids"]])
+            if is_word.sum() < MIN_TOKENS:
+                continue
+            effects = leave_one_out_effects(encoder, text)[is_word]
+            correlations = {"article": cluster_of(record, index)}
+            for method, scores in attribution_scores(encoder, text).items():
+                correlations[method] = spearmanr(scores[is_word], effects).statistic
+            rows.append(correlations)
+        by_text = pd.DataFrame(rows).set_index("article").sort_index(kind="stable")
+        leads = by_text.sub(by_text[BASELINE], axis=0)
+        table = pd.DataFrame({"method": by_text.columns, "texts": len(by_text)})
+        for name, values in (("correlation", by_text), ("lead", leads)):
+            by_article = values.groupby("article")
+            with_ratio(table, name, by_article.sum(), by_article.count())
+        return table
 
+    inputs = {"store": source.key, "model": encoder.identity, "texts": count}
     return cached("attributions", compute, inputs=inputs)
-
-
-def correlate_with_effects(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
-    """Compute the `attribution_table` of some segments."""
-    rows = []
-    for index, record in enumerate(progress(records, "leaving tokens out", unit="text")):
-        text, _ = paragraphs(encoder, [record])
-        is_word = np.array([token not in encoder.special_ids for token in text["input_ids"]])
-        if is_word.sum() < MIN_TOKENS:
-            continue
-        effects = leave_one_out_effects(encoder, text)[is_word]
-        correlations = {"article": cluster_of(record, index)}
-        for method, scores in attribution_scores(encoder, text).items():
-            correlations[method] = spearmanr(scores[is_word], effects).statistic
-        rows.append(correlations)
-    by_text = pd.DataFrame(rows).set_index("article").sort_index(kind="stable")
-    leads = by_text.sub(by_text[BASELINE], axis=0)
-    table = pd.DataFrame({"method": by_text.columns, "texts": len(by_text)})
-    for name, values in (("correlation", by_text), ("lead", leads)):
-        by_article = values.groupby("article")
-        with_ratio(table, name, by_article.sum().to_numpy(), by_article.count().to_numpy())
-    return table
 
 
 def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:

@@ -43,6 +43,7 @@ from helpers.metrics.statistics import (
     Estimate,
     bootstrap_estimate,
     cluster_sums,
+    divide,
     resampled_ratios,
 )
 from helpers.model.encoder import Encoder
@@ -221,12 +222,6 @@ def measure_cuts(
     return values[is_used], totals[is_used]
 
 
-def article_ratios(values: Clusters, totals: Clusters) -> Float[np.ndarray, "*statistic"]:
-    """Divide sums over all articles; NaN for a measure without a word."""
-    with np.errstate(invalid="ignore"):
-        return values.sum(axis=0) / totals.sum(axis=0)
-
-
 def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dict[str, np.ndarray]:
     """Compute the `EFFECTS` of heads that are dropped and mass-matched, and the attention."""
     dropped, matched = np.moveaxis(ratios, (-2, -1), (0, 1))  # each [measure, ..., head]
@@ -285,8 +280,7 @@ def centred_ranks(values: HeadValues, within: str) -> HeadVectors:
 
 def unit_length(vectors: HeadVectors) -> HeadVectors:
     """Divide vectors by their lengths; NaN for a vector of zeros."""
-    with np.errstate(invalid="ignore"):
-        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return divide(vectors, np.linalg.norm(vectors, axis=-1, keepdims=True))
 
 
 def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFrame:
@@ -312,7 +306,7 @@ def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFram
     n_articles, n_relations = sums[0].shape[:2]
     by_head = (n_relations, heads["layer"].max(), -1)
     values, totals = [array.reshape(n_articles, *by_head, 2, len(MEASURES)) for array in sums]
-    ratios = article_ratios(values, totals)
+    ratios = divide(values.sum(axis=0), totals.sum(axis=0))
     replicates = resampled_ratios(values, totals, seed, RESAMPLES)
     samples = np.concatenate([ratios[None], np.where(np.isnan(replicates), ratios, replicates)])
     relations = np.random.default_rng(seed).integers(n_relations, size=(RESAMPLES, n_relations))
@@ -393,7 +387,9 @@ def causal_tables(
                 cuts[row.relation].append(cut)
         probe = fit_probe(store) if with_best else None
         sums = measure_cuts(encoder, store, sentences, cuts, probe)
-        effects = head_effects(article_ratios(*sums).reshape(len(heads), 2, len(MEASURES)))
+        values, totals = [array.sum(axis=0) for array in sums]
+        ratios = divide(values, totals).reshape(len(heads), 2, len(MEASURES))
+        effects = head_effects(ratios)
         tables = {
             "head_edge_effects": heads.assign(**effects),
             "head_edge_correlations": correlation_table(heads, sums, seed),

@@ -209,8 +209,10 @@ def edge_tables(
     """
     main = encoders[MAIN]
     roles = [role for role in SPECIAL_TYPES if role in key_token_ids(main)]
-    of_layers, of_group = plan_ablations(main.layers, group, roles)
-    ablations = [*of_layers, *of_group]
+    ablations = plan_ablations(main.layers, group, roles)
+    outcomes = [
+        (cut, mode) for cut, mode in ablations if cut.layers == group and mode in MAIN_MODES
+    ]
 
     def compute() -> dict[str, pd.DataFrame]:
         records = evenly_spaced_records(source, count)
@@ -221,8 +223,7 @@ def edge_tables(
             shifts = representation_shifts(encoder, ablations, sample)
             frames.append(mean_table(name, shifts))
             tables[PREFIXES[name] + "edge_ratios"] = ratio_table(shifts)
-        if of_group:
-            outcomes = [(cut, mode) for cut, mode in of_group if mode in MAIN_MODES]
+        if outcomes:
             is_contrastive = main.objective == "contrastive"
             articles = list_articles(source.records())
             indices = gradients.choose_segments(articles, count, contrastive=is_contrastive)

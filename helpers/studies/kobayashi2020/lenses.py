@@ -21,7 +21,7 @@ from torch import Tensor
 from helpers.cache import cached
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
-from helpers.metrics.statistics import bootstrap_intervals
+from helpers.metrics.statistics import bootstrap_intervals, divide
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
@@ -32,8 +32,6 @@ from helpers.studies.common.edge_cuts import SPECIAL_KEYS
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.torch_utils import batch_threads, thread_map
 
-Maps = Float[np.ndarray, "layer head query key"]
-Norms = Float[np.ndarray, "layer head key"]
 TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
 SPECIAL_TYPES = ("cls", "sep")
 SPECIAL_SETS = {SPECIAL_KEYS: SPECIAL_TYPES, "cls": ("cls",), "sep": ("sep",)}
@@ -128,7 +126,9 @@ def skip_if_unsupported() -> Iterator[None]:
 
 
 def lens_values(
-    lenses: Mapping[str, Maps], norms: Norms, roles: Roles
+    lenses: Mapping[str, Float[np.ndarray, "layer head query key"]],
+    norms: Float[np.ndarray, "layer head key"],
+    roles: Roles,
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Compute one example's shares and value norms by type of token, for each head.
 
@@ -193,11 +193,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
             "special_tokens": special_table(sums),
         }
 
-    inputs = {
-        "store": source.key,
-        "model": encoder.identity,
-        "segments": min(count, len(source)),
-    }
+    inputs = {"store": source.key, "model": encoder.identity, "segments": count}
     return cached("lenses", compute, inputs=inputs)
 
 
@@ -266,9 +262,7 @@ def with_ratio(
     numerators = np.asarray(numerators).reshape(len(numerators), -1)
     denominators = np.asarray(denominators).reshape(len(denominators), -1)
     low, high = bootstrap_intervals(numerators, denominators)
-    with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
-        ratio = numerators.sum(axis=0) / denominators.sum(axis=0)
-    table[name] = ratio
+    table[name] = divide(numerators.sum(axis=0), denominators.sum(axis=0))
     table[f"{name}_low"] = low
     table[f"{name}_high"] = high
     table[f"{name}_df"] = (denominators > 0).sum(axis=0) - 1

@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 from torch.nn import functional as F
 
-from helpers.cache import cached
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import ratio
 from helpers.progress import progress
@@ -21,7 +20,6 @@ from helpers.studies.common.tasks import PRETRAINED, RANDOM, Pair
 from helpers.studies.kovaleva2019.maps import Maps, PerHead, text_maps
 
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
-DISABLING_EXAMPLES = 300  # test examples that a model without one head is scored on
 WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
 
 
@@ -35,7 +33,7 @@ def accuracy_table(
     runs
         One run from pretrained weights per task.
     random_runs
-        One run from random weights per task, in the same order.
+        One run from random weights per task.
     seed
         Seed of the bootstrap.
 
@@ -49,27 +47,26 @@ def accuracy_table(
         number of test examples).
     """
 
-    def compute() -> pd.DataFrame:
-        rows = []
-        for run, random_run in zip(runs, random_runs, strict=True):
-            predictions = {PRETRAINED: run.predictions, RANDOM: random_run.predictions}
-            predictions |= baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
-            examples = np.ones(len(run.labels))
-            accuracies = {}
-            for start, predicted in predictions.items():
-                accuracies[start] = ratio(predicted == run.labels, examples, seed=seed).scaled(100)
-            to_beat = max(accuracies[MAJORITY].value, accuracies[BAG_OF_WORDS].value)
-            columns = {
-                "learned": accuracies[PRETRAINED].low > to_beat,
-                "test": len(run.task.test),
-            }
-            for start, accuracy in accuracies.items():
-                names = {"task": run.task.name, "start": start}
-                rows.append({**names, **accuracy.columns("accuracy"), **columns})
-        return pd.DataFrame(rows)
+    random_run_of = {run.task.name: run for run in random_runs}
 
-    run_names = [run.folder.name for run in (*runs, *random_runs)]
-    return cached("task-accuracy", compute, inputs={"runs": run_names, "seed": seed})
+    def compute(run: FineTuningRun) -> pd.DataFrame:
+        random_predictions = random_run_of[run.task.name].predictions
+        predictions = {PRETRAINED: run.predictions, RANDOM: random_predictions}
+        predictions |= baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
+        examples = np.ones(len(run.labels))
+        accuracies = {}
+        for start, predicted in predictions.items():
+            accuracies[start] = ratio(predicted == run.labels, examples, seed=seed).scaled(100)
+        rows = [
+            {"start": start, **accuracy.columns("accuracy")}
+            for start, accuracy in accuracies.items()
+        ]
+        to_beat = max(accuracies[MAJORITY].value, accuracies[BAG_OF_WORDS].value)
+        is_learned = accuracies[PRETRAINED].low > to_beat
+        return pd.DataFrame(rows).assign(learned=is_learned, test=len(run.labels))
+
+    random_folders = [run.folder.name for run in random_runs]
+    return table_by_task(runs, "task-accuracy", compute, random_runs=random_folders, seed=seed)
 
 
 def similarity_table(runs: Sequence[FineTuningRun]) -> pd.DataFrame:
@@ -122,9 +119,9 @@ def disabling_table(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
     Returns
     -------
     pandas.DataFrame
-        One row per task and head, scored on `DISABLING_EXAMPLES` test examples; and one row per
-        layer, scored on all.  Columns: task, layer, head (from 1; `WHOLE_LAYER` for a layer), and
-        those of `accuracy_changes`.
+        One row per task and head, scored on `head_removal.HEAD_EXAMPLES` test examples; and one
+        row per layer, scored on all.  Columns: task, layer, head (from 1; `WHOLE_LAYER` for a
+        layer), and those of `accuracy_changes`.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
@@ -132,7 +129,7 @@ def disabling_table(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         layers = head_rows(run.encoder.layers, 1).assign(head=WHOLE_LAYER)
         _, scored = head_removal.split_test(run, seed)
         changes = [
-            _uniform_changes(run, scored[:DISABLING_EXAMPLES], heads),
+            _uniform_changes(run, scored[: head_removal.HEAD_EXAMPLES], heads),
             _uniform_changes(run, run.task.test, layers),
         ]
         return pd.concat(changes, ignore_index=True)
@@ -150,5 +147,5 @@ def _uniform_changes(
         head = None if row.head == WHOLE_LAYER else row.head - 1
         context = partial(head_removal.uniform_attention, layer=layer, head=head)
         interventions.append(head_removal.Intervention(layer, context))
-    scores = head_removal.evaluate_interventions(run, pairs, interventions, "uniform attention")
+    scores = head_removal.evaluate_interventions(run, pairs, interventions)
     return targets.join(head_removal.accuracy_changes(scores))

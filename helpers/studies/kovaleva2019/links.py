@@ -9,7 +9,7 @@ distance gives as much attention to those.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -33,51 +33,17 @@ RANDOM_SETS = 10  # random sets of pairs per sentence
 EXCESS = 0.05  # of attention: a smaller difference from random pairs is not called a link's
 
 Link = tuple[int, int]  # positions of words, from 0: a predicate's and an argument's
-LinkedMaps = tuple[Maps, Sequence[Link], str]  # maps over words, their links, and the article
 
 
 def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
     """Compare attention between verbs and their arguments with attention between random pairs.
 
+    A sentence is left out if it has no `dependency_links`, or one without `free_pairs`.
+
     Parameters
     ----------
     store
         Word-level maps of a treebank.
-    seed
-        Seed of the random pairs and of the bootstrap.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per head, with the columns of `link_table`.
-
-    Raises
-    ------
-    InputError
-        If no sentence has a usable link.
-    """
-
-    def linked_maps() -> Iterator[LinkedMaps]:
-        for index, example in enumerate(progress(store, "semantic links", unit="sentence")):
-            links = dependency_links(example.record["heads"], example.record["relations"])
-            words = example.word_positions
-            attention = example.attention[..., words, words]
-            yield attention, links, cluster_of(example.record, index)
-
-    inputs = {"store": store.key, "seed": seed}
-    return cached("semantic-links", lambda: link_table(linked_maps(), seed=seed), inputs=inputs)
-
-
-def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
-    """Compare each head's attention along links with that between random pairs of words.
-
-    Links shorter than `MIN_DISTANCE` do not count.  A sentence is left out if it has no other
-    links, or one without `free_pairs`.
-
-    Parameters
-    ----------
-    sentences
-        Maps over words, links and the article of each sentence.
     seed
         Seed of the random pairs and of the bootstrap.
 
@@ -93,49 +59,54 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     InputError
         If no sentence has a usable link.
     """
-    articles = []
-    linked = []
-    random = []
-    for number, (attention, all_links, article) in enumerate(sentences):
-        links = [link for link in all_links if abs(link[0] - link[1]) >= MIN_DISTANCE]
-        candidates = free_pairs(links, attention.shape[-1])
-        if candidates and all(candidates):
-            generator = np.random.default_rng([seed, number])
-            articles.append(article)
-            linked.append(link_weights(attention, links))
-            random.append(_mean_random_weights(attention, candidates, generator))
-    if not linked:
-        problem = f"no sentence has a predicate with an argument {MIN_DISTANCE} words away"
-        remedy = "use more sentences, or a treebank with relations like nsubj or obj"
-        raise InputError(f"semantic links: {problem}; {remedy}")
-    linked_weights = np.stack(linked)  # [sentence, layer, head]
-    random_weights = np.stack(random)
-    count, layers, heads = linked_weights.shape
-    differences = pd.DataFrame((linked_weights - random_weights).reshape(count, -1))
-    by_article = differences.groupby(np.array(articles))
-    sums = by_article.sum().to_numpy()  # [article, head]
-    counts = by_article.count().to_numpy()
-    low, high = bootstrap_intervals(sums, counts, seed=seed)
-    return head_rows(
-        layers,
-        heads,
-        linked=linked_weights.mean(axis=0),
-        random=random_weights.mean(axis=0),
-        difference=differences.mean(),
-        difference_low=low,
-        difference_high=high,
-    )
+
+    def compute() -> pd.DataFrame:
+        articles = []
+        linked = []
+        random = []
+        for index, example in enumerate(progress(store, "semantic links", unit="sentence")):
+            words = example.word_positions
+            attention = example.attention[..., words, words]
+            links = dependency_links(example.record["heads"], example.record["relations"])
+            candidates = free_pairs(links, attention.shape[-1])
+            if candidates and all(candidates):
+                generator = np.random.default_rng([seed, index])
+                articles.append(cluster_of(example.record, index))
+                linked.append(link_weights(attention, links))
+                random.append(_mean_random_weights(attention, candidates, generator))
+        if not linked:
+            problem = f"no sentence has a predicate with an argument {MIN_DISTANCE} words away"
+            remedy = "use more sentences, or a treebank with relations like nsubj or obj"
+            raise InputError(f"semantic links: {problem}; {remedy}")
+        linked_weights = np.stack(linked)  # [sentence, layer, head]
+        random_weights = np.stack(random)
+        differences = pd.DataFrame((linked_weights - random_weights).reshape(len(linked), -1))
+        by_article = differences.groupby(np.array(articles))
+        sums = by_article.sum().to_numpy()  # [article, head]
+        counts = by_article.count().to_numpy()
+        low, high = bootstrap_intervals(sums, counts, seed=seed)
+        return head_rows(
+            store.layers,
+            store.heads,
+            linked=linked_weights.mean(axis=0),
+            random=random_weights.mean(axis=0),
+            difference=differences.mean(),
+            difference_low=low,
+            difference_high=high,
+        )
+
+    return cached("semantic-links", compute, inputs={"store": store.key, "seed": seed})
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Select the heads of a `link_table` with clearly more attention on links than on pairs.
+    """Select the heads of `treebank_links` with clearly more attention on links than on pairs.
 
     With many sentences a difference of any size is significant, so that its size counts: `EXCESS`.
 
     Parameters
     ----------
     table : DataFrame
-        A `link_table`.
+        From `treebank_links`.
 
     Returns
     -------
@@ -146,12 +117,15 @@ def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def dependency_links(heads: Sequence[int], relations: Sequence[str]) -> list[Link]:
-    """List the links of a dependency tree; ``heads`` count from 1, and the root's is 0."""
+    """List the links of a dependency tree whose words are at least `MIN_DISTANCE` apart.
+
+    ``heads`` count from 1, and the root's is 0.
+    """
     links = []
-    for word, (head, relation) in enumerate(zip(heads, relations, strict=True)):
+    for word, (head, relation) in enumerate(zip(heads, relations, strict=True), 1):
         is_argument = relation in ARGUMENTS or relation.partition(":")[0] in ARGUMENTS
-        if head and is_argument:
-            links.append((head - 1, word))
+        if head and is_argument and abs(head - word) >= MIN_DISTANCE:
+            links.append((head - 1, word - 1))
     return links
 
 

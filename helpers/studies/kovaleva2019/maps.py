@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import forward
@@ -19,16 +19,16 @@ GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to 
 DARKEST_QUANTILE = 0.995  # weights above this quantile of a map have the darkest colour
 UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
 
+Map = Float[np.ndarray, "query key"]
 Maps = Float[np.ndarray, "layer head query key"]
 PerHead = Float[np.ndarray, "layer head"]
 
 
 class TextMaps(NamedTuple):
-    """Maps of an input, its special tokens, and the text (0 or 1) that each token is from."""
+    """Maps of an input, and which of its tokens are special tokens."""
 
-    attention: Float[np.ndarray, "*layer_head query key"]
+    attention: Maps
     special: Bool[np.ndarray, " key"]
-    segment: Int[np.ndarray, " key"]
 
 
 def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[TextMaps]:
@@ -42,10 +42,7 @@ def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> It
             special = np.isin(example["input_ids"], special_ids)
             length = len(special)
             maps = [layer[row, :, :length, :length].float().cpu() for layer in layers]
-            follows_special = np.concatenate([[True], special[:-1]])
-            text_starts = ~special & follows_special
-            segment = np.maximum(np.cumsum(text_starts) - 1, 0)
-            yield TextMaps(torch.stack(maps).numpy(), special, segment)
+            yield TextMaps(torch.stack(maps).numpy(), special)
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from safetensors.numpy import load_file
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
@@ -47,6 +47,7 @@ from helpers.model.gradients import evenly_spaced
 from helpers.studies.common.fine_tune import FineTuningRun, concat_with_keys
 from helpers.studies.common.tasks import FINE_TUNED, PRETRAINED, Pair
 from helpers.studies.kovaleva2019.maps import (
+    Map,
     Maps,
     PerHead,
     TextMaps,
@@ -74,7 +75,7 @@ TEXT = "none (segments of the text)"  # the value of the column ``task`` for the
 
 
 def map_features(
-    attention: Maps, special: Bool[np.ndarray, " key"], segment: Int[np.ndarray, " key"]
+    attention: Maps, special: Bool[np.ndarray, " key"]
 ) -> Float[np.ndarray, "layer head feature"]:
     """Compute the `FEATURES` of each head's map.
 
@@ -86,9 +87,7 @@ def map_features(
     attention
         Maps of one input.
     special
-        Which tokens are special tokens.
-    segment
-        The text (0 or 1) of each token.
+        Which tokens are special tokens; they separate the texts.
 
     Returns
     -------
@@ -118,7 +117,7 @@ def map_features(
     darkest_first = np.sort(diagonals, axis=0)[::-1]
     position = np.arange(count)
     distance = np.abs(position - position[:, None])
-    text = segment[ordinary]
+    text = special.cumsum()[ordinary]  # special tokens before each token: the number of its text
     is_same_text = text[:, None] == text
     if is_same_text.all():
         square = np.zeros(attention.shape[:2])
@@ -239,7 +238,7 @@ def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
         Their two paragraphs, without a meaningful label.
     """
     segments = evenly_spaced(corpus.records(), PATTERN_EXAMPLES)
-    return [Pair(segment.first, segment.second, 0) for segment in segments]
+    return [Pair((segment.first, segment.second), 0) for segment in segments]
 
 
 def pattern_table(
@@ -322,7 +321,7 @@ def share_table(table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     return concat_with_keys(tables, "task", "weights")
 
 
-def typical_maps(encoder: Encoder, example: Pair) -> dict[str, TextMaps]:
+def typical_maps(encoder: Encoder, example: Pair) -> dict[str, Map]:
     """Find the clearest map of each pattern: the one with its largest decision value.
 
     Parameters
@@ -334,7 +333,7 @@ def typical_maps(encoder: Encoder, example: Pair) -> dict[str, TextMaps]:
 
     Returns
     -------
-    dict of str to TextMaps
+    dict of str to array
         One map per pattern, by the name of the pattern and the head, such as "diagonal (3-1)".  A
         pattern is left out if even this map has another one.
     """
@@ -346,8 +345,7 @@ def typical_maps(encoder: Encoder, example: Pair) -> dict[str, TextMaps]:
         clearest = values[:, column].argmax()
         if values[clearest].argmax() == column:
             layer, head = divmod(clearest, encoder.heads)
-            attention = maps.attention[layer, head]
-            typical[f"{name} ({head_label(layer, head)})"] = maps._replace(attention=attention)
+            typical[f"{name} ({head_label(layer, head)})"] = maps.attention[layer, head]
     return typical
 
 

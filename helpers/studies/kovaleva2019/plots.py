@@ -22,9 +22,10 @@ from helpers.plots.style import (
     theme,
 )
 from helpers.studies.common.head_removal import MARGIN
+from helpers.studies.common.tasks import heads_by_task
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
-from helpers.studies.kovaleva2019.maps import TextMaps, shaded
+from helpers.studies.kovaleva2019.maps import Map, shaded
 from helpers.studies.kovaleva2019.patterns import CLASSES
 
 # In the order of `CLASSES`, from dark ("vertical") to light ("heterogeneous").
@@ -32,7 +33,7 @@ COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
 
 
 @theme()
-def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: str) -> Figure:
+def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) -> Figure:
     """Draw Figure 7: a map of each pattern, and the shares of the patterns by layer.
 
     Parameters
@@ -85,15 +86,13 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    changes = {}
-    for task, rows in table.groupby("task", sort=False):
-        changes[task] = 1 - by_head(rows, "similarity")
+    table = table.assign(change=1 - table["similarity"])
     return heat_maps(
-        changes,
+        heads_by_task(table, "change"),
         "Figure 8 · What fine-tuning changes",
         join_nonempty(model, "the cosine is of the maps of a head before and after"),
         "1 - cosine (0: no change)",
-        Normalize(0, max(0.1, table["similarity"].rsub(1).max())),
+        Normalize(0, max(0.1, table["change"].max())),
     )
 
 
@@ -117,9 +116,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     """
     layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
-    panels = {}
-    for task, rows in positioned.groupby("task", sort=False):
-        panels[task] = by_head(rows, "change")
+    panels = heads_by_task(positioned, "change")
     largest = max(MARGIN, table["change"].abs().max())
     figure = heat_maps(
         panels,
@@ -167,12 +164,12 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     return figure
 
 
-def _draw_examples(figure: SubFigure, examples: dict[str, TextMaps]) -> None:
+def _draw_examples(figure: SubFigure, examples: dict[str, Map]) -> None:
     """Draw typical maps side by side."""
     panels = figure.subplots(1, len(examples), squeeze=False).ravel()
-    for axes, (title, example) in zip(panels, examples.items(), strict=True):
+    for axes, (title, attention) in zip(panels, examples.items(), strict=True):
         axes.set_axis_off()
-        axes.imshow(shaded(example.attention), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        axes.imshow(shaded(attention), cmap=SEQUENTIAL, vmin=0, vmax=1)
         axes.set_title(fill(title, 20), parse_math=False)
 
 

@@ -149,16 +149,20 @@ def lead_over_single_ablation(tables: Tables) -> Estimate:
     return smallest_over_tasks(_leads(tables, "single ablation"))
 
 
-def lead_over_mean_random_order(tables: Tables) -> Estimate:
-    """Find the smallest lead, over tasks, of importance over the mean of the random orders."""
-    # The interval of one more order is as many times as wide as that of the mean.
-    factor = 1 / np.sqrt(RANDOM_ORDERS + 1)
-    return smallest_over_tasks(_random_leads(tables, factor=factor))
+def lead_over_random_order(tables: Tables, *, factor: float = 1.0) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over one more random order.
+
+    Its interval is multiplied by a factor.
+    """
+    leads = []
+    for value, low, high in _leads(tables, "random"):
+        half_width = factor * (high - low) / 2
+        leads.append(Estimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1))
+    return smallest_over_tasks(leads)
 
 
-def lead_over_random_order(tables: Tables) -> Estimate:
-    """Find the smallest lead, over tasks, of importance over one more random order."""
-    return smallest_over_tasks(_random_leads(tables))
+# The interval of one more order is as many times as wide as that of the mean.
+lead_over_mean_random_order = partial(lead_over_random_order, factor=1 / np.sqrt(RANDOM_ORDERS + 1))
 
 
 LEAD_MEASURE = (
@@ -203,15 +207,6 @@ def _leads(tables: Tables, order: str) -> list[Estimate]:
         tables, "pruning", "lead", select=_rows_that_need_heads, clusters="examples", order=order
     )
     return list(leads.values())
-
-
-def _random_leads(tables: Tables, *, factor: float = 1.0) -> list[Estimate]:
-    """Read the lead over one more random order, with ``factor`` times its interval."""
-    leads = []
-    for value, low, high in _leads(tables, "random"):
-        half_width = factor * (high - low) / 2
-        leads.append(Estimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1))
-    return leads
 
 
 def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:

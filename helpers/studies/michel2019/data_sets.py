@@ -49,7 +49,7 @@ def cross_data(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
         pairs = head_removal.shuffled(run.task.test, seed)[:EXAMPLES]
         is_first_half = first_half(pairs, seed)
         without_one_head = head_removal.single_head_interventions(run)
-        scores = head_removal.evaluate_interventions(run, pairs, without_one_head, "halves")
+        scores = head_removal.evaluate_interventions(run, pairs, without_one_head)
         changes = pd.DataFrame(scores.right[1:].astype(float) - scores.right[0])
         means = changes.T.groupby(is_first_half).mean()
         by_half = means.reindex([False, True]).T.dropna()  # [head, half]; one article has no halves

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from helpers.metrics.heads import by_head
 from helpers.plots import style
+from helpers.studies.common.tasks import heads_by_task
 
 ORDER_STYLES = {
     "importance": style.Style("least important first", "#0173B2", "o"),
@@ -33,11 +33,8 @@ def fig10_importance(weights: pd.DataFrame, *, model: str) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    panels = {
-        task: by_head(rows, "normalised") for task, rows in weights.groupby("task", sort=False)
-    }
     return style.heat_maps(
-        panels,
+        heads_by_task(weights, "normalised"),
         "Figure 10 · Which heads matter",
         style.join_nonempty(model, "importance over the norm of its layer"),
         "Importance",

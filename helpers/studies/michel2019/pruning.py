@@ -11,7 +11,7 @@ nats, and layers and heads count from 1.  `head_removal` defines when a head is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -144,40 +144,30 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         for layer in range(layers):
             masks[layer, :, layer] = np.eye(heads)  # mask [layer, head] keeps head in its layer
         interventions = head_removal.mask_interventions(masks.reshape(-1, layers, heads))
-        scores = head_removal.evaluate_interventions(
-            run, choosing, interventions, "one head per layer"
-        )
+        scores = head_removal.evaluate_interventions(run, choosing, interventions)
         losses = scores.loss[1:].mean(axis=1).reshape(layers, heads)
         best_heads = losses.argmin(axis=1)
         best = [interventions[layer * heads + head] for layer, head in enumerate(best_heads)]
-        best_scores = head_removal.evaluate_interventions(
-            run, scored[:SCORED_EXAMPLES], best, "best head per layer"
-        )
+        best_scores = head_removal.evaluate_interventions(run, scored[:SCORED_EXAMPLES], best)
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best_heads + 1})
         return table.join(head_removal.accuracy_changes(best_scores))
 
     return table_by_task(runs, "heads-one-head", compute, seed=seed)
 
 
-def pruning(
-    runs: Sequence[FineTuningRun], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
-) -> pd.DataFrame:
+def pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the accuracy as more and more heads are pruned, a fifth at a time (section 4.2).
 
-    Heads are pruned in three kinds of order: by ``importance`` (normalised, the lowest first), by
-    ``single ablation`` (the least costly first; ties by the loss), and in `RANDOM_ORDERS` random
-    orders, which are scored on fewer examples.
+    Heads are pruned in three kinds of order: by ``importance`` (`head_importance`, normalised, the
+    lowest first), by ``single ablation`` (`head_removal.single_ablation`, the least costly first;
+    ties by the loss), and in `RANDOM_ORDERS` random orders, which are scored on fewer examples.
 
     Parameters
     ----------
     runs
         Fine-tuned classifiers, one per task.
-    weights
-        From `head_importance`.
-    single
-        From `single_ablation`.
     seed
-        Seed of the random orders, of `split_test` and of the bootstrap.
+        Seed of the random orders, of the other orders, of `split_test` and of the bootstrap.
 
     Returns
     -------
@@ -191,8 +181,8 @@ def pruning(
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
-        importance = weights[weights["task"] == run.task.name]
-        ablation = single[single["task"] == run.task.name]
+        importance = head_importance([run], seed=seed)
+        ablation = head_removal.single_ablation([run], seed=seed)
         by_importance = pruning_order(by_head(importance, "normalised"))
         by_ablation = pruning_order(-by_head(ablation, "change"), by_head(ablation, "loss_change"))
         orders = [("importance", by_importance), ("single ablation", by_ablation)]
@@ -209,17 +199,16 @@ def pruning(
         leads = _lead_table(right, random_right, seed=seed)
         return pd.concat([table, random_table]).merge(leads, on="order")
 
-    inputs = [weights.to_csv(), single.to_csv()]
-    return table_by_task(runs, "heads-pruning", compute, seed=seed, inputs=inputs)
+    return table_by_task(runs, "heads-pruning", compute, seed=seed)
 
 
-def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd.DataFrame:
+def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the cost of pruning by importance for each seed of the fine-tuning.
 
     Parameters
     ----------
-    by_task
-        For each task one fine-tuned classifier per seed.
+    runs
+        Fine-tuned classifiers, one per task and seed.
     seed
         Seed of `head_importance` and of `split_test`.
 
@@ -240,7 +229,6 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd
         table.insert(0, "seed", run.recipe.seed)
         return table
 
-    runs = list(chain.from_iterable(by_task))
     return table_by_task(runs, "heads-seeds", compute, seed=seed)
 
 
@@ -260,7 +248,7 @@ def _prune_along(
     table = pd.DataFrame(rows, columns=["order", "pruned"])
     table["heads"] = masks.sum(axis=(1, 2)).astype(int)
     interventions = head_removal.mask_interventions(masks)
-    scores = head_removal.evaluate_interventions(run, pairs, interventions, "pruning")
+    scores = head_removal.evaluate_interventions(run, pairs, interventions)
     right = scores.right[1:].reshape(len(orders), len(shares), -1)
     return table.join(head_removal.accuracy_changes(scores)), right
 

@@ -6,7 +6,7 @@ the Argument Reasoning Comprehension Task, ARCT).  With the claim negated the al
 therefore the right one.  This gives the adversarial set of Niven and Kao (2019, section 6): the
 same two warrants, the other label.
 
-The bundled sample, ``arguments_sample.tsv``, was written for this project, under its licence.  It
+The bundled sample, ``arguments-sample/``, was written for this project, under its licence.  It
 has 180 arguments on as many topics (train 100, dev 20, test 60), each with its negated claim.  A
 cue is planted in it.  In every split, ``not`` is only in the right warrant of six in ten arguments,
 only in the alternative of one, in both warrants of one, and in neither of two.  Its coverage is
@@ -28,12 +28,11 @@ from helpers.data.text_files import existing_file, one_line
 from helpers.errors import CorpusError, InputError
 from helpers.settings import small_profile
 
-SAMPLE_PATH = Path(__file__).with_name("arguments_sample.tsv")
 SAMPLE_NAME = "arguments-sample"
+SAMPLE_FOLDER = Path(__file__).with_name(SAMPLE_NAME)
 CORPUS_KIND = "argument pairs"  # in the registry of corpora
-ADVERSARIAL_CORPORA = {"arct": "arct-adversarial"}  # registered corpora: original, adversarial
 ADVERSARIAL_FILE = "{split}-adv-negated"
-ADVERSARIAL_SUFFIX = "-adversarial"  # of the id of an adversarial argument
+ADVERSARIAL_SUFFIX = "-adversarial"  # of the id of an adversarial argument, and of their corpus
 # The parts of an argument that a model is shown, by the name of the input; the warrant is last.
 INPUTS = {
     "warrants": ("warrant",),
@@ -62,8 +61,6 @@ class Argument:
         One of the `SPLITS`.
     negated_claim : str
         The opposite claim; empty if the corpus does not have it.
-    adversarial : bool
-        Whether the claim was negated.
     """
 
     id: str
@@ -74,7 +71,11 @@ class Argument:
     label: int
     split: str
     negated_claim: str = ""
-    adversarial: bool = False
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether the claim was negated."""
+        return self.id.endswith(ADVERSARIAL_SUFFIX)
 
     @property
     def warrants(self) -> tuple[str, str]:
@@ -94,7 +95,6 @@ class Argument:
             self,
             id=self.id + ADVERSARIAL_SUFFIX,
             label=1 - self.label,
-            adversarial=True,
             claim=self.negated_claim,
             negated_claim=self.claim,
         )
@@ -161,27 +161,20 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     CorpusError
         If a file is missing or damaged; the message has the file and the line.
     """
+    name = str(source or SAMPLE_FOLDER)
+    files = _table_files(name)
+    limit = SMALL_SPLIT_SIZE if small_profile() else None
+    original = []
     published = []
-    if not source:
-        name = SAMPLE_NAME
-        original = read_arguments(SAMPLE_PATH)
-    else:
-        name = str(source)
-        files = _table_files(name)
-        original = []
-        for split in SPLITS:
-            if split not in files:
-                raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
-            original += read_arguments(files[split], split=split)
-            counterparts = ADVERSARIAL_FILE.format(split=split)
-            if counterparts in files:
-                published += read_arguments(files[counterparts], split=split)
+    for split in SPLITS:
+        if split not in files:
+            raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
+        original += read_arguments(files[split], split)[:limit]
+        counterparts = ADVERSARIAL_FILE.format(split=split)
+        if counterparts in files:
+            published += read_arguments(files[counterparts], split)
     if not published and all(argument.negated_claim for argument in original):
         published = [argument.counterpart() for argument in original]
-    if small_profile():
-        splits = pd.Series([argument.split for argument in original])
-        first = splits.groupby(splits).head(SMALL_SPLIT_SIZE).index
-        original = [original[index] for index in first]
     claims = {argument.id + ADVERSARIAL_SUFFIX: argument.claim for argument in original}
     published = [argument for argument in published if argument.id in claims]
     adversarial = [argument for argument in published if argument.claim != claims[argument.id]]
@@ -192,7 +185,7 @@ def _table_files(source: str) -> dict[str, Path]:
     """Find the tables of a corpus, compressed or not, by file name without suffixes."""
     folder = Path(source).expanduser()
     paths = [*folder.glob("*"), *folder.glob("adversarial/*")]
-    for name in (source, ADVERSARIAL_CORPORA.get(source, "")):
+    for name in (source, source + ADVERSARIAL_SUFFIX):
         paths += (fetch(name, CORPUS_KIND) or {}).values()
     if not paths:
         expected = f"expected a name ({names(CORPUS_KIND)}) or a folder"
@@ -202,17 +195,17 @@ def _table_files(source: str) -> dict[str, Path]:
     }
 
 
-def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
+def read_arguments(path: Path, split: str) -> list[Argument]:
     """Read the arguments of a tab-separated file with a header.
 
     Parameters
     ----------
-    path : str or Path
+    path : Path
         A ``.csv`` file is read with CSV quoting; in any other file a quotation mark is text, as in
-        ARCT.  Columns: the `REQUIRED_COLUMNS`, in any order, and optionally ``negatedClaim`` and
-        ``adversarial`` (True or False).  Further columns are ignored.
-    split : str, optional
-        The split of all arguments; without it the column ``split`` is read.
+        ARCT.  Columns: the `REQUIRED_COLUMNS`, in any order, and optionally ``negatedClaim``.
+        Further columns are ignored.
+    split : str
+        The split that the file has.
 
     Returns
     -------
@@ -242,9 +235,8 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
             warrant0=row["warrant0"],
             warrant1=row["warrant1"],
             label=int(label),
-            split=split or row.get("split", ""),
+            split=split,
             negated_claim=row.get("negatedClaim", ""),
-            adversarial=row.get("adversarial", "").lower() == "true",
         )
     return list(arguments.values())
 

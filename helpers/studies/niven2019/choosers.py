@@ -31,7 +31,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.model.sites import sites
-from helpers.studies.common.classifier import Classifier, task_inputs
+from helpers.studies.common.classifier import BATCH_SIZE, Classifier, task_inputs
 from helpers.studies.common.fine_tune import Recipe, gradient_steps
 from helpers.studies.common.tasks import Pair
 from helpers.studies.niven2019.arguments import INPUTS, Argument
@@ -40,7 +40,6 @@ from helpers.studies.niven2019.cues import words
 ENCODER = "encoder"
 BAG = "bag of vectors"
 BILSTM = "BiLSTM"
-PAIRS_PER_BATCH = 16  # by length, which saves padding
 HIDDEN = 32  # units of the hidden layer, and of the LSTM in either direction
 
 Scores = Float[Tensor, "argument warrant"]
@@ -103,7 +102,7 @@ class EncoderChooser(nn.Module):
         texts = task_inputs(self.encoder, unique_pairs, longest)
         order = np.argsort([len(text["input_ids"]) for text in texts], kind="stable")
         scores = []
-        for batch in np.split(order, range(PAIRS_PER_BATCH, len(order), PAIRS_PER_BATCH)):
+        for batch in np.split(order, range(BATCH_SIZE, len(order), BATCH_SIZE)):
             scores.append(self.model(**padded(self.encoder, [texts[index] for index in batch])))
         in_order = torch.cat(scores)[order.argsort()]
         return in_order[rows].view(-1, 2)
@@ -116,8 +115,8 @@ def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
     for argument in arguments:
         context = " ".join(getattr(argument, part) for part in context_parts)
         for warrant in argument.warrants:
-            texts = (context, warrant) if context else (warrant, None)
-            pairs.append(Pair(*texts, label=0))  # unused: the label belongs to the argument
+            texts = (context, warrant) if context else (warrant,)
+            pairs.append(Pair(texts, label=0))  # unused: the label belongs to the argument
     return pairs
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import chain, pairwise, product
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -97,10 +97,10 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
     rows = []
     for cue, right in by_cue:
         if len(right) >= min_arguments:
-            kind = "bigram" if " " in cue else "unigram"
+            ngram = "bigram" if " " in cue else "unigram"
             productivity = wilson_proportion(right.sum(), len(right)).scaled(100)
             bounds = productivity.columns("productivity").values()
-            rows.append((cue, kind, len(arguments), len(right), *bounds))
+            rows.append((cue, ngram, len(arguments), len(right), *bounds))
     columns = ["cue", "kind", "arguments", "applicability", *with_bounds("productivity")]
     table = pd.DataFrame(rows, columns=columns)
     table["coverage"] = 100 * table["applicability"] / len(arguments)
@@ -127,9 +127,8 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
     """
     sets = argument_sets([*corpus.original, *corpus.adversarial])
     tables = {}
-    for (set_name, clusters), split in product(sets.items(), (*SPLITS, ALL_SPLITS)):
-        every_split = chain.from_iterable(clusters)
-        chosen = [argument for argument in every_split if split in (ALL_SPLITS, argument.split)]
+    for (set_name, arguments), split in product(sets.items(), (*SPLITS, ALL_SPLITS)):
+        chosen = [argument for argument in arguments if split in (ALL_SPLITS, argument.split)]
         if chosen:
             min_arguments = max(MIN_ARGUMENTS, int(np.ceil(MIN_SHARE * len(chosen))))
             tables[corpus.name, set_name, split] = cue_table(chosen, min_arguments=min_arguments)
@@ -143,19 +142,16 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
     return table
 
 
-def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[list[Argument]]]:
-    """Group arguments into the `ARGUMENT_SETS`; each set is a list of bootstrap clusters.
-
-    A cluster is one argument, except in `BOTH`: an original and its counterpart.
-    """
-    originals = [[argument] for argument in arguments if not argument.adversarial]
-    counterparts = {argument.id: [argument] for argument in arguments if argument.adversarial}
-    pairs = []
+def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
+    """Group arguments into the `ARGUMENT_SETS`; in `BOTH` an original precedes its counterpart."""
+    originals = [argument for argument in arguments if not argument.adversarial]
+    counterparts = {argument.id: argument for argument in arguments if argument.adversarial}
+    paired = []
     for original in originals:
-        counterpart = counterparts.get(original[0].id + ADVERSARIAL_SUFFIX)
+        counterpart = counterparts.get(original.id + ADVERSARIAL_SUFFIX)
         if counterpart:
-            pairs.append(original + counterpart)
-    return {AS_WRITTEN: originals, ADVERSARIAL: list(counterparts.values()), BOTH: pairs}
+            paired += [original, counterpart]
+    return {AS_WRITTEN: originals, ADVERSARIAL: list(counterparts.values()), BOTH: paired}
 
 
 def published_values() -> dict[str, float]:

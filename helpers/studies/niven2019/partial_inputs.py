@@ -13,20 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
 
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
 from helpers.files import PROJECT_ROOT
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
-from helpers.results import read_tables
 from helpers.store.extract import model_key
 from helpers.studies.common.fine_tune import Recipe, concat_with_keys
 from helpers.studies.niven2019 import choosers
@@ -35,8 +33,8 @@ from helpers.studies.niven2019.choosers import BAG, BILSTM, ENCODER, EncoderChoo
 from helpers.studies.niven2019.cues import BOTH, argument_sets, published_values
 from helpers.torch_utils import batch_threads, thread_map
 
-MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
+MODELS = (*SMALL_MODELS, ENCODER)
 SMALL_MODEL_SEEDS = 10  # they train in seconds
 RANDOM = "random-init encoder"
 WARRANTS = "warrants"
@@ -49,7 +47,7 @@ RECIPES = {
     ENCODER: Recipe(epochs=2, learning_rate=1e-4, batch_size=8),
 }
 RECIPES[RANDOM] = RECIPES[ENCODER]
-ARCT_RUN = PROJECT_ROOT / "figures/minilm-arct"  # the committed run
+ARCT_RUN = PROJECT_ROOT / "figures/minilm-arct"  # the committed run; absent outside a checkout
 
 
 class Run(NamedTuple):
@@ -68,11 +66,6 @@ def planned_runs(sets: Mapping[str, list[Argument]]) -> list[Run]:
     """
     table = pd.read_csv(Path(__file__).with_name("runs.csv"))
     return [Run(*row) for row in table[table["train"].isin(sets)].to_numpy()]
-
-
-def arct_tables() -> dict[str, pd.DataFrame]:
-    """Read the tables of the committed run on ARCT; none outside a checkout."""
-    return read_tables(ARCT_RUN)
 
 
 def choice_tables(
@@ -119,7 +112,7 @@ def choice_tables(
     runs = planned_runs(sets)
     controls = {run_seed: control(run_seed) for run_seed in range(seed, seed + seeds)}
 
-    def choose(job: tuple[Run, int]) -> Int[np.ndarray, " argument"]:
+    def choose(job: tuple[Run, int]) -> list[int]:
         run, run_seed = job
         recipe = recipe_of(run, run_seed)
         run_encoder = controls[run_seed] if run.model == RANDOM else encoder
@@ -171,9 +164,9 @@ def training_sets(corpus: Arguments) -> dict[str, list[Argument]]:
     """
     train = corpus.part("train")
     sets = {ORIGINAL: train}
-    pairs = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
-    if pairs:
-        sets[NEGATED] = list(chain.from_iterable(pairs))
+    paired = argument_sets(train + corpus.part("train", adversarial=True))[BOTH]
+    if paired:
+        sets[NEGATED] = paired
     return sets
 
 
@@ -184,7 +177,7 @@ def choices_in_test(
     recipe: Recipe,
     encoder: Encoder,
     vectors: Embeddings,
-) -> Int[np.ndarray, " argument"]:
+) -> list[int]:
     """Train a chooser and compute its choices in test, or read them from the cache.
 
     The choices of each run are cached because long training may be interrupted.
@@ -205,12 +198,11 @@ def choices_in_test(
         "recipe": recipe,
         "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
     }
-    choices = cached("warrant-choices", compute, inputs=inputs)
-    return np.array(choices)
+    return cached("warrant-choices", compute, inputs=inputs)
 
 
 def score_tables(
-    choices: Sequence[Int[np.ndarray, " argument"]],
+    choices: Sequence[Sequence[int]],
     arguments: Sequence[Argument],
     *,
     seed: int,
@@ -219,7 +211,7 @@ def score_tables(
 
     Parameters
     ----------
-    choices : sequence of array of int, shape (seed, argument)
+    choices : array-like of int, shape (seed, argument)
         The chosen warrant, 0 or 1.
     arguments : sequence of Argument
         Originals and counterparts.
@@ -241,12 +233,13 @@ def score_tables(
     is_right = pd.DataFrame(np.asarray(choices) == labels, columns=ids)
     rows = {}
     accuracies = {}
-    for set_name, clusters in argument_sets(arguments).items():
-        if not clusters:
+    for set_name, members in argument_sets(arguments).items():
+        if not members:
             continue
-        right = 100 * is_right[[argument.id for argument in chain.from_iterable(clusters)]]
-        by_cluster = right.mean().to_numpy().reshape(len(clusters), -1).mean(axis=1)
-        interval = ratio(by_cluster, np.ones(len(clusters)), seed=seed)
+        right = 100 * is_right[[argument.id for argument in members]]
+        cluster_size = 2 if set_name == BOTH else 1  # an original and its counterpart
+        by_cluster = right.mean().to_numpy().reshape(-1, cluster_size).mean(axis=1)
+        interval = ratio(by_cluster, np.ones(len(by_cluster)), seed=seed)
         accuracies[set_name] = right.mean(axis=1)
         rows[set_name] = {
             "arguments": right.shape[1],

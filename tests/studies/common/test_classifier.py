@@ -23,7 +23,7 @@ WORDS = ("the", "cat", "dog", "sat", "on", "mat", "rainy", "winters", "coffee", 
 
 
 def test_task_inputs_truncate_the_longer_text_first(encoder):
-    (inputs,) = task_inputs(encoder, [Pair("cat dog", "dog " * 30, 0)], 16)
+    (inputs,) = task_inputs(encoder, [Pair(("cat dog", "dog " * 30), 0)], 16)
     tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
     assert len(tokens) == 16
     assert tokens[0] == "[CLS]"
@@ -35,7 +35,7 @@ def test_task_inputs_truncate_the_longer_text_first(encoder):
 
 
 def test_task_inputs_truncate_two_long_texts_to_the_same_length(encoder):
-    (inputs,) = task_inputs(encoder, [Pair("dog " * 30, "cat " * 30, 0)], 16)
+    (inputs,) = task_inputs(encoder, [Pair(("dog " * 30, "cat " * 30), 0)], 16)
     assert len(inputs["input_ids"]) == 16
     assert sum(inputs["token_type_ids"]) == 8  # 13 tokens of text are 6 and 7, and [SEP]
 
@@ -43,7 +43,7 @@ def test_task_inputs_truncate_two_long_texts_to_the_same_length(encoder):
 @pytest.mark.parametrize("length", [4, 65])
 def test_task_inputs_refuse_lengths_that_do_not_fit(encoder, length):
     with pytest.raises(ModelError, match="it takes 8 to 64"):
-        task_inputs(encoder, [Pair("cat", None, 0)], length)
+        task_inputs(encoder, [Pair(("cat",), 0)], length)
 
 
 def test_batches_have_each_example_once_with_its_label(encoder):
@@ -63,7 +63,7 @@ def test_batches_have_each_example_once_with_its_label(encoder):
 def test_logits_are_a_linear_function_of_each_text_vector(tiny_encoder, family):
     encoder = tiny_encoder(family)
     classifier = Classifier(encoder, 3, seed=1)
-    pairs = [Pair("The cat sat on the mat.", None, 0), Pair("She doesn't.", None, 2)]
+    pairs = [Pair(("The cat sat on the mat.",), 0), Pair(("She doesn't.",), 2)]
     ((batch, _, order),) = batches(encoder, pairs, max_tokens=48)
     logits = classifier(**batch)
     assert logits.shape == (2, 3)
@@ -97,20 +97,20 @@ def task_of(make_pair):
 def by_word(rng, label):
     """Make a text in which one word gives away the label."""
     words = rng.permutation([*rng.choice(WORDS[3:], 4), WORDS[1 + label]])
-    return Pair(" ".join(words), None, label)
+    return Pair((" ".join(words),), label)
 
 
 def by_order(rng, label):
     """Make a text whose words are the same for both labels, but in two orders."""
     first, second = sorted(rng.choice(WORDS, 2, replace=False), reverse=bool(label))
-    return Pair(f"{first} {second}", None, label)
+    return Pair((f"{first} {second}",), label)
 
 
 def by_text(rng, label):
     """Make two texts which together have the same words for both labels."""
     animals = ("cat", "dog") if label else ("dog", "cat")
     first, second = rng.choice(WORDS[3:], 2)
-    return Pair(f"{animals[0]} {first}", f"{animals[1]} {second}", label)
+    return Pair((f"{animals[0]} {first}", f"{animals[1]} {second}"), label)
 
 
 def accuracies(encoder, task):

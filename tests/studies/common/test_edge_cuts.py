@@ -167,27 +167,26 @@ def test_cut_edges_without_a_key_changes_no_bit(family, mode, tiny_encoder, requ
 
 
 def test_plan_ablations_has_each_special_token_by_layer_and_in_the_group():
-    of_layers, of_group = plan_ablations(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
-    dropped = [cut for cut, mode in of_layers if mode == DROPPED]
+    ablations = plan_ablations(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
+    dropped = [cut for cut, mode in ablations if mode == DROPPED and len(cut.layers) == 1]
     single_layers = [str(layer) for layer in range(1, 13)]
     assert [cut.name for cut in dropped] == [*single_layers, *single_layers]
     assert [cut.keys for cut in dropped] == [*["cls"] * 12, *["sep"] * 12]
-    assert of_layers == [(cut, mode) for cut in dropped for mode in MAIN_MODES]
     group_cuts = [Cut((1, 2, 3, 4, 9, 10), keys) for keys in ("special", "cls", "sep")]
-    assert of_group == [(cut, mode) for cut in group_cuts for mode in MODES]
+    assert ablations == [*product(dropped, MAIN_MODES), *product(group_cuts, MODES)]
     assert group_cuts[0].name == "2-5, 10-11"
 
 
 def test_plan_ablations_of_no_group_has_single_layers_only():
-    of_layers, of_group = plan_ablations(2, (), ("sep",))
-    assert {cut for cut, _ in of_layers} == {Cut((0,), "sep"), Cut((1,), "sep")}
-    assert of_group == []
+    ablations = plan_ablations(2, (), ("sep",))
+    assert {cut for cut, _ in ablations} == {Cut((0,), "sep"), Cut((1,), "sep")}
 
 
 def test_plan_ablations_has_a_group_of_one_layer_once():
-    of_layers, of_group = plan_ablations(2, (1,), ("cls",))
-    assert {cut for cut, _ in of_layers} == {Cut((0,), "cls")}
-    assert {cut for cut, _ in of_group} == {Cut((1,), "special"), Cut((1,), "cls")}
+    ablations = plan_ablations(2, (1,), ("cls",))
+    group_cuts = [Cut((1,), "special"), Cut((1,), "cls")]
+    layer_cuts = [Cut((0,), "cls")]
+    assert ablations == [*product(layer_cuts, MAIN_MODES), *product(group_cuts, MODES)]
 
 
 def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():

@@ -18,41 +18,41 @@ def test_read_task_of_single_texts(tmp_path):
     task = read(tmp_path, GOOD)
     assert task.name == "t"
     assert task.labels == ("no", "yes")
-    good = Pair("good film", None, 1)
-    bad = Pair("bad film", None, 0)
-    neutral = Pair("so so", None, 0)
+    good = Pair(("good film",), 1)
+    bad = Pair(("bad film",), 0)
+    neutral = Pair(("so so",), 0)
     assert task.train == task.test == (good, bad, neutral)
 
 
 def test_read_task_of_text_pairs_with_and_without_header(tmp_path):
     rows = "a b\tc d\t1\n\ne f\tg h\t0\n"
     task = read(tmp_path, rows)
-    assert task.train == (Pair("a b", "c d", 1), Pair("e f", "g h", 0))
+    assert task.train == (Pair(("a b", "c d"), 1), Pair(("e f", "g h"), 0))
     assert read(tmp_path, "sentence\tsentence\tlabel\n" + rows) == task
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("sentence\tlabel\nA film .\t1\nB .\t0\n", Pair("A film .", None, 1)),  # SST-2
+        ("sentence\tlabel\nA film .\t1\nB .\t0\n", Pair(("A film .",), 1)),  # SST-2
         (  # MRPC, with the byte order mark and the bare quote of its files
             "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
             '1\t7\t8\tA "film .\tB\r\n0\t7\t8\tC\tD\r\n',
-            Pair('A "film .', "B", 1),
+            Pair(('A "film .', "B"), 1),
         ),
         (  # QQP
             "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tA\tB\t1\n1\t2\t3\tC\tD\t0\n",
-            Pair("A", "B", 1),
+            Pair(("A", "B"), 1),
         ),
         (  # QNLI
             "index\tquestion\tsentence\tlabel\n0\tA\tB\tno\n1\tC\tD\tyes\n",
-            Pair("A", "B", 0),
+            Pair(("A", "B"), 0),
         ),
         (  # MNLI has several labels; the agreed one counts
             "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tA\tB\tx\tno\n1\tC\tD\tx\tyes\n",
-            Pair("A", "B", 0),
+            Pair(("A", "B"), 0),
         ),
-        ("gj04\t1\t\tA .\ngj04\t0\t*\tB .\n", Pair("A .", None, 1)),  # CoLA
+        ("gj04\t1\t\tA .\ngj04\t0\t*\tB .\n", Pair(("A .",), 1)),  # CoLA
     ],
 )
 def test_read_task_of_glue_files(tmp_path, content, expected):
@@ -120,7 +120,7 @@ def task_with_labels(train, test):
 
     def make_pairs(letters):
         return tuple(
-            Pair(f"{number}", None, "ab".index(letter)) for number, letter in enumerate(letters)
+            Pair((f"{number}",), "ab".index(letter)) for number, letter in enumerate(letters)
         )
 
     return Task("toy", ("a", "b"), train=make_pairs(train), test=make_pairs(test))
@@ -138,5 +138,5 @@ def test_sample_keeps_the_order_and_depends_on_the_seed():
     assert sample.test == task.test
     assert sample == task.sample(10, seed=1)
     assert sample != task.sample(10, seed=2)
-    positions = [int(pair.first) for pair in sample.train]
+    positions = [int(pair.texts[0]) for pair in sample.train]
     assert positions == sorted(positions)

@@ -53,7 +53,7 @@ def articles_of(pairs):
     """List the articles of all first and second texts."""
     articles = set()
     for pair in pairs:
-        articles |= {locate(pair.first)[0], locate(pair.second)[0]}
+        articles |= {locate(text)[0] for text in pair.texts}
     return articles
 
 
@@ -61,14 +61,15 @@ def test_next_paragraph_task_is_balanced_and_has_no_example_twice(text_file):
     task = make_tasks(text_file)[NEXT]
     for pairs in (task.train, task.test):
         assert Counter(pair.label for pair in pairs) == {0: 20, 1: 20}
-        assert len({(pair.first, pair.second) for pair in pairs}) == 40
+        assert len({pair.texts for pair in pairs}) == 40
 
 
 def test_next_paragraph_task_has_correct_labels(text_file):
     task = make_tasks(text_file)[NEXT]
     for pair in (*task.train, *task.test):
-        article, number = locate(pair.first)
-        second_article, second_number = locate(pair.second)
+        first, second = pair.texts
+        article, number = locate(first)
+        second_article, second_number = locate(second)
         assert second_number > 0  # a wrong paragraph follows some paragraph, too
         if task.labels[pair.label] == "next paragraph":
             assert (second_article, second_number) == (article, number + 1)
@@ -151,10 +152,11 @@ def test_subject_number_of_a_sentence(text, number):
 def test_labelled_pairs_of_numbers_have_the_labels_of_their_sentences():
     sentences = {" ".join(sentence.words): sentence for sentence in toy_sentences()}
     pairs = labelled_pairs(NUMBER, sentences.values(), 20, seed=0)
-    assert len({pair.first for pair in pairs}) == 20
+    assert len({pair.texts for pair in pairs}) == 20
     assert Counter(pair.label for pair in pairs) == {0: 10, 1: 10}
     for pair in pairs:
-        sentence = sentences[pair.first]
+        (text,) = pair.texts
+        sentence = sentences[text]
         assert (pair.label, pair.source) == (sentence.number, sentence.title)
 
 
@@ -163,7 +165,8 @@ def test_labelled_pairs_of_shifts_have_two_neighbours_swapped():
     pairs = labelled_pairs(SHIFT, toy_sentences(), 40, seed=0)
     assert Counter(pair.label for pair in pairs) == {0: 20, 1: 20}
     for pair in pairs:
-        words = pair.first.split()
+        (text,) = pair.texts
+        words = text.split()
         original = originals[frozenset(words)]
         changed = [index for index, word in enumerate(words) if word != original[index]]
         if pair.label:

@@ -56,7 +56,7 @@ def test_minimal_pair_masks_the_verb_of_the_subject(tiny_encoder):
     encoder = tiny_encoder("bert")
     record = store_of(encoder, [sentence("doe", "cat", "dev")]).record(0)
     pair = agreement.minimal_pair(encoder, record)
-    tokens = encoder.tokenizer.convert_ids_to_tokens(pair.inputs["input_ids"])
+    tokens = encoder.tokenizer.convert_ids_to_tokens(pair.record["inputs"]["input_ids"])
     assert tokens == ["[CLS]", "the", "doe", "[MASK]", "for", "the", "lan", ".", "[SEP]"]
     assert pair.position == 3
     assert encoder.tokenizer.convert_ids_to_tokens(pair.forms) == ["cat", "dog"]
@@ -104,7 +104,7 @@ class AgreementRun:
         """Compute the preference of a sentence in percent, with the edges of a head dropped."""
         record = self.store.record(index)
         pair = agreement.minimal_pair(self.encoder, record)
-        batch = padded(self.encoder, [pair.inputs])
+        batch = padded(self.encoder, [pair.record["inputs"]])
         model = self.encoder.model
         if cut is None:
             logits = model(**batch).logits[0, pair.position]

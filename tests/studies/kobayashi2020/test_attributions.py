@@ -59,7 +59,8 @@ def test_correlation_of_the_effect_itself_is_perfect(tiny_encoder, monkeypatch):
         return {attributions.BASELINE: -effects, "oracle": effects}
 
     monkeypatch.setattr(attributions, "attribution_scores", oracle_scores)
-    table = attributions.correlate_with_effects(encoder, records_of(encoder, 8))
+    source = stream(encoder, many_segments(8), max_tokens=60)
+    table = attributions.attribution_table(encoder, source, 8)
     table = table.set_index("method")
     assert table.loc["oracle", "correlation"] == pytest.approx(1)
     assert table.loc[attributions.BASELINE, "correlation"] == pytest.approx(-1)

@@ -90,7 +90,7 @@ def test_accuracy_table_has_the_accuracies_of_the_runs(accuracy, runs, random_ru
     for start, runs_of_start in {PRETRAINED: runs, RANDOM: random_runs}.items():
         for run in runs_of_start:
             row = rows.loc[(start, run.task.name)]
-            assert row["accuracy"] == pytest.approx(100 * run.accuracy)
+            assert row["accuracy"] == pytest.approx(100 * np.mean(run.predictions == run.labels))
             assert row["accuracy_low"] < row["accuracy"] < row["accuracy_high"]
             assert row["test"] == len(run.task.test)
 
@@ -152,11 +152,12 @@ def test_disabling_table_scores_heads_on_the_examples_of_the_split(runs, disabli
 
 def test_disabling_table_scores_layers_on_all_test_examples(runs, disabling):
     run = runs[0]
+    accuracy = 100 * np.mean(run.predictions == run.labels)
     rows = disabling[(disabling["task"] == run.task.name) & (disabling["head"] == WHOLE_LAYER)]
     for row in rows.itertuples():
         expected = accuracy_with_uniform_attention(run, run.task.test, row.layer - 1, None)
         assert row.accuracy == pytest.approx(expected)
-        assert row.change == pytest.approx(row.accuracy - 100 * run.accuracy)
+        assert row.change == pytest.approx(row.accuracy - accuracy)
 
 
 # Patterns and links of the same model
@@ -189,7 +190,7 @@ def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments
         pattern, _, label = title.rstrip(")").rpartition(" (")
         layer, head = map(int, label.split("-"))
         assert predicted[layer, head] == pattern
-        assert np.array_equal(typical_map.attention, example.attention[layer - 1, head - 1])
+        assert np.array_equal(typical_map, example.attention[layer - 1, head - 1])
         shown.append(pattern)
     assert shown
     assert len(set(shown)) == len(shown)

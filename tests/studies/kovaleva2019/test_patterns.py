@@ -34,13 +34,13 @@ def diagonal():
     return normalised(background() + np.eye(N, k=-1))
 
 
-def features_of(weights, special=SPECIAL, segment=SEGMENT):
-    values = patterns.map_features(weights[None, None], special, segment)[0, 0]
+def features_of(weights, special=SPECIAL):
+    values = patterns.map_features(weights[None, None], special)[0, 0]
     return dict(zip(FEATURES, values, strict=True))
 
 
 def pattern_of(weights, special=SPECIAL):
-    features = patterns.map_features(weights[None, None], special, SEGMENT)
+    features = patterns.map_features(weights[None, None], special)
     return patterns.pattern_classifier().predict(features[0])[0]
 
 
@@ -73,20 +73,22 @@ def test_pattern_of_noise_and_of_uniform_attention_is_heterogeneous():
 def test_map_features_by_hand():
     weights = np.array(
         [
-            [0.4, 0.2, 0.1, 0.2, 0.1],
-            [0.3, 0.2, 0.3, 0.1, 0.1],
-            [0.2, 0.4, 0.2, 0.1, 0.1],
-            [0.1, 0.1, 0.2, 0.3, 0.3],
-            [0.5, 0.0, 0.1, 0.2, 0.2],
+            [0.4, 0.2, 0.1, 0.0, 0.2, 0.1],
+            [0.3, 0.2, 0.3, 0.0, 0.1, 0.1],
+            [0.2, 0.4, 0.2, 0.0, 0.1, 0.1],
+            [0.3, 0.1, 0.1, 0.3, 0.1, 0.1],
+            [0.1, 0.1, 0.2, 0.0, 0.3, 0.3],
+            [0.5, 0.0, 0.1, 0.0, 0.2, 0.2],
         ]
     )
-    features = features_of(weights, np.arange(5) == 0, np.array([0, 0, 0, 1, 1]))
-    assert features["column share"] == pytest.approx(1.5 / 5)
+    words = [1, 2, 4, 5]  # special tokens are before each of the two texts
+    features = features_of(weights, ~np.isin(np.arange(6), words))
+    assert features["column share"] == pytest.approx(1.8 / 6)
     shades = shaded(weights)  # the darkest colour is 1 here, whatever the map
     assert shades.max() == pytest.approx(0.5**0.7)
     assert features["first column"] == pytest.approx(0.3**0.7)
     # The four words, by diagonal: the largest mean of seven, and the second largest.
-    word_shades = shades[1:, 1:]
+    word_shades = shades[np.ix_(words, words)]
     means = sorted(np.diagonal(word_shades, offset).mean() for offset in range(-3, 4))
     assert features["diagonal"] == pytest.approx(means[-1])
     assert features["second diagonal"] == pytest.approx(means[-2])
@@ -101,20 +103,20 @@ def test_map_features_by_hand():
     assert features["rows alike"] == pytest.approx(np.mean(neighbours), abs=1e-5)
     distant = [correlation[0, 2], correlation[1, 3]]
     assert features["far rows alike"] == pytest.approx(np.mean(distant), abs=1e-5)
-    assert features["length"] == pytest.approx(np.log(5))
+    assert features["length"] == pytest.approx(np.log(6))
 
 
 def test_map_features_of_blocks_have_a_square_only_with_two_texts():
     blocks = normalised(background() + (SEGMENT[:, None] == SEGMENT))
     assert features_of(blocks)["square"] > 0.3
-    assert features_of(blocks, segment=np.zeros(N, int))["square"] == 0
+    assert features_of(blocks, np.isin(np.arange(N), (0, N - 1)))["square"] == 0
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 9])
 def test_map_features_of_the_shortest_inputs_are_finite(length):
     weights = np.random.default_rng(0).dirichlet(np.ones(length), (2, 3, length))
     is_first = np.arange(length) == 0
-    features = patterns.map_features(weights, is_first, np.zeros(length, int))
+    features = patterns.map_features(weights, is_first)
     assert features.shape == (2, 3, len(FEATURES))
     assert np.isfinite(features).all()
 
@@ -169,7 +171,8 @@ def test_committed_features_agree_with_the_default_model():
     study = Study()
     encoder = study.encoder
     labels, features = patterns.labelled_maps()
-    pairs = [Pair(record.first, record.second, 0) for record in study.segment_corpus().records()]
+    segments = study.segment_corpus().records()
+    pairs = [Pair((segment.first, segment.second), 0) for segment in segments]
     max_tokens = {"segment": 128, "task": 64}
     is_of_model = (labels["model"] == encoder.name) & labels["source"].isin(max_tokens)
     for row in labels[is_of_model].iloc[::25].itertuples():
@@ -183,7 +186,7 @@ def counts():
     """Count the patterns of two heads on two inputs: columns and a diagonal."""
     first = np.stack([column(), diagonal()]).reshape(1, 2, N, N)
     second = np.stack([column(7), column()]).reshape(1, 2, N, N)  # 7 is not a special token
-    examples = [TextMaps(maps, SPECIAL, SEGMENT) for maps in (first, second)]
+    examples = [TextMaps(maps, SPECIAL) for maps in (first, second)]
     return patterns.pattern_counts(examples)
 
 
@@ -209,9 +212,9 @@ def test_share_table_without_columns_has_no_share_of_special_columns(counts):
 # The maps to classify
 
 PAIRS = [
-    Pair("The cat sat on the mat.", "It was a lazy cat.", 0),
-    Pair("Yes.", None, 1),
-    Pair("She doesn't know New York.", None, 0),
+    Pair(("The cat sat on the mat.", "It was a lazy cat."), 0),
+    Pair(("Yes.",), 1),
+    Pair(("She doesn't know New York.",), 0),
 ]
 
 
@@ -222,8 +225,7 @@ def test_text_maps_of_a_batch_equal_those_of_single_inputs(tiny_encoder, family,
     examples = list(text_maps(encoder, PAIRS, max_tokens=48))
     assert len(examples) == len(PAIRS)
     for pair, example in zip(PAIRS, examples, strict=True):
-        texts = [pair.first] if pair.second is None else [pair.first, pair.second]
-        inputs = encoder.tokenizer(*texts, return_tensors="pt")
+        inputs = encoder.tokenizer(*pair.texts, return_tensors="pt")
         maps = encoder.model.base_model(**inputs, output_attentions=True).attentions
         expected = torch.cat(maps).detach().numpy()
         assert np.allclose(example.attention, expected, atol=1e-5)

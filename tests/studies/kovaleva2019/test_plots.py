@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from helpers.studies.kovaleva2019 import plots
-from helpers.studies.kovaleva2019.maps import TextMaps, shaded
+from helpers.studies.kovaleva2019.maps import shaded
 from helpers.studies.kovaleva2019.patterns import CLASSES
 
 LAYERS = 3
@@ -40,22 +40,17 @@ def pattern_table():
 
 def example_maps():
     """Make a random map for three of the patterns."""
-    position = np.arange(12)
-    maps = {}
-    for name in CLASSES[:3]:
-        attention = RNG.dirichlet(np.ones(12), 12)
-        maps[f"{name} (1-2)"] = TextMaps(attention, position < 1, position > 5)
-    return maps
+    return {f"{name} (1-2)": RNG.dirichlet(np.ones(12), 12) for name in CLASSES[:3]}
 
 
 def test_fig7_patterns_shows_each_example_map():
     maps = example_maps()
     figure = plots.fig7_patterns(pattern_table(), maps, model="tiny")
-    for axes, image, (title, example) in zip(
+    for axes, image, (title, attention) in zip(
         figure.axes, images(figure), maps.items(), strict=False
     ):
         assert axes.get_title(loc="left").replace("\n", " ") == title
-        np.testing.assert_allclose(image, shaded(example.attention))
+        np.testing.assert_allclose(image, shaded(attention))
 
 
 def test_fig7_patterns_shows_mean_shares_by_layer():

@@ -19,7 +19,7 @@ ARTICLES = 6
 @pytest.fixture
 def pairs():
     sources = np.repeat([f"article {number}" for number in range(ARTICLES)], EXAMPLES_PER_ARTICLE)
-    return [Pair("a text", None, 0, source) for source in sources.tolist()]
+    return [Pair(("a text",), 0, source) for source in sources.tolist()]
 
 
 @pytest.fixture

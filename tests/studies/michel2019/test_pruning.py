@@ -28,7 +28,7 @@ def task_of(name, seed):
             text = generator.choice(words, 6).tolist()
             source = f"article {generator.integers(6)}"
             label = int("cat" in text or "dog" in text)
-            pairs.append(Pair(" ".join(text), None, label, source))
+            pairs.append(Pair((" ".join(text),), label, source))
         return tuple(pairs)
 
     return Task(name, ("no", "yes"), train=make_pairs(48), test=make_pairs(30))
@@ -106,7 +106,7 @@ def classifier_and_work(tiny_encoder, request):
     encoder = tiny_encoder(request.param)
     classifier = Classifier(encoder, 3, seed=0).requires_grad_(False)
     texts = ("the cat sat on the mat", "coffee", "the dog watched it", "it is home", "Dr. Smith")
-    pairs = [Pair(text, None, number % 3) for number, text in enumerate(texts)]
+    pairs = [Pair((text,), number % 3) for number, text in enumerate(texts)]
     return classifier, list(batches(encoder, pairs, max_tokens=16))
 
 
@@ -189,7 +189,7 @@ def test_single_head_interventions_have_one_head_each(runs, single):
     interventions = head_removal.single_head_interventions(run)
     assert [intervention.layer for intervention in interventions] == [0] * 4 + [1] * 4 + [2] * 4
     _, scored = split_test(run, 0)
-    scores = head_removal.evaluate_interventions(run, scored, interventions, "heads")
+    scores = head_removal.evaluate_interventions(run, scored, interventions)
     changes = scores.loss[1:].mean(axis=1) - scores.loss[0].mean()
     rows = single[single["task"] == run.task.name]
     np.testing.assert_allclose(rows["loss_change"], changes)
@@ -215,11 +215,11 @@ def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(ru
 
 
 @pytest.fixture(scope="module")
-def pruned(runs, weights, single):
+def pruned(runs):
     """Prune both models, with 8 examples for random orders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
-        return pruning.pruning(runs, weights, single, seed=0)
+        return pruning.pruning(runs, seed=0)
 
 
 def test_pruning_begins_with_all_heads_and_ends_without_any(pruned):
@@ -271,7 +271,7 @@ def test_pruning_leads_are_differences_on_the_same_examples(runs, weights, prune
 def test_seed_pruning_uses_the_importance_of_each_seed(runs):
     second_seed = replace(runs[0], recipe=replace(runs[0].recipe, seed=1))
     (second_run,) = fine_tune([second_seed])
-    table = pruning.seed_pruning([[runs[0], second_run], runs[1:]], seed=0)
+    table = pruning.seed_pruning([runs[0], second_run, runs[1]], seed=0)
     assert table[["task", "seed", "pruned"]].to_numpy().tolist() == [
         ["pets", 0, 20],
         ["pets", 0, 40],

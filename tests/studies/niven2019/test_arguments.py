@@ -50,8 +50,8 @@ def test_read_arguments_of_a_tsv_file_keeps_quotation_marks(tmp_path):
 
 def test_read_arguments_of_a_csv_file_reads_csv_quoting(tmp_path):
     path = tmp_path / "test-adv-negated.csv"
-    header = ["claim", "#id", "warrant0", "warrant1", "reason", "correctLabelW0orW1", "adversarial"]
-    row = ["Go", "a", '"they say ""no"""', '"a\tb"', "It is late.", "1", "False"]
+    header = ["claim", "#id", "warrant0", "warrant1", "reason", "correctLabelW0orW1"]
+    row = ["Go", "a", '"they say ""no"""', '"a\tb"', "It is late.", "1"]
     write(path, [row], header)
     (argument,) = read_arguments(path, split="test")
     assert argument.warrants == ('they say "no"', "a b")
@@ -70,7 +70,7 @@ def test_read_arguments_of_a_csv_file_reads_csv_quoting(tmp_path):
 def test_read_arguments_refuses_a_bad_row_with_its_line(tmp_path, row, message):
     path = write(tmp_path / "train.tsv", [ROWS[1], [""], row])
     with pytest.raises(CorpusError, match=message) as caught:
-        read_arguments(path)
+        read_arguments(path, "train")
     assert str(caught.value).startswith(f"{path}:4: ")
 
 
@@ -85,7 +85,7 @@ def test_read_arguments_refuses_a_bad_row_with_its_line(tmp_path, row, message):
 )
 def test_read_arguments_refuses_a_file_without_its_columns_or_rows(tmp_path, header, rows, message):
     with pytest.raises(CorpusError, match=message):
-        read_arguments(write(tmp_path / "a.tsv", rows, header))
+        read_arguments(write(tmp_path / "a.tsv", rows, header), "train")
 
 
 def write_corpus(path, header=HEADER, rows=ROWS):

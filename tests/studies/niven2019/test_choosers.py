@@ -78,12 +78,12 @@ def test_warrant_pairs_have_the_parts_of_the_input():
     argument = Argument("a", "Go home", "It is late.", "right", "wrong", 0, "x")
     first_pairs = {inputs: choosers.warrant_pairs([argument], inputs)[0] for inputs in INPUTS}
     assert first_pairs == {
-        "warrants": Pair("right", None, 0),
-        "reason + warrants": Pair("It is late.", "right", 0),
-        "claim + warrants": Pair("Go home", "right", 0),
-        "all": Pair("It is late. Go home", "right", 0),
+        "warrants": Pair(("right",), 0),
+        "reason + warrants": Pair(("It is late.", "right"), 0),
+        "claim + warrants": Pair(("Go home", "right"), 0),
+        "all": Pair(("It is late. Go home", "right"), 0),
     }
-    assert choosers.warrant_pairs([argument], "all")[1].second == "wrong"
+    assert choosers.warrant_pairs([argument], "all")[1].texts[1] == "wrong"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
