@@ -12,7 +12,6 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from helpers.data.records import cluster_of
-from helpers.errors import InputError
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads
 from helpers.metrics.heads import (
     DIRECTIONS,
@@ -32,7 +31,6 @@ from helpers.metrics.statistics import (
     bootstrap_estimate,
     bootstrap_intervals,
     bootstrap_t_test,
-    cluster_sums,
     difference,
     holm,
     ratio,
@@ -121,7 +119,7 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
     """
     rows = []
     for relation in counts.frequent(minimum):
-        best = _compare_best(counts, relation)
+        best = _compare_best(counts, counts, relation)
         row = _row(relation, best, column="accuracy")
         by_head = counts.by_article(counts.right, relation)
         _, p_value = bootstrap_t_test(by_head - best.by_offset[:, None, None, None])
@@ -157,22 +155,17 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
     InputError
         If the treebank has no train or no dev split.
     """
-    for split in ("train", "dev"):
-        if split not in counts.splits:
-            raise InputError(
-                f"the treebank has no {split} sentences, but heads are chosen on train and scored "
-                "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
-                "more tokens for long ones (--max-tokens)"
-            )
+    train = counts.of_split("train")
+    dev = counts.of_split("dev")
     rows = []
-    for relation in _frequent_in_both(counts, minimum):
-        best = _compare_best(counts, relation, chosen_on="train", scored_on="dev")
+    for relation in _frequent_in_both(train, dev, minimum):
+        best = _compare_best(train, dev, relation)
         _, p_value = bootstrap_t_test(best.by_head - best.by_offset)
         rows.append(
             {
                 **_row(relation, best, column="dev_accuracy"),
-                "train_accuracy": counts.accuracy(relation, "train").max(),
-                "train_count": counts.size(relation, "train"),
+                "train_accuracy": train.accuracy(relation).max(),
+                "train_count": train.size(relation),
                 "dev_count": best.total.sum(),
                 "p_holm": p_value,
             }
@@ -204,7 +197,9 @@ def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFra
     parts = [name.partition(":")[0] for name in counts.names]
     names, indices = np.unique(parts, return_inverse=True)
     counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
-    scores = _score_every_head(counts, _frequent_in_both(counts, minimum))
+    train = counts.of_split("train")
+    dev = counts.of_split("dev")
+    scores = _score_every_head(train, dev, _frequent_in_both(train, dev, minimum))
     return scores[["layer", "head", "direction", "relation", "train_accuracy", "margin"]]
 
 
@@ -237,7 +232,8 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
     names = single["relation"].map(paper_names(counts.names))
     in_paper = names.isin(paper_table1().index).to_numpy()
     margins = single["margin"].to_numpy()
-    resampled, articles = _resampled_margins(counts, single["relation"])
+    train = counts.of_split("train")
+    resampled, articles = _resampled_margins(train, counts.of_split("dev"), single["relation"])
     estimates = {}
     for quantity, values, replicates in (
         (MEAN_MARGIN, margins, resampled),
@@ -249,7 +245,7 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
             estimates[quantity] = bootstrap_estimate(values.mean(), replicate_means, articles)
     is_other = in_paper & (names != "pobj").to_numpy()
     if is_other.any():
-        estimates[DEPENDENTS_SHARE] = _dependents_share(counts, single[is_other])
+        estimates[DEPENDENTS_SHARE] = _dependents_share(train, single[is_other])
     rows = []
     for quantity, estimate in estimates.items():
         rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
@@ -257,7 +253,7 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
 
 
 def _resampled_margins(
-    counts: HeadCounts, relations: Iterable[str]
+    train: HeadCounts, dev: HeadCounts, relations: Iterable[str]
 ) -> tuple[Float[np.ndarray, "resample relation"], int]:
     """Resample the margins on dev of heads chosen on train; NaN where no word has the relation.
 
@@ -266,14 +262,14 @@ def _resampled_margins(
     leads = []
     totals = []
     for relation in relations:
-        best = _compare_best(counts, relation, chosen_on="train", scored_on="dev")
+        best = _compare_best(train, dev, relation)
         leads.append(100 * (best.by_head - best.by_offset))
         totals.append(best.total)
     ratios = resampled_ratios(np.column_stack(leads), np.column_stack(totals), draws=DRAWS)
     return ratios, len(best.total)
 
 
-def _dependents_share(counts: HeadCounts, rows: pd.DataFrame) -> Estimate:
+def _dependents_share(train: HeadCounts, rows: pd.DataFrame) -> Estimate:
     """Estimate the share of relations whose dependents attend to their heads.
 
     Every resample of the train articles chooses heads again.
@@ -281,7 +277,7 @@ def _dependents_share(counts: HeadCounts, rows: pd.DataFrame) -> Estimate:
     attends = (rows["direction"] == DIRECTIONS[0]).mean()
     best_directions = []
     for relation in rows["relation"]:
-        right = counts.by_article(counts.right, relation, "train")
+        right = train.by_article(train.right, relation)
         by_direction = resampled_sums(right).max(axis=(2, 3))  # [resample, direction]
         best_directions.append(by_direction.argmax(axis=1))
     is_first = np.column_stack(best_directions) == 0  # [resample, relation]
@@ -308,16 +304,20 @@ def each_head(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
         ``accuracy`` in percent, and ``margin`` over the offset in percentage points.  Only
         ``layer`` and ``head`` if no relation is frequent enough.
     """
-    relations = _frequent_in_both(counts, minimum)[1:]  # without `ALL`
+    train = counts.of_split("train")
+    dev = counts.of_split("dev")
+    relations = _frequent_in_both(train, dev, minimum)[1:]  # without `ALL`
     if not relations:
         return head_rows(*counts.right.shape[2:])
-    scores = _score_every_head(counts, relations)
+    scores = _score_every_head(train, dev, relations)
     best = scores.groupby(["layer", "head"])["train_margin"].idxmax()
     columns = ["layer", "head", "relation", "direction", "accuracy", "margin"]
     return scores.loc[best, columns].reset_index(drop=True)
 
 
-def _score_every_head(counts: HeadCounts, relations: Iterable[str]) -> pd.DataFrame:
+def _score_every_head(
+    train: HeadCounts, dev: HeadCounts, relations: Iterable[str]
+) -> pd.DataFrame:
     """Score every attention head on every relation, in both directions.
 
     Returns
@@ -327,15 +327,15 @@ def _score_every_head(counts: HeadCounts, relations: Iterable[str]) -> pd.DataFr
         dev, ``accuracy`` in percent; ``train_margin`` and ``margin`` over the fixed offset that is
         best on train, in percentage points.
     """
-    heads = head_rows(*counts.right.shape[2:])
+    heads = head_rows(*train.right.shape[2:])
     heads_by_direction = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
     tables = []
     for relation in relations:
         table = heads_by_direction.assign(relation=relation)
-        offset = counts.accuracy(relation, "train", offsets=True).argmax()
-        for split, prefix in (("train", "train_"), ("dev", "")):
-            accuracy = counts.accuracy(relation, split).ravel()
-            baseline = counts.accuracy(relation, split, offsets=True)[offset]
+        offset = train.accuracy(relation, offsets=True).argmax()
+        for counts, prefix in ((train, "train_"), (dev, "")):
+            accuracy = counts.accuracy(relation).ravel()
+            baseline = counts.accuracy(relation, offsets=True)[offset]
             table[f"{prefix}accuracy"] = accuracy
             table[f"{prefix}margin"] = accuracy - baseline
         tables.append(table)
@@ -509,10 +509,7 @@ def special_candidates(counts: HeadCounts) -> pd.DataFrame:
     """
     accuracy = counts.accuracy(ALL)  # [direction, layer, head]
     direction = accuracy.argmax(axis=0)
-    with_special = cluster_sums(
-        counts.right_with_special, counts.articles, np.unique(counts.articles)
-    )
-    by_article = with_special - counts.by_article(counts.right, ALL)
+    by_article = counts.right_with_special - counts.by_article(counts.right, ALL)
     total = counts.by_article(counts.total, ALL)
     in_direction = np.choose(direction, np.moveaxis(100 * by_article, 1, 0))
     low, high = bootstrap_intervals(in_direction, total[:, None, None])
@@ -549,24 +546,20 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(fit=fits.astype(object).fillna("exact"))
 
 
-def _frequent_in_both(counts: HeadCounts, minimum: int) -> list[str]:
+def _frequent_in_both(train: HeadCounts, dev: HeadCounts, minimum: int) -> list[str]:
     """List the relations that are frequent enough in train and occur in dev."""
-    return [name for name in counts.frequent(minimum, "train") if counts.size(name, "dev")]
+    return [name for name in train.frequent(minimum) if dev.size(name)]
 
 
-def _compare_best(
-    counts: HeadCounts, relation: str, chosen_on: str | None = None, scored_on: str | None = None
-) -> Comparison:
-    """Choose the head and the offset that are most accurate in a split; count on another one.
-
-    A split of None stands for all sentences.
-    """
-    accuracy = counts.accuracy(relation, chosen_on)  # [direction, layer, head]
+def _compare_best(chosen_on: HeadCounts, scored_on: HeadCounts, relation: str) -> Comparison:
+    """Choose the head and the offset that are most accurate in some sentences; count in others."""
+    accuracy = chosen_on.accuracy(relation)  # [direction, layer, head]
     head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-    offset = counts.accuracy(relation, chosen_on, offsets=True).argmax()
-    by_row = (counts.right[:, *head], counts.offset_right[:, offset], counts.total)
-    by_article = [counts.by_article(values, relation, scored_on) for values in by_row]
-    return Comparison(head, offset, *by_article)
+    offset = chosen_on.accuracy(relation, offsets=True).argmax()
+    by_head = scored_on.right[:, *head]
+    by_offset = scored_on.offset_right[:, offset]
+    by_row = (by_head, by_offset, scored_on.total)
+    return Comparison(head, offset, *(scored_on.by_article(counts, relation) for counts in by_row))
 
 
 def _row(relation: str, best: Comparison, *, column: str) -> dict[str, object]:

@@ -88,13 +88,13 @@ Batches = Mapping[str, list[list[int]]]  # of sentences, for each relation
 
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
     """Subtract the accuracy of the best offset from that of each head, on train."""
-    offsets = counts.accuracy(relation, "train", offsets=True)
-    return counts.accuracy(relation, "train") - offsets.max()
+    train = counts.of_split("train")
+    return train.accuracy(relation) - train.accuracy(relation, offsets=True).max()
 
 
 def choose_relations(counts: HeadCounts, minimum: int) -> list[str]:
     """List the relations of train whose best head beats the best offset by `FUNCTION_MARGIN`."""
-    frequent = counts.frequent(minimum, "train")[1:]  # without "All"
+    frequent = counts.of_split("train").frequent(minimum)[1:]  # without "All"
     return [name for name in frequent if head_margins(counts, name).max() >= FUNCTION_MARGIN]
 
 
