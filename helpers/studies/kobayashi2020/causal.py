@@ -313,7 +313,7 @@ def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFram
     by_head = (n_relations, heads["layer"].max(), -1)
     values, totals = [array.reshape(n_articles, *by_head, 2, len(MEASURES)) for array in sums]
     ratios = article_ratios(values, totals)
-    replicates = resampled_ratios(values, totals, seed, RESAMPLES)
+    replicates = resampled_ratios(values, totals)
     samples = np.concatenate([ratios[None], np.where(np.isnan(replicates), ratios, replicates)])
     relations = np.random.default_rng(seed).integers(n_relations, size=(RESAMPLES, n_relations))
     relations = np.vstack([np.arange(n_relations), relations])  # the first sample has all of them

@@ -26,7 +26,7 @@ WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
 
 
 def accuracy_table(
-    runs: Sequence[FineTuningRun], random_runs: Sequence[FineTuningRun], *, seed: int
+    runs: Sequence[FineTuningRun], random_runs: Sequence[FineTuningRun]
 ) -> pd.DataFrame:
     """Compare the accuracy of fine-tuned models with that of baselines (section 4.3).
 
@@ -36,8 +36,6 @@ def accuracy_table(
         One run from pretrained weights per task.
     random_runs
         One run from random weights per task, in the same order.
-    seed
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -57,7 +55,7 @@ def accuracy_table(
             examples = np.ones(len(run.labels))
             accuracies = {}
             for start, predicted in predictions.items():
-                accuracies[start] = ratio(predicted == run.labels, examples, seed=seed).scaled(100)
+                accuracies[start] = ratio(predicted == run.labels, examples).scaled(100)
             to_beat = max(accuracies[MAJORITY].value, accuracies[BAG_OF_WORDS].value)
             columns = {
                 "learned": accuracies[PRETRAINED].low > to_beat,
@@ -69,7 +67,7 @@ def accuracy_table(
         return pd.DataFrame(rows)
 
     run_names = [run.folder.name for run in (*runs, *random_runs)]
-    return cached("task-accuracy", compute, inputs={"runs": run_names, "seed": seed})
+    return cached("task-accuracy", compute, inputs={"runs": run_names})
 
 
 def similarity_table(runs: Sequence[FineTuningRun]) -> pd.DataFrame:

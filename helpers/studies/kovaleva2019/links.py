@@ -115,7 +115,7 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     by_article = differences.groupby(np.array(articles))
     sums = by_article.sum().to_numpy()  # [article, head]
     counts = by_article.count().to_numpy()
-    low, high = bootstrap_intervals(sums, counts, seed=seed)
+    low, high = bootstrap_intervals(sums, counts)
     return head_rows(
         layers,
         heads,

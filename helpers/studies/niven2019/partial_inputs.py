@@ -99,7 +99,7 @@ def choice_tables(
     seeds : int
         Training runs of the encoder; the small models have `SMALL_MODEL_SEEDS`.
     seed : int
-        The first seed, and the seed of the bootstrap.
+        The first seed.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def choice_tables(
     seed_tables = {}
     for run in runs:
         choices = [chosen for job, chosen in zip(jobs, results, strict=True) if job[0] == run]
-        tables[run], seed_tables[run] = score_tables(choices, test, seed=seed)
+        tables[run], seed_tables[run] = score_tables(choices, test)
     table = concat_with_keys(tables, *Run._fields)
     if not corpus.planted:
         table = with_paper(table)
@@ -212,8 +212,6 @@ def choices_in_test(
 def score_tables(
     choices: Sequence[Int[np.ndarray, " argument"]],
     arguments: Sequence[Argument],
-    *,
-    seed: int,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measure the accuracy of several training runs on each of the `ARGUMENT_SETS`.
 
@@ -223,8 +221,6 @@ def score_tables(
         The chosen warrant, 0 or 1.
     arguments : sequence of Argument
         Originals and counterparts.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -246,7 +242,7 @@ def score_tables(
             continue
         right = 100 * is_right[[argument.id for argument in chain.from_iterable(clusters)]]
         by_cluster = right.mean().to_numpy().reshape(len(clusters), -1).mean(axis=1)
-        interval = ratio(by_cluster, np.ones(len(clusters)), seed=seed)
+        interval = ratio(by_cluster, np.ones(len(clusters)))
         accuracies[set_name] = right.mean(axis=1)
         rows[set_name] = {
             "arguments": right.shape[1],
