@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
+from jaxtyping import Bool, Int, Num, Shaped, UInt16
 
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
 from helpers.metrics.reference import ALL
-from helpers.metrics.statistics import cluster_sums
+from helpers.metrics.statistics import Clusters, Estimate, Statistics, cluster_sums, ratio
 from helpers.store.store import Example
 
 ROOT = "root"  # its name in lower case
@@ -75,9 +75,7 @@ class HeadCounts:
         by_row = ("split", "article", "relation", "total", "offset_right", "right")
         return replace(self, **{name: getattr(self, name)[is_in_split] for name in by_row})
 
-    def by_article(
-        self, values: Num[np.ndarray, "row ..."], relation: str
-    ) -> Num[np.ndarray, "article ..."]:
+    def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:
         """Sum values over the rows of a relation, for each article.
 
         Parameters
@@ -107,7 +105,7 @@ class HeadCounts:
 
     def size(self, relation: str) -> int:
         """Count the words of a relation."""
-        return int(self.by_article(self.total, relation).sum())
+        return self.by_article(self.total, relation).sum()
 
     def frequent(self, minimum: int) -> list[str]:
         """List the relations with at least ``minimum`` words, except the root.
@@ -123,9 +121,7 @@ class HeadCounts:
         # stays first.
         return sorted(frequent, key=sizes.__getitem__, reverse=True)
 
-    def accuracy(
-        self, relation: str, *, offsets: bool = False
-    ) -> Float[np.ndarray, "direction layer head"] | Float[np.ndarray, " offset"]:
+    def accuracy(self, relation: str, *, offsets: bool = False) -> Statistics:
         """Compute the accuracy of every attention head, or of every fixed offset, in percent.
 
         Parameters
@@ -142,6 +138,19 @@ class HeadCounts:
         """
         right = self.offset_right if offsets else self.right
         return 100 * self.by_article(right, relation).sum(axis=0) / self.size(relation)
+
+    def estimate(self, relation: str, head: Sequence[int]) -> Estimate:
+        """Estimate the accuracy of a head in percent, with its interval over articles.
+
+        Parameters
+        ----------
+        relation : str
+            One of ``names``.
+        head : sequence of int
+            Index into `DIRECTIONS`, layer and head, all from 0.
+        """
+        right = self.by_article(self.right[:, *head], relation)
+        return ratio(100 * right, self.by_article(self.total, relation))
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
@@ -166,8 +175,8 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     MapError
         If a row of a map is not a distribution, or a map has another size than its sentence.
     """
-    with_special: dict[str, np.ndarray] = {}  # by article
-    parts: dict[str, list[np.ndarray]] = defaultdict(list)
+    with_special = defaultdict(int)  # by article
+    parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
         gold = syntactic_heads(example)
@@ -175,26 +184,25 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         words = example.word_positions
         maps = attention[:, :, words, words]
         positions = np.arange(words.start, words.stop)
-        picks = []
-        picks_with_special = []  # from the first word on; special tokens are outside
-        for direction in DIRECTIONS:
-            picks.append(picked_words(maps, direction=direction))
-            picked = picked_words(attention, positions, direction=direction)
-            picks_with_special.append(picked - words.start)
+        picks = np.stack([picked_words(maps, direction=direction) for direction in DIRECTIONS])
+        positions_picked = np.stack(
+            [picked_words(attention, positions, direction=direction) for direction in DIRECTIONS]
+        )
         relations = np.array(record["relations"])
         names = [ALL, *np.unique(relations).tolist()]
         marks = possessive_marks(record)
         at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
         article = cluster_of(record, number)
-        is_right = _is_right(np.stack(picks_with_special), gold, marks)
-        with_special[article] = with_special.get(article, 0) + is_right.sum(axis=-1)
+        # Counted from the first word on: special tokens are outside.
+        is_right = _is_right(positions_picked - words.start, gold, marks)
+        with_special[article] += is_right.sum(axis=-1)
         rows = {
             "split": [record.get("split", "")] * len(names),
             "article": [article] * len(names),
             "relation": names,
             "total": _sum_by_relation(np.ones(len(gold), bool), relations),
             "offset_right": _sum_by_relation(_is_right(at_offset, gold, marks), relations),
-            "right": _sum_by_relation(_is_right(np.stack(picks), gold, marks), relations),
+            "right": _sum_by_relation(_is_right(picks, gold, marks), relations),
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
