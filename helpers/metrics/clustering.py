@@ -98,18 +98,19 @@ def head_positions(
     """
     from sklearn.manifold import MDS
 
-    scaling = MDS(
-        metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
-    ).fit(distances)
-    x, y = scaling.embedding_.round(6).T  # further digits differ between runs
+    positions = behaviours[["layer", "head"]].assign(
+        x=0.0, y=0.0, behaviour=behaviours["behaviour"], stress=0.0
+    )
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(distances.to_numpy()).sum() / 2
-    return behaviours[["layer", "head"]].assign(
-        x=x,
-        y=y,
-        behaviour=behaviours["behaviour"],
-        stress=np.sqrt(scaling.stress_ / squares) if squares else 0.0,
-    )
+    if squares:  # there are heads that differ
+        scaling = MDS(
+            metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
+        ).fit(distances)
+        # Further digits differ between runs.
+        positions[["x", "y"]] = scaling.embedding_.round(6)
+        positions["stress"] = np.sqrt(scaling.stress_ / squares)
+    return positions
 
 
 def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
@@ -122,12 +123,12 @@ def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
     positions : DataFrame
         The table of `head_positions`.
     """
-    from sklearn.neighbors import NearestNeighbors
+    from scipy.spatial.distance import cdist
 
-    neighbours = NearestNeighbors(n_neighbors=1, metric="precomputed").fit(distances)
-    neighbours_in_plane = NearestNeighbors(n_neighbors=1).fit(positions[["x", "y"]])
-    nearest = neighbours.kneighbors(return_distance=False)  # no head is its own neighbour
-    nearest_in_plane = neighbours_in_plane.kneighbors(return_distance=False)
+    points = positions[["x", "y"]]
+    to_itself = np.diag(np.full(len(points), np.inf))  # a head is not its own neighbour
+    nearest = (distances.to_numpy() + to_itself).argmin(axis=1)
+    nearest_in_plane = (cdist(points, points) + to_itself).argmin(axis=1)
     return int((nearest == nearest_in_plane).sum())
 
 
