@@ -239,39 +239,31 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
     for head in (HEAD, HELD_OUT) if judgements.held_out() else (HEAD,):
         systems += [(head, candidates) for candidates in CANDIDATES]
     rows = []
-    for system, candidates in systems:
-        for mention_type in ROWS:
-            rows.append(_row(judgements, system, candidates, mention_type))
+    for (system, candidates), mention_type in product(systems, ROWS):
+        label = ""
+        scored = judgements
+        if system in SYSTEMS:
+            right = judgements.mentions[system]
+        else:
+            best = judgements.best_head(candidates)
+            if system == HELD_OUT:
+                best = judgements.of_split("train").best_head(candidates, mention_type)
+                scored = judgements.of_split("dev")
+            label = head_label(*best)
+            right = scored.heads[candidates][best]
+        totals, counts = scored.sums(right, mention_type)
+        rows.append(
+            {
+                "system": system,
+                "head": label,
+                "candidates": candidates,
+                "type": mention_type,
+                "n": counts.sum(),
+                **ratio(totals, counts).columns("accuracy"),
+                "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
+            }
+        )
     return pd.DataFrame(rows)
-
-
-def _row(
-    judgements: AntecedentJudgements,
-    system: str,
-    candidates: str,
-    mention_type: str,
-) -> dict[str, Any]:
-    """Compute a row of Table 2."""
-    label = ""
-    if system in SYSTEMS:
-        right = judgements.mentions[system]
-    else:
-        best = judgements.best_head(candidates)
-        if system == HELD_OUT:
-            best = judgements.of_split("train").best_head(candidates, mention_type)
-            judgements = judgements.of_split("dev")
-        label = head_label(*best)
-        right = judgements.heads[candidates][best]
-    totals, counts = judgements.sums(right, mention_type)
-    return {
-        "system": system,
-        "head": label,
-        "candidates": candidates,
-        "type": mention_type,
-        "n": counts.sum(),
-        **ratio(totals, counts).columns("accuracy"),
-        "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
-    }
 
 
 def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
