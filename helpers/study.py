@@ -481,6 +481,7 @@ class Study:
 
     def _pass_over(self, name: str, store: Store, module: ModuleType) -> Sums:
         """Sum what a module of metrics computes of each shard, once."""
+        from helpers.metrics import surface
 
         def compute() -> dict[str, np.ndarray]:
             if not self.uses_cluster:
@@ -488,10 +489,10 @@ class Study:
             from helpers.store.cluster import map_shards
 
             with self._cluster() as client:
-                return module.combine(map_shards(module.shard_sums, store, client)).to_arrays()
+                return surface.combine(map_shards(module.sweep, store, client)).to_arrays()
 
         arrays = cached(name, compute, inputs={"store": store.key}, module=module.__name__)
-        return module.Sums.from_arrays(arrays)
+        return surface.Sums.from_arrays(arrays)
 
     def distances(self, control: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
         """Compute the square tables of the distances between heads, in nats (section 6).

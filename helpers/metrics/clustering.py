@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from helpers.metrics.heads import head_labels, head_rows, parse_head
+from helpers.metrics.heads import head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
+from helpers.metrics.statistics import divide
 
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
@@ -86,7 +86,7 @@ def head_positions(
     distances : DataFrame
         A `distance_table`.
     behaviours : DataFrame
-        The table of `head_behaviours`.
+        The table of `head_behaviours`, in the order of the distances.
     seed : int
         The seed of the random starts.
 
@@ -98,21 +98,19 @@ def head_positions(
     """
     from sklearn.manifold import MDS
 
-    values = distances.to_numpy()
-    if len(values) > 1:
+    positions = behaviours[["layer", "head"]].assign(
+        x=0.0, y=0.0, behaviour=behaviours["behaviour"], stress=0.0
+    )
+    # Each unordered pair counts once in scikit-learn's raw stress.
+    squares = np.square(distances.to_numpy()).sum() / 2
+    if squares:  # there are heads that differ
         scaling = MDS(
             metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
-        ).fit(values)
-        points = scaling.embedding_.round(6)  # further digits differ between runs
-        raw_stress = scaling.stress_
-    else:
-        points = np.zeros((1, 2))
-        raw_stress = 0.0
-    positions = head_rows(*_shape(distances), x=points[:, 0], y=points[:, 1])
-    positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
-    # Each unordered pair counts once in scikit-learn's raw stress.
-    squares = np.square(values).sum() / 2
-    return positions.assign(stress=np.sqrt(raw_stress / squares) if squares else 0.0)
+        ).fit(distances)
+        # Further digits differ between runs.
+        positions[["x", "y"]] = scaling.embedding_.round(6)
+        positions["stress"] = np.sqrt(scaling.stress_ / squares)
+    return positions
 
 
 def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
@@ -152,23 +150,22 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     DataFrame
         The positions.  The ``behaviour`` of those heads is the names of their relations.
     """
-    findings = defaultdict(list)  # relations of a head
+    relations = []  # by the label of a head
     if "dependency_heads" in tables:
-        table = tables["dependency_heads"]
+        table = tables["dependency_heads"].set_index("head")
         names = table["relation"].map(paper_names(table["relation"]))
         is_better = table["accuracy_low"] > table["baseline"]
-        for label, name in zip(table["head"][is_better], names[is_better], strict=True):
-            if name in FIGURE_5:
-                findings[label].append(name)
+        relations.append(names[is_better & names.isin(FIGURE_5)])
     if "coreference" in tables:
         systems = tables["coreference"].drop_duplicates("system").set_index("system")
         if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
-            findings[systems.loc["head", "head"]].append("coreference")
+            relations.append(pd.Series("coreference", [systems.loc["head", "head"]]))
     labels = head_labels(*positions[["layer", "head"]].max())
-    behaviour = positions["behaviour"].copy()
-    for label, names in findings.items():
-        behaviour[labels.index(label)] = ", ".join(names)
-    return positions.assign(behaviour=behaviour)
+    behaviour = positions["behaviour"].set_axis(labels)
+    if relations:
+        findings = pd.concat(relations).groupby(level=0).agg(", ".join)
+        behaviour.loc[findings.index] = findings
+    return positions.assign(behaviour=behaviour.to_numpy())
 
 
 def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -203,31 +200,29 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
         where they need two layers, or two heads in a layer.
     """
     layers, heads = _shape(distances)
-    layer, index = np.indices((layers, heads)).reshape(2, -1)
-    in_other_layer = layer[:, None] != layer
-    has_same_index = index[:, None] == index
+    layer, index = np.indices((layers, heads))
+    has_pairs = layers > 1 and heads > 1
     rows = []
-    for by, table, others in (
+    for by, table, contrast in (
         ("layer", distances, "between"),
         ("next layer", distances, "neighbouring"),
         ("next layer, words", words, "neighbouring"),
     ):
         means = _means_by_layer(table)
-        rows.append((by, means["within"].stack().mean(), means[others].stack().mean()))
+        p_value = np.nan
+        if has_pairs:
+            adjacent = contrast == "neighbouring"
+            groups = layer.reshape(1, -1)
+            p_value = _permutation_p_value(table.to_numpy(), groups, seed, adjacent=adjacent)
+        rows.append((by, means["within"].stack().mean(), means[contrast].stack().mean(), p_value))
+    in_other_layer = layer.reshape(-1, 1) != layer.ravel()
+    has_same_index = index.reshape(-1, 1) == index.ravel()
     values = distances.to_numpy()
     within = pd.Series(values[in_other_layer & has_same_index]).mean()
     between = pd.Series(values[in_other_layer & ~has_same_index]).mean()
-    rows.append(("index", within, between))
-    cohesion = pd.DataFrame(rows, columns=["by", "within", "between"]).assign(p_value=np.nan)
-    if layers > 1 and heads > 1:
-        by_layer = layer[None]
-        cohesion["p_value"] = [
-            _permutation_p_value(values, by_layer, seed),
-            _permutation_p_value(values, by_layer, seed, adjacent=True),
-            _permutation_p_value(words.to_numpy(), by_layer, seed, adjacent=True),
-            _permutation_p_value(values, index.reshape(layers, heads), seed),
-        ]
-    return cohesion
+    p_value = _permutation_p_value(values, index, seed) if has_pairs else np.nan
+    rows.append(("index", within, between, p_value))
+    return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
 
 
 def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
@@ -261,10 +256,9 @@ def _means_by_layer(distances: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """
     layers, heads = _shape(distances)
     layer = np.arange(layers) + 1
-    layer_of_head = np.repeat(layer, heads)
-    values = np.where(np.eye(len(distances), dtype=bool), np.nan, distances)  # no head with itself
-    by_head = pd.DataFrame(values).groupby(layer_of_head).mean()  # [layer, head]
-    by_layer = by_head.T.groupby(layer_of_head).mean()  # [layer, layer]
+    sums = distances.to_numpy().reshape(layers, heads, layers, heads).sum(axis=(1, 3))
+    pairs = heads**2 - heads * np.eye(layers)  # no head with itself
+    by_layer = pd.DataFrame(divide(sums, pairs), layer, layer)
     gap = np.abs(layer[:, None] - layer)
     return {
         "within": by_layer.where(gap == 0),

@@ -14,24 +14,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Num
 
 from helpers.errors import InputError
 from helpers.metrics.heads import (
-    COREFERENCE,
     DIRECTIONS,
-    antecedents,
+    PerHead,
     gold_links,
     head_label,
     ordered_mentions,
     predict_link,
 )
-from helpers.metrics.reference import paper_table2
+from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
 
@@ -54,6 +52,8 @@ COMBINATIONS = {
     NOMINAL_MINUS_ALL: {"nominal": 1, "all": -1},
     PAPER_MIX: {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
 }
+# Weights of the types in each margin of `coreference_held_out`.
+MARGINS = {**{mention_type: {mention_type: 1} for mention_type in ROWS}, **COMBINATIONS}
 ALL_MENTIONS = "all mentions"
 OWN_TYPE = "the type"
 CHOSEN_FOR = (ALL_MENTIONS, OWN_TYPE)  # mentions of train on which a head is the best
@@ -91,9 +91,7 @@ class AntecedentJudgements:
         heads = {name: right[:, :, is_in_split] for name, right in self.heads.items()}
         return AntecedentJudgements(self.mentions[is_in_split], heads)
 
-    def accuracy(
-        self, candidates: Candidates = "mentions", mention_type: str = "all"
-    ) -> Float[np.ndarray, "layer head"]:
+    def accuracy(self, candidates: Candidates = "mentions", mention_type: str = "all") -> PerHead:
         """Compute the accuracy of every attention head, in percent.
 
         Parameters
@@ -129,8 +127,7 @@ class AntecedentJudgements:
         if not self.mentions[mention_type].any():
             mention_type = "all"
         accuracy = self.accuracy(candidates, mention_type)
-        layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-        return int(layer), int(head)
+        return np.unravel_index(accuracy.argmax(), accuracy.shape)
 
     def sums(
         self, values: Num[np.ndarray, " mention"], mention_type: str
@@ -154,8 +151,7 @@ class AntecedentJudgements:
         documents = self.mentions["document"]
         is_of_type = self.mentions[mention_type]
         by_mention = np.column_stack([100 * values * is_of_type, is_of_type])
-        sums = cluster_sums(by_mention, documents, np.unique(documents))
-        return sums[:, 0], sums[:, 1]
+        return cluster_sums(by_mention, documents, np.unique(documents)).T
 
     def held_out(self) -> bool:
         """Whether a head can be chosen on train and scored on dev."""
@@ -196,15 +192,18 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         mentions = document_mentions(record)
         words = example.word_positions
         maps = example.attention[:, :, words, words]
-        links = antecedents([mention.chain for mention in mentions]).items()
-        questions = [link for link in gold_links(record) if link.relation == COREFERENCE]
-        for (index, correct), question in zip(links, questions, strict=True):
+        for question in gold_links(record):
+            if question.mention is None:  # a syntactic relation
+                continue
+            mention = mentions[question.mention]
             row = {"document": number, "split": record.get("split", ""), "all": True}
             for mention_type in MENTION_TYPES:
-                row[mention_type] = mentions[index].type == mention_type
-            picks = {system: select_antecedent(system, mentions, index) for system in SYSTEMS}
-            row.update((system, pick in correct) for system, pick in picks.items())
-            row[UNMATCHED] = row["nominal"] and picks["head match"] is None
+                row[mention_type] = mention.type == mention_type
+            for system in SYSTEMS:
+                pick = select_antecedent(system, mentions, question.mention)
+                row[system] = pick is not None and mentions[pick].chain == mention.chain
+            pick = select_antecedent("head match", mentions, question.mention)
+            row[UNMATCHED] = row["nominal"] and pick is None
             rows.append(row)
             among_words = question._replace(candidates=None)
             _, right_mentions = predict_link(question, maps, DIRECTIONS[0])
@@ -240,39 +239,31 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
     for head in (HEAD, HELD_OUT) if judgements.held_out() else (HEAD,):
         systems += [(head, candidates) for candidates in CANDIDATES]
     rows = []
-    for system, candidates in systems:
-        for mention_type in ROWS:
-            rows.append(_row(judgements, system, candidates, mention_type))
+    for (system, candidates), mention_type in product(systems, ROWS):
+        label = ""
+        scored = judgements
+        if system in SYSTEMS:
+            right = judgements.mentions[system]
+        else:
+            best = judgements.best_head(candidates)
+            if system == HELD_OUT:
+                best = judgements.of_split("train").best_head(candidates, mention_type)
+                scored = judgements.of_split("dev")
+            label = head_label(*best)
+            right = scored.heads[candidates][best]
+        totals, counts = scored.sums(right, mention_type)
+        rows.append(
+            {
+                "system": system,
+                "head": label,
+                "candidates": candidates,
+                "type": mention_type,
+                "n": counts.sum(),
+                **ratio(totals, counts).columns("accuracy"),
+                "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
+            }
+        )
     return pd.DataFrame(rows)
-
-
-def _row(
-    judgements: AntecedentJudgements,
-    system: str,
-    candidates: str,
-    mention_type: str,
-) -> dict[str, Any]:
-    """Compute a row of Table 2."""
-    label = ""
-    if system in SYSTEMS:
-        right = judgements.mentions[system]
-    else:
-        best = judgements.best_head(candidates)
-        if system == HELD_OUT:
-            best = judgements.of_split("train").best_head(candidates, mention_type)
-            judgements = judgements.of_split("dev")
-        label = head_label(*best)
-        right = judgements.heads[candidates][best]
-    totals, counts = judgements.sums(right, mention_type)
-    return {
-        "system": system,
-        "head": label,
-        "candidates": candidates,
-        "type": mention_type,
-        "n": int(counts.sum()),
-        **ratio(totals, counts).columns("accuracy"),
-        "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
-    }
 
 
 def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
@@ -294,46 +285,37 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         margin at nominal mentions minus that at all, and the margin if the types had the shares
         that they have in the paper.  The table is empty if the corpus has not both splits.
     """
-    rows = []
-    if judgements.held_out():
-        for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
-            rows += _margin_rows(judgements, candidates, rule, chosen_for)
-    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
-
-
-def _margin_rows(
-    judgements: AntecedentJudgements,
-    candidates: Candidates,
-    rule: str,
-    chosen_for: str,
-) -> list[dict[str, Any]]:
-    """Compute the margins over a rule: a row for each type of mention and each combination."""
-    sums = {}
-    heads = {}
+    if not judgements.held_out():
+        return pd.DataFrame(columns=HELD_OUT_COLUMNS)
     train = judgements.of_split("train")
     dev = judgements.of_split("dev")
-    for mention_type in ROWS:
-        chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
-        best = train.best_head(candidates, chosen_type)
-        heads[mention_type] = head_label(*best)
-        lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule]
-        sums[mention_type] = dev.sums(lead, mention_type)
     rows = []
-    for name, weights in {**{row: {row: 1} for row in ROWS}, **COMBINATIONS}.items():
-        totals, counts = np.transpose([sums[mention_type] for mention_type in weights], (1, 2, 0))
-        margin = weighted_ratios(totals, counts, list(weights.values()))
-        rows.append(
-            {
-                "candidates": candidates,
-                "chosen_for": chosen_for,
-                "head": ", ".join(dict.fromkeys(heads[mention_type] for mention_type in weights)),
-                "type": name,
-                "against": rule,
-                "n": int(counts.sum(axis=0).max()),
-                **margin.columns("margin", df=True),
-            }
-        )
-    return rows
+    for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
+        sums = {}
+        heads = {}
+        for mention_type in ROWS:
+            chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
+            best = train.best_head(candidates, chosen_type)
+            heads[mention_type] = head_label(*best)
+            lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule]
+            sums[mention_type] = dev.sums(lead, mention_type)
+        for name, weights in MARGINS.items():
+            by_type = np.array([sums[mention_type] for mention_type in weights])
+            totals, counts = by_type.transpose(1, 2, 0)  # each [document, type]
+            margin = weighted_ratios(totals, counts, list(weights.values()))
+            labels = dict.fromkeys(heads[mention_type] for mention_type in weights)
+            rows.append(
+                {
+                    "candidates": candidates,
+                    "chosen_for": chosen_for,
+                    "head": ", ".join(labels),
+                    "type": name,
+                    "against": rule,
+                    "n": counts.sum(axis=0).max(),
+                    **margin.columns("margin", df=True),
+                }
+            )
+    return pd.DataFrame(rows)
 
 
 class DocumentMention(NamedTuple):
@@ -497,8 +479,7 @@ def _gender(words: Sequence[str], tags: Sequence[str], head: int) -> str:
 @cache
 def _word_attributes() -> Mapping[str, Mapping[str, Attributes]]:
     """Read the attributes of words, by word class and word."""
-    path = Path(__file__).with_name("mention_words.csv")
-    table = pd.read_csv(path, dtype=str, index_col="kind")
+    table = pd.read_csv(HERE / "mention_words.csv", dtype=str, index_col="kind")
     table["words"] = table["words"].str.split()
     by_word = table.explode("words").set_index("words", append=True)
     return {name: by_word.loc[name].to_dict("index") for name in table.index.unique()}

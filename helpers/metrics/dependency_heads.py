@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
 from helpers.data.records import cluster_of
-from helpers.errors import InputError
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads
 from helpers.metrics.heads import (
     DIRECTIONS,
@@ -32,7 +32,6 @@ from helpers.metrics.statistics import (
     bootstrap_estimate,
     bootstrap_intervals,
     bootstrap_t_test,
-    cluster_sums,
     difference,
     holm,
     ratio,
@@ -60,39 +59,9 @@ DEPENDENTS_SHARE = "share whose dependents attend to heads"
 SLIGHT_MARGIN = 5  # percentage points
 WITH_FUNCTION = "heads with a function"  # the last row of `no_op_table`
 FUNCTION_MARGIN = 10  # percentage points
-# Columns of `possessives`, as sums of the accuracies from the 's, from the possessor, and of the
-# word after the 's.
-POSSESSIVE_COLUMNS = {
-    "mark": (1, 0, 0),
-    "possessor": (0, 1, 0),
-    "next_word": (0, 0, 1),
-    "beyond_next_word": (1, -1, -1),
-}
 
 
-class Comparison(NamedTuple):
-    """An attention head and a fixed offset, and what both get right about a relation.
-
-    Attributes
-    ----------
-    head : tuple of int
-        Index into `DIRECTIONS`, layer and head, all from 0.
-    offset : int
-        Index into `OFFSETS`.
-    by_head, by_offset : int array of shape (article,)
-        Number of words that each gets right in each article.
-    total : int array of shape (article,)
-        Number of words.
-    """
-
-    head: tuple[int, ...]
-    offset: int
-    by_head: Int[np.ndarray, " article"]
-    by_offset: Int[np.ndarray, " article"]
-    total: Int[np.ndarray, " article"]
-
-
-def dependency_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
+def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     """Compute Table 1 as in the paper: the best head of each relation, scored where it is best.
 
     The interval does not take into account that the head was chosen on the same words:
@@ -121,20 +90,16 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
     """
     rows = []
     for relation in counts.frequent(minimum):
-        best = _compare_best(counts, relation)
-        row = _row(relation, best, column="accuracy")
-        by_head = counts.by_article(counts.right, relation)
-        _, p_value = bootstrap_t_test(by_head - best.by_offset[:, None, None, None])
-        rows.append({**row, "count": best.total.sum(), "p_best": p_value})
-    table = pd.DataFrame(rows)
+        row = _score_best(counts, counts, relation, column="accuracy")
+        _, p_best = bootstrap_t_test(_leads(counts, relation, row["baseline_offset"]))
+        rows.append({**row, "count": counts.size(relation), "p_best": p_best})
     names = paper_names(counts.names)
-    in_paper = paper_table1().reindex(names.get(row["relation"]) for row in rows)
-    for column in ("head", "accuracy", "baseline"):
-        table[f"paper_{column}"] = in_paper[column].to_list()
-    return table.reindex(columns=COLUMNS)
+    in_paper = paper_table1().add_prefix("paper_")
+    in_paper = in_paper.reindex(names.get(row["relation"]) for row in rows).reset_index()
+    return pd.concat([pd.DataFrame(rows), in_paper], axis=1).reindex(columns=COLUMNS)
 
 
-def held_out_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
+def held_out_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     """Score single heads on dev; head, direction and fixed offset are chosen on train.
 
     Parameters
@@ -157,31 +122,24 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
     InputError
         If the treebank has no train or no dev split.
     """
-    for split in ("train", "dev"):
-        if split not in counts.splits:
-            raise InputError(
-                f"the treebank has no {split} sentences, but heads are chosen on train and scored "
-                "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
-                "more tokens for long ones (--max-tokens)"
-            )
+    train = counts.of_split("train")
+    dev = counts.of_split("dev")
     rows = []
-    for relation in _frequent_in_both(counts, minimum):
-        best = _compare_best(counts, relation, chosen_on="train", scored_on="dev")
-        _, p_value = bootstrap_t_test(best.by_head - best.by_offset)
+    for relation in _frequent_in_both(train, dev, minimum):
         rows.append(
             {
-                **_row(relation, best, column="dev_accuracy"),
-                "train_accuracy": counts.accuracy(relation, "train").max(),
-                "train_count": counts.size(relation, "train"),
-                "dev_count": best.total.sum(),
-                "p_holm": p_value,
+                **_score_best(train, dev, relation, column="dev_accuracy"),
+                "train_accuracy": train.accuracy(relation).max(),
+                "train_count": train.size(relation),
+                "dev_count": dev.size(relation),
             }
         )
-    table = pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
-    return table.assign(p_holm=holm(table["p_holm"]))
+    table = pd.DataFrame(rows, columns=[*HELD_OUT_COLUMNS, "p_value"])
+    table["p_holm"] = holm(table.pop("p_value"))
+    return table
 
 
-def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
+def universal_relations(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     """Score every attention head by the universal parts of relations: ``nsubj:pass`` is ``nsubj``.
 
     With this table of several treebanks, `helpers.run.compare` scores the head that one of them
@@ -204,7 +162,7 @@ def universal_relations(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFra
     parts = [name.partition(":")[0] for name in counts.names]
     names, indices = np.unique(parts, return_inverse=True)
     counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
-    scores = _score_every_head(counts, _frequent_in_both(counts, minimum))
+    scores = _score_every_head(counts, minimum)
     return scores[["layer", "head", "direction", "relation", "train_accuracy", "margin"]]
 
 
@@ -237,58 +195,51 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
     names = single["relation"].map(paper_names(counts.names))
     in_paper = names.isin(paper_table1().index).to_numpy()
     margins = single["margin"].to_numpy()
-    resampled, articles = _resampled_margins(counts, single["relation"])
-    estimates = {}
-    for quantity, values, replicates in (
-        (MEAN_MARGIN, margins, resampled),
-        (SLIGHT_SHARE, margins <= SLIGHT_MARGIN, resampled <= SLIGHT_MARGIN),
-        (MEAN_MARGIN_IN_PAPER, margins[in_paper], resampled[:, in_paper]),
+    train = counts.of_split("train")
+    dev = counts.of_split("dev")
+    resampled = _resampled_margins(dev, single)
+    is_other = in_paper & (names != "pobj").to_numpy()
+    attends = single["direction"].to_numpy() == DIRECTIONS[0]
+    resampled_attends = _resampled_directions(train, single) == 0
+    rows = []
+    for quantity, values, replicates, sentences in (
+        (MEAN_MARGIN, margins, resampled, dev),
+        (SLIGHT_SHARE, margins <= SLIGHT_MARGIN, resampled <= SLIGHT_MARGIN, dev),
+        (MEAN_MARGIN_IN_PAPER, margins[in_paper], resampled[:, in_paper], dev),
+        (DEPENDENTS_SHARE, attends[is_other], resampled_attends[:, is_other], train),
     ):
         if len(values):
-            replicate_means = replicates.mean(axis=1)
-            estimates[quantity] = bootstrap_estimate(values.mean(), replicate_means, articles)
-    is_other = in_paper & (names != "pobj").to_numpy()
-    if is_other.any():
-        estimates[DEPENDENTS_SHARE] = _dependents_share(counts, single[is_other])
-    rows = []
-    for quantity, estimate in estimates.items():
-        rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
+            articles = np.unique(sentences.article)
+            estimate = bootstrap_estimate(values.mean(), replicates.mean(axis=1), len(articles))
+            rows.append({"quantity": quantity, **estimate.columns("value", df=True)})
     return pd.DataFrame(rows)
 
 
 def _resampled_margins(
-    counts: HeadCounts, relations: Iterable[str]
-) -> tuple[Float[np.ndarray, "resample relation"], int]:
-    """Resample the margins on dev of heads chosen on train; NaN where no word has the relation.
-
-    The second value is the number of dev articles.
-    """
+    dev: HeadCounts, held_out: pd.DataFrame
+) -> Float[np.ndarray, "resample relation"]:
+    """Resample the margins of held-out heads; NaN where no word has the relation."""
     leads = []
     totals = []
-    for relation in relations:
-        best = _compare_best(counts, relation, chosen_on="train", scored_on="dev")
-        leads.append(100 * (best.by_head - best.by_offset))
-        totals.append(best.total)
-    ratios = resampled_ratios(np.column_stack(leads), np.column_stack(totals), draws=DRAWS)
-    return ratios, len(best.total)
+    for row in held_out.itertuples():
+        head = (DIRECTIONS.index(row.direction), *parse_head(row.head))
+        leads.append(100 * _leads(dev, row.relation, row.baseline_offset)[:, *head])
+        totals.append(dev.by_article(dev.total, row.relation))
+    return resampled_ratios(np.column_stack(leads), np.column_stack(totals), DRAWS)
 
 
-def _dependents_share(counts: HeadCounts, rows: pd.DataFrame) -> Estimate:
-    """Estimate the share of relations whose dependents attend to their heads.
-
-    Every resample of the train articles chooses heads again.
-    """
-    attends = (rows["direction"] == DIRECTIONS[0]).mean()
-    best_directions = []
-    for relation in rows["relation"]:
-        right = counts.by_article(counts.right, relation, "train")
-        by_direction = resampled_sums(right).max(axis=(2, 3))  # [resample, direction]
-        best_directions.append(by_direction.argmax(axis=1))
-    is_first = np.column_stack(best_directions) == 0  # [resample, relation]
-    return bootstrap_estimate(attends, is_first.mean(axis=1), len(right))
+def _resampled_directions(
+    train: HeadCounts, held_out: pd.DataFrame
+) -> Int[np.ndarray, "resample relation"]:
+    """Choose heads again in every resample of the train articles, and return their directions."""
+    directions = []
+    for relation in held_out["relation"]:
+        right = resampled_sums(train.by_article(train.right, relation))
+        directions.append(right.max(axis=(2, 3)).argmax(axis=1))
+    return np.column_stack(directions)
 
 
-def each_head(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
+def each_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     """Score every attention head on the relation that it does best.
 
     The relation and the direction are chosen on train: those for which the head is furthest above
@@ -308,17 +259,16 @@ def each_head(counts: HeadCounts, *, minimum: int = 100) -> pd.DataFrame:
         ``accuracy`` in percent, and ``margin`` over the offset in percentage points.  Only
         ``layer`` and ``head`` if no relation is frequent enough.
     """
-    relations = _frequent_in_both(counts, minimum)[1:]  # without `ALL`
-    if not relations:
+    scores = _score_every_head(counts, minimum).query("relation != @ALL")
+    if scores.empty:
         return head_rows(*counts.right.shape[2:])
-    scores = _score_every_head(counts, relations)
     best = scores.groupby(["layer", "head"])["train_margin"].idxmax()
     columns = ["layer", "head", "relation", "direction", "accuracy", "margin"]
     return scores.loc[best, columns].reset_index(drop=True)
 
 
-def _score_every_head(counts: HeadCounts, relations: Iterable[str]) -> pd.DataFrame:
-    """Score every attention head on every relation, in both directions.
+def _score_every_head(counts: HeadCounts, minimum: int) -> pd.DataFrame:
+    """Score every attention head on every frequent relation, in both directions.
 
     Returns
     -------
@@ -327,18 +277,19 @@ def _score_every_head(counts: HeadCounts, relations: Iterable[str]) -> pd.DataFr
         dev, ``accuracy`` in percent; ``train_margin`` and ``margin`` over the fixed offset that is
         best on train, in percentage points.
     """
+    train = counts.of_split("train")
+    dev = counts.of_split("dev")
     heads = head_rows(*counts.right.shape[2:])
-    heads_by_direction = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
-    tables = []
-    for relation in relations:
-        table = heads_by_direction.assign(relation=relation)
-        offset = counts.accuracy(relation, "train", offsets=True).argmax()
-        for split, prefix in (("train", "train_"), ("dev", "")):
-            accuracy = counts.accuracy(relation, split).ravel()
-            baseline = counts.accuracy(relation, split, offsets=True)[offset]
+    tables = [heads.head(0).assign(relation="", direction="")]  # without relations, no rows
+    for relation in _frequent_in_both(train, dev, minimum):
+        offset = train.accuracy(relation, offsets=True).argmax()
+        table = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
+        for sentences, prefix in ((train, "train_"), (dev, "")):
+            accuracy = sentences.accuracy(relation).ravel()
+            baseline = sentences.accuracy(relation, offsets=True)[offset]
             table[f"{prefix}accuracy"] = accuracy
             table[f"{prefix}margin"] = accuracy - baseline
-        tables.append(table)
+        tables.append(table.assign(relation=relation))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -405,11 +356,10 @@ def _sum_by_article(
     examples: Iterable[Example], sums_of: Callable[[Example], np.ndarray]
 ) -> Clusters:
     """Sum a function's arrays over the dev sentences of each article."""
-    by_article: dict[str, np.ndarray] = {}
+    by_article = defaultdict(int)
     for example in examples:
         if example.record.get("split") == "dev":
-            article = cluster_of(example.record, example.index)
-            by_article[article] = by_article.get(article, 0) + sums_of(example)
+            by_article[cluster_of(example.record, example.index)] += sums_of(example)
     return np.array(list(by_article.values()))
 
 
@@ -424,16 +374,11 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     words = example.word_positions
     maps = example.attention[:, :, words]  # [layer, head, word, key]
     to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
-    attention = []  # [row, word], as the next
-    is_with = []
-    for row in rows.itertuples():
-        attention.append(to_special[parse_head(row.head)])
-        has_relation = relations == row.relation
-        if row.direction != DIRECTIONS[0]:
-            has_relation = np.isin(np.arange(len(gold)), gold[has_relation])
-        is_with.append(has_relation)
     labels = rows["head"].to_numpy()
-    is_with = np.array(is_with)
+    attention = np.array([to_special[parse_head(label)] for label in labels])  # [row, word]
+    is_dependent = rows[["relation"]].to_numpy() == relations
+    is_parent = is_dependent @ (gold[:, None] == np.arange(len(gold)))
+    is_with = np.where(rows[["direction"]] == DIRECTIONS[0], is_dependent, is_parent)
     is_without = ~((labels[:, None] == labels) @ is_with)
     parts = [attention * is_with, is_with, attention * is_without, is_without]
     return np.array([part.sum(axis=1) for part in parts])
@@ -463,16 +408,22 @@ def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
 
         All but the count have 95% bootstrap intervals over articles.
     """
-    table = held_out.loc[held_out["relation"].isin(POSSESSIVE_RELATIONS), OF_HEAD].head(1)
-    if table.empty:
-        return table
-    (chosen,) = table.to_dict("records")
-    sums = _sum_by_article(examples, partial(_possessive_sums, **chosen))
-    right = 100 * sums[:, :3]
-    count = sums[:, 3]
-    table["count"] = int(count.sum())
-    for name, weights in POSSESSIVE_COLUMNS.items():
-        table = table.assign(**ratio(right @ weights, count).columns(name, df=True))
+    chosen = held_out.loc[held_out["relation"].isin(POSSESSIVE_RELATIONS), OF_HEAD].head(1)
+    if chosen.empty:
+        return chosen
+    (row,) = chosen.to_dict("records")
+    sums = _sum_by_article(examples, partial(_possessive_sums, **row))
+    mark, possessor, next_word, count = sums.T  # each [article]
+    right = {
+        "mark": mark,
+        "possessor": possessor,
+        "next_word": next_word,
+        "beyond_next_word": mark - possessor - next_word,
+    }
+    row["count"] = int(count.sum())
+    for name, by_article in right.items():
+        row |= ratio(100 * by_article, count).columns(name, df=True)
+    table = pd.DataFrame([row])
     return table[table["count"] > 0]
 
 
@@ -509,10 +460,7 @@ def special_candidates(counts: HeadCounts) -> pd.DataFrame:
     """
     accuracy = counts.accuracy(ALL)  # [direction, layer, head]
     direction = accuracy.argmax(axis=0)
-    with_special = cluster_sums(
-        counts.right_with_special, counts.articles, np.unique(counts.articles)
-    )
-    by_article = with_special - counts.by_article(counts.right, ALL)
+    by_article = counts.right_with_special - counts.by_article(counts.right, ALL)
     total = counts.by_article(counts.total, ALL)
     in_direction = np.choose(direction, np.moveaxis(100 * by_article, 1, 0))
     low, high = bootstrap_intervals(in_direction, total[:, None, None])
@@ -549,36 +497,40 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(fit=fits.astype(object).fillna("exact"))
 
 
-def _frequent_in_both(counts: HeadCounts, minimum: int) -> list[str]:
+def _frequent_in_both(train: HeadCounts, dev: HeadCounts, minimum: int) -> list[str]:
     """List the relations that are frequent enough in train and occur in dev."""
-    return [name for name in counts.frequent(minimum, "train") if counts.size(name, "dev")]
+    return [name for name in train.frequent(minimum) if dev.size(name)]
 
 
-def _compare_best(
-    counts: HeadCounts, relation: str, chosen_on: str | None = None, scored_on: str | None = None
-) -> Comparison:
-    """Choose the head and the offset that are most accurate in a split; count on another one.
+def _score_best(
+    chosen_on: HeadCounts, scored_on: HeadCounts, relation: str, *, column: str
+) -> dict[str, Any]:
+    """Choose the head and the offset that are most accurate in some sentences; score in others.
 
-    A split of None stands for all sentences.
+    The result is the part of a row that two tables share.  ``column`` has the accuracy of the head,
+    and ``p_value`` is that of a margin above zero.
     """
-    accuracy = counts.accuracy(relation, chosen_on)  # [direction, layer, head]
+    accuracy = chosen_on.accuracy(relation)
     head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-    offset = counts.accuracy(relation, chosen_on, offsets=True).argmax()
-    by_row = (counts.right[:, *head], counts.offset_right[:, offset], counts.total)
-    by_article = [counts.by_article(values, relation, scored_on) for values in by_row]
-    return Comparison(head, offset, *by_article)
-
-
-def _row(relation: str, best: Comparison, *, column: str) -> dict[str, object]:
-    """Make the part of a row that tables share; ``column`` has the accuracy of the head."""
-    direction, layer, head = best.head
-    leads = 100 * (best.by_head - best.by_offset)
+    best_offset = chosen_on.accuracy(relation, offsets=True).argmax()
+    leads = _leads(scored_on, relation, OFFSETS[best_offset])[:, *head]
+    total = scored_on.by_article(scored_on.total, relation)
+    _, p_value = bootstrap_t_test(leads)
     return {
         "relation": relation,
-        "head": head_label(layer, head),
-        "direction": DIRECTIONS[direction],
-        **ratio(100 * best.by_head, best.total).columns(column, df=True),
-        "baseline": 100 * best.by_offset.sum() / best.total.sum(),
-        "baseline_offset": OFFSETS[best.offset],
-        **ratio(leads, best.total).columns("margin", df=True),
+        "head": head_label(*head[1:]),
+        "direction": DIRECTIONS[head[0]],
+        **scored_on.estimate(relation, head).columns(column, df=True),
+        "baseline": scored_on.accuracy(relation, offsets=True)[best_offset],
+        "baseline_offset": OFFSETS[best_offset],
+        **ratio(100 * leads, total).columns("margin", df=True),
+        "p_value": p_value,
     }
+
+
+def _leads(
+    counts: HeadCounts, relation: str, offset: int
+) -> Int[np.ndarray, "article direction layer head"]:
+    """Count by how many words of each article every head is ahead of a fixed offset."""
+    by_offset = counts.by_article(counts.offset_right[:, offset == OFFSETS], relation)
+    return counts.by_article(counts.right, relation) - by_offset[..., None, None]

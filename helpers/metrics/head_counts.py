@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
+import pandas as pd
+from jaxtyping import Bool, Int, Num, Shaped, UInt16
 
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
 from helpers.metrics.reference import ALL
-from helpers.metrics.statistics import cluster_sums
+from helpers.metrics.statistics import Clusters, Estimate, Statistics, cluster_sums, ratio
 from helpers.store.store import Example
 
 ROOT = "root"  # its name in lower case
@@ -29,46 +30,65 @@ class HeadCounts:
     Attributes
     ----------
     names : tuple of str
-        Names of the relations.  The first is `ALL`: every word of the sentence.
-    splits : array of shape (sentence,)
-        Split of each sentence: "train", "dev" or "".
-    articles : int array of shape (sentence,)
+        Names of the relations.  The first is `ALL`: every word of a sentence.
+    split : array of shape (row,)
+        Split of the sentence: "train", "dev" or "".
+    article : int array of shape (row,)
         Number of the article that the sentence is from.
-    sentence, relation : int array of shape (row,)
-        Indices into ``splits`` and ``articles``, and into ``names``.
+    relation : int array of shape (row,)
+        Index into ``names``.
     total : int array of shape (row,)
         Number of words.
     offset_right : int array of shape (row, offset)
         Number of words whose syntactic head stands at each of `OFFSETS`.
     right : int array of shape (row, direction, layer, head)
         Number of words whose syntactic head the attention head picks.
-    right_with_special : int array of shape (sentence, direction, layer, head)
-        The same for all words of a sentence if special tokens can be picked as well (footnote 2).
+    right_with_special : int array of shape (article, direction, layer, head)
+        The same for all words of each article, of any split, if special tokens can be picked as
+        well (footnote 2).
     """
 
     names: tuple[str, ...]
-    splits: Shaped[np.ndarray, " sentence"]
-    articles: Int[np.ndarray, " sentence"]
-    sentence: Int[np.ndarray, " row"]
+    split: Shaped[np.ndarray, " row"]
+    article: Int[np.ndarray, " row"]
     relation: Int[np.ndarray, " row"]
     total: UInt16[np.ndarray, " row"]
     offset_right: UInt16[np.ndarray, "row offset"]
     right: UInt16[np.ndarray, "row direction layer head"]
-    right_with_special: UInt16[np.ndarray, "sentence direction layer head"]
+    right_with_special: Int[np.ndarray, "article direction layer head"]
 
-    def rows(self, relation: str, split: str | None = None) -> Int[np.ndarray, " row"]:
-        """Find the rows of a relation.
+    def of_split(self, split: str) -> HeadCounts:
+        """Select the rows of a split, "train" or "dev".
+
+        Raises
+        ------
+        InputError
+            If the treebank has no sentence of the split.
+        """
+        is_in_split = self.split == split
+        if not is_in_split.any():
+            raise InputError(
+                f"the treebank has no {split} sentences, but heads are chosen on train and scored "
+                "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
+                "more tokens for long ones (--max-tokens)"
+            )
+        by_row = ("split", "article", "relation", "total", "offset_right", "right")
+        return replace(self, **{name: getattr(self, name)[is_in_split] for name in by_row})
+
+    def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:
+        """Sum values over the rows of a relation, for each article.
 
         Parameters
         ----------
+        values : array of shape (row, ...)
+            A value for each row of the counts.
         relation : str
             One of ``names``.
-        split : str, optional
-            "train" or "dev".  By default all sentences.
 
         Returns
         -------
-        int array of shape (row,)
+        array of shape (article, ...)
+            Articles without a word of the relation have zeros.
 
         Raises
         ------
@@ -80,71 +100,34 @@ class HeadCounts:
             raise InputError(
                 f"the treebank has no relation {relation!r}; give one of its relations: {names}"
             )
-        mask = self.relation == self.names.index(relation)
-        if split is not None:
-            mask &= self.splits[self.sentence] == split
-        return np.flatnonzero(mask)
+        rows = self.relation == self.names.index(relation)
+        return cluster_sums(values[rows], self.article[rows], np.unique(self.article))
 
-    def by_article(
-        self, values: Num[np.ndarray, "row ..."], relation: str, split: str | None = None
-    ) -> Num[np.ndarray, "article ..."]:
-        """Sum values over the rows of a relation, for each article of a split.
+    def size(self, relation: str) -> int:
+        """Count the words of a relation."""
+        return self.by_article(self.total, relation).sum()
 
-        Parameters
-        ----------
-        values : array of shape (row, ...)
-            A value for each row of the counts.
-        relation : str
-            One of ``names``.
-        split : str, optional
-            "train" or "dev".  By default all sentences.
-
-        Returns
-        -------
-        array of shape (article, ...)
-            Articles of the split without a word of the relation have zeros.
-        """
-        rows = self.rows(relation, split)
-        in_split = slice(None) if split is None else self.splits == split
-        articles = np.unique(self.articles[in_split])
-        return cluster_sums(values[rows], self.articles[self.sentence[rows]], articles)
-
-    def size(self, relation: str, split: str | None = None) -> int:
-        """Count the words of a relation, in one split or (None) in all."""
-        return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
-
-    def frequent(self, minimum: int, split: str | None = None) -> list[str]:
+    def frequent(self, minimum: int) -> list[str]:
         """List the relations with at least ``minimum`` words, except the root.
-
-        Parameters
-        ----------
-        minimum : int
-            Number of words.
-        split : str, optional
-            "train" or "dev".  By default all sentences.
 
         Returns
         -------
         list of str
             `ALL` first, then by number of words.
         """
-        sizes = {name: self.size(name, split) for name in self.names if name.lower() != ROOT}
+        sizes = {name: self.size(name) for name in self.names if name.lower() != ROOT}
         frequent = [name for name, size in sizes.items() if size >= max(minimum, 1)]
         # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
         # stays first.
         return sorted(frequent, key=sizes.__getitem__, reverse=True)
 
-    def accuracy(
-        self, relation: str, split: str | None = None, *, offsets: bool = False
-    ) -> Float[np.ndarray, "direction layer head"] | Float[np.ndarray, " offset"]:
+    def accuracy(self, relation: str, *, offsets: bool = False) -> Statistics:
         """Compute the accuracy of every attention head, or of every fixed offset, in percent.
 
         Parameters
         ----------
         relation : str
             One of ``names``.
-        split : str, optional
-            "train" or "dev".  By default all sentences.
         offsets : bool
             Whether to score `OFFSETS` instead of the heads.
 
@@ -153,16 +136,28 @@ class HeadCounts:
         float array of shape (direction, layer, head), or of shape (offset,)
             NaN if no word has the relation.
         """
-        rows = self.rows(relation, split)
         right = self.offset_right if offsets else self.right
-        return 100 * right[rows].sum(axis=0, dtype=np.int64) / self.size(relation, split)
+        return 100 * self.by_article(right, relation).sum(axis=0) / self.size(relation)
+
+    def estimate(self, relation: str, head: Sequence[int]) -> Estimate:
+        """Estimate the accuracy of a head in percent, with its interval over articles.
+
+        Parameters
+        ----------
+        relation : str
+            One of ``names``.
+        head : sequence of int
+            Index into `DIRECTIONS`, layer and head, all from 0.
+        """
+        right = self.by_article(self.right[:, *head], relation)
+        return ratio(100 * right, self.by_article(self.total, relation))
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count the words that every attention head gets right, in one pass over a treebank.
 
     `helpers.metrics.heads` defines which word a head picks, and the rule for a possessor's 's.  No
-    pick is right for the root.  The counts take twelve bytes for each head, sentence and relation.
+    pick is right for the root.
 
     Parameters
     ----------
@@ -180,9 +175,8 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     MapError
         If a row of a map is not a distribution, or a map has another size than its sentence.
     """
-    relation_ids = {ALL: 0}
-    article_ids: dict[str, int] = {}
-    parts: dict[str, list[np.ndarray]] = defaultdict(list)
+    with_special = defaultdict(int)  # by article
+    parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
         gold = syntactic_heads(example)
@@ -191,33 +185,34 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         maps = attention[:, :, words, words]
         positions = np.arange(words.start, words.stop)
         picks = np.stack([picked_words(maps, direction=direction) for direction in DIRECTIONS])
-        with_special = [
-            picked_words(attention, positions, direction=direction) for direction in DIRECTIONS
-        ]
-        # From the first word on; special tokens are outside.
-        picks_with_special = np.stack(with_special) - words.start
+        positions_picked = np.stack(
+            [picked_words(attention, positions, direction=direction) for direction in DIRECTIONS]
+        )
         relations = np.array(record["relations"])
         names = [ALL, *np.unique(relations).tolist()]
         marks = possessive_marks(record)
         at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
         article = cluster_of(record, number)
-        with_special = _is_right(picks_with_special, gold, marks)
+        # Counted from the first word on: special tokens are outside.
+        is_right = _is_right(positions_picked - words.start, gold, marks)
+        with_special[article] += is_right.sum(axis=-1)
         rows = {
-            "splits": [record.get("split", "")],
-            "articles": [article_ids.setdefault(article, len(article_ids))],
-            "sentence": [number] * len(names),
-            "relation": [relation_ids.setdefault(name, len(relation_ids)) for name in names],
+            "split": [record.get("split", "")] * len(names),
+            "article": [article] * len(names),
+            "relation": names,
             "total": _sum_by_relation(np.ones(len(gold), bool), relations),
             "offset_right": _sum_by_relation(_is_right(at_offset, gold, marks), relations),
             "right": _sum_by_relation(_is_right(picks, gold, marks), relations),
-            "right_with_special": with_special.sum(axis=-1, dtype=np.uint16)[None],
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
     if not parts:
         raise InputError("the treebank has no parsed sentence; give one with at least one")
     columns = {name: np.concatenate(values) for name, values in parts.items()}
-    return HeadCounts(names=tuple(relation_ids), **columns)
+    columns["article"], _ = pd.factorize(columns["article"])
+    columns["relation"], names = pd.factorize(columns["relation"])
+    by_article = np.stack(list(with_special.values()))
+    return HeadCounts(names=tuple(names), right_with_special=by_article, **columns)
 
 
 def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -29,9 +29,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from helpers.data.records import Roles, roles
-from helpers.metrics.surface import Sums, combine
-from helpers.progress import progress
-from helpers.store.store import Example, Store, read_ahead
+from helpers.metrics import surface
+from helpers.metrics.surface import Maps, Sums
+from helpers.store.store import Example, Store
 from helpers.torch_utils import COMPILATION_LOCK
 
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
@@ -59,9 +59,7 @@ Kernel = Callable[[Tiles], PairEntropies]
 
 
 @torch.no_grad()
-def head_distances(
-    attention: Float[np.ndarray, "layer head query key"], *, compiled: bool = False
-) -> Float[np.ndarray, "heads heads"]:
+def head_distances(attention: Maps, *, compiled: bool = False) -> Float[np.ndarray, "heads heads"]:
     """Compute the Jensen-Shannon distances between all pairs of attention heads on one example.
 
     ``D[a, b] = sum_i JS(A_a[i], A_b[i])``, where ``i`` runs over the queries (section 6).
@@ -94,9 +92,7 @@ def head_distances(
     return mean_entropy - (head_entropy[:, None] + head_entropy) / 2
 
 
-def renormalise_over_words(
-    attention: Float[np.ndarray, "layer head query key"], roles: Roles
-) -> Float[np.ndarray, "layer head query key"]:
+def renormalise_over_words(attention: Maps, roles: Roles) -> Maps:
     """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
     A row becomes uniform if all its attention went to special tokens.  An example of special
@@ -119,31 +115,24 @@ def example_sums(
     The measures are ``distances``, and ``word_distances`` without special tokens, which are of one
     example in `WORD_DISTANCE_STRIDE`.
     """
-    sums = Sums(("distances", "word_distances"))
+    sums = Sums()
     for example in examples:
         attention = example.attention
-        values = {"distances": head_distances(attention, compiled=compiled)}
+        distances = head_distances(attention, compiled=compiled)
+        word_distances = np.full_like(distances, np.nan)
         if example.index % WORD_DISTANCE_STRIDE == 0:
             token_roles = roles(example.record["tokens"], special_tokens)
             word_attention = renormalise_over_words(attention, token_roles)
-            values["word_distances"] = head_distances(word_attention, compiled=compiled)
-        sums.add(values)
+            word_distances = head_distances(word_attention, compiled=compiled)
+        sums.add({"distances": distances, "word_distances": word_distances})
     return sums
 
 
-def shard_sums(source: Store, number: int) -> Sums:
-    """Compute the sums over one shard: the unit of work that can run anywhere."""
+def sweep(source: Store, number: int | None = None) -> Sums:
+    """Sum the distances over a whole corpus, or over a shard, as `surface.sweep` does."""
     compiled = _compile_if_worthwhile(source)
-    return example_sums(source.shard(number), source.special_tokens, compiled=compiled)
-
-
-def sweep(source: Store) -> Sums:
-    """Compute the sums over a whole corpus in one pass, reading one shard ahead."""
-    compiled = _compile_if_worthwhile(source)
-    shards = progress(read_ahead(source), "section 6", unit="shard", total=source.n_shards)
-    return combine(
-        example_sums(shard, source.special_tokens, compiled=compiled) for shard in shards
-    )
+    sum_examples = partial(example_sums, compiled=compiled)
+    return surface.sweep(source, number, sum_examples=sum_examples, label="section 6")
 
 
 def _compile_if_worthwhile(source: Store) -> bool:
@@ -163,7 +152,7 @@ def _compile_if_worthwhile(source: Store) -> bool:
     return compiled
 
 
-def _tiles(attention: Float[np.ndarray, "layer head query key"]) -> Tiles:
+def _tiles(attention: Maps) -> Tiles:
     """Lay out half of each smoothed weight in tiles, so that two heads add up to their mean."""
     maps = torch.from_numpy(np.require(attention, np.float32, ["C", "W"]))
     weights = maps.flatten(0, 1).flatten(1)  # [head, query * key]

@@ -7,8 +7,7 @@ picks the first.  [CLS] and [SEP] cannot be picked.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -17,6 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.data.records import Record
 
+PerHead = Float[np.ndarray, "layer head"]
 Direction = Literal["dependent attends to head", "head attends to dependent"]
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -94,7 +94,7 @@ def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head
     return table.assign(**{name: np.asarray(column).ravel() for name, column in columns.items()})
 
 
-def by_head(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
+def by_head(table: pd.DataFrame, column: str) -> PerHead:
     """Arrange a column of a table of heads as an array: the inverse of `head_rows`.
 
     Parameters
@@ -189,6 +189,8 @@ class Question(NamedTuple):
         The syntactic head of the dependent, or the head words of the mention's antecedents.
     mark : int or None
         The 's of a possessor, from which a head reads the answer.
+    mention : int or None
+        Index of the mention, in the order of `ordered_mentions`.
     candidates : tuple of int or None
         Words that can be picked: the head words of the other mentions.  None: all words.
     """
@@ -197,6 +199,7 @@ class Question(NamedTuple):
     word: int
     gold: tuple[int, ...]
     mark: int | None = None
+    mention: int | None = None
     candidates: tuple[int, ...] | None = None
 
 
@@ -232,37 +235,22 @@ def _syntactic_questions(record: Record) -> Iterator[Question]:
 def _coreference_questions(record: Record) -> Iterator[Question]:
     """Yield a question for each mention of a chain but the first."""
     mentions = ordered_mentions(record)
-    head_words = [head_word for _, _, _, head_word in mentions]
-    for index, indices in antecedents([chain for _, _, chain, _ in mentions]).items():
-        itself = {head_words[index]}
-        gold = {head_words[antecedent] for antecedent in indices} - itself
-        candidates = set(head_words) - itself
-        yield Question(
-            COREFERENCE,
-            head_words[index],
-            gold=tuple(sorted(gold)),
-            candidates=tuple(sorted(candidates)),
-        )
+    head_words = {head_word for *_, head_word in mentions}
+    for index, (_, _, chain, head_word) in enumerate(mentions):
+        antecedents = {mention[3] for mention in mentions[:index] if mention[2] == chain}
+        if chain is not None and antecedents:
+            yield Question(
+                COREFERENCE,
+                head_word,
+                gold=tuple(sorted(antecedents - {head_word})),
+                mention=index,
+                candidates=tuple(sorted(head_words - {head_word})),
+            )
 
 
 def ordered_mentions(record: Record) -> list[list]:
     """List the mentions of a document, ``[start, end, chain, head]``, by first and last word."""
     return sorted(record["mentions"], key=lambda mention: mention[:2])
-
-
-def antecedents(chains: Sequence[int | None]) -> dict[int, list[int]]:
-    """Map each mention that has antecedents to their indices, the nearest last.
-
-    ``chains`` has the chain of every mention of a document, in order; None for one without.
-    """
-    by_mention = {}
-    earlier_by_chain = defaultdict(list)
-    for index, chain in enumerate(chains):
-        if chain is not None:
-            if earlier_by_chain[chain]:
-                by_mention[index] = list(earlier_by_chain[chain])
-            earlier_by_chain[chain].append(index)
-    return by_mention
 
 
 def predict_link(

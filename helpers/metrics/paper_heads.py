@@ -42,19 +42,19 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         - ``offset_accuracy`` of the paper's fixed offset, and ``best_offset``.
     """
     names = paper_names(counts.frequent(1))
-    rows = {}
+    rows = []
     for corpus_relation, relation in names.items():
-        # Several relations of a corpus can have one name: the most frequent one comes first.
-        if relation in paper_table1().index and relation not in rows:
-            rows[relation] = _relation_row(counts, corpus_relation, relation)
+        if relation in paper_table1().index:
+            rows.append(_relation_row(counts, corpus_relation, relation))
     for mention_type in ("all", *MENTION_TYPES):
-        n_mentions = int(judgements.mentions[mention_type].sum())
+        n_mentions = judgements.mentions[mention_type].sum()
         if n_mentions:
             accuracy = judgements.accuracy(mention_type=mention_type)
             comparison = _compare_heads(accuracy[None], COREFERENCE_HEAD)
-            rows[f"{COREFERENCE}, {mention_type}"] = {"count": n_mentions, **comparison}
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("relation").reset_index()
-    return table.reindex(columns=COLUMNS)
+            name = f"{COREFERENCE}, {mention_type}"
+            rows.append({"relation": name, "count": n_mentions, **comparison})
+    # Several relations of a corpus can have one name: the most frequent one comes first.
+    return pd.DataFrame(rows, columns=COLUMNS).drop_duplicates("relation", ignore_index=True)
 
 
 def _relation_row(counts: HeadCounts, corpus_relation: str, relation: str) -> dict[str, object]:
@@ -63,6 +63,7 @@ def _relation_row(counts: HeadCounts, corpus_relation: str, relation: str) -> di
     offset_accuracy = counts.accuracy(corpus_relation, offsets=True)
     is_paper_offset = published["baseline_offset"] == OFFSETS
     return {
+        "relation": relation,
         "count": counts.size(corpus_relation),
         **_compare_heads(counts.accuracy(corpus_relation), published["head"]),
         "paper_offset": published["baseline_offset"],
@@ -80,7 +81,7 @@ def _compare_heads(
     return {
         "paper_head": paper_head,
         "accuracy": in_paper,
-        "rank": int((accuracy > in_paper).sum()) + 1,
+        "rank": (accuracy > in_paper).sum() + 1,
         "best_head": head_label(*best_head),
         "best_accuracy": accuracy.max(),
     }

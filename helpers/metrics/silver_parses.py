@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from statistics import mode
 
@@ -12,16 +11,16 @@ import pandas as pd
 
 from helpers.data.records import Sentence
 from helpers.data.treebank import parse_words
-from helpers.metrics.head_counts import HeadCounts, count_heads
+from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
-from helpers.metrics.statistics import Estimate, difference, ratio
+from helpers.metrics.statistics import difference
 from helpers.store.store import Example
 
 SAME_CONVENTIONS = "same conventions"
 
 
-def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
+def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFrame | None:
     """Compare spaCy's parses with the dev trees of a treebank of Universal Dependencies.
 
     The schemes disagree about what a head is.  A word is *comparable* if both give it the same
@@ -81,11 +80,9 @@ def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.Data
             silver_relation=("silver_relation", mode),
         )
     )
-    names = [ALL, SAME_CONVENTIONS]
-    for name, size in Counter(words["relation"]).most_common():
-        if size >= minimum:
-            names.append(name)
-    return table.loc[names].reset_index()
+    counts = words["relation"].value_counts()
+    frequent = counts.index[counts >= minimum]
+    return table.loc[[ALL, SAME_CONVENTIONS, *frequent]].reset_index()
 
 
 def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame | None:
@@ -120,16 +117,20 @@ def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.D
         return None
     dev = [example for example in examples if example.record.get("split") == "dev"]
     parses = parse_words([example.record["words"] for example in dev])
+    parsed = []
+    for example, parse in zip(dev, parses, strict=True):
+        trees = {"heads": parse.heads, "relations": parse.relations}
+        parsed.append(replace(example, record={**example.record, **trees}))
     gold_counts = count_heads(dev)
-    silver_counts = count_heads(_with_parses(dev, parses))
+    silver_counts = count_heads(parsed)
     rows = []
     for row in held_out.itertuples():
         silver_relation = _silver_relations().get(row.relation)
         if silver_relation not in silver_counts.names:
             continue
         head = (DIRECTIONS.index(row.direction), *parse_head(row.head))
-        gold = _estimate_accuracy(gold_counts, row.relation, head)
-        silver = _estimate_accuracy(silver_counts, silver_relation, head)
+        gold = gold_counts.estimate(row.relation, head)
+        silver = silver_counts.estimate(silver_relation, head)
         rows.append(
             {
                 "relation": row.relation,
@@ -146,12 +147,6 @@ def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.D
     return pd.DataFrame(rows)
 
 
-def _estimate_accuracy(counts: HeadCounts, relation: str, head: tuple[int, ...]) -> Estimate:
-    """Estimate the accuracy of a head on a relation in percent, with an interval over articles."""
-    right = counts.by_article(counts.right[:, *head], relation)
-    return ratio(100 * right, counts.by_article(counts.total, relation))
-
-
 def _silver_relations() -> dict[str, str]:
     """Translate relations of Universal Dependencies whose words have the same head in CLEAR."""
     table = relation_table()
@@ -159,10 +154,3 @@ def _silver_relations() -> dict[str, str]:
     of_clear = table[table["scheme"] == "clear"]
     merged = table[is_same].merge(of_clear, on="paper", suffixes=("", "_silver"))
     return dict(zip(merged["relation"], merged["relation_silver"], strict=True))
-
-
-def _with_parses(examples: Iterable[Example], parses: Iterable[Sentence]) -> Iterator[Example]:
-    """Replace the trees of sentences by spaCy's."""
-    for example, parse in zip(examples, parses, strict=True):
-        trees = {"heads": parse.heads, "relations": parse.relations}
-        yield replace(example, record={**example.record, **trees})

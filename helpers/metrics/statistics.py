@@ -41,6 +41,7 @@ RESAMPLES = 1000
 DRAWS = 10_000  # resamples for an interval that a claim is tested with
 ROUNDING = 1e-12  # of a variance of values of about unit size
 
+Statistics = Num[np.ndarray, "*statistic"]  # of any shape
 Clusters = Num[np.ndarray, "cluster *statistic"]
 Replicates = Float[np.ndarray, "resample *statistic"]
 Bounds = Float[np.ndarray, "2 *statistic"]  # of intervals: low, high
@@ -71,9 +72,9 @@ class Estimate:
     value: float
     low: float = np.nan
     high: float = np.nan
-    df: float = field(default=np.inf, compare=False)
-    cases: int = field(default=0, compare=False)
-    is_exact: bool = field(default=False, compare=False)
+    df: float = np.inf
+    cases: int = 0
+    is_exact: bool = False
     replicates: Float[np.ndarray, " resample"] | None = field(default=None, compare=False)
 
     def __iter__(self) -> Iterator[float]:
@@ -130,7 +131,7 @@ class Estimate:
         )
 
 
-def t_quantile(df: ArrayLike, level: float = LEVEL) -> Float[np.ndarray, ...]:
+def t_quantile(df: ArrayLike, level: float = LEVEL) -> Statistics:
     """Compute the half-width, in standard errors, of Student's interval of a level."""
     return t.ppf((1 + level) / 2, df)
 
@@ -158,9 +159,7 @@ def bootstrap_estimate(value: float, replicates: ArrayLike, clusters: int) -> Es
     """
     replicates = np.asarray(replicates, float)
     low, high = percentiles(replicates, clusters)
-    return Estimate(
-        float(value), float(low), float(high), df=int(clusters) - 1, replicates=replicates
-    )
+    return Estimate(value, low, high, df=int(clusters) - 1, replicates=replicates)
 
 
 def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
@@ -248,7 +247,7 @@ def p_value(estimate: Estimate, threshold: float = 0) -> float:
     if not error > 0:
         return np.nan
     p = 2 * t.sf(abs(estimate.value - threshold) / error, estimate.df)
-    return float(max(p, np.finfo(float).tiny))
+    return max(p, np.finfo(float).tiny)
 
 
 def cluster_sums(
@@ -277,9 +276,7 @@ def cluster_sums(
     return sums
 
 
-def ratio(
-    right: Num[np.ndarray, " cluster"], total: Num[np.ndarray, " cluster"], *, seed: int = 0
-) -> Estimate:
+def ratio(right: Clusters, total: Clusters) -> Estimate:
     """Estimate ``sum(right) / sum(total)`` with its bootstrap interval over clusters.
 
     Parameters
@@ -288,8 +285,6 @@ def ratio(
         Number of correct cases in each cluster, or the sum of a value.
     total
         Number of cases in each cluster.
-    seed
-        Seed of the resamples.
 
     Returns
     -------
@@ -297,15 +292,13 @@ def ratio(
         NaN where there are no cases.
     """
     right = np.reshape(right, (-1, 1))
-    return weighted_ratios(right, np.reshape(total, (-1, 1)), [1], seed=seed)
+    return weighted_ratios(right, np.reshape(total, (-1, 1)), [1])
 
 
 def weighted_ratios(
-    right: Num[np.ndarray, "cluster ratio"],
-    total: Num[np.ndarray, "cluster ratio"],
+    right: Clusters,
+    total: Clusters,
     weights: ArrayLike,
-    *,
-    seed: int = 0,
 ) -> Estimate:
     """Estimate a weighted sum of ratios over the same clusters, with its bootstrap interval.
 
@@ -317,8 +310,6 @@ def weighted_ratios(
         As for `ratio`, with a column for each ratio.
     weights
         Weight of each ratio.
-    seed
-        Seed of the resamples.
 
     Returns
     -------
@@ -327,11 +318,11 @@ def weighted_ratios(
         the interval is widened.
     """
     value = divide(right.sum(axis=0), total.sum(axis=0)) @ weights
-    replicates = resampled_ratios(right, total, seed, DRAWS) @ weights
+    replicates = resampled_ratios(right, total, DRAWS) @ weights
     return bootstrap_estimate(value, replicates, _count_clusters(total).min())
 
 
-def bootstrap_intervals(right: Clusters, total: Clusters, *, seed: int = 0) -> Bounds:
+def bootstrap_intervals(right: Clusters, total: Clusters) -> Bounds:
     """Compute 95% bootstrap intervals of the ratios ``sum(right) / sum(total)`` of columns.
 
     Clusters are resampled with replacement, the same ones for every column.  The interval is the
@@ -341,15 +332,13 @@ def bootstrap_intervals(right: Clusters, total: Clusters, *, seed: int = 0) -> B
     ----------
     right, total
         As for `ratio`, with any shape of statistics after the clusters.
-    seed
-        Seed of the resamples.
 
     Returns
     -------
     low, high
         The bounds of each statistic; NaN where fewer than two clusters have a ``total``.
     """
-    return percentiles(resampled_ratios(right, total, seed), _count_clusters(total))
+    return percentiles(resampled_ratios(right, total), _count_clusters(total))
 
 
 def paired_interval(
@@ -381,9 +370,7 @@ def paired_interval(
     return percentiles(differences, clusters, level)
 
 
-def bootstrap_t_test(
-    differences: Clusters, *, resamples: int = DRAWS, seed: int = 0
-) -> tuple[Float[np.ndarray, "*statistic"], float]:
+def bootstrap_t_test(differences: Clusters) -> tuple[Statistics, float]:
     """Test whether means of clusters' differences are above zero, one by one and the best of all.
 
     The statistic of a mean is Student's t: the mean over its standard error.  Its distribution
@@ -399,10 +386,6 @@ def bootstrap_t_test(
     ----------
     differences
         A row for each cluster, for example an article, and any shape of means after it.
-    resamples
-        Number of bootstrap resamples.
-    seed
-        Seed of the resamples.
 
     Returns
     -------
@@ -419,10 +402,7 @@ def bootstrap_t_test(
     strongly skewed differences the rates are alike; random signs found the best in up to 48%.  No
     p-value is below ``2 ** -clusters``, because fewer clusters cannot tell more.
     """
-    shape = np.shape(differences)[1:]
-    clusters = len(differences)
-    if not clusters:
-        return np.ones(shape), 1.0
+    clusters, *shape = np.shape(differences)
     flat = np.asarray(differences, float).reshape(clusters, -1)
     scale = np.sqrt((flat**2).mean(axis=0))
     scaled = np.divide(flat, scale, out=np.zeros_like(flat), where=scale > 0)
@@ -432,22 +412,18 @@ def bootstrap_t_test(
     best_exceeded = 1
     squares = centred**2
     rows = max(1, T_VALUES_AT_ONCE // flat.shape[1])
-    for weights in _resample_weights(clusters, seed, resamples):
+    for weights in _resample_weights(clusters, DRAWS):
         for start in range(0, len(weights), rows):
             part = weights[start : start + rows]
             t_values = _t_values(part @ centred, part @ squares, clusters)
             exceeded += (t_values >= observed).sum(axis=0)
             best_exceeded += int((t_values.max(axis=1) >= observed.max()).sum())
     least = 2.0**-clusters
-    p_values = np.maximum(exceeded / (resamples + 1), least).reshape(shape)
-    return p_values, max(best_exceeded / (resamples + 1), least)
+    p_values = np.maximum(exceeded / (DRAWS + 1), least).reshape(shape)
+    return p_values, max(best_exceeded / (DRAWS + 1), least)
 
 
-def _t_values(
-    sums: Float[np.ndarray, "*resample statistic"],
-    squares: Float[np.ndarray, "*resample statistic"],
-    clusters: int,
-) -> Float[np.ndarray, "*resample statistic"]:
+def _t_values(sums: Statistics, squares: Statistics, clusters: int) -> Statistics:
     """Compute Student's t of means from sums of values and of squares, of about unit size.
 
     Without any variance it is a very large number with the sign of the mean.
@@ -463,29 +439,27 @@ def mean_interval(values: ArrayLike) -> Estimate:
     The bounds are NaN for a single value.
     """
     values = np.asarray(values, float)
-    mean = float(values.mean())
+    mean = values.mean()
     count = len(values)
     if count < 2:
         return Estimate(mean)
-    half_width = float(t_quantile(count - 1) * sem(values))
+    half_width = t_quantile(count - 1) * sem(values)
     return Estimate(mean, mean - half_width, mean + half_width, df=count - 1)
 
 
 def wilson_proportion(right: int, total: int) -> Estimate:
     """Estimate the share of independent cases that are right, with Wilson's 95% score interval."""
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
-    return Estimate(float(right / total), float(low), float(high), cases=int(total))
+    return Estimate(right / total, low, high, cases=int(total))
 
 
-def correlation(values: Float[np.ndarray, "head side"], *, seed: int = 0) -> Estimate:
+def correlation(values: Float[np.ndarray, "head side"]) -> Estimate:
     """Estimate Pearson's correlation of two scores of the same heads, with its 95% interval.
 
     Parameters
     ----------
     values
         Two scores of each head; their ranks give Spearman's correlation.
-    seed
-        Seed of the resamples.
 
     Returns
     -------
@@ -495,20 +469,19 @@ def correlation(values: Float[np.ndarray, "head side"], *, seed: int = 0) -> Est
     """
     if len(values) < 4 or not np.ptp(values, axis=0).all():
         return Estimate(np.nan)
-    centred = values - values.mean(axis=0)  # against rounding errors
-    n_heads = len(centred)
-    means = resampled_sums(centred / n_heads, seed=seed)  # [resample, side]
-    products = centred[:, :, None] * centred[:, None]  # [head, side, side]
-    mean_products = resampled_sums(products / n_heads, seed=seed)
-    covariances = mean_products - means[:, :, None] * means[:, None]  # [resample, side, side]
-    spread = np.sqrt(np.maximum(covariances[:, 0, 0] * covariances[:, 1, 1], 0))
-    replicates = divide(covariances[:, 0, 1], np.where(spread > ROUNDING, spread, 0))
+    n_heads = len(values)
+    x, y = (values - values.mean(axis=0)).T  # centred, against rounding errors
+    moments = np.column_stack([x, y, x**2, y**2, x * y]) / n_heads
+    mean_x, mean_y, square_x, square_y, product = resampled_sums(moments).T
+    variances = (square_x - mean_x**2) * (square_y - mean_y**2)
+    spread = np.sqrt(np.maximum(variances, 0))
+    replicates = divide(product - mean_x * mean_y, np.where(spread > ROUNDING, spread, 0))
     return bootstrap_estimate(np.corrcoef(values.T)[0, 1], replicates, n_heads)
 
 
 def mcnemar(
     before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "*change example"]
-) -> Float[np.ndarray, ...]:
+) -> Statistics:
     """Compute the two-sided p-value that two classifiers are right equally often.
 
     The test is exact: of the examples that only one of the two gets right, each should get half.
@@ -543,18 +516,17 @@ def holm(p_values: Float[np.ndarray, " test"], largest: float = 1) -> Float[np.n
     return adjusted[np.argsort(order, kind="stable")].clip(max=largest)
 
 
-def resampled_sums(counts: Clusters, *, seed: int = 0, draws: int = RESAMPLES) -> Replicates:
+def resampled_sums(counts: Clusters, *, draws: int = RESAMPLES) -> Replicates:
     """Compute the sums over bootstrap resamples of the clusters.
 
     The number of times that each of n clusters is in a resample is multinomial.  Therefore a
-    resample is a row of weights, and its sums are one matrix product.
+    resample is a row of weights, and its sums are one matrix product.  As many clusters have the
+    same resamples, whatever the counts.
 
     Parameters
     ----------
     counts
         A row for each cluster, and any shape of statistics after it.
-    seed
-        A seed and a number of clusters give the same resamples, whatever the counts.
     draws
         Number of resamples.
     """
@@ -563,17 +535,15 @@ def resampled_sums(counts: Clusters, *, seed: int = 0, draws: int = RESAMPLES) -
     if not len(counts):
         return np.zeros(shape)
     flat = counts.reshape(len(counts), -1)
-    parts = _resample_weights(len(counts), seed, draws)
+    parts = _resample_weights(len(counts), draws)
     # [resample, cluster] @ [cluster, statistic]
     return np.concatenate([weights @ flat for weights in parts]).reshape(shape)
 
 
 @lru_cache(maxsize=4)  # the rows of a table use the same resamples
-def _resample_weights(
-    clusters: int, seed: int, draws: int
-) -> list[Int[np.ndarray, "resample cluster"]]:
+def _resample_weights(clusters: int, draws: int) -> list[Int[np.ndarray, "resample cluster"]]:
     """Draw resamples, in parts, as the number of times that each cluster is in each of them."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     shares = np.full(clusters, 1 / clusters)
     step = max(1, WEIGHTS_AT_ONCE // clusters)
     parts = []
@@ -583,30 +553,24 @@ def _resample_weights(
     return parts
 
 
-def resampled_ratios(
-    right: Clusters, total: Clusters, seed: int = 0, draws: int = RESAMPLES
-) -> Replicates:
+def resampled_ratios(right: Clusters, total: Clusters, draws: int = RESAMPLES) -> Replicates:
     """Compute the ratios of each resample, NaN where none of its clusters has a ``total``."""
-    right_sums = resampled_sums(right, seed=seed, draws=draws)
-    return divide(right_sums, resampled_sums(total, seed=seed, draws=draws))
+    right_sums = resampled_sums(right, draws=draws)
+    return divide(right_sums, resampled_sums(total, draws=draws))
 
 
-def divide(
-    right: Num[np.ndarray, "*statistic"], total: Num[np.ndarray, "*statistic"]
-) -> Float[np.ndarray, "*statistic"]:
+def divide(right: Statistics, total: Statistics) -> Statistics:
     """Divide sums, or sums by counts; NaN where the second is not positive."""
     undefined = np.full(np.shape(right), np.nan)
     return np.divide(right, total, out=undefined, where=np.greater(total, 0))
 
 
-def _count_clusters(total: Clusters) -> Int[np.ndarray, "*statistic"]:
+def _count_clusters(total: Clusters) -> Statistics:
     """Count the clusters that have a ``total``."""
     return np.sum(np.asarray(total) > 0, axis=0)
 
 
-def percentiles(
-    replicates: Replicates, clusters: Int[np.ndarray, "*statistic"] | int, level: float = LEVEL
-) -> Bounds:
+def percentiles(replicates: Replicates, clusters: Statistics | int, level: float = LEVEL) -> Bounds:
     """Compute percentile intervals of bootstrap replicates (Hesterberg 2015).
 
     Parameters

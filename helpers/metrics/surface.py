@@ -9,7 +9,8 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from zlib import crc32
 
 import numpy as np
@@ -17,13 +18,13 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.data.records import WORD_MARKS, Roles, cluster_of, roles
-from helpers.metrics.heads import head_rows
+from helpers.metrics.heads import PerHead, head_rows
 from helpers.metrics.statistics import (
     DRAWS,
     bootstrap_intervals,
     cluster_sums,
     divide,
-    resampled_sums,
+    resampled_ratios,
 )
 from helpers.progress import progress
 from helpers.store.store import Example, Store, read_ahead
@@ -41,7 +42,6 @@ SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 GROUPS = 1024
 
 Maps = Float[np.ndarray, "layer head query key"]
-PerHead = Float[np.ndarray, "layer head"]
 
 
 def relative_position(attention: Maps) -> dict[str, PerHead]:
@@ -150,31 +150,25 @@ def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray | N
     return values[..., mask].mean(axis=-1)
 
 
+@dataclass
 class Sums:
     """Sums over examples of measures, by groups of articles.
-
-    Parameters
-    ----------
-    names : iterable of str
-        The measures; without them, those of the first example that is added.
 
     Attributes
     ----------
     names : tuple of str
-        The measures.
+        The measures, in the order of the first example.
     groups : dict of int to array, shape (2, measure, layer, head)
         For each group of articles the sums, and the number of examples that had a value.
     """
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self.names = tuple(names)
-        self.groups: dict[int, Float[np.ndarray, "2 measure ..."]] = {}
+    names: tuple[str, ...] = ()
+    groups: dict[int, Float[np.ndarray, "2 measure ..."]] = field(default_factory=dict)
 
-    def add(self, values: Mapping[str, np.ndarray | float], article: str = "") -> None:
-        """Add one example's values; a measure that is NaN or missing does not count."""
-        self.names = self.names or tuple(values)
-        columns = [values.get(name, np.nan) for name in self.names]
-        measured = np.stack(np.broadcast_arrays(*columns))
+    def add(self, values: Mapping[str, np.ndarray], article: str = "") -> None:
+        """Add one example's values, of the same measures for every example; NaN does not count."""
+        self.names = tuple(values)
+        measured = np.stack(list(values.values()))
         is_measured = ~np.isnan(measured)
         sums_and_counts = np.stack([np.where(is_measured, measured, 0), is_measured])
         group = crc32(article.encode()) % GROUPS
@@ -187,31 +181,28 @@ class Sums:
 
     def mean(self, name: str) -> Float[np.ndarray, ...]:
         """Average one measure over the examples that have a value; NaN if none has."""
-        total, count = self.by_group(name).sum(axis=1)
-        return divide(total, count)
+        return divide(*self.by_group(name).sum(axis=1))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Convert the sums to named arrays, which can be saved in a file."""
-        groups = dict(sorted(self.groups.items()))
         return {
             "names": np.array(self.names),
-            "groups": np.array(list(groups)),
-            "sums": np.stack(list(groups.values())),
+            "groups": np.array(list(self.groups)),
+            "sums": np.stack(list(self.groups.values())),
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
         """Restore the sums from the arrays of :meth:`to_arrays`."""
-        sums = cls(arrays["names"].tolist())
-        sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
-        return sums
+        groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
+        return cls(tuple(arrays["names"].tolist()), groups)
 
 
 def combine(parts: Iterable[Sums]) -> Sums:
     """Add up the sums of shards in the order in which they come."""
     combined = Sums()
     for part in parts:
-        combined.names = combined.names or part.names
+        combined.names = part.names
         for group, sums_and_counts in part.groups.items():
             combined.groups[group] = combined.groups.get(group, 0) + sums_and_counts
     return combined
@@ -235,7 +226,7 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     MapError
         If a map is not a distribution over keys; the message names the example.
     """
-    sums = Sums(SECTION_3)
+    sums = Sums()
     for example in examples:
         attention = example.attention
         token_roles = roles(example.record["tokens"], special_tokens)
@@ -246,15 +237,30 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     return sums
 
 
-def shard_sums(source: Store, number: int) -> Sums:
-    """Compute the sums over one shard: the unit of work that can run anywhere."""
-    return example_sums(source.shard(number), source.special_tokens)
+def sweep(
+    source: Store,
+    number: int | None = None,
+    *,
+    sum_examples: Callable[..., Sums] = example_sums,
+    label: str = "section 3",
+) -> Sums:
+    """Sum measures over a whole corpus in one pass, reading one shard ahead.
 
-
-def sweep(source: Store) -> Sums:
-    """Compute the sums over a whole corpus in one pass, reading one shard ahead."""
-    shards = progress(read_ahead(source), "section 3", unit="shard", total=source.n_shards)
-    return combine(example_sums(shard, source.special_tokens) for shard in shards)
+    Parameters
+    ----------
+    source : Store
+    number : int, optional
+        A shard: the unit of work that can run anywhere.  By default all of them.
+    sum_examples : callable
+        What to compute from the examples of a shard and the special tokens; by default the
+        measures of section 3.
+    label : str
+        Text in front of the progress bar.
+    """
+    if number is not None:
+        return sum_examples(source.shard(number), source.special_tokens)
+    shards = progress(read_ahead(source), label, unit="shard", total=source.n_shards)
+    return combine(sum_examples(shard, source.special_tokens) for shard in shards)
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
@@ -329,10 +335,9 @@ def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, in
     """
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
-    sums = resampled_sums((values * examples).fillna(0).to_numpy(), draws=DRAWS)
-    sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy(), draws=DRAWS)
-    means = pd.DataFrame(sums, columns=values.columns).div(sizes)
-    return means.T, int(values.notna().any(axis=1).sum())
+    sizes = examples.where(values.notna(), 0)
+    means = resampled_ratios((values * sizes).fillna(0), sizes, DRAWS)  # [resample, layer]
+    return pd.DataFrame(means.T, values.columns), int(values.notna().any(axis=1).sum())
 
 
 def commonest_tokens(source: Store) -> pd.DataFrame:
@@ -344,7 +349,7 @@ def commonest_tokens(source: Store) -> pd.DataFrame:
         ``token`` (lower case, without the mark of a leading space) and ``count``.
     """
     special = set(source.special_tokens.values())
-    counts: Counter[str] = Counter()
+    counts = Counter()
     for record in source.records():
         tokens = [token for token in record["tokens"] if token not in special]
         counts.update(token.lstrip(WORD_MARKS).lower() for token in tokens)
@@ -387,11 +392,10 @@ def gradient_table(
             continue
         values = importance[name]  # [example, layer, type of key]
         is_measured = ~np.isnan(values)
-        has_both = is_measured[..., :2] & is_measured[..., 3:]
         over_special = [f"other_over_{key}{ending}" for key in KEY_TYPES[:2]]
         for columns, numerator, denominator in (
             ([f"{key}{ending}" for key in KEY_TYPES], values, is_measured),
-            (over_special, values[..., 3:] * has_both, values[..., :2] * has_both),
+            (over_special, values[..., [3, 3]], values[..., :2]),
         ):
             totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
             counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)

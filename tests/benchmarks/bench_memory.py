@@ -61,8 +61,8 @@ def streamed(count: int):
 
 def dependency_heads(count: int):
     counts = count_heads(words(count))
-    relations.dependency_heads(counts)
-    relations.held_out_heads(counts)
+    relations.dependency_heads(counts, minimum=100)
+    relations.held_out_heads(counts, minimum=100)
 
 
 def probe(count: int):

@@ -19,7 +19,7 @@ import torch
 from common import extract_into, interleaved, options, random_segments, report
 from distributed import Client
 
-from helpers.metrics.surface import Sums, combine, shard_sums, sweep
+from helpers.metrics.surface import Sums, combine, sweep
 from helpers.model.encoder import load
 from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
 from helpers.store.extract import Fill, fill_here
@@ -42,7 +42,7 @@ def main() -> None:
             return extract_into(root / str(next(run_numbers)), encoder, corpus, fill=fill)
 
         def pass_with(client: Client) -> Sums:
-            return combine(map_shards(shard_sums, store, client))
+            return combine(map_shards(sweep, store, client))
 
         extraction: dict[str, Callable[[], object]] = {"process": extract_once}
         passes: dict[str, Callable[[], object]] = {"process": partial(sweep, store)}

@@ -148,7 +148,7 @@ def test_layer_cohesion_compares_each_layer_with_its_neighbours_and_all_others()
         assert table.loc[2, f"{name}_words"] == pytest.approx(2 * np.mean(values))
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 2)])
+@pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 2), (1, 1)])
 def test_one_layer_or_one_head_has_positions_and_no_p_values(layers, heads):
     distances = distance_table(1.0 - np.eye(layers * heads), layers, heads)
     cohesion = cohesion_table(distances, distances)

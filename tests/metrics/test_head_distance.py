@@ -13,6 +13,7 @@ from store_tools import MAX_TOKENS, cache_at, many_segments
 
 from helpers.metrics import head_distance
 from helpers.metrics.head_distance import head_distances
+from helpers.metrics.surface import combine
 from helpers.model.forward import forward
 from helpers.store import examples as examples_module
 from helpers.store.extract import extract, stream
@@ -233,7 +234,7 @@ def test_sweep_of_a_long_corpus_compiles_before_any_map_is_computed(small_stream
     head_distance.sweep(small_stream)
     assert events == ["_compile_if_worthwhile", "shards_tensors"]
     events.clear()
-    head_distance.shard_sums(small_stream, 1)
+    head_distance.sweep(small_stream, 1)
     assert events == ["_compile_if_worthwhile", "shards_tensors"]
 
 
@@ -250,9 +251,9 @@ def test_shards_and_sweep_choose_the_kernel_by_the_work_of_the_corpus(small_stre
     work = sum(len(record["tokens"]) ** 2 for record in small_stream.records()) * heads**2 / 2
     for threshold, expected in ((work, False), (work * 0.99, True)):
         monkeypatch.setattr(head_distance, "COMPILE_AFTER", threshold)
-        for compute in (head_distance.sweep, lambda store: head_distance.shard_sums(store, 2)):
+        for number in (None, 2):
             chosen.clear()
-            compute(small_stream)
+            head_distance.sweep(small_stream, number)
             assert len(chosen) >= 3
             assert set(chosen) == {expected}
 
@@ -264,9 +265,7 @@ def test_a_stream_in_one_pass_and_by_shards_gives_the_same_compiled_sums(
     monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
     torch.set_num_threads(2)
     swept = head_distance.sweep(small_stream).to_arrays()
-    by_shard = head_distance.combine(
-        head_distance.shard_sums(small_stream, number) for number in range(3)
-    ).to_arrays()
+    by_shard = combine(head_distance.sweep(small_stream, number) for number in range(3)).to_arrays()
     monkeypatch.setattr(head_distance, "COMPILE_AFTER", np.inf)
     with cache_at(tmp_path / "eager"):
         stored = extract(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)

@@ -80,8 +80,8 @@ def test_questions_of_a_sentence_leave_out_the_root():
 def test_questions_of_a_document_are_mentions_with_an_antecedent():
     mentions = [[4, 5, 1, 4], [0, 2, 1, 1], [2, 3, None, 2], [6, 8, 1, 7], [9, 10, 2, 9]]
     assert list(gold_links({"mentions": mentions})) == [
-        Question(COREFERENCE, 4, (1,), candidates=(1, 2, 7, 9)),
-        Question(COREFERENCE, 7, (1, 4), candidates=(1, 2, 4, 9)),
+        Question(COREFERENCE, 4, (1,), mention=2, candidates=(1, 2, 7, 9)),
+        Question(COREFERENCE, 7, (1, 4), mention=3, candidates=(1, 2, 4, 9)),
     ]
 
 

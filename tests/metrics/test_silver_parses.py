@@ -21,7 +21,7 @@ def agreement(monkeypatch) -> pd.DataFrame:
     parse = gold._replace(heads=[2, 3, 0, 3, 7, 5, 4], relations=relations)
     monkeypatch.setattr(silver_parses, "parse_words", lambda words: [parse] * len(words))
     in_train = gold._replace(split="train")  # is left out
-    return silver_quality([gold, in_train]).set_index("relation")
+    return silver_quality([gold, in_train], minimum=1).set_index("relation")
 
 
 def test_silver_quality_counts_words_with_the_same_head(agreement):
@@ -44,7 +44,7 @@ def test_silver_quality_leaves_out_rare_relations_and_other_schemes(monkeypatch)
         "det",
     ]
     in_clear = gold._replace(relations=("det", "nsubj", "ROOT", "det", "dobj"))
-    assert silver_quality([in_clear]) is None
+    assert silver_quality([in_clear], minimum=1) is None
 
 
 def test_silver_quality_finds_inverted_arcs(agreement):

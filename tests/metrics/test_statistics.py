@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t, ttest_1samp
 
+from helpers.metrics import statistics
 from helpers.metrics.statistics import (
     Estimate,
     bootstrap_estimate,
@@ -24,7 +25,7 @@ from helpers.metrics.statistics import (
 
 def test_resampled_sums_are_sums_of_as_many_clusters():
     counts = np.array([[1, 0], [0, 10], [0, 100]])
-    sums = resampled_sums(counts, seed=0)
+    sums = resampled_sums(counts)
     # 1s, 10s and 100s count each cluster in a resample of three.
     weights = np.column_stack([sums[:, 0], sums[:, 1] % 100 // 10, sums[:, 1] // 100])
     assert (weights.sum(axis=1) == 3).all()
@@ -71,27 +72,27 @@ def test_bootstrap_intervals_share_resamples_between_columns():
 @pytest.mark.parametrize(
     ("right", "total", "expected"),
     [
-        ([1, 1, 0, 0], [1, 1, 0, 0], (1, 1, 1)),  # resamples without any do not count
+        ([1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1]),  # resamples without any do not count
         # one cluster says nothing of how much clusters differ
-        ([3], [4], (0.75, np.nan, np.nan)),
-        ([3, 0], [4, 0], (0.75, np.nan, np.nan)),
-        ([], [], (np.nan, np.nan, np.nan)),
+        ([3], [4], [0.75, np.nan, np.nan]),
+        ([3, 0], [4, 0], [0.75, np.nan, np.nan]),
+        ([], [], [np.nan, np.nan, np.nan]),
     ],
 )
 def test_ratio_of_few_clusters(right, total, expected):
     estimate = ratio(np.array(right), np.array(total))
-    assert tuple(estimate) == pytest.approx(expected, nan_ok=True)
+    assert list(estimate) == pytest.approx(expected, nan_ok=True)
 
 
 def test_difference_of_estimates_by_hand():
     independent = difference(Estimate(5, 2, 6), Estimate(1, 0, 5))
-    assert tuple(independent) == pytest.approx(
-        (4, 4 - 5, 4 + np.sqrt(2))
+    assert list(independent) == pytest.approx(
+        [4, 4 - 5, 4 + np.sqrt(2)]
     )  # hypot(3, 4), hypot(1, 1)
     replicates = np.linspace(0, 1, 1001)
     minuend = bootstrap_estimate(5, 5 + replicates, clusters=10**6)
     subtrahend = bootstrap_estimate(1, replicates, clusters=10**6)
-    assert tuple(difference(minuend, subtrahend)) == pytest.approx((4, 5, 5))
+    assert list(difference(minuend, subtrahend)) == pytest.approx([4, 5, 5])
 
 
 def test_p_value_of_an_interval_by_hand():
@@ -121,7 +122,7 @@ def test_intervals_of_other_levels_are_those_of_student():
 
 def test_scaled_estimates_keep_what_a_test_needs():
     scaled = Estimate(0.5, 0.4, 0.7, df=3, cases=4).scaled(100)
-    assert tuple(scaled) == pytest.approx((50, 40, 70))
+    assert list(scaled) == pytest.approx([50, 40, 70])
     assert (scaled.df, scaled.cases) == (3, 4)
     assert scaled.columns("x", df=True)["x_df"] == 3
 
@@ -142,7 +143,7 @@ def test_seed_noise_widens_an_interval_by_hand():
 
 def test_seed_noise_of_a_single_seed_is_unknown():
     over_texts = Estimate(60.0, 57.0, 64.0)
-    assert with_seed_noise(over_texts, np.array([60.0])) == over_texts
+    assert with_seed_noise(over_texts, np.array([60.0])) is over_texts
 
 
 def test_mcnemar_counts_discordant_pairs():
@@ -181,16 +182,16 @@ def clustered(clusters, p, seed):
     return rng.binomial(total, easy), total
 
 
-def covers(bounds, truth):
-    low, high = bounds
+def covers(intervals, truth):
+    low, high = intervals
     return ((low <= truth) & (truth <= high)).mean()
 
 
 @pytest.mark.parametrize("clusters", [12, 25, 100])
 def test_bootstrap_intervals_cover_the_truth_95_percent_of_the_time(clusters):
     for p in (0.5, 0.8):
-        bounds = bootstrap_intervals(*clustered(clusters, p, seed=clusters), seed=1)
-        assert 0.93 <= covers(bounds, p) <= 0.97
+        intervals = bootstrap_intervals(*clustered(clusters, p, seed=clusters))
+        assert 0.93 <= covers(intervals, p) <= 0.97
 
 
 def test_paired_interval_covers_the_difference_and_is_narrower():
@@ -235,9 +236,6 @@ def test_bootstrap_t_of_few_clusters_has_the_p_value_of_signs():
     p_values, best = bootstrap_t_test(equal)
     assert p_values.tolist() == [1 / 16, 1, 1]
     assert best == 1 / 16
-    no_clusters, best = bootstrap_t_test(np.zeros((0, 3)))
-    assert no_clusters.tolist() == [1, 1, 1]
-    assert best == 1
 
 
 def test_bootstrap_t_agrees_with_resampling_one_by_one():
@@ -263,29 +261,35 @@ def test_bootstrap_t_agrees_with_resampling_one_by_one():
     assert best == pytest.approx(best_exceeded / replicates, abs=0.04)
 
 
-def test_bootstrap_t_does_not_depend_on_scale_or_shape():
+@pytest.fixture
+def few_resamples(monkeypatch):
+    """Tests take a thousand resamples, because ten thousand would take long."""
+    monkeypatch.setattr(statistics, "DRAWS", 1000)
+
+
+def test_bootstrap_t_does_not_depend_on_scale_or_shape(few_resamples):
     differences = np.random.default_rng(6).normal(0.3, 1, (20, 12))
-    p_values, best = bootstrap_t_test(differences, resamples=500)
-    scaled, scaled_best = bootstrap_t_test(1e6 * differences.reshape(20, 2, 6), resamples=500)
+    p_values, best = bootstrap_t_test(differences)
+    scaled, scaled_best = bootstrap_t_test(1e6 * differences.reshape(20, 2, 6))
     np.testing.assert_array_equal(scaled.ravel(), p_values)
     assert scaled_best == best
 
 
-def test_bootstrap_t_keeps_its_level_and_finds_differences():
+def test_bootstrap_t_keeps_its_level_and_finds_differences(few_resamples):
     rng = np.random.default_rng(8)
     noise = rng.normal(size=(20, SETS)) * rng.uniform(0.2, 3, (20, 1))
-    p_values, _ = bootstrap_t_test(noise, resamples=1000)
+    p_values, _ = bootstrap_t_test(noise)
     assert 0.035 <= (p_values < 0.05).mean() <= 0.065
-    assert (bootstrap_t_test(noise + 2, resamples=1000)[0] < 0.05).mean() > 0.8
+    assert (bootstrap_t_test(noise + 2)[0] < 0.05).mean() > 0.8
 
 
-def test_bootstrap_t_of_the_best_allows_for_the_search():
+def test_bootstrap_t_of_the_best_allows_for_the_search(few_resamples):
     rng = np.random.default_rng(9)
     smallest = []
     best_of_all = []
     for _ in range(300):
         noise = rng.normal(size=(25, 2, 4, 6)) + rng.normal(size=(25, 1, 1, 1))  # heads alike
-        p_values, best = bootstrap_t_test(noise, resamples=300, seed=int(rng.integers(1 << 30)))
+        p_values, best = bootstrap_t_test(noise)
         assert p_values.shape == (2, 4, 6)
         smallest.append(p_values.min())
         best_of_all.append(best)
@@ -300,7 +304,7 @@ def skewed_downwards(rng, clusters, candidates):
     return rng.binomial(10, 0.95, (clusters, candidates)) - 9.5
 
 
-def test_bootstrap_t_of_the_best_keeps_its_level_if_skewed():
+def test_bootstrap_t_of_the_best_keeps_its_level_if_skewed(few_resamples):
     rng = np.random.default_rng(10)
     repetitions = 400
     singles = 0
@@ -308,8 +312,7 @@ def test_bootstrap_t_of_the_best_keeps_its_level_if_skewed():
     by_signs = 0
     for _ in range(repetitions):
         differences = skewed_downwards(rng, 50, 20)
-        seed = int(rng.integers(1 << 30))
-        p_values, best = bootstrap_t_test(differences, resamples=300, seed=seed)
+        p_values, best = bootstrap_t_test(differences)
         singles += p_values[0] < 0.05
         best_found += best < 0.05
         signs = rng.choice((-1.0, 1.0), (300, 50)) @ differences

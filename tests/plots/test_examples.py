@@ -116,7 +116,7 @@ def test_a_possessor_found_from_its_mark_is_right_as_in_the_table(direction):
         example.stored_attention[0, 0, query, query] = 0
         example.stored_attention[0, 0, query, key] = 1
     counts = count_heads(store.examples)
-    assert counts.right[counts.rows("poss"), DIRECTIONS.index(direction)].item() == 1
+    assert counts.accuracy("poss")[DIRECTIONS.index(direction)].item() == 100
     (drawn,) = relation_panels(
         store, pd.DataFrame([best_head("poss", direction)]), {"poss": "poss"}
     )

@@ -115,12 +115,12 @@ def test_universal_relations_count_subtypes_with_their_universal_part(
     tmp_path, tiny_folder, own_cache
 ):
     counts, table = universal_table(tiny_folder, other_languages.treebank(tmp_path, "Turkish"))
+    train = counts.of_split("train")
     right = 0
     total = 0
     for relation in ("nsubj", "nsubj:pass"):
-        rows = counts.rows(relation, "train")
-        right = right + counts.right[rows].sum(axis=0, dtype=int)
-        total += counts.total[rows].sum()
+        right = right + train.by_article(train.right, relation).sum(axis=0)
+        total += train.size(relation)
     of_subjects = table[table["relation"] == "nsubj"]
     np.testing.assert_allclose(of_subjects["train_accuracy"], 100 * right.ravel() / total)
     assert "nsubj:pass" not in set(table["relation"])

@@ -89,13 +89,13 @@ Batches = Mapping[str, list[list[int]]]  # of sentences, for each relation
 
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
     """Subtract the accuracy of the best offset from that of each head, on train."""
-    offsets = counts.accuracy(relation, "train", offsets=True)
-    return counts.accuracy(relation, "train") - offsets.max()
+    train = counts.of_split("train")
+    return train.accuracy(relation) - train.accuracy(relation, offsets=True).max()
 
 
 def choose_relations(counts: HeadCounts, minimum: int) -> list[str]:
     """List the relations of train whose best head beats the best offset by `FUNCTION_MARGIN`."""
-    frequent = counts.frequent(minimum, "train")[1:]  # without "All"
+    frequent = counts.of_split("train").frequent(minimum)[1:]  # without "All"
     return [name for name in frequent if head_margins(counts, name).max() >= FUNCTION_MARGIN]
 
 
@@ -307,7 +307,7 @@ def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFram
     by_head = (n_relations, heads["layer"].max(), -1)
     values, totals = [array.reshape(n_articles, *by_head, 2, len(MEASURES)) for array in sums]
     ratios = divide(values.sum(axis=0), totals.sum(axis=0))
-    replicates = resampled_ratios(values, totals, seed, RESAMPLES)
+    replicates = resampled_ratios(values, totals)
     samples = np.concatenate([ratios[None], np.where(np.isnan(replicates), ratios, replicates)])
     relations = np.random.default_rng(seed).integers(n_relations, size=(RESAMPLES, n_relations))
     relations = np.vstack([np.arange(n_relations), relations])  # the first sample has all of them

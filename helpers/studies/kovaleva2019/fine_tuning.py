@@ -24,7 +24,7 @@ WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
 
 
 def accuracy_table(
-    runs: Sequence[FineTuningRun], random_runs: Sequence[FineTuningRun], *, seed: int
+    runs: Sequence[FineTuningRun], random_runs: Sequence[FineTuningRun]
 ) -> pd.DataFrame:
     """Compare the accuracy of fine-tuned models with that of baselines (section 4.3).
 
@@ -34,8 +34,6 @@ def accuracy_table(
         One run from pretrained weights per task.
     random_runs
         One run from random weights per task.
-    seed
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -56,7 +54,7 @@ def accuracy_table(
         examples = np.ones(len(run.labels))
         accuracies = {}
         for start, predicted in predictions.items():
-            accuracies[start] = ratio(predicted == run.labels, examples, seed=seed).scaled(100)
+            accuracies[start] = ratio(predicted == run.labels, examples).scaled(100)
         rows = [
             {"start": start, **accuracy.columns("accuracy")}
             for start, accuracy in accuracies.items()
@@ -66,7 +64,7 @@ def accuracy_table(
         return pd.DataFrame(rows).assign(learned=is_learned, test=len(run.labels))
 
     random_folders = [run.folder.name for run in random_runs]
-    return table_by_task(runs, "task-accuracy", compute, random_runs=random_folders, seed=seed)
+    return table_by_task(runs, "task-accuracy", compute, random_runs=random_folders)
 
 
 def similarity_table(runs: Sequence[FineTuningRun]) -> pd.DataFrame:

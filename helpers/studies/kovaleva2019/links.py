@@ -84,7 +84,7 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
         by_article = differences.groupby(np.array(articles))
         sums = by_article.sum().to_numpy()  # [article, head]
         counts = by_article.count().to_numpy()
-        low, high = bootstrap_intervals(sums, counts, seed=seed)
+        low, high = bootstrap_intervals(sums, counts)
         return head_rows(
             store.layers,
             store.heads,

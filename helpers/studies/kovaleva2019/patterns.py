@@ -288,15 +288,13 @@ def pattern_table(
     return cached("patterns", compute, inputs=inputs)
 
 
-def share_table(table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+def share_table(table: pd.DataFrame) -> pd.DataFrame:
     """Average the share of each pattern over all heads.
 
     Parameters
     ----------
     table
         From `pattern_table`.
-    seed
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -313,7 +311,7 @@ def share_table(table: pd.DataFrame, *, seed: int) -> pd.DataFrame:
         values = heads[names].to_numpy()  # [head, pattern]
         totals = np.ones(values.shape)
         totals[:, -1] = heads[ANY_COLUMN]
-        low, high = bootstrap_intervals(values, totals, seed=seed)
+        low, high = bootstrap_intervals(values, totals)
         mean_totals = np.where(totals.any(axis=0), totals.mean(axis=0), np.nan)
         shares = values.mean(axis=0) / mean_totals
         columns = {"pattern": names, "share": shares, "share_low": low, "share_high": high}

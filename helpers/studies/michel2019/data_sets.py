@@ -62,8 +62,8 @@ def cross_data(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
                 {
                     "heads": name,
                     "examples": len(pairs),
-                    **correlation(values, seed=seed).columns("correlation"),
-                    **correlation(rankdata(values, axis=0), seed=seed).columns("rank_correlation"),
+                    **correlation(values).columns("correlation"),
+                    **correlation(rankdata(values, axis=0)).columns("rank_correlation"),
                 }
             )
         return pd.DataFrame(rows)

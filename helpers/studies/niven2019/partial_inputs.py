@@ -92,7 +92,7 @@ def choice_tables(
     seeds : int
         Training runs of the encoder; the small models have `SMALL_MODEL_SEEDS`.
     seed : int
-        The first seed, and the seed of the bootstrap.
+        The first seed.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def choice_tables(
     seed_tables = {}
     for run in runs:
         choices = [chosen for job, chosen in zip(jobs, results, strict=True) if job[0] == run]
-        tables[run], seed_tables[run] = score_tables(choices, test, seed=seed)
+        tables[run], seed_tables[run] = score_tables(choices, test)
     table = concat_with_keys(tables, *Run._fields)
     if not corpus.planted:
         table = with_paper(table)
@@ -204,8 +204,6 @@ def choices_in_test(
 def score_tables(
     choices: Sequence[Sequence[int]],
     arguments: Sequence[Argument],
-    *,
-    seed: int,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measure the accuracy of several training runs on each of the `ARGUMENT_SETS`.
 
@@ -215,8 +213,6 @@ def score_tables(
         The chosen warrant, 0 or 1.
     arguments : sequence of Argument
         Originals and counterparts.
-    seed : int
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -239,7 +235,7 @@ def score_tables(
         right = 100 * is_right[[argument.id for argument in members]]
         cluster_size = 2 if set_name == BOTH else 1  # an original and its counterpart
         by_cluster = right.mean().to_numpy().reshape(-1, cluster_size).mean(axis=1)
-        interval = ratio(by_cluster, np.ones(len(by_cluster)), seed=seed)
+        interval = ratio(by_cluster, np.ones(len(by_cluster)))
         accuracies[set_name] = right.mean(axis=1)
         rows[set_name] = {
             "arguments": right.shape[1],

@@ -74,7 +74,7 @@ def store(models, files):
 
 @pytest.fixture(scope="module")
 def accuracy(runs, random_runs):
-    return fine_tuning.accuracy_table(runs, random_runs, seed=0)
+    return fine_tuning.accuracy_table(runs, random_runs)
 
 
 def test_accuracy_table_has_each_task_under_each_condition(accuracy):

@@ -196,7 +196,7 @@ def test_pattern_counts_are_shares_of_the_maps_of_a_head(counts):
 
 
 def test_share_table_averages_over_heads(counts):
-    table = patterns.share_table(counts.assign(task="t", weights="w"), seed=0)
+    table = patterns.share_table(counts.assign(task="t", weights="w"))
     shares = table.set_index("pattern")["share"]
     np.testing.assert_allclose(shares[list(CLASSES)], counts[list(CLASSES)].mean())
     assert shares[ANY_COLUMN] == pytest.approx(shares["vertical"] + shares["vertical + diagonal"])
@@ -205,7 +205,7 @@ def test_share_table_averages_over_heads(counts):
 
 def test_share_table_without_columns_has_no_share_of_special_columns(counts):
     counts[[*patterns.WITH_COLUMN, SPECIAL_COLUMN]] = 0.0
-    table = patterns.share_table(counts.assign(task="t", weights="w"), seed=0)
+    table = patterns.share_table(counts.assign(task="t", weights="w"))
     assert np.isnan(table.set_index("pattern").loc[SPECIAL_COLUMN, "share"])
 
 
