@@ -60,20 +60,15 @@ class _Row(NamedTuple):
 
 def detect_format(path: Path) -> TreeFormat:
     """Detect the format of a treebank from its suffix and its first line that is not blank."""
-    for _, text in lines(path):
-        if not text.strip():
-            continue
-        if _PLAIN_LINE.fullmatch(text.strip(" \t")):
-            return "plain"
-        is_conllu = ".conllu" in path.suffixes or text[0] == "#" or _NOT_A_WORD.match(text)
-        return "conllu" if is_conllu else "conllx"
-    raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
+    first = next((text for _, text in lines(path) if text.strip()), "")
+    if _PLAIN_LINE.fullmatch(first.strip(" \t")):
+        return "plain"
+    is_conllu = ".conllu" in path.suffixes or first[:1] == "#" or _NOT_A_WORD.match(first)
+    return "conllu" if is_conllu else "conllx"
 
 
-def read_trees(
-    path: Path, format: TreeFormat, counts: Counter[str]
-) -> Iterator[tuple[str | None, Sentence]]:
-    """Yield the document and the tree of each sentence of a treebank file, in order.
+def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
+    """Yield the tree of each sentence of a treebank file, in order.
 
     Multi-word ranges and empty nodes of CoNLL-U are skipped.
 
@@ -81,18 +76,14 @@ def read_trees(
     ----------
     path : Path
         The file.
-    format : {"conllu", "conllx", "plain"}
-        Its format, which `detect_format` finds.
     counts : Counter
         Receives the number of words that were changed, by reason.
 
     Yields
     ------
-    document : str or None
-        The id in the last ``# newdoc``, or the number of its sentence in the file if it has no id;
-        None before the first mark.
-    sentence : Sentence
-        The tree.  Its source is the ``sent_id``, or its number in the file.
+    Sentence
+        Without a split.  Its document is the id in the last ``# newdoc``, or, if that has no id,
+        the number of the sentence after it; its id is the ``sent_id``, or its number in the file.
 
     Raises
     ------
@@ -100,16 +91,17 @@ def read_trees(
         With the line, for what breaks the format.  A tree of CoNLL-U has exactly one root;
         converted treebanks may have several.
     """
-    document = None
+    format = detect_format(path)
+    file_name = path.name.removesuffix(".gz").removesuffix(".bz2")
+    origin = file_name
     number = 0
-    for marks, rows in _blocks(path, format, counts):
-        number += 1
+    for number, (marks, rows) in enumerate(_blocks(path, format, counts), 1):
         if "newdoc" in marks:
-            document = marks["newdoc"] or str(number)
+            origin = f"{file_name}, document {marks['newdoc'] or number}"
         words = tuple(row.word for row in rows)
         heads, relations = _tree(path, rows, format)
-        source = marks.get("sent_id", str(number))
-        yield document, Sentence(words, heads, relations, "", source)
+        source = f"{origin}, sentence {marks.get('sent_id', number)}"
+        yield Sentence(words, heads, relations, "", source)
     if not number:
         raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
 
@@ -155,14 +147,14 @@ def _blocks(
     rows: list[_Row] = []
     for line, text in chain(lines(path), [(0, "")]):
         is_comment = text[:1] == "#" and format != "plain"  # in the plain format "#" is a word
-        if is_comment or not text or text.isspace():
-            match = _MARK.match(text) if is_comment else None
-            if rows and (match or not is_comment):
+        if is_comment or not text.strip():
+            if rows:
                 yield marks, rows
                 marks = {}
                 rows = []
-            if match:
-                marks[match[1]] = match[2].strip()
+            mark = _MARK.match(text) if is_comment else None
+            if mark:
+                marks[mark[1]] = mark[2].strip()
             continue
         if format == "conllu" and _NOT_A_WORD.match(text):
             continue

@@ -28,13 +28,13 @@ from pathlib import Path
 from helpers.data.columns import read_documents
 from helpers.data.language import is_english
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
-from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
+from helpers.data.text_files import file_fingerprint, lines, one_line, visible
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
-from helpers.files import resolve_user_path
 from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
+SAMPLE_NAME = "coreference-sample"
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
 SPLITS = ("train", "dev")
@@ -57,9 +57,7 @@ _PIECE = re.compile(
 _HEAD_RANKS = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
 
 
-def coreference_corpus(
-    path: str | Path | None = None, *, name: str | None = None
-) -> Corpus[Document]:
+def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     """Read a coreference corpus, once its documents are asked for (section 4.3).
 
     Every second document, in order of name, is in train, the others in dev.  Names start with the
@@ -67,11 +65,9 @@ def coreference_corpus(
 
     Parameters
     ----------
-    path : str or Path, optional
+    path : Path, optional
         A file, or a folder that is searched through, of CoNLL-2012 (``*_conll``), OntoGUM
         (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None: the bundled sample.
-    name : str, optional
-        Name of the corpus; by default that of the file or folder.
 
     Returns
     -------
@@ -82,7 +78,7 @@ def coreference_corpus(
     CorpusError
         For a missing or damaged file, and for a corpus without mentions.
     """
-    source = SAMPLE if path is None else resolve_user_path(path)
+    source = path or SAMPLE
     files = _files(source)
     folder = source.parent if source.is_file() else source
     spec = {
@@ -109,9 +105,8 @@ def coreference_corpus(
             split = SPLITS[name_index % len(SPLITS)]
             yield _with_heads(text, split, counts, english=english)
 
-    own_name = source.stem if source.is_file() else source.name
-    corpus_name = name or ("coreference-sample" if path is None else own_name)
-    return Corpus(corpus_name, spec, read)
+    name = source.name.partition(".")[0] if path else SAMPLE_NAME
+    return Corpus(name, spec, read)
 
 
 def _files(source: Path) -> list[Path]:
@@ -200,8 +195,7 @@ def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
     """Yield the documents of a file in bracket notation; invisible characters are counted."""
-    documents: dict[str, tuple[str, list[tuple[int, str]]]] = {}  # genre, numbered lines of text
-    text = None
+    documents: list[tuple[re.Match[str], list[tuple[int, str]]]] = []  # header, numbered lines
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
@@ -209,24 +203,21 @@ def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
             header = _HEADER.fullmatch(line.rstrip())
             if not header:
                 raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
-            name = header["name"]
-            if name in documents:
-                problem = f"a second document has the name {quoted(name)}; give it another name"
-                raise CorpusError(path, problem, number)
-            text = []
-            documents[name] = (header["genre"], text)
-        elif text is None:
+            documents.append((header, []))
+        elif documents:
+            _, text = documents[-1]
+            text.append((number, one_line(line)))
+        else:
             raise CorpusError(
                 path,
                 "text before the first header; begin with a line such as '# tale-01 story'",
                 number,
             )
-        else:
-            text.append((number, one_line(line)))
-    for name, (genre, text) in documents.items():
+    for header, text in documents:
         words, spans = _words_and_spans(path, text, counts)
+        name = header["name"]
         tags = (None,) * len(words)
-        yield AnnotatedText(name, f"{name} ({genre})", words, spans, tags)
+        yield AnnotatedText(name, f"{name} ({header['genre']})", words, spans, tags)
 
 
 def _words_and_spans(

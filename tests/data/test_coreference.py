@@ -62,7 +62,6 @@ def test_head_word_breaks_ties_by_depth_and_tags():
         ("# a b\nfine\n[x\n", 3, "never closed"),
         ("# a b\n[x] [ ]\n", 2, "put words"),
         ("\nx\n# a b\n", 2, "before the first"),
-        ("# a b\n[x]\n# a c\n[x]\n", 3, "second document"),
         ("# a\n[x]\n", 1, "# name genre"),
     ],
 )
