@@ -47,7 +47,7 @@ _BRACKET = re.compile(r"(?=\(|[0-9]{1,9}\))(\(?)([0-9]{1,9})(?![0-9])(\)?)")
 
 with Path(__file__).with_name("penn_tags.csv").open(newline="", encoding="utf-8") as tags_file:
     # The universal tags of Penn Treebank tags (Marcus et al. 1993); others are left to the tagger.
-    PENN_TO_UNIVERSAL = {row["penn"]: row["universal"] for row in csv.DictReader(tags_file)}
+    PENN_TO_UNIVERSAL = dict(csv.reader(tags_file))
 
 
 class _Row(NamedTuple):
@@ -123,20 +123,18 @@ def read_documents(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
         With the line, for what breaks the format.
     """
     format = "conllu" if path.suffix == ".conllu" else "conll2012"
-    name = path.stem
-    part = ""
+    document = ""
     sentences: list[list[_Row]] = []
     for marks, rows in _blocks(path, format, counts):
         mark = marks.get("newdoc", marks.get("begin document"))
         if mark is not None:
             if sentences:
-                yield _document(path, format, name, part, sentences)
+                yield _document(path, format, document, sentences)
                 sentences = []
-            name, _, part = mark.removeprefix("(").partition(");")  # (name); part 000
-            name = name or path.stem
+            document = mark
         sentences.append(rows)
     if sentences:
-        yield _document(path, format, name, part, sentences)
+        yield _document(path, format, document, sentences)
 
 
 def _blocks(
@@ -203,13 +201,13 @@ def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...
     return tuple(heads), tuple(relations)
 
 
-def _document(
-    path: Path, format: str, name: str, part: str, sentences: Sequence[list[_Row]]
-) -> AnnotatedText:
+def _document(path: Path, format: str, mark: str, sentences: Sequence[list[_Row]]) -> AnnotatedText:
     """Make a document of its sentences.
 
     The trees of CoNLL-U give the heads of words; CoNLL-2012 has phrase structure instead.
     """
+    name, _, part = mark.removeprefix("(").partition(");")  # (name); part 000
+    name = name or path.stem
     rows: list[_Row] = []
     sentence_starts: list[bool] = []
     heads: list[int] = []  # their indices in the document, -1 for a root
@@ -220,17 +218,13 @@ def _document(
         sentence_starts += [row is sentence[0] for row in sentence]
         rows += sentence
     if format == "conllu":
-        entities = [_ENTITY.search(row.cells[9]) for row in rows]
-        brackets = [entity[1] if entity else "_" for entity in entities]
+        brackets = ["".join(_ENTITY.findall(row.cells[9])) for row in rows]
         tags = [row.cells[3] for row in rows]
     else:
         if rows[0].word == "[WORD]":
-            raise CorpusError(
-                path,
-                "the file has no words; run the shared task's skeleton2conll on it first",
-                rows[0].line,
-            )
-        brackets = [row.cells[-1] for row in rows]
+            problem = "the file has no words; run the shared task's skeleton2conll on it first"
+            raise CorpusError(path, problem, rows[0].line)
+        brackets = [row.cells[-1].strip("-_") for row in rows]
         tags = [PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows]
     return AnnotatedText(
         name=name,
@@ -248,33 +242,21 @@ def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[S
     spans: list[Span] = []
     open_starts: dict[int, list[int]] = defaultdict(list)  # by chain, the innermost mention last
     for index, cell in enumerate(brackets):
-        if cell in ("-", "_"):
-            continue
         if _BRACKET.sub("", cell).replace("|", ""):
-            raise CorpusError(
-                path,
-                f"coreference {quoted(cell)}; "
-                "expected brackets with chain numbers such as (3|(4) or 3)",
-                rows[index].line,
-            )
+            problem = "expected brackets with chain numbers such as (3|(4) or 3)"
+            raise CorpusError(path, f"coreference {quoted(cell)}; {problem}", rows[index].line)
         for opening, number, closing in _BRACKET.findall(cell):
-            chain_number = int(number)
-            starts = open_starts[chain_number]
+            starts = open_starts[int(number)]
             if opening:
                 starts.append(index)
-            if closing and not starts:
-                raise CorpusError(
-                    path,
-                    f"{chain_number}) closes no mention; remove it, or open the mention",
-                    rows[index].line,
-                )
-            if closing:
-                spans.append((starts.pop(), index + 1, chain_number))
+            if not closing:
+                continue
+            if not starts:
+                problem = f"{number}) closes no mention; remove it, or open the mention"
+                raise CorpusError(path, problem, rows[index].line)
+            spans.append((starts.pop(), index + 1, int(number)))
     for chain_number, starts in open_starts.items():
         if starts:
-            raise CorpusError(
-                path,
-                f"({chain_number} is never closed in this document; close the mention",
-                rows[starts[0]].line,
-            )
+            problem = f"({chain_number} is never closed in this document; close the mention"
+            raise CorpusError(path, problem, rows[starts[0]].line)
     return tuple(sorted(spans, key=itemgetter(0, 1)))

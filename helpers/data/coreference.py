@@ -28,7 +28,7 @@ from pathlib import Path
 from helpers.data.columns import read_documents
 from helpers.data.language import is_english
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
-from helpers.data.text_files import file_fingerprint, lines, one_line, visible
+from helpers.data.text_files import file_fingerprint, lines, one_line, word
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.progress import progress
@@ -37,7 +37,6 @@ SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 SAMPLE_NAME = "coreference-sample"
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
-SPLITS = ("train", "dev")
 _HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
 _PIECE = re.compile(
     r"""
@@ -90,7 +89,6 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
         spec["heads"] = parser_versions()
 
     def read(counts: Counter[str]) -> Iterator[Document]:
-        name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
         texts: list[AnnotatedText] = []
         for file in progress(files, "Reading documents", unit=" files"):
             read_file = read_brackets if file.suffix == ".txt" else read_documents
@@ -100,9 +98,9 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
                 source, "no document has a mention; use a corpus with coreference annotation"
             )
         english = is_english(" ".join(text.words) for text in texts)
+        names = list(dict.fromkeys(text.name for text in texts))
         for text in texts:
-            name_index = name_indices.setdefault(text.name, len(name_indices))
-            split = SPLITS[name_index % len(SPLITS)]
+            split = "dev" if names.index(text.name) % 2 else "train"
             yield _with_heads(text, split, counts, english=english)
 
     name = source.name.partition(".")[0] if path else SAMPLE_NAME
@@ -139,9 +137,9 @@ def _with_heads(
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in text.spans:
-        if len(_head_candidates(start, end, heads)) != 1:
+        head, *others = head_candidates(start, end, heads, predicted_tags)
+        if others:
             counts["mention heads that needed a tie-break"] += 1
-        head = head_word(start, end, heads, predicted_tags)
         mentions.append(Mention(start, end, chain, head))
     return Document(text.words, tags, tuple(mentions), split, text.source)
 
@@ -153,10 +151,12 @@ def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
     return heads, [token.pos_ for token in parsed]
 
 
-def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None = None) -> int:
-    """Find the head word of a mention: the word whose head lies outside it.
+def head_candidates(
+    start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None
+) -> list[int]:
+    """List the words of a mention whose heads lie outside it; the first is the head word.
 
-    If there are several, the one nearest to the root of its sentence is taken, then the first.
+    The word nearest to the root of its sentence comes first.
 
     Parameters
     ----------
@@ -164,15 +164,15 @@ def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | 
         The words of the mention, ``end`` exclusive.
     heads : sequence of int
         Each word's head: its index in the document, -1 for a root.
-    tags : sequence of str, optional
+    tags : sequence of str or None
         Universal tags of a predicted parse.  Nouns and names then go before pronouns and
         numerals, and those before other words: a parser that breaks a mention apart does not make
         "behind" the head of "a tree behind the church".
 
     Returns
     -------
-    int
-        Index of the head word in the document.
+    list of int
+        Their indices in the document.
     """
 
     def rank(word: int) -> tuple[int, int]:
@@ -185,16 +185,12 @@ def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | 
         tag_rank = _HEAD_RANKS.get(tags[word], 2) if tags else 0
         return tag_rank, depth
 
-    return min(_head_candidates(start, end, heads), key=rank)
-
-
-def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
-    """List the words of a mention whose heads lie outside it."""
-    return [word for word in range(start, end) if not start <= heads[word] < end]
+    candidates = [word for word in range(start, end) if not start <= heads[word] < end]
+    return sorted(candidates, key=rank)
 
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
-    """Yield the documents of a file in bracket notation; invisible characters are counted."""
+    """Yield the documents of a file in bracket notation; invisible words are counted."""
     documents: list[tuple[re.Match[str], list[tuple[int, str]]]] = []  # header, numbered lines
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
@@ -228,13 +224,11 @@ def _words_and_spans(
     spans: list[Span] = []
     open_mentions: list[tuple[int, int]] = []  # first word and line
     for number, line in text:
-        for opening, _, chain, word in _PIECE.findall(line):
+        for opening, _, chain, piece in _PIECE.findall(line):
             if opening:
                 open_mentions.append((len(words), number))
-            elif word and visible(word):
-                words.append(word)
-            elif word:
-                counts["invisible characters left out"] += 1
+            elif piece:
+                words.append(word(piece, counts))
             elif not open_mentions:
                 raise CorpusError(path, "']' closes no mention; remove it", number)
             else:

@@ -5,8 +5,6 @@ A record holds text and its annotation; it knows no model.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import re
 import unicodedata
@@ -18,6 +16,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool
+
+from helpers.files import json_digest
 
 # How the source of a sentence tells its document.
 _IN_DOCUMENT = re.compile(
@@ -159,7 +159,7 @@ class Corpus(Generic[Item]):
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of the specification, in hexadecimal."""
-        return hashlib.sha256(json.dumps(self.spec, sort_keys=True).encode()).hexdigest()
+        return json_digest(self.spec)
 
     def records(self) -> list[Item]:
         """Read everything into memory."""
@@ -270,10 +270,9 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     return Roles(**masks, other=~np.any(list(masks.values()), axis=0))
 
 
-def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> tuple[list, int]:
-    """Choose ``count`` items uniformly in one pass (reservoir sampling), and count all items."""
+def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> list[Any]:
+    """Choose ``count`` items uniformly in one pass (reservoir sampling)."""
     chosen: list[Any] = []
-    total = 0
     for total, item in enumerate(items, 1):
         if total <= count:
             chosen.append(item)
@@ -281,4 +280,4 @@ def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> t
         slot = generator.randrange(total)
         if slot < count:
             chosen[slot] = item
-    return chosen, total
+    return chosen

@@ -194,6 +194,7 @@ def silver_treebank(
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
     path = sample_path() if path is None else existing_file(path)
+    pipeline_name = parser or PIPELINE
     spec = {
         "reader": "silver",
         "format": [1, 1],
@@ -201,7 +202,7 @@ def silver_treebank(
         "count": count,
         "seed": seed,
         "dev_share": DEV_SHARE,
-        **parser_versions(parser),
+        **parser_versions(pipeline_name),
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
@@ -214,7 +215,7 @@ def silver_treebank(
             )
         parses = cached(
             "parses",
-            lambda: _parse(path, count, seed, parser),
+            lambda: _parse(path, count, seed, pipeline_name),
             inputs={"corpus": spec},
             module="helpers.data.treebank",
         )
@@ -231,13 +232,13 @@ def is_english_text(path: str | Path) -> bool:
     return is_english(chain.from_iterable(article.paragraphs for article in documents))
 
 
-def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, Any]:
+def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict[str, Any]:
     """Parse a silver treebank: its sentences, and counts of what was dropped, by reason."""
     counts: Counter[str] = Counter()
     generator = random.Random(seed)
-    sample, _ = reservoir(_paragraphs(path, counts), count or math.inf, generator)
+    sample = reservoir(_paragraphs(path, counts), count or math.inf, generator)
     generator.shuffle(sample)
-    usable = _usable_sentences(sample, counts, parser)
+    usable = _usable_sentences(sample, counts, pipeline_name)
     bar = progress(usable, "Parsing", unit=" sentences", total=count)
     sentences = dict(islice(bar, count))
     article_sizes = Counter(article for article, _, _ in sentences)
@@ -287,17 +288,16 @@ def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> D
     return Doc(pipeline().vocab, words=list(words), sent_starts=sentence_starts)
 
 
-def parser_versions(parser: str = "") -> dict[str, str]:
-    """List the versions on which parses depend: of spaCy and of a pipeline, by default the bundled.
+def parser_versions(name: str = PIPELINE) -> dict[str, str]:
+    """List the versions on which parses depend: of spaCy and of a pipeline.
 
     Raises InputError if the pipeline is not installed.
     """
-    name = parser or PIPELINE
     try:
         return {"spacy": version("spacy"), name: version(name)}
     except PackageNotFoundError as error:
         raise InputError(
-            f"--parser {parser}: no spaCy pipeline of this name is installed; install it, for "
+            f"--parser {name}: no spaCy pipeline of this name is installed; install it, for "
             "example with 'python -m spacy download', or give a --treebank"
         ) from error
 
@@ -353,18 +353,17 @@ def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
 
 
 def _usable_sentences(
-    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str], parser: str
+    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str], pipeline_name: str
 ) -> Iterator[tuple[Position, Sentence]]:
     """Parse paragraphs (see `_paragraphs`) and yield their usable sentences, by position."""
     unused = ["tagger", "attribute_ruler"]
-    is_english_parser = parser in ("", PIPELINE)
-    docs = pipeline(parser or PIPELINE).pipe(
+    docs = pipeline(pipeline_name).pipe(
         paragraphs, as_tuples=True, batch_size=BATCH, disable=unused
     )
     for doc, (title, article, paragraph) in docs:
         counts["paragraphs parsed"] += 1
         for number, sentence in enumerate(doc.sents, 1):
-            reason = why_unusable(sentence, english=is_english_parser)
+            reason = why_unusable(sentence, english=pipeline_name == PIPELINE)
             if reason:
                 counts[f"sentences dropped: {reason}"] += 1
                 continue
