@@ -20,9 +20,7 @@ from jaxtyping import Bool
 from helpers.files import json_digest
 
 # How the source of a sentence tells its document.
-_IN_DOCUMENT = re.compile(
-    r"(?P<article>.+), paragraph \d+, sentence \d+|(?P<document>.+, document .+), sentence .+"
-)
+_IN_DOCUMENT = re.compile(r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+")
 # Full stops and commas of all scripts by their names in Unicode, such as IDEOGRAPHIC FULL STOP,
 # ARABIC COMMA or DEVANAGARI DANDA.
 _STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
@@ -174,9 +172,7 @@ def document_of(record: Mapping[str, Any]) -> str | None:
     if record.get("title"):
         return record["title"]
     in_document = _IN_DOCUMENT.fullmatch(record.get("source", ""))
-    if in_document is None:
-        return None
-    return in_document["article"] or in_document["document"]
+    return in_document[in_document.lastindex] if in_document else None
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:

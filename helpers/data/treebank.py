@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Span
 
-# The number of a sentence's article, of the paragraph in it, and of the sentence in that.
-Position = tuple[int, int, int]
+# A sentence after the number of its article, of the paragraph in it, and its own in that.
+NumberedSentence = tuple[int, int, int, Sentence]
 
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together if the documents of a file are unknown
@@ -240,8 +240,8 @@ def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict
     generator.shuffle(sample)
     usable = _usable_sentences(sample, counts, pipeline_name)
     bar = progress(usable, "Parsing", unit=" sentences", total=count)
-    sentences = dict(islice(bar, count))
-    article_sizes = Counter(article for article, _, _ in sentences)
+    sentences = sorted(islice(bar, count))
+    article_sizes = Counter(article for article, *_ in sentences)
     if len(article_sizes) < 2:
         raise CorpusError(
             path,
@@ -254,7 +254,7 @@ def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict
     dev_articles = _dev_documents(article_sizes, seed)
     with_splits = [
         sentence._replace(split="dev" if article in dev_articles else "train")
-        for (article, _, _), sentence in sorted(sentences.items())
+        for article, _, _, sentence in sentences
     ]
     return {"sentences": with_splits, "counts": counts}
 
@@ -354,8 +354,8 @@ def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
 
 def _usable_sentences(
     paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str], pipeline_name: str
-) -> Iterator[tuple[Position, Sentence]]:
-    """Parse paragraphs (see `_paragraphs`) and yield their usable sentences, by position."""
+) -> Iterator[NumberedSentence]:
+    """Parse paragraphs (see `_paragraphs`) and yield their usable sentences."""
     unused = ["tagger", "attribute_ruler"]
     docs = pipeline(pipeline_name).pipe(
         paragraphs, as_tuples=True, batch_size=BATCH, disable=unused
@@ -368,7 +368,7 @@ def _usable_sentences(
                 counts[f"sentences dropped: {reason}"] += 1
                 continue
             source = f"{title}, paragraph {paragraph}, sentence {number}"
-            yield (article, paragraph, number), _sentence(sentence, source=source)
+            yield article, paragraph, number, _sentence(sentence, source=source)
 
 
 def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, tuple[str, int, int]]]:
