@@ -101,7 +101,7 @@ def example_of(language, folder, name):
 def test_examples_of_treebanks_are_read(language, format, relation, tmp_path):
     path = example_of(language, tmp_path, f"example.{language}")
     assert detect_format(path) == format
-    ((_, sentence),) = read_trees(path, format, Counter())
+    (sentence,) = read_trees(path, Counter())
     assert sentence.words == ("She", "reads", "books")
     assert sentence.heads == (2, 0, 2)
     assert sentence.relations[-1] == relation

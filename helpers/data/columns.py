@@ -47,7 +47,7 @@ _BRACKET = re.compile(r"(?=\(|[0-9]{1,9}\))(\(?)([0-9]{1,9})(?![0-9])(\)?)")
 
 with Path(__file__).with_name("penn_tags.csv").open(newline="", encoding="utf-8") as tags_file:
     # The universal tags of Penn Treebank tags (Marcus et al. 1993); others are left to the tagger.
-    PENN_TO_UNIVERSAL = {row["penn"]: row["universal"] for row in csv.DictReader(tags_file)}
+    PENN_TO_UNIVERSAL = dict(csv.reader(tags_file))
 
 
 class _Row(NamedTuple):
@@ -60,20 +60,15 @@ class _Row(NamedTuple):
 
 def detect_format(path: Path) -> TreeFormat:
     """Detect the format of a treebank from its suffix and its first line that is not blank."""
-    for _, text in lines(path):
-        if not text.strip():
-            continue
-        if _PLAIN_LINE.fullmatch(text.strip(" \t")):
-            return "plain"
-        is_conllu = ".conllu" in path.suffixes or text[0] == "#" or _NOT_A_WORD.match(text)
-        return "conllu" if is_conllu else "conllx"
-    raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
+    first = next((text for _, text in lines(path) if text.strip()), "")
+    if _PLAIN_LINE.fullmatch(first.strip(" \t")):
+        return "plain"
+    is_conllu = ".conllu" in path.suffixes or first[:1] == "#" or _NOT_A_WORD.match(first)
+    return "conllu" if is_conllu else "conllx"
 
 
-def read_trees(
-    path: Path, format: TreeFormat, counts: Counter[str]
-) -> Iterator[tuple[str | None, Sentence]]:
-    """Yield the document and the tree of each sentence of a treebank file, in order.
+def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
+    """Yield the tree of each sentence of a treebank file, in order.
 
     Multi-word ranges and empty nodes of CoNLL-U are skipped.
 
@@ -81,18 +76,14 @@ def read_trees(
     ----------
     path : Path
         The file.
-    format : {"conllu", "conllx", "plain"}
-        Its format, which `detect_format` finds.
     counts : Counter
         Receives the number of words that were changed, by reason.
 
     Yields
     ------
-    document : str or None
-        The id in the last ``# newdoc``, or the number of its sentence in the file if it has no id;
-        None before the first mark.
-    sentence : Sentence
-        The tree.  Its source is the ``sent_id``, or its number in the file.
+    Sentence
+        Without a split.  Its document is the id in the last ``# newdoc``, or, if that has no id,
+        the number of the sentence after it; its id is the ``sent_id``, or its number in the file.
 
     Raises
     ------
@@ -100,16 +91,17 @@ def read_trees(
         With the line, for what breaks the format.  A tree of CoNLL-U has exactly one root;
         converted treebanks may have several.
     """
-    document = None
+    format = detect_format(path)
+    file_name = path.name.removesuffix(".gz").removesuffix(".bz2")
+    origin = file_name
     number = 0
-    for marks, rows in _blocks(path, format, counts):
-        number += 1
+    for number, (marks, rows) in enumerate(_blocks(path, format, counts), 1):
         if "newdoc" in marks:
-            document = marks["newdoc"] or str(number)
+            origin = f"{file_name}, document {marks['newdoc'] or number}"
         words = tuple(row.word for row in rows)
         heads, relations = _tree(path, rows, format)
-        source = marks.get("sent_id", str(number))
-        yield document, Sentence(words, heads, relations, "", source)
+        source = f"{origin}, sentence {marks.get('sent_id', number)}"
+        yield Sentence(words, heads, relations, "", source)
     if not number:
         raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
 
@@ -131,20 +123,18 @@ def read_documents(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
         With the line, for what breaks the format.
     """
     format = "conllu" if path.suffix == ".conllu" else "conll2012"
-    name = path.stem
-    part = ""
+    document = ""
     sentences: list[list[_Row]] = []
     for marks, rows in _blocks(path, format, counts):
         mark = marks.get("newdoc", marks.get("begin document"))
         if mark is not None:
             if sentences:
-                yield _document(path, format, name, part, sentences)
+                yield _document(path, format, document, sentences)
                 sentences = []
-            name, _, part = mark.removeprefix("(").partition(");")  # (name); part 000
-            name = name or path.stem
+            document = mark
         sentences.append(rows)
     if sentences:
-        yield _document(path, format, name, part, sentences)
+        yield _document(path, format, document, sentences)
 
 
 def _blocks(
@@ -155,14 +145,14 @@ def _blocks(
     rows: list[_Row] = []
     for line, text in chain(lines(path), [(0, "")]):
         is_comment = text[:1] == "#" and format != "plain"  # in the plain format "#" is a word
-        if is_comment or not text or text.isspace():
-            match = _MARK.match(text) if is_comment else None
-            if rows and (match or not is_comment):
+        if is_comment or not text.strip():
+            if rows:
                 yield marks, rows
                 marks = {}
                 rows = []
-            if match:
-                marks[match[1]] = match[2].strip()
+            mark = _MARK.match(text) if is_comment else None
+            if mark:
+                marks[mark[1]] = mark[2].strip()
             continue
         if format == "conllu" and _NOT_A_WORD.match(text):
             continue
@@ -211,13 +201,13 @@ def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...
     return tuple(heads), tuple(relations)
 
 
-def _document(
-    path: Path, format: str, name: str, part: str, sentences: Sequence[list[_Row]]
-) -> AnnotatedText:
+def _document(path: Path, format: str, mark: str, sentences: Sequence[list[_Row]]) -> AnnotatedText:
     """Make a document of its sentences.
 
     The trees of CoNLL-U give the heads of words; CoNLL-2012 has phrase structure instead.
     """
+    name, _, part = mark.removeprefix("(").partition(");")  # (name); part 000
+    name = name or path.stem
     rows: list[_Row] = []
     sentence_starts: list[bool] = []
     heads: list[int] = []  # their indices in the document, -1 for a root
@@ -228,17 +218,13 @@ def _document(
         sentence_starts += [row is sentence[0] for row in sentence]
         rows += sentence
     if format == "conllu":
-        entities = [_ENTITY.search(row.cells[9]) for row in rows]
-        brackets = [entity[1] if entity else "_" for entity in entities]
+        brackets = ["".join(_ENTITY.findall(row.cells[9])) for row in rows]
         tags = [row.cells[3] for row in rows]
     else:
         if rows[0].word == "[WORD]":
-            raise CorpusError(
-                path,
-                "the file has no words; run the shared task's skeleton2conll on it first",
-                rows[0].line,
-            )
-        brackets = [row.cells[-1] for row in rows]
+            problem = "the file has no words; run the shared task's skeleton2conll on it first"
+            raise CorpusError(path, problem, rows[0].line)
+        brackets = [row.cells[-1].strip("-_") for row in rows]
         tags = [PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows]
     return AnnotatedText(
         name=name,
@@ -256,33 +242,21 @@ def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[S
     spans: list[Span] = []
     open_starts: dict[int, list[int]] = defaultdict(list)  # by chain, the innermost mention last
     for index, cell in enumerate(brackets):
-        if cell in ("-", "_"):
-            continue
         if _BRACKET.sub("", cell).replace("|", ""):
-            raise CorpusError(
-                path,
-                f"coreference {quoted(cell)}; "
-                "expected brackets with chain numbers such as (3|(4) or 3)",
-                rows[index].line,
-            )
+            problem = "expected brackets with chain numbers such as (3|(4) or 3)"
+            raise CorpusError(path, f"coreference {quoted(cell)}; {problem}", rows[index].line)
         for opening, number, closing in _BRACKET.findall(cell):
-            chain_number = int(number)
-            starts = open_starts[chain_number]
+            starts = open_starts[int(number)]
             if opening:
                 starts.append(index)
-            if closing and not starts:
-                raise CorpusError(
-                    path,
-                    f"{chain_number}) closes no mention; remove it, or open the mention",
-                    rows[index].line,
-                )
-            if closing:
-                spans.append((starts.pop(), index + 1, chain_number))
+            if not closing:
+                continue
+            if not starts:
+                problem = f"{number}) closes no mention; remove it, or open the mention"
+                raise CorpusError(path, problem, rows[index].line)
+            spans.append((starts.pop(), index + 1, int(number)))
     for chain_number, starts in open_starts.items():
         if starts:
-            raise CorpusError(
-                path,
-                f"({chain_number} is never closed in this document; close the mention",
-                rows[starts[0]].line,
-            )
+            problem = f"({chain_number} is never closed in this document; close the mention"
+            raise CorpusError(path, problem, rows[starts[0]].line)
     return tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -28,16 +28,15 @@ from pathlib import Path
 from helpers.data.columns import read_documents
 from helpers.data.language import is_english
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
-from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
+from helpers.data.text_files import file_fingerprint, lines, one_line, word
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
-from helpers.files import resolve_user_path
 from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
+SAMPLE_NAME = "coreference-sample"
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
-SPLITS = ("train", "dev")
 _HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
 _PIECE = re.compile(
     r"""
@@ -57,9 +56,7 @@ _PIECE = re.compile(
 _HEAD_RANKS = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
 
 
-def coreference_corpus(
-    path: str | Path | None = None, *, name: str | None = None
-) -> Corpus[Document]:
+def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     """Read a coreference corpus, once its documents are asked for (section 4.3).
 
     Every second document, in order of name, is in train, the others in dev.  Names start with the
@@ -67,11 +64,9 @@ def coreference_corpus(
 
     Parameters
     ----------
-    path : str or Path, optional
+    path : Path, optional
         A file, or a folder that is searched through, of CoNLL-2012 (``*_conll``), OntoGUM
         (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None: the bundled sample.
-    name : str, optional
-        Name of the corpus; by default that of the file or folder.
 
     Returns
     -------
@@ -82,7 +77,7 @@ def coreference_corpus(
     CorpusError
         For a missing or damaged file, and for a corpus without mentions.
     """
-    source = SAMPLE if path is None else resolve_user_path(path)
+    source = path or SAMPLE
     files = _files(source)
     folder = source.parent if source.is_file() else source
     spec = {
@@ -94,7 +89,6 @@ def coreference_corpus(
         spec["heads"] = parser_versions()
 
     def read(counts: Counter[str]) -> Iterator[Document]:
-        name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
         texts: list[AnnotatedText] = []
         for file in progress(files, "Reading documents", unit=" files"):
             read_file = read_brackets if file.suffix == ".txt" else read_documents
@@ -104,14 +98,13 @@ def coreference_corpus(
                 source, "no document has a mention; use a corpus with coreference annotation"
             )
         english = is_english(" ".join(text.words) for text in texts)
+        names = list(dict.fromkeys(text.name for text in texts))
         for text in texts:
-            name_index = name_indices.setdefault(text.name, len(name_indices))
-            split = SPLITS[name_index % len(SPLITS)]
+            split = "dev" if names.index(text.name) % 2 else "train"
             yield _with_heads(text, split, counts, english=english)
 
-    own_name = source.stem if source.is_file() else source.name
-    corpus_name = name or ("coreference-sample" if path is None else own_name)
-    return Corpus(corpus_name, spec, read)
+    name = source.name.partition(".")[0] if path else SAMPLE_NAME
+    return Corpus(name, spec, read)
 
 
 def _files(source: Path) -> list[Path]:
@@ -144,9 +137,9 @@ def _with_heads(
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in text.spans:
-        if len(_head_candidates(start, end, heads)) != 1:
+        head, *others = head_candidates(start, end, heads, predicted_tags)
+        if others:
             counts["mention heads that needed a tie-break"] += 1
-        head = head_word(start, end, heads, predicted_tags)
         mentions.append(Mention(start, end, chain, head))
     return Document(text.words, tags, tuple(mentions), split, text.source)
 
@@ -158,10 +151,12 @@ def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
     return heads, [token.pos_ for token in parsed]
 
 
-def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None = None) -> int:
-    """Find the head word of a mention: the word whose head lies outside it.
+def head_candidates(
+    start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None
+) -> list[int]:
+    """List the words of a mention whose heads lie outside it; the first is the head word.
 
-    If there are several, the one nearest to the root of its sentence is taken, then the first.
+    The word nearest to the root of its sentence comes first.
 
     Parameters
     ----------
@@ -169,15 +164,15 @@ def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | 
         The words of the mention, ``end`` exclusive.
     heads : sequence of int
         Each word's head: its index in the document, -1 for a root.
-    tags : sequence of str, optional
+    tags : sequence of str or None
         Universal tags of a predicted parse.  Nouns and names then go before pronouns and
         numerals, and those before other words: a parser that breaks a mention apart does not make
         "behind" the head of "a tree behind the church".
 
     Returns
     -------
-    int
-        Index of the head word in the document.
+    list of int
+        Their indices in the document.
     """
 
     def rank(word: int) -> tuple[int, int]:
@@ -190,18 +185,13 @@ def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | 
         tag_rank = _HEAD_RANKS.get(tags[word], 2) if tags else 0
         return tag_rank, depth
 
-    return min(_head_candidates(start, end, heads), key=rank)
-
-
-def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
-    """List the words of a mention whose heads lie outside it."""
-    return [word for word in range(start, end) if not start <= heads[word] < end]
+    candidates = [word for word in range(start, end) if not start <= heads[word] < end]
+    return sorted(candidates, key=rank)
 
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
-    """Yield the documents of a file in bracket notation; invisible characters are counted."""
-    documents: dict[str, tuple[str, list[tuple[int, str]]]] = {}  # genre, numbered lines of text
-    text = None
+    """Yield the documents of a file in bracket notation; invisible words are counted."""
+    documents: list[tuple[re.Match[str], list[tuple[int, str]]]] = []  # header, numbered lines
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
@@ -209,24 +199,21 @@ def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
             header = _HEADER.fullmatch(line.rstrip())
             if not header:
                 raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
-            name = header["name"]
-            if name in documents:
-                problem = f"a second document has the name {quoted(name)}; give it another name"
-                raise CorpusError(path, problem, number)
-            text = []
-            documents[name] = (header["genre"], text)
-        elif text is None:
+            documents.append((header, []))
+        elif documents:
+            _, text = documents[-1]
+            text.append((number, one_line(line)))
+        else:
             raise CorpusError(
                 path,
                 "text before the first header; begin with a line such as '# tale-01 story'",
                 number,
             )
-        else:
-            text.append((number, one_line(line)))
-    for name, (genre, text) in documents.items():
+    for header, text in documents:
         words, spans = _words_and_spans(path, text, counts)
+        name = header["name"]
         tags = (None,) * len(words)
-        yield AnnotatedText(name, f"{name} ({genre})", words, spans, tags)
+        yield AnnotatedText(name, f"{name} ({header['genre']})", words, spans, tags)
 
 
 def _words_and_spans(
@@ -237,13 +224,11 @@ def _words_and_spans(
     spans: list[Span] = []
     open_mentions: list[tuple[int, int]] = []  # first word and line
     for number, line in text:
-        for opening, _, chain, word in _PIECE.findall(line):
+        for opening, _, chain, piece in _PIECE.findall(line):
             if opening:
                 open_mentions.append((len(words), number))
-            elif word and visible(word):
-                words.append(word)
-            elif word:
-                counts["invisible characters left out"] += 1
+            elif piece:
+                words.append(word(piece, counts))
             elif not open_mentions:
                 raise CorpusError(path, "']' closes no mention; remove it", number)
             else:

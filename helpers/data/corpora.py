@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -61,55 +62,71 @@ def embedded_table() -> pd.DataFrame:
     return pd.read_csv(HERE / "embedded.csv")
 
 
-def fetch(name: str, annotation: str) -> dict[str, Path] | None:
-    """Find the files of a corpus, and download those that are not on this machine.
-
-    A file in the folder ``CORPORA_DIR`` (laid out as the ``path`` column of `corpus_files`, gzip
-    allowed) is used as it is; any other is downloaded once into the cache.  The SHA-256 of every
-    file is verified each time.
+def find_corpus(source: str, annotation: str) -> Path:
+    """Find the corpus that the user names.
 
     Parameters
     ----------
-    name : str
-        Name of the corpus.
+    source : str
+        The name of a corpus, or the path of a folder or file.
     annotation : str
         The annotation that it must have: "treebank", "coreference" or "argument pairs".
 
     Returns
     -------
-    dict of str to Path, or None
-        The files, by file name; None if no corpus has that name.
+    Path
+        The folder of the named corpus (see `fetch`), or the folder or file.
 
     Raises
     ------
     InputError
-        For a corpus with another annotation, and for a failed download.
+        If there is no such corpus, folder or file.
+    """
+    names = registry().query("kind == @annotation").index
+    if source in names:
+        return fetch(source)
+    path = resolve_user_path(source)
+    if not path.exists():
+        expected = f"a name ({', '.join(names)}) or a path"
+        raise InputError(f"no corpus for {annotation} at {source}; expected {expected}")
+    return path
+
+
+def fetch(name: str) -> Path:
+    """Find the folder of a corpus, and download the files that it lacks.
+
+    It is below the folder ``CORPORA_DIR``, or else in the cache, at the ``path`` of `corpus_files`.
+    The SHA-256 of every file is verified each time; a file may be packed with gzip.
+
+    Parameters
+    ----------
+    name : str
+        Name of the corpus.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        For a failed download.
     CorpusError
         For a file that is not the pinned version.
     """
-    if name not in registry().index:
-        return None
-    corpus = registry().loc[name]
-    if corpus.kind != annotation:
-        raise InputError(
-            f"{name} is a corpus for {corpus.kind}, not for {annotation}; "
-            f"name one of {names(annotation)}, or give a path"
-        )
+    root = Path(os.environ.get("CORPORA_DIR") or cache_root() / "corpora")
     files = corpus_files().query("corpus == @name")
-    paths = {}
     for file in progress(files.itertuples(), f"checking {name}", unit="file", total=len(files)):
-        url = f"{corpus.url}/{file.upstream_path}"
-        path = _path_in_folder(file.path)
-        if path is None:
-            path = _download(file.path, url, file.sha256)
-        elif _sha256(path) != file.sha256:
-            raise CorpusError(
-                path,
-                f"not the pinned version (expected SHA-256 {file.sha256}); "
-                f"replace it with {url}, or unset CORPORA_DIR",
-            )
-        paths[Path(file.path).name] = path
-    return paths
+        url = f"{registry().loc[name, 'url']}/{file.upstream_path}"
+        path = root / file.path
+        packed = path.with_name(f"{path.name}.gz")
+        existing = packed if packed.is_file() else path
+        if not existing.is_file():
+            _download(path, url, file.sha256)
+        elif _sha256(existing) != file.sha256:
+            problem = f"not the pinned version (expected SHA-256 {file.sha256})"
+            raise CorpusError(existing, f"{problem}; remove it, or replace it with {url}")
+    return path.parent
 
 
 def resolve_treebank(
@@ -133,49 +150,18 @@ def resolve_treebank(
     InputError
         If there is no such corpus, folder or file.
     """
-    files = fetch(source, "treebank")
-    if files:
-        splits = {name.rpartition("-")[2].partition(".")[0]: path for name, path in files.items()}
-        return treebank(splits["train"], splits["dev"], name=source, sentences=sentences, seed=seed)
-    parts = [source] if resolve_user_path(source).exists() else source.split(",")
-    paths = [resolve_user_path(part.strip()) for part in parts]
-    for path in paths:
-        if not path.exists() or len(paths) > 2:
-            raise InputError(
-                f"no treebank at {path}; expected "
-                f"a name ({names('treebank')}), a folder or file, or TRAIN,DEV"
-            )
-    return treebank(*paths, sentences=sentences, seed=seed)
+    paths = [find_corpus(part.strip(), "treebank") for part in source.split(",", 1)]
+    return _named(treebank(*paths, sentences=sentences, seed=seed), source)
 
 
 def resolve_coreference(source: str) -> Corpus[Document]:
     """Open the coreference corpus that the user names by ``--coref``: a name, file or folder."""
-    files = fetch(source, "coreference")
-    if files:
-        folder = next(iter(files.values())).parent
-        return coreference_corpus(folder, name=source)
-    path = resolve_user_path(source)
-    if not path.exists():
-        raise InputError(
-            f"no coreference corpus at {source}; expected a name ({names('coreference')}) or a path"
-        )
-    return coreference_corpus(path)
+    return _named(coreference_corpus(find_corpus(source, "coreference")), source)
 
 
-def names(annotation: str) -> str:
-    """List the names of the corpora with an annotation, for a message."""
-    return ", ".join(registry().query("kind == @annotation").index)
-
-
-def _path_in_folder(path: str) -> Path | None:
-    """Find a file of a corpus, plain or as gzip, in the folder ``CORPORA_DIR``."""
-    folder = os.environ.get("CORPORA_DIR")
-    if not folder:
-        return None
-    for candidate in (Path(folder) / path, Path(folder) / f"{path}.gz"):
-        if candidate.is_file():
-            return candidate
-    return None
+def _named(corpus: Corpus, source: str) -> Corpus:
+    """Give a corpus of the registry its name there, in place of the name of a file."""
+    return replace(corpus, name=source) if source in registry().index else corpus
 
 
 def _sha256(path: Path) -> str:
@@ -184,21 +170,16 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _download(path: str, url: str, sha256: str) -> Path:
-    """Download a file into the cache, unless it is there already."""
+def _download(path: Path, url: str, sha256: str) -> None:
+    """Download a file."""
     import pooch
-    import requests
 
     pooch.get_logger().setLevel("WARNING")  # its line per file would break the progress bar
-    target = cache_root() / "corpora" / path
     downloader = pooch.HTTPDownloader(timeout=CONNECT_AND_READ_TIMEOUT)
-    remedy = f"try again with a network, or set CORPORA_DIR to a folder that holds {path}"
     try:
-        return Path(pooch.retrieve(url, sha256, target.name, target.parent, downloader=downloader))
-    except (requests.RequestException, OSError) as error:
-        reason = type(error).__name__
-        raise InputError(f"{url} cannot be downloaded ({reason}); {remedy}") from error
-    except ValueError as error:  # pooch: the hash does not match
+        pooch.retrieve(url, sha256, path.name, path.parent, downloader=downloader)
+    except (OSError, ValueError) as error:  # the latter: a wrong hash
         raise InputError(
-            f"{url} did not send the pinned version (expected SHA-256 {sha256}); {remedy}"
+            f"{url} cannot be downloaded ({str(error)[:120]}); "
+            f"try again with a network, or copy the file to {path}"
         ) from error

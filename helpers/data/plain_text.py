@@ -9,7 +9,6 @@ ones.  Therefore a single file is divided into blocks of its paragraphs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -19,18 +18,17 @@ from helpers.data.text_files import lines, one_line, text_paths, visible
 MAX_BLOCK = 10  # paragraphs
 
 
-def documents(path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+def documents(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the paragraphs of each file of a folder, or of each block of a file.
 
-    A block is a tenth of the file: an even number of paragraphs, from 2 to `MAX_BLOCK`.  ``counts``
-    receives the number of paragraphs.
+    A block is a tenth of the file: an even number of paragraphs, from 2 to `MAX_BLOCK`.
     """
     files = text_paths(path)
     if len(files) > 1:
         for file in files:
-            yield file.relative_to(path).as_posix(), list(_paragraphs(file, counts))
+            yield file.relative_to(path).as_posix(), list(_paragraphs(file))
         return
-    paragraphs = _paragraphs(files[0], counts)
+    paragraphs = _paragraphs(files[0])
     beginning = list(islice(paragraphs, 10 * MAX_BLOCK))
     size = max(len(beginning) // 20 * 2, 2)
     all_paragraphs = chain(beginning, paragraphs)
@@ -40,18 +38,19 @@ def documents(path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]
         number += 1
 
 
-def _paragraphs(file: Path, counts: Counter[str]) -> Iterator[str]:
-    """Yield the paragraphs of a file; lines of which nothing shows count as blank ones."""
-    has_text = (visible(one_line(line)) for _, line in lines(file))
-    parts = islice((part for part, _ in groupby(has_text) if part), 2)
-    is_paragraph = sum(parts) < 2  # whether each line is one
-    pending: list[str] = []
-    for _, line in chain(lines(file), [(0, "")]):
-        text = one_line(line)
-        is_text = visible(text)
-        if pending and (is_paragraph or not is_text):
-            counts["paragraphs"] += 1
-            yield " ".join(pending)
-            pending = []
-        if is_text:
-            pending.append(text)
+def _paragraphs(file: Path) -> Iterator[str]:
+    """Yield the paragraphs of a file."""
+    has_blank_line = len(list(islice(_blocks(file), 2))) == 2  # between its lines
+    for texts in _blocks(file):
+        if has_blank_line:
+            yield " ".join(texts)
+        else:
+            yield from texts
+
+
+def _blocks(file: Path) -> Iterator[Iterator[str]]:
+    """Yield the texts of neighbouring lines; lines of which nothing shows count as blank ones."""
+    texts = (one_line(line) for _, line in lines(file))
+    for has_text, block in groupby(texts, visible):
+        if has_text:
+            yield block

@@ -5,8 +5,6 @@ A record holds text and its annotation; it knows no model.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import re
 import unicodedata
@@ -19,10 +17,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool
 
+from helpers.files import json_digest
+
 # How the source of a sentence tells its document.
-_IN_DOCUMENT = re.compile(
-    r"(?P<article>.+), paragraph \d+, sentence \d+|(?P<document>.+, document .+), sentence .+"
-)
+_IN_DOCUMENT = re.compile(r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+")
 # Full stops and commas of all scripts by their names in Unicode, such as IDEOGRAPHIC FULL STOP,
 # ARABIC COMMA or DEVANAGARI DANDA.
 _STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
@@ -159,7 +157,7 @@ class Corpus(Generic[Item]):
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of the specification, in hexadecimal."""
-        return hashlib.sha256(json.dumps(self.spec, sort_keys=True).encode()).hexdigest()
+        return json_digest(self.spec)
 
     def records(self) -> list[Item]:
         """Read everything into memory."""
@@ -174,9 +172,7 @@ def document_of(record: Mapping[str, Any]) -> str | None:
     if record.get("title"):
         return record["title"]
     in_document = _IN_DOCUMENT.fullmatch(record.get("source", ""))
-    if in_document is None:
-        return None
-    return in_document["article"] or in_document["document"]
+    return in_document[in_document.lastindex] if in_document else None
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:
@@ -270,10 +266,9 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     return Roles(**masks, other=~np.any(list(masks.values()), axis=0))
 
 
-def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> tuple[list, int]:
-    """Choose ``count`` items uniformly in one pass (reservoir sampling), and count all items."""
+def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> list[Any]:
+    """Choose ``count`` items uniformly in one pass (reservoir sampling)."""
     chosen: list[Any] = []
-    total = 0
     for total, item in enumerate(items, 1):
         if total <= count:
             chosen.append(item)
@@ -281,4 +276,4 @@ def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> t
         slot = generator.randrange(total)
         if slot < count:
             chosen[slot] = item
-    return chosen, total
+    return chosen

@@ -111,7 +111,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text.rstrip("\r\n")
 
 
-def xml_elements(path: Path, root: str, items: Collection[str]) -> Iterator[Element]:
+def xml_elements(path: Path, items: Collection[str]) -> Iterator[Element]:
     """Yield the elements called one of ``items``, each whole; it is emptied afterwards.
 
     Tags have no namespaces.
@@ -119,36 +119,29 @@ def xml_elements(path: Path, root: str, items: Collection[str]) -> Iterator[Elem
     Raises
     ------
     CorpusError
-        With the line, if there is one, for XML that is malformed, declares a document type (and
-        with it entities), or has another root.
+        With the line, if there is one, for XML that is malformed or declares a document type (and
+        with it entities).
     """
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import iterparse
 
-    top = None
-    try:
-        with unpacked(path) as file:
-            for event, element in iterparse(file, ("start", "end"), forbid_dtd=True):
-                tag = element.tag.rpartition("}")[2]
-                if top is None:
-                    top = element
-                    if tag != root:
-                        raise CorpusError(path, f"the XML is <{tag[:40]}>; expected <{root}>")
-                if event == "end":
-                    element.tag = tag
-                    if tag in items:
-                        yield element
-                        top.clear()
-    except CorpusError:
-        raise
-    except DefusedXmlException as error:
-        raise CorpusError(
-            path, "declares a document type, which is not read; remove the declaration"
-        ) from error
-    except (ParseError, LookupError, ValueError) as error:  # the latter two: the encoding
-        line = error.position[0] if isinstance(error, ParseError) else None
-        problem = f"malformed XML ({str(error)[:80]}); use a complete copy"
-        raise CorpusError(path, problem, line) from error
+    with unpacked(path) as file:
+        try:
+            events = iterparse(file, ("start", "end"), forbid_dtd=True)
+            _, root = next(events)
+            for event, element in events:
+                element.tag = element.tag.rpartition("}")[2]
+                if event == "end" and element.tag in items:
+                    yield element
+                    root.clear()
+        except DefusedXmlException as error:
+            raise CorpusError(
+                path, "declares a document type, which is not read; remove the declaration"
+            ) from error
+        except (ParseError, LookupError, ValueError) as error:  # the latter two: the encoding
+            line = error.position[0] if isinstance(error, ParseError) else None
+            problem = f"malformed XML ({str(error)[:80]}); use a complete copy"
+            raise CorpusError(path, problem, line) from error
 
 
 def one_line(text: str) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from helpers.cache import cached
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.language import is_english
-from helpers.data.records import Corpus, Sentence, reservoir
+from helpers.data.records import Corpus, Sentence, document_of, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
 from helpers.data.wikipedia import articles, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Span
 
-Tree = tuple[str | None, Sentence]  # with the name of its document, if that is known
-# The number of a sentence's article, of the paragraph in it, and of the sentence in that.
-Position = tuple[int, int, int]
+# A sentence after the number of its article, of the paragraph in it, and its own in that.
+NumberedSentence = tuple[int, int, int, Sentence]
 
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together if the documents of a file are unknown
@@ -53,7 +52,6 @@ def treebank(
     *,
     sentences: int | None = None,
     seed: int = 0,
-    name: str | None = None,
 ) -> Corpus[Sentence]:
     """Read a gold treebank: the sentences of its train split, then those of its dev split.
 
@@ -73,8 +71,6 @@ def treebank(
         sentences than its part is taken whole.  None: all sentences.
     seed : int
         Seed of the sample, and of the split of a single file.
-    name : str, optional
-        Name of the corpus; by default that of the train file.
 
     Returns
     -------
@@ -82,49 +78,42 @@ def treebank(
 
     Raises
     ------
-    InputError
-        For a sample that is too small for two splits.
     CorpusError
         For a file that is missing or breaks its format.
     """
-    if sentences is not None and sentences < 2:
-        raise InputError(f"--sentences {sentences}: expected 2 or more, for train and dev")
     if train.is_dir():
         folder = train
         train = _split_file(folder, "train")
         dev = _split_file(folder, "dev")
-    files = [train] if dev is None else [train, dev]
+    files = {"train": train} if dev is None else {"train": train, "dev": dev}
     spec = {
         "kind": "treebank",
         "version": 3,
-        "files": [file_fingerprint(file) for file in files],
-        "formats": [detect_format(file) for file in files],
+        "files": [file_fingerprint(file) for file in files.values()],
+        "formats": [detect_format(file) for file in files.values()],
         "sentences": sentences,
         "seed": seed,
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        splits = []
-        for file, format in zip(files, spec["formats"], strict=True):
-            trees = read_trees(file, format, counts)
-            splits.append(list(progress(trees, f"Reading {file.name}", unit=" sentences")))
+        splits = {}
+        for split, file in files.items():
+            trees = read_trees(file, counts)
+            splits[split] = list(progress(trees, f"Reading {file.name}", unit=" sentences"))
         if dev is None:
-            splits = _split(splits[0], train, seed)
+            splits = _split(splits["train"], train, seed)
         generator = random.Random(seed)
-        for split, trees, file in zip(("train", "dev"), splits, (train, dev or train), strict=True):
+        for split, trees in splits.items():
             size = len(trees)
             if sentences is not None:
                 dev_size = max(1, round(DEV_SHARE * sentences))
                 size = min(size, dev_size if split == "dev" else sentences - dev_size)
                 if size < len(trees):
                     counts["sentences outside the sample"] += len(trees) - size
-            file_name = file.name.removesuffix(".gz").removesuffix(".bz2")
             for index in sorted(generator.sample(range(len(trees)), size)):
-                document, tree = trees[index]
-                origin = file_name if document is None else f"{file_name}, document {document}"
-                yield tree._replace(split=split, source=f"{origin}, sentence {tree.source}")
+                yield trees[index]._replace(split=split)
 
-    return Corpus(name or train.name.partition(".")[0], spec, read)
+    return Corpus(train.name.partition(".")[0], spec, read)
 
 
 def _split_file(folder: Path, split: str) -> Path:
@@ -140,20 +129,19 @@ def _split_file(folder: Path, split: str) -> Path:
     return files[0]
 
 
-def _split(trees: Sequence[Tree], path: Path, seed: int) -> tuple[list[Tree], list[Tree]]:
+def _split(trees: Sequence[Sentence], path: Path, seed: int) -> dict[str, list[Sentence]]:
     """Divide the sentences of a file into train and dev, by document."""
-    documents: list[Any] = [document or "" for document, _ in trees]
+    documents: list[Any] = [document_of(tree._asdict()) or "" for tree in trees]
     if len(set(documents)) == 1:
         block_size = min(BLOCK, max(1, len(trees) // 10))
         documents = [index // block_size for index in range(len(trees))]
     if len(trees) == 1:
         raise CorpusError(path, "has one sentence; use two or more, for train and dev")
     dev_documents = _dev_documents(Counter(documents), seed)
-    train: list[Tree] = []
-    dev: list[Tree] = []
+    splits: dict[str, list[Sentence]] = {"train": [], "dev": []}
     for document, tree in zip(documents, trees, strict=True):
-        (dev if document in dev_documents else train).append(tree)
-    return train, dev
+        splits["dev" if document in dev_documents else "train"].append(tree)
+    return splits
 
 
 def _dev_documents(sizes: Mapping[Any, int], seed: int) -> set[Any]:
@@ -206,6 +194,7 @@ def silver_treebank(
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
     path = sample_path() if path is None else existing_file(path)
+    pipeline_name = parser or PIPELINE
     spec = {
         "reader": "silver",
         "format": [1, 1],
@@ -213,7 +202,7 @@ def silver_treebank(
         "count": count,
         "seed": seed,
         "dev_share": DEV_SHARE,
-        **parser_versions(parser),
+        **parser_versions(pipeline_name),
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
@@ -226,7 +215,7 @@ def silver_treebank(
             )
         parses = cached(
             "parses",
-            lambda: _parse(path, count, seed, parser),
+            lambda: _parse(path, count, seed, pipeline_name),
             inputs={"corpus": spec},
             module="helpers.data.treebank",
         )
@@ -243,16 +232,16 @@ def is_english_text(path: str | Path) -> bool:
     return is_english(chain.from_iterable(article.paragraphs for article in documents))
 
 
-def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, Any]:
+def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict[str, Any]:
     """Parse a silver treebank: its sentences, and counts of what was dropped, by reason."""
     counts: Counter[str] = Counter()
     generator = random.Random(seed)
-    sample, _ = reservoir(_paragraphs(path, counts), count or math.inf, generator)
+    sample = reservoir(_paragraphs(path, counts), count or math.inf, generator)
     generator.shuffle(sample)
-    usable = _usable_sentences(sample, counts, parser)
+    usable = _usable_sentences(sample, counts, pipeline_name)
     bar = progress(usable, "Parsing", unit=" sentences", total=count)
-    sentences = dict(islice(bar, count))
-    article_sizes = Counter(article for article, _, _ in sentences)
+    sentences = sorted(islice(bar, count))
+    article_sizes = Counter(article for article, *_ in sentences)
     if len(article_sizes) < 2:
         raise CorpusError(
             path,
@@ -265,7 +254,7 @@ def _parse(path: Path, count: int | None, seed: int, parser: str) -> dict[str, A
     dev_articles = _dev_documents(article_sizes, seed)
     with_splits = [
         sentence._replace(split="dev" if article in dev_articles else "train")
-        for (article, _, _), sentence in sorted(sentences.items())
+        for article, _, _, sentence in sentences
     ]
     return {"sentences": with_splits, "counts": counts}
 
@@ -299,17 +288,16 @@ def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> D
     return Doc(pipeline().vocab, words=list(words), sent_starts=sentence_starts)
 
 
-def parser_versions(parser: str = "") -> dict[str, str]:
-    """List the versions on which parses depend: of spaCy and of a pipeline, by default the bundled.
+def parser_versions(name: str = PIPELINE) -> dict[str, str]:
+    """List the versions on which parses depend: of spaCy and of a pipeline.
 
     Raises InputError if the pipeline is not installed.
     """
-    name = parser or PIPELINE
     try:
         return {"spacy": version("spacy"), name: version(name)}
     except PackageNotFoundError as error:
         raise InputError(
-            f"--parser {parser}: no spaCy pipeline of this name is installed; install it, for "
+            f"--parser {name}: no spaCy pipeline of this name is installed; install it, for "
             "example with 'python -m spacy download', or give a --treebank"
         ) from error
 
@@ -365,23 +353,22 @@ def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
 
 
 def _usable_sentences(
-    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str], parser: str
-) -> Iterator[tuple[Position, Sentence]]:
-    """Parse paragraphs (see `_paragraphs`) and yield their usable sentences, by position."""
+    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str], pipeline_name: str
+) -> Iterator[NumberedSentence]:
+    """Parse paragraphs (see `_paragraphs`) and yield their usable sentences."""
     unused = ["tagger", "attribute_ruler"]
-    is_english_parser = parser in ("", PIPELINE)
-    docs = pipeline(parser or PIPELINE).pipe(
+    docs = pipeline(pipeline_name).pipe(
         paragraphs, as_tuples=True, batch_size=BATCH, disable=unused
     )
     for doc, (title, article, paragraph) in docs:
         counts["paragraphs parsed"] += 1
         for number, sentence in enumerate(doc.sents, 1):
-            reason = why_unusable(sentence, english=is_english_parser)
+            reason = why_unusable(sentence, english=pipeline_name == PIPELINE)
             if reason:
                 counts[f"sentences dropped: {reason}"] += 1
                 continue
             source = f"{title}, paragraph {paragraph}, sentence {number}"
-            yield (article, paragraph, number), _sentence(sentence, source=source)
+            yield article, paragraph, number, _sentence(sentence, source=source)
 
 
 def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, tuple[str, int, int]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from helpers.errors import CorpusError
 from helpers.files import slugify
 from helpers.progress import progress
 
-SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+SAMPLE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 SAMPLE_NAME = "wikipedia-sample"
 EXPECTED = (
     "expected a MediaWiki dump (.xml, .xml.bz2), or plain text with a blank line between paragraphs"
@@ -40,16 +40,13 @@ class Article(NamedTuple):
 
 def sample_path() -> Path:
     """Find the sample of English Wikipedia (107 articles) that the gensim package ships."""
-    package = find_spec("gensim")  # importlib.resources would import all of it
-    path = Path(package.origin if package else "gensim").parent / SAMPLE
-    if not path.is_file():
-        raise CorpusError(path, "gensim's sample dump is missing; install gensim 4 again")
-    return path
+    # importlib.resources would import all of gensim.
+    return Path(distribution("gensim").locate_file(f"gensim/test/test_data/{SAMPLE}"))
 
 
 def corpus_name(path: Path) -> str:
     """Make a readable slug for a corpus file: its name up to the first dot."""
-    if path.name == Path(SAMPLE).name:
+    if path.name == SAMPLE:
         return SAMPLE_NAME
     return slugify(path.name.partition(".")[0].lower()) or "corpus"
 
@@ -72,8 +69,9 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
         paragraphs.  For plain text: a document, with every visible paragraph.
     """
     counts = Counter() if counts is None else counts
-    read = _dump_articles if ".xml" in path.name else plain_text.documents
-    for title, article_paragraphs in read(path, counts):
+    is_dump = ".xml" in path.name
+    documents = _dump_articles(path, counts) if is_dump else plain_text.documents(path)
+    for title, article_paragraphs in documents:
         counts["articles"] += 1
         counts["paragraphs kept"] += len(article_paragraphs)
         yield Article(title, tuple(article_paragraphs))
@@ -116,8 +114,8 @@ def segments(
         if count is None:
             yield from bar
             return
-        chosen, total = reservoir(enumerate(bar), count, random.Random(seed))
-        counts["segments not sampled"] += total - len(chosen)
+        chosen = reservoir(enumerate(bar), count, random.Random(seed))
+        counts["segments not sampled"] = counts["segments"] - len(chosen)
         yield from (segment for _, segment in sorted(chosen, key=itemgetter(0)))
 
     return Corpus(corpus_name(path), spec, read)
@@ -139,17 +137,15 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
 def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the usable paragraphs of each article of a dump."""
     hidden = set(HIDDEN_PREFIXES)
-    for element in text_files.xml_elements(path, "mediawiki", ("namespace", "page")):
+    for element in text_files.xml_elements(path, ("namespace", "page")):
         if element.tag == "namespace":
             if element.get("key") in HIDDEN_NAMESPACES and element.text:
                 hidden.add(element.text.strip().lower())
             continue
-        revisions = [text.text or "" for text in element.iter("text")]
-        wikitext = revisions[-1] if revisions else ""
         namespace = element.findtext("ns", ARTICLE_NAMESPACE).strip()
-        is_redirect = element.find("redirect") is not None or wikitext[:9].upper() == "#REDIRECT"
-        if is_redirect or namespace != ARTICLE_NAMESPACE:
+        if element.find("redirect") is not None or namespace != ARTICLE_NAMESPACE:
             counts["pages skipped: redirect or not an article"] += 1
             continue
         title = " ".join(element.findtext("title", "").split())
+        wikitext = element.findtext("revision/text", "")
         yield title, list(paragraphs(wikitext, hidden, counts))

@@ -1,6 +1,6 @@
 """Conversion of MediaWiki markup to prose paragraphs, in time linear in the length of the page.
 
-Articles are written by strangers, so nothing here backtracks: one pass over tags, one over
+Articles are written by strangers, so every pass takes linear time: one over elements, one over
 brackets with a bounded stack, one over lines.  Markup that the cleaning cannot turn into prose
 stays as a visible residue (``{{``, ``|``, ``<`` ...), and a paragraph with a residue is dropped.
 
@@ -34,9 +34,13 @@ _DROPPED = (
     "syntaxhighlight|table|timeline"
 )
 _FORMULAS = ("ce", "chem", "hiero", "math", "score")
-_ELEMENT = re.compile(rf"<!--|-->|<(/?)({_DROPPED})\b[^<>]*+>", re.IGNORECASE)
-# Alternatives that begin with a character each: re then looks for those, ten times as fast.
-_BRACKET = re.compile(r"\{\{|\}\}|\[\[|\]\]|\n[ :]*+\{\||\n[ ]*+\|\}(?!\})")
+# A comment, or an element with its content; one that is never closed goes on to the end.
+_ELEMENT = re.compile(
+    rf"<!--.*?(?:-->|\Z)|<({_DROPPED})\b[^<>]*+(?:(?<=/)>|>.*?(?:</\1\b[^<>]*+>|\Z))",
+    re.IGNORECASE | re.DOTALL,
+)
+# The bracket of a table is at the beginning of a line.
+_BRACKET = re.compile(r"\{\{|\}\}|\[\[|\]\]|^[ :]*+\{\||^[ ]*+\|\}(?!\})", re.MULTILINE)
 _CLOSES = {"}}": "{{", "]]": "[[", "|}": "{|"}
 MAX_NESTING = 50
 
@@ -149,36 +153,18 @@ def tidy(text: str) -> str:
 
 
 def _without_elements(text: str) -> str:
-    """Remove comments and the elements that hold no prose, content included."""
-    pieces = []
-    position = 0
-    inside = ""  # the name of the element that is being removed; "!" is a comment
-    for match in _ELEMENT.finditer(text):
-        name = (match[2] or "!").lower()
-        is_closing = match[0] == "-->" or match[1] == "/"
-        if inside:
-            if is_closing and name == inside:
-                inside = ""
-                position = match.end()
-        elif not is_closing:
-            pieces.append(text[position : match.start()])
-            position = match.end()
-            if not match[0].endswith("/>"):
-                pieces.append(GAP if name in _FORMULAS else "")
-                inside = name
-    return "".join(pieces) + ("" if inside else text[position:])
+    """Remove comments and the elements that hold no prose; a formula leaves a `GAP`."""
+    return _ELEMENT.sub(lambda element: GAP if str(element[1]).lower() in _FORMULAS else "", text)
 
 
 def _without_brackets(text: str, hidden: Collection[str]) -> str:
     """Resolve templates, links and tables, the inner ones first; unpaired brackets stay."""
     pieces: list[str] = []
     stack: list[tuple[str, int]] = []  # opening bracket, its index in `pieces`
-    text = f"\n{text}"
-    position = 1
+    position = 0
     for match in _BRACKET.finditer(text):
-        bracket = match[0].strip("\n :")
-        start = match.end() - len(match[0].removeprefix("\n"))
-        pieces.append(text[position:start])
+        bracket = match[0].strip(" :")
+        pieces.append(text[position : match.start()])
         position = match.end()
         opening = _CLOSES.get(bracket)
         if opening is None:

@@ -79,45 +79,53 @@ def test_corpora_command_lists_corpora_with_the_licence_of_each_part(capsys):
 def test_fetch_prefers_the_local_folder_and_compares_unpacked_content(tiny, monkeypatch, tmp_path):
     fill(tmp_path / "folder")
     monkeypatch.setenv("CORPORA_DIR", str(tmp_path / "folder"))
-    assert corpora.fetch("tiny", "treebank") == {
-        "x-ud-train.conllu": tmp_path / "folder/tiny/x-ud-train.conllu.gz",
-        "x-ud-dev.conllu": tmp_path / "folder/tiny/x-ud-dev.conllu",
-    }
+    assert corpora.fetch("tiny") == tmp_path / "folder/tiny"
     corpus = corpora.resolve_treebank("tiny")
     assert corpus.name == "tiny"
     assert [s.split for s in corpus.records()] == ["train"] * 3 + ["dev"] * 2
     fill(tmp_path / "other", train=TREE * 4)
     monkeypatch.setenv("CORPORA_DIR", str(tmp_path / "other"))
     with pytest.raises(CorpusError, match="not the pinned version"):
-        corpora.fetch("tiny", "treebank")
+        corpora.fetch("tiny")
 
 
 def test_fetch_downloads_once_and_verifies(tiny, monkeypatch, tmp_path):
-    with pytest.raises(InputError, match=r"network.*CORPORA_DIR.*tiny/x-ud-train.conllu"):
-        corpora.fetch("tiny", "treebank")
+    cache = tmp_path / "cache/corpora/tiny"
+    with pytest.raises(InputError, match=r"network.*cache/corpora/tiny/x-ud-train.conllu"):
+        corpora.fetch("tiny")
     serve(monkeypatch, {"https://example.org/train": TREE * 3, "https://example.org/dev": TREE * 2})
-    paths = corpora.fetch("tiny", "treebank")
-    assert paths["x-ud-dev.conllu"] == tmp_path / "cache/corpora/tiny/x-ud-dev.conllu"
+    assert corpora.fetch("tiny") == cache
+    assert (cache / "x-ud-dev.conllu").read_text() == TREE * 2
     serve(monkeypatch, {})  # a second download would be a KeyError
-    assert corpora.fetch("tiny", "treebank") == paths
+    assert corpora.fetch("tiny") == cache
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "empty"))
     serve(monkeypatch, {"https://example.org/train": "<html>moved</html>"})
-    with pytest.raises(InputError, match="did not send the pinned version"):
-        corpora.fetch("tiny", "treebank")
+    with pytest.raises(InputError, match=r"hash of .* does not match"):
+        corpora.fetch("tiny")
     assert not (tmp_path / "empty/corpora/tiny/x-ud-train.conllu").exists()
 
 
-def test_resolve_refuses_unknown_names_with_those_that_exist(tiny, tmp_path):
+def test_fetch_downloads_what_the_local_folder_lacks(tiny, monkeypatch, tmp_path):
+    folder = tmp_path / "folder"
+    monkeypatch.setenv("CORPORA_DIR", str(folder))
+    fill(folder)
+    (folder / "tiny/x-ud-dev.conllu").unlink()
+    serve(monkeypatch, {"https://example.org/dev": TREE * 2})
+    assert len(corpora.resolve_treebank("tiny").records()) == 5
+    assert (folder / "tiny/x-ud-dev.conllu").is_file()
+
+
+def test_find_corpus_refuses_unknown_names_with_those_that_exist(tiny, tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("[Ann]1 said [she]1 left .\n")
+    assert corpora.find_corpus(str(path), "coreference") == path
     assert corpora.resolve_coreference(str(path)).name == "mine"
-    with pytest.raises(InputError, match="not for coreference"):
-        corpora.resolve_coreference("tiny")
-    with pytest.raises(InputError, match=r"no coreference corpus at nowhere"):
-        corpora.resolve_coreference("nowhere")
-    with pytest.raises(InputError, match=r"no treebank at nowhere; .*tiny"):
+    with pytest.raises(InputError, match="no corpus for coreference at tiny"):
+        corpora.find_corpus("tiny", "coreference")
+    with pytest.raises(InputError, match=r"no corpus for treebank at nowhere; .*tiny"):
         corpora.resolve_treebank("nowhere")
-    assert corpora.fetch("nope", "treebank") is None
+    with pytest.raises(InputError, match="no corpus for treebank at b,c"):
+        corpora.resolve_treebank(f"{path},b,c")
 
 
 def test_resolve_treebank_takes_files_and_folders_in_the_home_folder(tiny, monkeypatch, tmp_path):
@@ -134,8 +142,10 @@ def test_resolve_treebank_takes_files_and_folders_in_the_home_folder(tiny, monke
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
 def test_fetch_finds_every_pinned_file_in_the_local_folder():
     for name, annotation in corpora.registry()["kind"].items():
-        registered = corpora.corpus_files().query("corpus == @name")
-        assert len(corpora.fetch(name, annotation)) == len(registered)
+        folder = Path(os.environ["CORPORA_DIR"])
+        paths = corpora.corpus_files().query("corpus == @name")["path"]
+        assert {folder / Path(path).parent for path in paths} == {corpora.fetch(name)}
+        assert corpora.find_corpus(name, annotation) == corpora.fetch(name)
     corpus = corpora.resolve_coreference("ontogum")
     assert corpus.name == "ontogum" and len(corpus.spec["files"]) == 83
     assert "heads" not in corpus.spec  # no parser decides what a mention's head is

@@ -33,7 +33,7 @@ def test_silver_treebank_is_seeded_and_in_the_order_of_the_text(sample, tmp_path
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(" ".join(sentence.words) for sentence in sample[0]))
     chosen = silver_treebank(path, count=12, seed=1).records()
-    assert chosen == silver._parse(path, 12, 1, "")["sentences"]  # not from the cache
+    assert chosen == silver._parse(path, 12, 1, silver.PIPELINE)["sentences"]  # not from the cache
     assert chosen != silver_treebank(path, count=12, seed=2).records()
     documents = [int(sentence.source.split(",")[0].removeprefix("a.txt ")) for sentence in chosen]
     assert documents == sorted(documents)

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.data.corpora import fetch, names
+from helpers.data.corpora import fetch, find_corpus, registry
 from helpers.data.text_files import existing_file, one_line
-from helpers.errors import CorpusError, InputError
+from helpers.errors import CorpusError
 from helpers.settings import small_profile
 
 SAMPLE_NAME = "arguments-sample"
@@ -183,13 +183,10 @@ def argument_corpus(source: str | Path = "") -> Arguments:
 
 def _table_files(source: str) -> dict[str, Path]:
     """Find the tables of a corpus, compressed or not, by file name without suffixes."""
-    folder = Path(source).expanduser()
+    folder = find_corpus(source, CORPUS_KIND)
+    if source + ADVERSARIAL_SUFFIX in registry().index:
+        fetch(source + ADVERSARIAL_SUFFIX)  # into ``adversarial/``
     paths = [*folder.glob("*"), *folder.glob("adversarial/*")]
-    for name in (source, source + ADVERSARIAL_SUFFIX):
-        paths += (fetch(name, CORPUS_KIND) or {}).values()
-    if not paths:
-        expected = f"expected a name ({names(CORPUS_KIND)}) or a folder"
-        raise InputError(f"no arguments at {source}; {expected}")
     return {
         path.name.split(".")[0]: path for path in paths if {".tsv", ".csv"} & set(path.suffixes)
     }

@@ -131,9 +131,9 @@ def test_argument_corpus_leaves_out_counterparts_that_are_not_negated(tmp_path):
 
 
 def test_argument_corpus_refuses_other_sources(tmp_path):
-    with pytest.raises(InputError, match=r"expected a name \(arct, arct-adversarial\) or a folder"):
+    with pytest.raises(InputError, match=r"expected a name \(arct, arct-adversarial\) or a path"):
         argument_corpus(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="treebank, not for argument pairs"):
+    with pytest.raises(InputError, match="no corpus for argument pairs at ud-english-ewt"):
         argument_corpus("ud-english-ewt")
     write(tmp_path / "train.tsv", ROWS)
     with pytest.raises(CorpusError, match=r"no dev\.tsv; a corpus needs all splits"):
