@@ -272,7 +272,7 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
 
     Input embeddings are the tables of words, positions and segments, and their normalisation.
     Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The weights
-    of a seed are the same on every processor (`helpers.model.portable_random`).
+    of a seed hardly depend on the processor (`helpers.model.portable_random`).
     """
     with torch.random.fork_rng(devices=[]), PortableRandom():
         torch.manual_seed(seed)
