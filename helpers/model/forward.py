@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,16 +64,12 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
     return record.get("inputs") or word_inputs(encoder.encode_words(record["words"]))
 
 
-def word_inputs(encoding: Encoding, n_words: int | None = None) -> Inputs:
-    """Convert tokenized words, or the first of them, to a model's inputs."""
-    word_ids = encoding.word_ids
-    chosen = range(len(word_ids))
-    if n_words is not None:
-        chosen = [token for token in chosen if word_ids[token] is None or word_ids[token] < n_words]
+def word_inputs(encoding: Encoding) -> Inputs:
+    """Convert tokenized words to a model's inputs."""
     return {
-        "input_ids": [encoding.ids[token] for token in chosen],
-        "token_type_ids": [encoding.type_ids[token] for token in chosen],
-        "groups": word_groups([word_ids[token] for token in chosen]),
+        "input_ids": encoding.ids,
+        "token_type_ids": encoding.type_ids,
+        "groups": word_groups(encoding.word_ids),
     }
 
 
@@ -133,13 +130,10 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
     """Number the words that tokens belong to; each special token (None) is a word of its own."""
-    groups = []
-    group = -1
-    for index, word in enumerate(word_ids):
-        if index == 0 or word is None or word != word_ids[index - 1]:
-            group += 1
-        groups.append(group)
-    return groups
+    begins = [
+        word is None or word != word_before for word_before, word in pairwise([None, *word_ids])
+    ]
+    return (np.cumsum(begins) - 1).tolist()
 
 
 def to_words(
@@ -281,11 +275,7 @@ def norm_maps(attention: Values, norms: Values) -> Values:
     weighted = attention * norms[..., None, :]
     total = weighted.sum(axis=-1)[..., None]
     moves_nothing = total == 0
-    if moves_nothing.any():
-        weighted = weighted + attention * moves_nothing
-        total = total + moves_nothing
-    weighted /= total
-    return weighted
+    return (weighted + attention * moves_nothing) / (total + moves_nothing)
 
 
 def transformed_norms(

@@ -30,13 +30,13 @@ from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
 
 Item = TypeVar("Item")
+Importance = dict[str, Float[np.ndarray, "example ..."]]
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
 IGNORED = -100  # the label of a token that is not predicted, which F.cross_entropy leaves out
-MEMORY_TO_REUSE = 16 << 20  # bytes; larger arrays would leave holes too small for a longer batch
 
 
 def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
@@ -77,9 +77,7 @@ def evenly_spaced(values: Sequence[Item], count: int) -> list[Item]:
     return [values[index] for index in indices]
 
 
-def gradient_importance(
-    encoder: Encoder, records: Sequence[Record], *, seed: int
-) -> dict[str, Float[np.ndarray, "example ..."]]:
+def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: int) -> Importance:
     """Compute the mean absolute gradient of the loss with respect to attention, by type of key.
 
     Parameters
@@ -107,7 +105,7 @@ def gradient_importance(
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("The contrastive objective needs at least two segments. Use more.")
-    keep_freed_memory(MEMORY_TO_REUSE)
+    keep_freed_memory()
     rng = np.random.default_rng(seed)
     batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
@@ -122,7 +120,7 @@ def gradient_importance(
 
 def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
-) -> dict[str, Float[np.ndarray, "example ..."]]:
+) -> Importance:
     """Compute `gradient_importance` for one batch."""
     losses, inputs, maps = training_losses(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps)
