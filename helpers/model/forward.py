@@ -27,13 +27,13 @@ from torch.nn.utils.rnn import pad_sequence
 from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, Lens
-from helpers.model.sites import Outputs, Site, patch_head_outputs, sites
+from helpers.model.sites import Outputs, Site, Weights, patch_head_outputs, sites
 from helpers.torch_utils import COMPILATION_LOCK
 
 OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
 
 Inputs = dict[str, Any]
-Maps = list[Float[Tensor, "batch head query key"]]  # one for each layer
+Maps = list[Weights]  # one for each layer
 States = list[Float[Tensor, "batch token width"]]  # one for the embeddings and for each layer
 Norms = list[Float[Tensor, "batch head token"]]  # one for each layer
 Pass = Callable[..., tuple[Maps, States]]
@@ -230,28 +230,20 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
             hooks.callback(module.register_forward_hook(record).remove)
         with patch_head_outputs(layers, keep):
             maps, _, _ = run([word_inputs(encoder.encode_words(["a", "b", "c"]))])
-        _check_heads_weigh_values(encoder, layers, maps, current.projected, head_outputs)
+        values = list(map(Site.value_vectors, layers, current.projected))
+        is_complete = len(values) == len(head_outputs) == len(layers)
+        if not (is_complete and all(map(_are_weighted_sums, head_outputs, maps, values))):
+            raise ModelError(
+                f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens "
+                "norm is not defined for it. Use --lens attention."
+            )
         yield run
 
 
-def _check_heads_weigh_values(
-    encoder: Encoder,
-    layers: list[Site],
-    maps: Maps,
-    projected: list[Tensor],
-    head_outputs: list[Outputs],
-) -> None:
-    """Check on one input that each layer's heads output attention times values."""
-    is_sum = len(projected) == len(head_outputs) == len(layers)
-    for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
-        vectors = site.value_vectors(value).to(attention)
-        error = torch.einsum("bhqk,bkhw->bqhw", attention, vectors) - output
-        is_sum = is_sum and error.abs().max() <= OUTPUT_TOLERANCE * output.abs().max()
-    if not is_sum:
-        raise ModelError(
-            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
-            "is not defined for it. Use --lens attention."
-        )
+def _are_weighted_sums(outputs: Outputs, attention: Weights, values: Outputs) -> bool:
+    """Check whether the heads of a layer output attention times values."""
+    sums = torch.einsum("bhqk,bkhw->bqhw", attention, values.to(attention))
+    return (sums - outputs).abs().max() <= OUTPUT_TOLERANCE * outputs.abs().max()
 
 
 def norm_maps(attention: Values, norms: Values) -> Values:

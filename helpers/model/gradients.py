@@ -36,7 +36,7 @@ KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
-IGNORED = -100  # the label of a token that is not predicted, which F.cross_entropy leaves out
+IGNORED = -100  # label of a token that is not predicted: F.cross_entropy leaves it out by default
 
 
 def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
@@ -208,9 +208,7 @@ def training_losses(
     output = run_with_graph(encoder, inputs)
     targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(encoder.device)
     logits = wide(output.logits).reshape(*targets.shape, -1)  # [example, token or text, class]
-    label_losses = F.cross_entropy(
-        logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
-    )
+    label_losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
     losses = label_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
     return losses, inputs, list(output.attentions)
 
@@ -230,7 +228,7 @@ def mask_tokens(
     labels : array, shape (token,)
         The original ids of the chosen tokens; `IGNORED` for all others.
     """
-    candidates = np.flatnonzero(~np.isin(ids, list(encoder.special_ids)))
+    candidates = np.flatnonzero(~np.isin(ids, encoder.special_ids))
     chosen = rng.permutation(candidates)[: max(1, round(MASKED_SHARE * len(candidates)))]
     labels = np.full_like(ids, IGNORED)
     labels[chosen] = ids[chosen]
