@@ -29,7 +29,8 @@ Result = TypeVar("Result")
 # system; above the second, an array gets memory of its own, which goes back when it is freed.
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-REUSABLE_BYTES = 32 << 20  # the largest threshold that glibc would choose by itself
+# Larger arrays, if they were kept, would leave holes too small for the arrays of a longer batch.
+REUSABLE_BYTES = 16 << 20
 
 
 def torch_device(device: str) -> torch.device:
@@ -54,8 +55,7 @@ def torch_device(device: str) -> torch.device:
     fastest = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device == "auto":
         return fastest
-    device_type, _, _ = device.partition(":")
-    if device_type not in (fastest.type, "cpu"):
+    if device not in (fastest.type, "cpu"):
         raise ModelError(f"device {device!r} is not available; use --device cpu or auto")
     return torch.device(device)
 
@@ -163,8 +163,7 @@ def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
         with ThreadPoolExecutor(threads, "job", initializer=initializer) as executor:
             yield executor
     finally:
-        # While a script ends with an error, torch would print another one.
-        if initializer and not sys.is_finalizing():
+        if initializer:
             set_torch_threads(threads)
 
 
@@ -228,18 +227,12 @@ class CompilationLock:
 COMPILATION_LOCK = CompilationLock()  # one in a process, because that global variable is one, too
 
 
-def keep_freed_memory(largest: int = REUSABLE_BYTES) -> None:
-    """Let glibc keep freed arrays for the next batch, which makes training a third faster.
-
-    Parameters
-    ----------
-    largest : int
-        Bytes of the largest array that is kept.
-    """
+def keep_freed_memory() -> None:
+    """Let glibc keep freed arrays for the next batch, which makes training a third faster."""
     if sys.platform == "linux":
         library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, largest)
-        library.mallopt(M_TRIM_THRESHOLD, 2 * largest)
+        library.mallopt(M_MMAP_THRESHOLD, REUSABLE_BYTES)
+        library.mallopt(M_TRIM_THRESHOLD, 2 * REUSABLE_BYTES)
 
 
 def release_freed_memory() -> None:

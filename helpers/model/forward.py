@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,13 +27,13 @@ from torch.nn.utils.rnn import pad_sequence
 from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, Lens
-from helpers.model.sites import Outputs, Site, patch_head_outputs, sites
+from helpers.model.sites import Outputs, Site, Weights, patch_head_outputs, sites
 from helpers.torch_utils import COMPILATION_LOCK
 
 OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
 
 Inputs = dict[str, Any]
-Maps = list[Float[Tensor, "batch head query key"]]  # one for each layer
+Maps = list[Weights]  # one for each layer
 States = list[Float[Tensor, "batch token width"]]  # one for the embeddings and for each layer
 Norms = list[Float[Tensor, "batch head token"]]  # one for each layer
 Pass = Callable[..., tuple[Maps, States]]
@@ -63,16 +64,12 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
     return record.get("inputs") or word_inputs(encoder.encode_words(record["words"]))
 
 
-def word_inputs(encoding: Encoding, n_words: int | None = None) -> Inputs:
-    """Convert tokenized words, or the first of them, to a model's inputs."""
-    word_ids = encoding.word_ids
-    chosen = range(len(word_ids))
-    if n_words is not None:
-        chosen = [token for token in chosen if word_ids[token] is None or word_ids[token] < n_words]
+def word_inputs(encoding: Encoding) -> Inputs:
+    """Convert tokenized words to a model's inputs."""
     return {
-        "input_ids": [encoding.ids[token] for token in chosen],
-        "token_type_ids": [encoding.type_ids[token] for token in chosen],
-        "groups": word_groups([word_ids[token] for token in chosen]),
+        "input_ids": encoding.ids,
+        "token_type_ids": encoding.type_ids,
+        "groups": word_groups(encoding.word_ids),
     }
 
 
@@ -133,13 +130,10 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
     """Number the words that tokens belong to; each special token (None) is a word of its own."""
-    groups = []
-    group = -1
-    for index, word in enumerate(word_ids):
-        if index == 0 or word is None or word != word_ids[index - 1]:
-            group += 1
-        groups.append(group)
-    return groups
+    begins = [
+        word is None or word != word_before for word_before, word in pairwise([None, *word_ids])
+    ]
+    return (np.cumsum(begins) - 1).tolist()
 
 
 def to_words(
@@ -236,28 +230,20 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
             hooks.callback(module.register_forward_hook(record).remove)
         with patch_head_outputs(layers, keep):
             maps, _, _ = run([word_inputs(encoder.encode_words(["a", "b", "c"]))])
-        _check_heads_weigh_values(encoder, layers, maps, current.projected, head_outputs)
+        values = list(map(Site.value_vectors, layers, current.projected))
+        is_complete = len(values) == len(head_outputs) == len(layers)
+        if not (is_complete and all(map(_are_weighted_sums, head_outputs, maps, values))):
+            raise ModelError(
+                f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens "
+                "norm is not defined for it. Use --lens attention."
+            )
         yield run
 
 
-def _check_heads_weigh_values(
-    encoder: Encoder,
-    layers: list[Site],
-    maps: Maps,
-    projected: list[Tensor],
-    head_outputs: list[Outputs],
-) -> None:
-    """Check on one input that each layer's heads output attention times values."""
-    is_sum = len(projected) == len(head_outputs) == len(layers)
-    for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
-        vectors = site.value_vectors(value).to(attention)
-        error = torch.einsum("bhqk,bkhw->bqhw", attention, vectors) - output
-        is_sum = is_sum and error.abs().max() <= OUTPUT_TOLERANCE * output.abs().max()
-    if not is_sum:
-        raise ModelError(
-            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
-            "is not defined for it. Use --lens attention."
-        )
+def _are_weighted_sums(outputs: Outputs, attention: Weights, values: Outputs) -> bool:
+    """Check whether the heads of a layer output attention times values."""
+    sums = torch.einsum("bhqk,bkhw->bqhw", attention, values.to(attention))
+    return (sums - outputs).abs().max() <= OUTPUT_TOLERANCE * outputs.abs().max()
 
 
 def norm_maps(attention: Values, norms: Values) -> Values:
@@ -281,11 +267,7 @@ def norm_maps(attention: Values, norms: Values) -> Values:
     weighted = attention * norms[..., None, :]
     total = weighted.sum(axis=-1)[..., None]
     moves_nothing = total == 0
-    if moves_nothing.any():
-        weighted = weighted + attention * moves_nothing
-        total = total + moves_nothing
-    weighted /= total
-    return weighted
+    return (weighted + attention * moves_nothing) / (total + moves_nothing)
 
 
 def transformed_norms(

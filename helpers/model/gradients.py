@@ -30,13 +30,13 @@ from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
 
 Item = TypeVar("Item")
+Importance = dict[str, Float[np.ndarray, "example ..."]]
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
-IGNORED = -100  # the label of a token that is not predicted, which F.cross_entropy leaves out
-MEMORY_TO_REUSE = 16 << 20  # bytes; larger arrays would leave holes too small for a longer batch
+IGNORED = -100  # label of a token that is not predicted: F.cross_entropy leaves it out by default
 
 
 def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
@@ -77,9 +77,7 @@ def evenly_spaced(values: Sequence[Item], count: int) -> list[Item]:
     return [values[index] for index in indices]
 
 
-def gradient_importance(
-    encoder: Encoder, records: Sequence[Record], *, seed: int
-) -> dict[str, Float[np.ndarray, "example ..."]]:
+def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: int) -> Importance:
     """Compute the mean absolute gradient of the loss with respect to attention, by type of key.
 
     Parameters
@@ -107,7 +105,7 @@ def gradient_importance(
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("The contrastive objective needs at least two segments. Use more.")
-    keep_freed_memory(MEMORY_TO_REUSE)
+    keep_freed_memory()
     rng = np.random.default_rng(seed)
     batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
@@ -122,7 +120,7 @@ def gradient_importance(
 
 def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
-) -> dict[str, Float[np.ndarray, "example ..."]]:
+) -> Importance:
     """Compute `gradient_importance` for one batch."""
     losses, inputs, maps = training_losses(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps)
@@ -210,9 +208,7 @@ def training_losses(
     output = run_with_graph(encoder, inputs)
     targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(encoder.device)
     logits = wide(output.logits).reshape(*targets.shape, -1)  # [example, token or text, class]
-    label_losses = F.cross_entropy(
-        logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
-    )
+    label_losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
     losses = label_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
     return losses, inputs, list(output.attentions)
 
@@ -232,7 +228,7 @@ def mask_tokens(
     labels : array, shape (token,)
         The original ids of the chosen tokens; `IGNORED` for all others.
     """
-    candidates = np.flatnonzero(~np.isin(ids, list(encoder.special_ids)))
+    candidates = np.flatnonzero(~np.isin(ids, encoder.special_ids))
     chosen = rng.permutation(candidates)[: max(1, round(MASKED_SHARE * len(candidates)))]
     labels = np.full_like(ids, IGNORED)
     labels[chosen] = ids[chosen]

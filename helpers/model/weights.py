@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,8 +41,7 @@ IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version",
                        "dtype")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """A model on its device with its tokenizer.
 
     ``properties`` are fields of `Encoder`: "identity" is the part of its identity that depends on
@@ -150,7 +148,7 @@ def from_pretrained(
 
 
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
-    """Raise ModelError if weights of the encoder are missing, of other sizes, or not finite."""
+    """Raise ModelError if weights of the encoder are missing, or some have other sizes."""
     if report["mismatched_keys"]:
         key, shape, expected_shape = min(report["mismatched_keys"])
         raise ModelError(
@@ -158,24 +156,19 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             f"{list(expected_shape)}. Use weights and a configuration of the same model."
         )
     encoder_parameters = set(model.base_model.parameters())
-    missing_keys = []
-    for key, weight in model.named_parameters():
-        # Sentence encoders leave the pooler out: no map depends on it.
-        is_needed = weight in encoder_parameters and "pooler." not in key
-        if is_needed and key in report["missing_keys"]:
-            missing_keys.append(key)
+    missing_keys = [
+        key
+        for key, weight in model.named_parameters()
+        if weight in encoder_parameters
+        and key in report["missing_keys"]
+        and "pooler." not in key  # sentence encoders leave it out: no map depends on it
+    ]
     if missing_keys:
         raise ModelError(
             f"model {name!r}: the checkpoint has no weights for {missing_keys[0]} "
             f"({len(missing_keys)} missing). Check that it is complete, and of the architecture "
             "that config.json names."
         )
-    for key, weight in model.named_parameters():
-        if not weight.isfinite().all():
-            raise ModelError(
-                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}. "
-                f"Use a complete copy of the model{or_wider(weight.dtype)}."
-            )
 
 
 def attention_shape(
@@ -191,7 +184,7 @@ def attention_shape(
     Raises
     ------
     ModelError
-        If there is not one full map for each layer and head, or padding changes it.
+        If there is not one full map of numbers for each layer and head, or padding changes it.
     """
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(model.device)
     n = ids.shape[1]
@@ -211,7 +204,12 @@ def attention_shape(
         )
     without_padding = torch.stack(maps_in_padding)[..., :n, :n]
     difference = (torch.stack(maps) - without_padding).abs().max()
-    if difference > PADDING_TOLERANCE[without_padding.dtype]:
+    if difference.isnan():
+        raise ModelError(
+            f"model {name!r}: its maps have weights that are NaN. Use a complete copy of the model"
+            f"{or_wider(model.dtype)}."
+        )
+    if difference > PADDING_TOLERANCE[model.dtype]:
         raise ModelError(
             f"model {name!r}: its maps change with padding, so "
             "they would depend on the batch. Use a model that masks padding, such as BERT."
@@ -272,7 +270,7 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
 
     Input embeddings are the tables of words, positions and segments, and their normalisation.
     Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The weights
-    of a seed are the same on every processor (`helpers.model.portable_random`).
+    of a seed hardly depend on the processor (`helpers.model.portable_random`).
     """
     with torch.random.fork_rng(devices=[]), PortableRandom():
         torch.manual_seed(seed)

@@ -136,6 +136,7 @@ def document_record(
         counts["documents cut to the token limit"] += 1
         document, n_dropped = document.cut(n_fitting)
         counts["mentions dropped: beyond the cut"] += n_dropped
+        encoding = encoder.encode_words(document.words)
     if not document.mentions:
         counts["documents dropped: no mention before the cut"] += 1
         return None
@@ -146,7 +147,7 @@ def document_record(
         "source": document.source,
         "mentions": [list(mention) for mention in document.mentions],
         "offset": encoding.word_ids.index(0),  # each special token has a position of its own
-        "inputs": word_inputs(encoding, len(document.words)),
+        "inputs": word_inputs(encoding),
     }
 
 

@@ -82,7 +82,7 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
         (pickled, "save_pretrained"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
-        (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), f"{KEY} .* NaN or infinite"),
+        (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), "weights that are NaN"),
         (with_weights(lambda weights: weights.pop(KEY)), f"no weights for {KEY}"),
         (lambda folder: edit(folder / "config.json", vocab_size=999), "embeddings.weight are"),
         (own_code, "cannot be loaded"),
@@ -164,9 +164,9 @@ def test_load_names_the_package_of_the_default_if_it_is_missing(monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_load_refuses_a_device_that_the_machine_lacks(tiny_folder):
+def test_reading_a_model_refuses_a_device_that_the_machine_lacks(tiny_folder):
     with pytest.raises(ModelError, match="--device cpu or auto"):
-        load(str(tiny_folder("bert")), device="cuda")
+        _ = load(str(tiny_folder("bert")), device="cuda").model
 
 
 # Objective
