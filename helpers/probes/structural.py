@@ -24,7 +24,14 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.probes.data import SCALE_SENTENCES, Counts, ProbeData, Sentences
+from helpers.probes.data import (
+    SCALE_SENTENCES,
+    Counts,
+    ProbeData,
+    Sentences,
+    count_right,
+    stack_seeds,
+)
 from helpers.probes.training import Schedule, train, validation_slice
 from helpers.torch_utils import thread_map
 
@@ -99,8 +106,8 @@ def fit_layers(
     probes = thread_map(fit_layer, layers, label="structural probe", unit="fit")
     rows = []
     for layer, by_seed in zip(layers, probes, strict=True):
-        estimate = undirected_attachment(data, by_seed, validation).estimate()
-        rows.append({"layer": layer, **estimate.columns("validation_uuas")})
+        counts = stack_seeds([undirected_attachment(data, probe, validation) for probe in by_seed])
+        rows.append({"layer": layer, **counts.estimate().columns("validation_uuas")})
     table = pd.DataFrame(rows)
     return probes, table.assign(chosen=table.index == table["validation_uuas"].argmax())
 
@@ -116,9 +123,7 @@ def distance_loss(probe: StructuralProbe, data: ProbeData, indices: Sentences) -
 
 
 @torch.no_grad()
-def undirected_attachment(
-    data: ProbeData, probes: Sequence[StructuralProbe], indices: Sentences
-) -> Counts:
+def undirected_attachment(data: ProbeData, probe: StructuralProbe, indices: Sentences) -> Counts:
     """Count the edges of the dependency trees that the predicted trees have (UUAS).
 
     The predicted tree is the minimum spanning tree of the distances.  Punctuation is left out of
@@ -128,31 +133,24 @@ def undirected_attachment(
     ----------
     data
         The sentences and their hidden states.
-    probes
-        The probes of several seeds.
+    probe
+        The probe.
     indices
         Positions of the sentences to score.
 
     Returns
     -------
     Counts
-        Correct edges of each seed, and all edges, of each sentence.
+        Correct edges and all edges of each sentence.
     """
-    rows = []
-    articles = []
-    for index in indices:
-        parse = data.parses[index]
-        edges = parse.edges()
+    parses = [data.parses[index] for index in indices]
+    is_found = []
+    for index, parse in zip(indices, parses, strict=True):
         is_left_out = parse.punctuation | parse.punctuation[:, None]
-        right = []
-        for probe in probes:
-            distances = probe(data, [index])[0].numpy()
-            tree = spanning_tree(np.where(is_left_out, np.inf, distances))
-            right.append(tree[edges].sum())
-        rows.append([*right, len(edges[0])])
-        articles.append(parse.article)
-    *right, total = np.transpose(rows)
-    return Counts(np.array(right), total, np.array(articles))
+        distances = probe(data, [index])[0].numpy()
+        tree = spanning_tree(np.where(is_left_out, np.inf, distances))
+        is_found.append(tree[parse.edges])
+    return count_right(parses, is_found)
 
 
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:

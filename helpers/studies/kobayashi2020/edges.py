@@ -140,7 +140,7 @@ def probe_losses(
     """
     data = prepare(store)
     middle = encoder.layers // 2
-    (probe,), _ = fit_layers(data, [middle], seeds=1)
+    ((probe,),), _ = fit_layers(data, [middle], seeds=1)
     dev = data.splits["dev"]
     interventions = list_ablations(encoder, ablations)
 
