@@ -33,6 +33,7 @@ from helpers.torch_utils import release_freed_memory
 
 Sentences = Sequence[int]  # their positions in `ProbeData.parses`
 WordNumbers = Int[np.ndarray, " word"]
+WordPairs = Bool[np.ndarray, "word other"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 Blocks = Any  # a `BlockBuffer`, or a dict
 
@@ -95,8 +96,8 @@ class Parse:
         return len(self.heads)
 
     @property
-    def edges(self) -> Bool[np.ndarray, "dependent governor"]:
-        """The edges between words that are not punctuation."""
+    def edges(self) -> WordPairs:
+        """The pairs of dependent and governor of which neither is punctuation."""
         is_word = ~self.punctuation
         return head_matrix(self.heads) & is_word & is_word[:, None]
 
@@ -110,8 +111,8 @@ class Parse:
         return distances[1:, 1:].astype(np.int16)
 
 
-def head_matrix(heads: WordNumbers) -> Bool[np.ndarray, "dependent governor"]:
-    """Mark each word's head, from its number; a row without any has ROOT."""
+def head_matrix(heads: WordNumbers) -> WordPairs:
+    """Mark the pairs of dependent and governor; the dependent of ROOT is in none."""
     return heads[:, None] == np.arange(1, len(heads) + 1)
 
 

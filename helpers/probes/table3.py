@@ -81,7 +81,7 @@ def table3(
     probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
     data = prepare(store, vectors)
     n_train = len(data.splits["train"])
-    by_layer, structural_layers = fit_layers(data, range(data.layers + 1), seeds)
+    by_layer, structural_layers = fit_layers(data, seeds)
     best_layer = structural_layers["chosen"].argmax()
     results = {
         STRUCTURAL: structural_result(data, by_layer[best_layer]),

@@ -197,6 +197,18 @@ def test_units_by_hand():
     np.testing.assert_allclose(data.units[1], root, rtol=1e-5)
 
 
+def test_units_are_finite_with_a_sentence_of_one_word():
+    rng = np.random.default_rng(0)
+    lengths = {"train": (1, 4, 5), "dev": (3,)}
+    sentences = []
+    for split, n_words in lengths.items():
+        sentences += [example(len(sentences), n, rng, split=split) for n in n_words]
+    data = prepare(sentences)
+    without_it = prepare(sentences[1:])
+    np.testing.assert_allclose(data.units[0], without_it.units[0])
+    assert torch.isfinite(data.units[1]).all()
+
+
 # the optimum
 
 

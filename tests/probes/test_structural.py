@@ -99,7 +99,7 @@ def test_loss_by_hand():
 def fit(monkeypatch, data, schedule, seeds):
     monkeypatch.setattr(structural_probe, "SCHEDULE", schedule)
     monkeypatch.setattr(structural_probe, "RANK", 12)
-    return structural_probe.fit_layers(data, range(3), seeds)
+    return structural_probe.fit_layers(data, seeds)
 
 
 def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
@@ -135,8 +135,8 @@ def test_rounding_of_the_states_is_not_amplified_by_training(monkeypatch):
     monkeypatch.setattr(structural_probe, "RANK", 12)
     data = prepare(examples())
     rounded_data = prepare(rounded_otherwise(examples()))
-    probes, table = structural_probe.fit_layers(data, range(3), 1)
-    rounded_probes, rounded_table = structural_probe.fit_layers(rounded_data, range(3), 1)
+    probes, table = structural_probe.fit_layers(data, 1)
+    rounded_probes, rounded_table = structural_probe.fit_layers(rounded_data, 1)
     for layer in (0, 2):  # those without a planted tree, whose axes are well determined
         (probe,) = probes[layer]
         (rounded_probe,) = rounded_probes[layer]
