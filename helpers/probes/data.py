@@ -33,6 +33,7 @@ from helpers.torch_utils import release_freed_memory
 
 Sentences = Sequence[int]  # their positions in `ProbeData.parses`
 WordNumbers = Int[np.ndarray, " word"]
+WordPairs = Bool[np.ndarray, "word other"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 Blocks = Any  # a `BlockBuffer`, or a dict
 
@@ -94,12 +95,11 @@ class Parse:
         """Count the words."""
         return len(self.heads)
 
-    def edges(self) -> tuple[Int[np.ndarray, " edge"], Int[np.ndarray, " edge"]]:
-        """List the dependents and the governors, from 0, of the edges without punctuation."""
+    @property
+    def edges(self) -> WordPairs:
+        """The pairs of dependent and governor of which neither is punctuation."""
         is_word = ~self.punctuation
-        is_edge = is_word & (self.heads > 0) & is_word[self.heads - 1]
-        dependents = np.flatnonzero(is_edge)
-        return dependents, self.heads[dependents] - 1
+        return head_matrix(self.heads) & is_word & is_word[:, None]
 
     @cached_property
     def distances(self) -> Int[np.ndarray, "word other"]:
@@ -109,6 +109,11 @@ class Parse:
         edges[self.heads, np.arange(1, n + 1)] = 1
         distances = shortest_path(edges, directed=False, unweighted=True)
         return distances[1:, 1:].astype(np.int16)
+
+
+def head_matrix(heads: WordNumbers) -> WordPairs:
+    """Mark the pairs of dependent and governor; the dependent of ROOT is in none."""
+    return heads[:, None] == np.arange(1, len(heads) + 1)
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,18 @@ class Counts:
         return with_seed_noise(over_articles, self.by_seed, subtrahend.by_seed)
 
 
+def count_right(parses: Sequence[Parse], is_right: Sequence[Bool[np.ndarray, " case"]]) -> Counts:
+    """Count the cases of each sentence, for example its words, and those that are right."""
+    rows = [(of_sentence.sum(), of_sentence.size) for of_sentence in is_right]
+    right, total = np.transpose(rows)
+    return Counts(right[None], total, np.array([parse.article for parse in parses]))
+
+
+def stack_seeds(counts: Sequence[Counts]) -> Counts:
+    """Stack the counts of probes of several seeds on the same sentences."""
+    return replace(counts[0], right=np.concatenate([of_seed.right for of_seed in counts]))
+
+
 @dataclass
 class ProbeData:
     """Parsed sentences with their maps, their hidden states and the vectors of their words.
@@ -199,18 +216,18 @@ class ProbeData:
         The first are standard deviations over a word's candidate words; the second are root mean
         squares at the special positions.
         """
-        squares = [0, 0]
-        counts = [0, 0]
-        for index in self.splits["train"][:SCALE_SENTENCES]:
-            special, words = [features.double() for features in self.maps([index])]
-            n = len(words)
+        sums = 0
+        special_sums = 0
+        sentences = self.splits["train"][:SCALE_SENTENCES]
+        lengths = np.array([len(self.parses[index]) for index in sentences])
+        for index, n in zip(sentences, lengths, strict=True):
+            special, words = self.maps([index])
             # A word is no candidate for itself.
-            candidates = words[~torch.eye(n, dtype=torch.bool)].view(n, n - 1, -1)
+            candidates = words[~torch.eye(n, dtype=torch.bool)].double().unflatten(0, (n, n - 1))
             deviations = candidates - candidates.mean(1, keepdim=True)
-            for number, values in enumerate((deviations.flatten(0, 1), special)):
-                squares[number] += values.square().sum(0)
-                counts[number] += len(values)
-        mean_squares = [summed / count for summed, count in zip(squares, counts, strict=True)]
+            sums += deviations.square().sum((0, 1))
+            special_sums += special.double().square().sum(0)
+        mean_squares = [sums / (lengths * (lengths - 1)).sum(), special_sums / lengths.sum()]
         return [values.sqrt().clamp(min=SMALLEST_SCALE).float() for values in mean_squares]
 
     def groups(
@@ -235,10 +252,11 @@ class ProbeData:
         list of list of int
             Positions of each batch.
         """
+        sentences = np.array(indices)
         lengths = np.array([len(self.parses[index]) for index in indices])
         batches = []
         for length in np.unique(lengths):
-            of_length = np.array(indices)[lengths == length].tolist()
+            of_length = sentences[lengths == length].tolist()
             step = max(1, min(size, pairs // (length * (length + N_SPECIAL_POSITIONS))))
             for start in range(0, len(of_length), step):
                 batches.append(of_length[start : start + step])
@@ -258,7 +276,8 @@ class ProbeData:
         """Read every word's features with the special positions, and with each candidate word."""
         blocks = np.concatenate([self.blocks[index] for index in indices])
         features = torch.from_numpy(blocks).float()
-        return features[:, [0, -1]].flatten(1), features[:, 1:-1]
+        last = features.shape[1] - 1
+        return features[:, ::last].flatten(1), features[:, 1:last]
 
     def hidden(self, indices: Sentences, layer: int) -> Float[Tensor, "sentence word width"]:
         """Read one layer's hidden states of sentences of one length, in units of ``scales``."""

@@ -12,19 +12,26 @@ principal axes, in which Adam converges in half as many epochs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.probes.data import SCALE_SENTENCES, Counts, ProbeData, Sentences
+from helpers.probes.data import (
+    SCALE_SENTENCES,
+    Counts,
+    ProbeData,
+    Sentences,
+    WordPairs,
+    count_right,
+    stack_seeds,
+)
 from helpers.probes.training import Schedule, train, validation_slice
 from helpers.torch_utils import thread_map
 
@@ -70,37 +77,35 @@ class StructuralProbe(nn.Module):
         return (norms[:, :, None] + norms[:, None, :] - 2 * products).clamp(min=0)
 
 
-def fit_layers(
-    data: ProbeData, layers: Sequence[int], seeds: int
-) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
-    """Train probes of several seeds on some layers, and choose the layer on train.
+def fit_layers(data: ProbeData, seeds: int) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
+    """Train probes of several seeds on every layer, and choose the layer on train.
 
     Parameters
     ----------
     data
         The sentences and their hidden states.
-    layers
-        The layers; 0 is the embeddings.
     seeds
         Number of probes for each layer, which differ in their start and in the order of sentences.
 
     Returns
     -------
     probes
-        The probes of every layer.
+        The probes of every layer; 0 is the embeddings.
     table
         A row for each layer: ``layer``, ``validation_uuas`` in percent on the slice of train that
         is held out (a mean over seeds), its 95% interval ``validation_uuas_low`` and
         ``validation_uuas_high``, and whether it is ``chosen``.  The interval covers the choice of
         articles and the noise of training (`Counts.estimate`).
     """
-    training, validation = validation_slice(data.splits["train"])
-    fit_layer = partial(_fit_layer, data, training, seeds)
-    probes = thread_map(fit_layer, layers, label="structural probe", unit="fit")
+    _, validation = validation_slice(data.splits["train"])
+    layers = range(data.layers + 1)
+    probes = thread_map(
+        partial(fit_layer, data, seeds), layers, label="structural probe", unit="fit"
+    )
     rows = []
-    for layer, by_seed in zip(layers, probes, strict=True):
-        estimate = undirected_attachment(data, by_seed, validation).estimate()
-        rows.append({"layer": layer, **estimate.columns("validation_uuas")})
+    for layer, by_seed in enumerate(probes):
+        counts = stack_seeds([undirected_attachment(data, probe, validation) for probe in by_seed])
+        rows.append({"layer": layer, **counts.estimate().columns("validation_uuas")})
     table = pd.DataFrame(rows)
     return probes, table.assign(chosen=table.index == table["validation_uuas"].argmax())
 
@@ -116,9 +121,7 @@ def distance_loss(probe: StructuralProbe, data: ProbeData, indices: Sentences) -
 
 
 @torch.no_grad()
-def undirected_attachment(
-    data: ProbeData, probes: Sequence[StructuralProbe], indices: Sentences
-) -> Counts:
+def undirected_attachment(data: ProbeData, probe: StructuralProbe, indices: Sentences) -> Counts:
     """Count the edges of the dependency trees that the predicted trees have (UUAS).
 
     The predicted tree is the minimum spanning tree of the distances.  Punctuation is left out of
@@ -128,34 +131,27 @@ def undirected_attachment(
     ----------
     data
         The sentences and their hidden states.
-    probes
-        The probes of several seeds.
+    probe
+        The probe.
     indices
         Positions of the sentences to score.
 
     Returns
     -------
     Counts
-        Correct edges of each seed, and all edges, of each sentence.
+        Correct edges and all edges of each sentence.
     """
-    rows = []
-    articles = []
-    for index in indices:
-        parse = data.parses[index]
-        edges = parse.edges()
+    parses = [data.parses[index] for index in indices]
+    is_found = []
+    for index, parse in zip(indices, parses, strict=True):
         is_left_out = parse.punctuation | parse.punctuation[:, None]
-        right = []
-        for probe in probes:
-            distances = probe(data, [index])[0].numpy()
-            tree = spanning_tree(np.where(is_left_out, np.inf, distances))
-            right.append(tree[edges].sum())
-        rows.append([*right, len(edges[0])])
-        articles.append(parse.article)
-    *right, total = np.transpose(rows)
-    return Counts(np.array(right), total, np.array(articles))
+        distances = probe(data, [index])[0].numpy()
+        tree = spanning_tree(np.where(is_left_out, np.inf, distances))
+        is_found.append(tree[parse.edges])
+    return count_right(parses, is_found)
 
 
-def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:
+def spanning_tree(distances: Float[np.ndarray, "word other"]) -> WordPairs:
     """Mark the pairs of words that the minimum spanning tree joins, in both directions.
 
     A distance of infinity joins no words.
@@ -165,27 +161,26 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
     return tree | tree.T
 
 
-def _fit_layer(
-    data: ProbeData, sentences: Sentences, seeds: int, layer: int
-) -> list[StructuralProbe]:
-    """Train a probe of each seed on one layer of some sentences.
+def fit_layer(data: ProbeData, seeds: int, layer: int) -> list[StructuralProbe]:
+    """Train a probe of each seed on one layer, on train without the slice that is held out.
 
     The probes are trained on vectors along orthonormal axes in which their components are
     uncorrelated.  Training starts from a projection of the vectors themselves, which does not
     depend on the signs and the order of the axes.
     """
-    states = [data.hidden([index], layer)[0] for index in sentences[:SCALE_SENTENCES]]
+    training, _ = validation_slice(data.splits["train"])
+    states = [data.hidden([index], layer)[0] for index in training[:SCALE_SENTENCES]]
     words = torch.cat(states).double()
     axes = torch.linalg.eigh(words.T @ words).eigenvectors.float()
     rotated = {}
-    for index in sentences:
+    for index in training:
         rotated[index, layer] = (data.hidden([index], layer)[0] @ axes).numpy().astype(np.float16)
     along_axes = replace(data, states=rotated, scales=np.ones_like(data.scales))
     probes = []
     for seed in range(seeds):
         probe = StructuralProbe(layer, len(axes), seed)
         probe.projection.data = probe.projection.data @ axes
-        train(probe, along_axes, sentences, distance_loss, seed=seed, schedule=SCHEDULE)
+        train(probe, along_axes, training, distance_loss, seed=seed, schedule=SCHEDULE)
         probe.projection.data = probe.projection.data @ axes.T
         probes.append(probe)
     return probes

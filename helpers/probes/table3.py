@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,11 +14,11 @@ from torch import nn
 from helpers.metrics.heads import head_rows
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
-from helpers.probes.data import Counts, ProbeData, WordVectors, prepare
+from helpers.probes.data import Counts, ProbeData, WordVectors, prepare, stack_seeds
 from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, LinearProbe, fit_linear
 from helpers.probes.structural import StructuralProbe, fit_layers, undirected_attachment
-from helpers.probes.training import UAS, UNDIRECTED, attachment, scores_of
+from helpers.probes.training import ATTACHMENTS, UAS, UNDIRECTED, attachment, scores_of
 from helpers.store.store import Store
 from helpers.torch_utils import thread_map
 
@@ -28,42 +28,22 @@ ATTN = "Attn"
 ATTN_GLOVE = "Attn + GloVe"
 STRUCTURAL = "Structural probe"
 BILINEAR = "Bilinear probe on hidden states"
-RANDOM_INIT = "Random-init"
-ENTROPY_MATCHED = "Entropy-matched"
+# What names of controls begin with.
+RANDOM_INIT = "Random-init "
+ENTROPY_MATCHED = "Entropy-matched "
 
 CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
 # The pairs of probes that section 5 compares.
 COMPARISONS = (
     (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
-    (ATTN, DISTANCES_GLOVE), (ATTN_GLOVE, f"{RANDOM_INIT} {ATTN_GLOVE}"), (STRUCTURAL, ATTN_GLOVE),
+    (ATTN, DISTANCES_GLOVE), (ATTN_GLOVE, RANDOM_INIT + ATTN_GLOVE), (STRUCTURAL, ATTN_GLOVE),
     (BILINEAR, ATTN_GLOVE),
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ProbeResult:
-    """The scores of a probe on dev.
-
-    Parameters
-    ----------
-    probe
-        Name of the probe in Table 3.
-    counts
-        Correct attachments of each dev sentence, by metric.
-    n_train
-        Number of sentences that the probe was fitted to.
-    fit
-        The fit of a linear probe.
-    task
-        What the fit is to: the heads (`UAS`), or the control task.
-    """
-
-    probe: str
-    counts: Mapping[str, Counts]
-    n_train: int
-    fit: Fit | None = None
-    task: str = UAS
+ProbeCounts = Mapping[str, Counts]  # correct attachments of each dev sentence, by metric
+TaskFit = tuple[str, str, Fit]  # name of the probe, `UAS` or `CONTROL_TASK`, and the fit
 
 
 def table3(
@@ -100,61 +80,59 @@ def table3(
     """
     probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
     data = prepare(store, vectors)
-    by_layer, structural_layers = fit_layers(data, range(data.layers + 1), seeds)
-    structural = structural_result(data, by_layer[structural_layers["chosen"].argmax()])
+    n_train = len(data.splits["train"])
+    by_layer, structural_layers = fit_layers(data, seeds)
+    best_layer = structural_layers["chosen"].argmax()
+    results = {
+        STRUCTURAL: structural_result(data, by_layer[best_layer]),
+        RIGHT_BRANCHING: right_branching(data),
+    }
     # Random weights share the embeddings, which are therefore the control.
-    structural_of_embeddings = structural_result(data, by_layer[0])
-    results = [structural, right_branching(data)]
+    of_embeddings = {STRUCTURAL: structural_result(data, by_layer[0])}
     if vectors:
-        results.append(trained_result(data, DISTANCES_GLOVE, fit_distances, seeds))
-    bilinear_layers = choose_layer_and_rank(data, RANKS)
-    bilinear = bilinear_result(data, BILINEAR, bilinear_layers, seeds)
-    rank = bilinear_layers.query("chosen")["rank"].item()
-    fits = []
-    linear = []
-    for probe in probes:
-        result = linear_result(data, probe)
-        control_task = linear_control_task(data, result)
-        fits += [result, control_task]
-        linear.append(with_selectivity(result, control_task))
-    heads = head_weights(linear[0].fit.probe, data)
+        results[DISTANCES_GLOVE] = trained_result(data, DISTANCES_GLOVE, fit_distances, seeds)
+    of_model, fits, bilinear_layers = fit_probes(data, "", probes, probes, RANKS, seeds)
+    ranks = bilinear_layers.query("chosen")["rank"].tolist()
+    _, _, attn = fits[0]
+    heads = head_weights(attn.probe, data)
     del data  # its maps, before those of the controls are read
 
-    of_random, random_fits = random_results(random_stores, vectors, rank, probes)
+    of_random, random_fits = random_results(random_stores, vectors, probes, ranks)
     matched_data = prepare(matched_store, vectors)
-    of_matched = control_results(matched_data, ENTROPY_MATCHED, rank, probes)
-    results += [of_random[RANDOM_INIT], *linear]
-    results += [of_matched[probes[-1]], bilinear, of_random[BILINEAR], of_matched[BILINEAR]]
-    of_model = {result.probe: result for result in results}
-    of_control = {**of_model, STRUCTURAL: structural_of_embeddings}
+    of_matched, matched_fits, _ = fit_probes(matched_data, ENTROPY_MATCHED, probes, (), ranks, 1)
+    *_, probe = probes
+    bilinear = of_model.pop(BILINEAR)
+    results |= {
+        RANDOM_INIT + probe: of_random[RANDOM_INIT + probe],
+        **of_model,
+        ENTROPY_MATCHED + probe: of_matched[probe],
+        BILINEAR: bilinear,
+        RANDOM_INIT + "bilinear probe": of_random[BILINEAR],
+        ENTROPY_MATCHED + "bilinear probe": of_matched[BILINEAR],
+    }
+    of_control = {**results, **of_embeddings}
     return {
-        "probes": probe_table(results),
+        "probes": probe_table(results, n_train),
         "probe_seeds": seed_table(results),
-        "probe_fits": fit_table([*fits, *random_fits, *map(of_matched.get, probes)]),
+        "probe_fits": fit_table([*fits, *random_fits, *matched_fits], n_train),
         "probe_heads": heads,
         "structural_layers": structural_layers,
         "bilinear_layers": bilinear_layers,
-        "probe_differences": difference_table(of_model),
+        "probe_differences": difference_table(results),
         "random_probe_differences": difference_table({**of_control, **of_random}),
         "entropy_matched_probe_differences": difference_table({**of_control, **of_matched}),
     }
 
 
-def structural_result(data: ProbeData, probes: Sequence[StructuralProbe]) -> ProbeResult:
-    """Score structural probes of several seeds."""
-    counts = undirected_attachment(data, probes, data.splits["dev"])
-    return ProbeResult(STRUCTURAL, {UUAS: counts}, len(data.splits["train"]))
-
-
-def score(data: ProbeData, probe: str, model: nn.Module, fit: Fit | None = None) -> ProbeResult:
-    """Score a probe that was fitted to all of train."""
-    counts = scores_of(model, data, data.splits["dev"])
-    return ProbeResult(probe, counts, len(data.splits["train"]), fit)
+def structural_result(data: ProbeData, probes: Sequence[StructuralProbe]) -> ProbeCounts:
+    """Score structural probes of several seeds on dev."""
+    dev = data.splits["dev"]
+    return {UUAS: stack_seeds([undirected_attachment(data, probe, dev) for probe in probes])}
 
 
 def trained_result(
     data: ProbeData, probe: str, fit: Callable[[ProbeData, int], nn.Module], seeds: int
-) -> ProbeResult:
+) -> ProbeCounts:
     """Train and score a probe: several seeds on the heads, one on the control task.
 
     Parameters
@@ -169,50 +147,78 @@ def trained_result(
         Number of seeds.
     """
 
-    def fit_and_score(job: tuple[ProbeData, int]) -> ProbeResult:
+    def fit_and_score(job: tuple[ProbeData, int]) -> ProbeCounts:
         task_data, seed = job
-        return score(task_data, probe, fit(task_data, seed))
+        return scores_of(fit(task_data, seed), task_data, data.splits["dev"])
 
     jobs = [(data, seed) for seed in range(seeds)]
     jobs.append((data.control_task(), 0))
     *results, control_task = thread_map(fit_and_score, jobs, label=probe, unit="fit")
-    return with_selectivity(stack_seeds(results), control_task)
+    return with_selectivity(stack_results(results), control_task[UAS_WITHOUT_PUNCTUATION])
 
 
-def bilinear_result(
-    data: ProbeData, probe: str, candidates: pd.DataFrame, seeds: int
-) -> ProbeResult:
-    """Train and score the bilinear probe with the layer and rank that are chosen among some."""
-    (best,) = candidates.query("chosen").itertuples()
-    fit = partial(fit_bilinear, layer=best.layer, rank=best.rank)
-    return trained_result(data, probe, fit, seeds)
+def linear_result(
+    data: ProbeData, probe: str, *, l2: float | None = None
+) -> tuple[Fit, ProbeCounts]:
+    """Fit `ATTN` or `ATTN_GLOVE` to train and score it on dev; ``l2`` is as for `fit_linear`."""
+    fit = fit_linear(data, with_words=probe == ATTN_GLOVE, l2=l2)
+    return fit, scores_of(fit.probe, data, data.splits["dev"])
 
 
-def linear_result(data: ProbeData, probe: str, *, l2: float | None = None) -> ProbeResult:
-    """Fit Attn or Attn + GloVe to train and score it on dev.
+def fit_probes(
+    data: ProbeData,
+    prefix: str,
+    probes: Sequence[str],
+    with_control_task: Sequence[str],
+    ranks: Sequence[int],
+    seeds: int,
+) -> tuple[dict[str, ProbeCounts], list[TaskFit], pd.DataFrame]:
+    """Fit the linear probes and the bilinear probe to the maps and hidden states of a model.
 
     Parameters
     ----------
     data
-        The sentences and their maps.
-    probe
-        Name of the probe in Table 3, with the words' vectors if it ends with "GloVe".
-    l2
-        The penalty, as for `fit_linear`.
+        The sentences.
+    prefix
+        What the names of the fits begin with.
+    probes
+        The linear probes.
+    with_control_task
+        Those that are also fitted to the control task, with the penalty of the fit to the heads.
+    ranks
+        The ranks that the bilinear probe's is chosen from.
+    seeds
+        Number of trainings of the bilinear probe.
+
+    Returns
+    -------
+    results
+        The scores of each probe, without the prefix.
+    fits
+        The fits of linear probes.
+    layers
+        The table of `choose_layer_and_rank`.
     """
-    fit = fit_linear(data, with_words=probe.endswith(ATTN_GLOVE), l2=l2)
-    return score(data, probe, fit.probe, fit)
-
-
-def linear_control_task(data: ProbeData, result: ProbeResult) -> ProbeResult:
-    """Fit a linear probe to the control task, with the penalty of its fit to the heads."""
-    control_task = linear_result(data.control_task(), result.probe, l2=result.fit.l2)
-    return replace(control_task, task=CONTROL_TASK)
+    results = {}
+    fits = []
+    for probe in probes:
+        fit, results[probe] = linear_result(data, probe)
+        fits.append((prefix + probe, UAS, fit))
+        if probe in with_control_task:
+            control_fit, control_task = linear_result(data.control_task(), probe, l2=fit.l2)
+            fits.append((prefix + probe, CONTROL_TASK, control_fit))
+            control_counts = control_task[UAS_WITHOUT_PUNCTUATION]
+            results[probe] = with_selectivity(results[probe], control_counts)
+    layers = choose_layer_and_rank(data, ranks)
+    (best,) = layers.query("chosen").itertuples()
+    fit_best = partial(fit_bilinear, layer=best.layer, rank=best.rank)
+    results[BILINEAR] = trained_result(data, prefix + BILINEAR, fit_best, seeds)
+    return results, fits, layers
 
 
 def random_results(
-    stores: Iterable[Store], vectors: WordVectors | None, rank: int, probes: Sequence[str]
-) -> tuple[dict[str, ProbeResult], list[ProbeResult]]:
+    stores: Iterable[Store], vectors: WordVectors | None, probes: Sequence[str], ranks: list[int]
+) -> tuple[dict[str, ProbeCounts], list[TaskFit]]:
     """Fit the probes to maps and hidden states of random weights.
 
     Parameters
@@ -221,79 +227,64 @@ def random_results(
         The maps of each initialisation; the first one has hidden states.
     vectors
         As for `table3`.
-    rank
-        Rank of the bilinear probe.
-    probes
-        The linear probes.
+    probes, ranks
+        As for `fit_probes`, whose results are those of the first initialisation.
 
     Returns
     -------
     results
-        `control_results` of the first initialisation and, under `RANDOM_INIT`, the last linear
-        probe on all of them.  Its penalty is chosen on the first one, and only that is fitted to
-        the control task.
+        Also, under its name with the prefix, the last linear probe on all initialisations.  Its
+        penalty is chosen on the first one, and only that is fitted to the control task.
     fits
-        The results of linear probes, one by one.
+        The fits of linear probes.
     """
     first_store, *other_stores = stores
     data = prepare(first_store, vectors)
-    results = control_results(data, RANDOM_INIT, rank, probes)
-    first = results[probes[-1]]
-    control_task = linear_control_task(data, first)
-    by_initialisation = [first]
+    results, fits, _ = fit_probes(data, RANDOM_INIT, probes, probes[-1:], ranks, 1)
+    *_, probe = probes
+    name, _, first_fit = fits[-1]
+    by_initialisation = [results[probe]]
     for store in other_stores:
-        data = prepare(store, vectors)
-        by_initialisation.append(linear_result(data, first.probe, l2=first.fit.l2))
-    results[RANDOM_INIT] = with_selectivity(stack_seeds(by_initialisation), control_task)
-    return results, [*map(results.get, probes), control_task, *by_initialisation[1:]]
+        fit, result = linear_result(prepare(store, vectors), probe, l2=first_fit.l2)
+        fits.append((name, UAS, fit))
+        by_initialisation.append(result)
+    stacked = stack_results(by_initialisation)
+    results[name] = with_selectivity(stacked, results[probe][CONTROL_TASK])
+    return results, fits
 
 
-def control_results(
-    data: ProbeData, prefix: str, rank: int, probes: Sequence[str]
-) -> dict[str, ProbeResult]:
-    """Fit the linear probes and the bilinear probe to a control; return the results by probe.
-
-    The layer of the bilinear probe is chosen for the control, too; its rank is given.
-    """
-    results = {}
-    for probe in probes:
-        results[probe] = linear_result(data, f"{prefix} {probe}")
-    layers = choose_layer_and_rank(data, [rank])
-    results[BILINEAR] = bilinear_result(data, f"{prefix} bilinear probe", layers, seeds=1)
-    return results
-
-
-def right_branching(data: ProbeData) -> ProbeResult:
+def right_branching(data: ProbeData) -> ProbeCounts:
     """Score the baseline whose head is always the next word; the head of the last word is ROOT."""
     parses = [data.parses[index] for index in data.splits["dev"]]
     heads = [np.append(np.arange(2, len(parse) + 1), 0) for parse in parses]
-    return ProbeResult(RIGHT_BRANCHING, attachment(parses, heads), n_train=0)
+    return attachment(parses, heads)
 
 
-def stack_seeds(results: Sequence[ProbeResult]) -> ProbeResult:
+def stack_results(results: Sequence[ProbeCounts]) -> ProbeCounts:
     """Stack results of the same probe on the same sentences as seeds."""
-    counts = {}
-    for metric, of_first in results[0].counts.items():
-        right = np.concatenate([result.counts[metric].right for result in results])
-        counts[metric] = replace(of_first, right=right)
-    return replace(results[0], counts=counts)
+    return {metric: stack_seeds([counts[metric] for counts in results]) for metric in ATTACHMENTS}
 
 
-def with_selectivity(result: ProbeResult, control_task: ProbeResult) -> ProbeResult:
+def with_selectivity(result: ProbeCounts, control_task: Counts) -> ProbeCounts:
     """Add the control task, and selectivity: UAS minus its accuracy, both without punctuation.
 
     In the control task, too, words are counted without punctuation (Hewitt and Liang 2019, section
     2.2).
     """
-    of_heads = result.counts[UAS_WITHOUT_PUNCTUATION]
-    of_control_task = control_task.counts[UAS_WITHOUT_PUNCTUATION]
-    selectivity = replace(of_heads, right=of_heads.right - of_control_task.right)
-    counts = {**result.counts, CONTROL_TASK: of_control_task, SELECTIVITY: selectivity}
-    return replace(result, counts=counts)
+    of_heads = result[UAS_WITHOUT_PUNCTUATION]
+    selectivity = replace(of_heads, right=of_heads.right - control_task.right)
+    return {**result, CONTROL_TASK: control_task, SELECTIVITY: selectivity}
 
 
-def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
+def probe_table(results: Mapping[str, ProbeCounts], n_train: int) -> pd.DataFrame:
     """Make the table probes.csv: the score of each probe by each metric.
+
+    Parameters
+    ----------
+    results
+        The counts of each probe, by name.
+    n_train
+        Number of sentences that probes are fitted to.
 
     Returns
     -------
@@ -304,23 +295,24 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     """
     rows = []
     paper = paper_table3()
-    for result in results:
-        for metric, counts in result.counts.items():
+    for probe, by_metric in results.items():
+        for metric, counts in by_metric.items():
             rows.append({
-                "probe": result.probe, "metric": metric, **counts.estimate().columns("value"),
-                "n_train": result.n_train, "n_dev": len(counts.articles),
-                "paper_value": paper.get(result.probe) if metric in COMPARED else np.nan,
+                "probe": probe, "metric": metric, **counts.estimate().columns("value"),
+                "n_train": 0 if probe == RIGHT_BRANCHING else n_train,
+                "n_dev": len(counts.articles),
+                "paper_value": paper.get(probe) if metric in COMPARED else np.nan,
             })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
+def difference_table(results: Mapping[str, ProbeCounts]) -> pd.DataFrame:
     """Make the table probe_differences.csv: the `COMPARISONS`, in percentage points.
 
     Parameters
     ----------
     results
-        The result of each probe, by name.
+        The counts of each probe, by name.
 
     Returns
     -------
@@ -339,13 +331,13 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
         if probe == STRUCTURAL:
             minuend = UUAS
             subtrahend = UNDIRECTED
-        estimate = results[probe].counts[minuend].minus(results[baseline].counts[subtrahend])
+        estimate = results[probe][minuend].minus(results[baseline][subtrahend])
         columns = estimate.columns("difference", df=True)
         rows.append({"probe": probe, "other": baseline, **columns})
     return pd.DataFrame(rows)
 
 
-def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
+def seed_table(results: Mapping[str, ProbeCounts]) -> pd.DataFrame:
     """Make the table probe_seeds.csv: the spread of scores over seeds.
 
     Returns
@@ -354,15 +346,15 @@ def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
         Columns probe, metric, seeds, mean, sd (of a sample), min and max.
     """
     rows = []
-    for result in results:
-        for metric, counts in result.counts.items():
+    for probe, by_metric in results.items():
+        for metric, counts in by_metric.items():
             scores = pd.Series(counts.by_seed)
-            labels = {"probe": result.probe, "metric": metric, "seeds": len(scores)}
+            labels = {"probe": probe, "metric": metric, "seeds": len(scores)}
             rows.append({**labels, **scores.agg(mean="mean", sd="std", min="min", max="max")})
     return pd.DataFrame(rows)
 
 
-def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
+def fit_table(fits: Iterable[TaskFit], n_train: int) -> pd.DataFrame:
     """Make the table probe_fits.csv: the optimum of each linear probe.
 
     Returns
@@ -370,7 +362,7 @@ def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     DataFrame
         Columns probe, task ("UAS" or "control task"), n_train, and those of `Fit`.
     """
-    rows = [(result.probe, result.task, result.n_train, *result.fit[1:]) for result in results]
+    rows = [(probe, task, n_train, *fit[1:]) for probe, task, fit in fits]
     return pd.DataFrame(rows, columns=["probe", "task", "n_train", *Fit._fields[1:]])
 
 

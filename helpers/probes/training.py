@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
-from helpers.probes.data import Counts, Parse, ProbeData, Sentences, WordNumbers
+from helpers.probes.data import (
+    Counts,
+    Parse,
+    ProbeData,
+    Sentences,
+    WordNumbers,
+    count_right,
+    head_matrix,
+)
 from helpers.torch_utils import one_thread
 
 UAS = "UAS"
@@ -108,12 +116,9 @@ def predicted_heads(model: nn.Module, data: ProbeData, indices: Sentences) -> li
     list of array
         The heads of each sentence, in the order of ``indices``; 0 is ROOT, words count from 1.
     """
-    heads = {}
     with one_thread():
-        for batch in data.batches(indices):
-            best = candidate_scores(model, data, batch).argmax(-1).numpy()
-            heads.update(zip(batch, best, strict=True))
-    return [heads[index] for index in indices]
+        scores = [candidate_scores(model, data, [index])[0] for index in indices]
+    return [of_sentence.argmax(-1).numpy() for of_sentence in scores]
 
 
 def scores_of(model: nn.Module, data: ProbeData, indices: Sentences) -> dict[str, Counts]:
@@ -138,19 +143,14 @@ def attachment(parses: Sequence[Parse], heads: Sequence[WordNumbers]) -> dict[st
         Correct heads with and without punctuation, and edges without punctuation: an edge between
         two words is found if either is the predicted head of the other, as UUAS counts it.
     """
-    rows = []
+    by_metric = {metric: [] for metric in ATTACHMENTS}
     for predicted, parse in zip(heads, parses, strict=True):
         is_right = predicted == parse.heads
-        is_word = ~parse.punctuation
-        is_link = predicted[:, None] == np.arange(1, len(parse) + 1)  # [dependent, governor]
-        is_found = (is_link | is_link.T)[parse.edges()]
-        by_metric = (is_right, is_right[is_word], is_found)
-        rows.append([(attachments.sum(), len(attachments)) for attachments in by_metric])
-    articles = np.array([parse.article for parse in parses])
-    counts = {}
-    for metric, (right, total) in zip(ATTACHMENTS, np.transpose(rows, (1, 2, 0)), strict=True):
-        counts[metric] = Counts(right[None], total, articles)
-    return counts
+        is_link = head_matrix(predicted)
+        by_metric[UAS].append(is_right)
+        by_metric[UAS_WITHOUT_PUNCTUATION].append(is_right[~parse.punctuation])
+        by_metric[UNDIRECTED].append((is_link | is_link.T)[parse.edges])
+    return {metric: count_right(parses, is_right) for metric, is_right in by_metric.items()}
 
 
 def train(

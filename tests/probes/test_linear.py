@@ -197,6 +197,18 @@ def test_units_by_hand():
     np.testing.assert_allclose(data.units[1], root, rtol=1e-5)
 
 
+def test_units_are_finite_with_a_sentence_of_one_word():
+    rng = np.random.default_rng(0)
+    lengths = {"train": (1, 4, 5), "dev": (3,)}
+    sentences = []
+    for split, n_words in lengths.items():
+        sentences += [example(len(sentences), n, rng, split=split) for n in n_words]
+    data = prepare(sentences)
+    without_it = prepare(sentences[1:])
+    np.testing.assert_allclose(data.units[0], without_it.units[0])
+    assert torch.isfinite(data.units[1]).all()
+
+
 # the optimum
 
 
@@ -250,9 +262,9 @@ def test_fit_linear_chooses_the_penalty_and_fits_to_all_sentences(monkeypatch):
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])
 def test_attn_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
-    result = table3.linear_result(data, ATTN)
-    assert result.counts[UAS].by_seed[0] > 98
-    table = table3.head_weights(result.fit.probe, data)
+    fit, counts = table3.linear_result(data, ATTN)
+    assert counts[UAS].by_seed[0] > 98
+    table = table3.head_weights(fit.probe, data)
     layer, head = planted
     assert table["layer"][0] == layer + 1
     assert table["head"][0] == head + 1
@@ -276,8 +288,8 @@ def test_trained_result_does_not_depend_on_threads():
     scores = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        result = table3.trained_result(data, "Distances + GloVe", fit_distances, 2)
-        scores.append(result.counts[UAS].right)
+        counts = table3.trained_result(data, "Distances + GloVe", fit_distances, 2)
+        scores.append(counts[UAS].right)
     np.testing.assert_array_equal(scores[1], scores[0])
     np.testing.assert_array_equal(scores[2], scores[0])
 
@@ -290,10 +302,10 @@ def test_control_heads_by_hand():
 
 def test_control_task_is_learned_from_words_and_not_from_attention():
     data = corpus(120)
-    attention = table3.linear_result(data.control_task(), ATTN)
+    _, attention = table3.linear_result(data.control_task(), ATTN)
     words = table3.trained_result(data, "Distances + GloVe", fit_distances, 1)
-    of_attention = attention.counts[UAS_WITHOUT_PUNCTUATION].by_seed[0]
-    of_words = words.counts[CONTROL_TASK].by_seed[0]
+    of_attention = attention[UAS_WITHOUT_PUNCTUATION].by_seed[0]
+    of_words = words[CONTROL_TASK].by_seed[0]
     assert of_words > of_attention + 20
 
 
@@ -319,7 +331,7 @@ def compared_results():
         }
         if name == table3.STRUCTURAL:
             by_metric = {UUAS: counts}
-        results[name] = table3.ProbeResult(name, by_metric, 9)
+        results[name] = by_metric
     return results
 
 
@@ -334,8 +346,8 @@ def test_difference_table_is_paired_over_articles(compared_results):
     table = table3.difference_table(compared_results).set_index(["probe", "other"])
     assert list(table.index) == list(COMPARISONS)
     row = table.loc[ATTN_GLOVE, ATTN]
-    minuend = compared_results[ATTN_GLOVE].counts[UAS_WITHOUT_PUNCTUATION]
-    subtrahend = compared_results[ATTN].counts[UAS_WITHOUT_PUNCTUATION]
+    minuend = compared_results[ATTN_GLOVE][UAS_WITHOUT_PUNCTUATION]
+    subtrahend = compared_results[ATTN][UAS_WITHOUT_PUNCTUATION]
     expected = minuend.by_seed.mean() - subtrahend.by_seed.mean()
     assert row["difference"] == pytest.approx(expected)
     paired = difference(ratio(*article_sums(minuend)), ratio(*article_sums(subtrahend)))
@@ -348,7 +360,7 @@ def test_difference_table_is_paired_over_articles(compared_results):
 
 def test_difference_table_compares_uuas_with_undirected_edges(compared_results):
     table = table3.difference_table(compared_results).set_index(["probe", "other"])
-    uuas = compared_results[table3.STRUCTURAL].counts[UUAS].by_seed.mean()
+    uuas = compared_results[table3.STRUCTURAL][UUAS].by_seed.mean()
     # Attn + GloVe finds all edges.
     difference = table.loc[(table3.STRUCTURAL, ATTN_GLOVE), "difference"]
     assert difference == pytest.approx(uuas - 100)
@@ -376,19 +388,20 @@ def hand_made():
 
 
 def test_right_branching_by_hand(hand_made):
-    result = table3.right_branching(hand_made)
+    counts = table3.right_branching(hand_made)
     # next word: 2 3 4 ROOT against 2 0 2 2 (one right); 2 3 ROOT against 2 3 0 (three)
-    assert result.counts[UAS].right.tolist() == [[1, 3]]
-    assert result.counts[UAS].total.tolist() == [4, 3]
-    assert result.counts[UAS_WITHOUT_PUNCTUATION].total.tolist() == [3, 3]
+    assert counts[UAS].right.tolist() == [[1, 3]]
+    assert counts[UAS].total.tolist() == [4, 3]
+    assert counts[UAS_WITHOUT_PUNCTUATION].total.tolist() == [3, 3]
     # Edges: both of the first, one of them by its other end, without that to punctuation.
-    edges = result.counts[UNDIRECTED]
+    edges = counts[UNDIRECTED]
     assert edges.right.tolist() == [[2, 2]]
     assert edges.total.tolist() == [2, 2]
 
 
 def test_probe_table_by_hand(hand_made):
-    table = table3.probe_table([table3.right_branching(hand_made)]).set_index("metric")
+    results = {table3.RIGHT_BRANCHING: table3.right_branching(hand_made)}
+    table = table3.probe_table(results, 1).set_index("metric")
     assert set(table["probe"]) == {"Right-branching"}
     assert table.loc[UAS, "value"] == pytest.approx(100 * 4 / 7)
     assert np.isnan(table.loc[UAS, "paper_value"])  # the paper leaves punctuation out

@@ -31,7 +31,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import prepare
-from helpers.probes.structural import fit_layers, undirected_attachment
+from helpers.probes.structural import fit_layer, undirected_attachment
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import (
     DROPPED,
@@ -140,7 +140,7 @@ def probe_losses(
     """
     data = prepare(store)
     middle = encoder.layers // 2
-    (probe,), _ = fit_layers(data, [middle], seeds=1)
+    (probe,) = fit_layer(data, 1, middle)
     dev = data.splits["dev"]
     interventions = list_ablations(encoder, ablations)
 
