@@ -229,7 +229,7 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     sums = Sums()
     for example in examples:
         attention = example.attention
-        token_roles = roles(example.record["tokens"], special_tokens)
+        token_roles = roles(example.tokens, special_tokens)
         values = relative_position(attention)
         values |= token_types(attention, token_roles)
         values |= entropy(attention, token_roles)

@@ -33,7 +33,7 @@ def comparison(
     runs: Mapping[str, Mapping[str, pd.DataFrame]],
     *,
     best_heads: pd.DataFrame,
-    note: str = "",
+    note: str,
 ) -> Figure:
     """Draw several runs in one figure: attention by depth, and best heads.
 
@@ -52,8 +52,7 @@ def comparison(
     -------
     matplotlib.figure.Figure
     """
-    style_cycle = zip(runs, cycle(COLORS), cycle(MARKERS), strict=False)
-    styles = [Style(*run_style) for run_style in style_cycle]
+    styles = list(map(Style, runs, cycle(COLORS), cycle(MARKERS)))
     curves = {}
     for quantity in LAYER_PANELS:
         layer_means = [relative_curve(tables, quantity) for tables in runs.values()]
@@ -62,8 +61,8 @@ def comparison(
     in_paper = best_heads[best_heads["paper accuracy"].notna()]
     best_heads = in_paper if len(in_paper) else best_heads.head(MAX_RELATIONS)
     heights = [2.6, ROW_INCHES * len(best_heads) + 1.5]  # with the legend
-    subtitle = "curves: mean of a layer's heads; bars: 95% intervals"
-    figure = canvas(sum(heights), "Runs compared", subtitle, note)
+    intervals = "curves: mean of a layer's heads; bars: 95% intervals"
+    figure = canvas(sum(heights), "Runs compared", intervals, note=note)
     rows = figure.add_gridspec(2, 1, height_ratios=heights)
     curve_axes = rows[0].subgridspec(1, max(len(curves), 1)).subplots(squeeze=False)[0]
     for axes, (quantity, layer_means) in zip(curve_axes, curves.items(), strict=False):
@@ -94,9 +93,7 @@ def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Seri
     table = tables.get("entropy" if quantity == "entropy" else "token_types")
     if table is None:
         return pd.Series(dtype=float)
-    values = table[quantity]
-    if quantity == "entropy":
-        values = values / table["uniform"]
+    values = table[quantity] / table.get("uniform", 1)  # which only entropies have
     by_layer = values.groupby(table["layer"]).mean()
     by_layer.index = by_layer.index / by_layer.index.max()
     return by_layer.dropna()

@@ -6,9 +6,10 @@ that it attends to; the larger the weight, the darker the line.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
 from textwrap import fill
 from typing import NamedTuple
 
@@ -18,7 +19,6 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 
 from helpers.data.records import Record
@@ -27,21 +27,16 @@ from helpers.metrics.heads import (
     COREFERENCE,
     DIRECTIONS,
     Question,
+    by_head,
     gold_links,
     head_label,
     parse_head,
     predict_link,
 )
 from helpers.metrics.reference import BROAD
-from helpers.metrics.surface import entropy, relative_position, token_types
+from helpers.metrics.surface import example_sums
 from helpers.plots import style
-from helpers.plots.style import (
-    canvas,
-    for_column,
-    join_nonempty,
-    legend_below,
-    missing_glyphs,
-)
+from helpers.plots.style import canvas, for_column, legend_below, missing_glyphs
 from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
@@ -97,7 +92,7 @@ CLOSED_CLASSES = {
 }
 FOLLOWS_HEAD = ("dobj", "pobj")  # ... and a word with one of these follows its verb or preposition.
 # A compound between a possessor and its noun may be wrong, as in "keeps their [skin moist]".
-COMPOUNDS = ("compound", "nn")
+COMPOUNDS = frozenset({"compound", "nn"})
 
 
 class MapLocation(NamedTuple):
@@ -138,12 +133,10 @@ class Panel:
         The tokens or words.
     word_types : sequence of str
         The type of each word, a key of `TOKEN_COLORS`; it colours the word and the attention to it.
-    weights : array, shape (query, key)
-        The attention weights of one head.
+    darkness : array, shape (query, key)
+        The attention weights of one head; in Figure 1 those of broad attention are scaled up.
     location : MapLocation
         The map in the store.
-    darkest_weight : float
-        The weight that is drawn without transparency, as are all larger ones.
     links : sequence of Link
         All links of the relation between the words; empty in Figure 1.
     special_share : float
@@ -153,9 +146,8 @@ class Panel:
     title: str
     words: Sequence[str]
     word_types: Sequence[str]
-    weights: Float[np.ndarray, "query key"]
+    darkness: Float[np.ndarray, "query key"]
     location: MapLocation
-    darkest_weight: float = 1.0
     links: Sequence[Link] = ()
     special_share: float = 0.0
 
@@ -192,22 +184,31 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         special: (f"{{:.0%}} to {store.special_tokens.get(special)}", TOKEN_SHARE),
         "punctuation": ("{:.0%} to periods and commas", TOKEN_SHARE),
     }
-    examples = list(_short_examples(store))
+    examples = _short_examples(store)
+    sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
     panels = []
     for column, (amount, threshold) in patterns.items():
-        if heads[column].max() > 0:
-            strongest = heads.loc[heads[column].idxmax()]
-            name = f"{strongest['layer']:.0f}-{strongest['head']:.0f}"
-            title = f"Head {name}: {amount.format(strongest[column])}"
-            if strongest[column] < threshold:
+        averages = by_head(heads, column)
+        if averages.max() > 0:
+            layer, head = np.unravel_index(averages.argmax(), averages.shape)
+            average = averages[layer, head]
+            title = f"Head {head_label(layer, head)}: {amount.format(average)}"
+            if average < threshold:
                 least = f"{threshold:.1f} nats" if column == "entropy" else f"{threshold:.0%}"
                 title += f"\n(the closest; the paper counts from {least})"
-            panels.append(_pattern_panel(examples, strongest, column, title))
+            strengths = [sums.mean(column)[layer, head] for sums in sums_of_examples]
+            example = examples[np.argmax(strengths)]
+            weights = example.attention[layer, head]
+            # The largest weight of a row is dark, so that broad attention shows.
+            darkness = weights / weights.max(axis=1).mean()
+            location = MapLocation(example.index, layer + 1, head + 1)
+            word_types = example.roles.kinds()
+            panels.append(Panel(title, example.tokens, word_types, darkness, location))
     return panels
 
 
 def relation_panels(
-    store: Store, table: pd.DataFrame, relations: Mapping[str, str], *, english: bool = True
+    store: Store, table: pd.DataFrame, relations: Mapping[str, str], *, english: bool
 ) -> list[Panel]:
     """Choose the panels of Figure 5 for relations: successes and a failure of each head.
 
@@ -228,7 +229,7 @@ def relation_panels(
     list of Panel
         See `_clearest_panels`.
     """
-    examples = list(_short_examples(store))
+    examples = _short_examples(store)
     panels = []
     for row in table[table["relation"].isin(list(relations))].itertuples():
         paper_name = relations[row.relation]
@@ -237,10 +238,10 @@ def relation_panels(
         title = f"Head {row.head}: {behaviour}, {row.accuracy:.0f}% ({baseline})"
         layer, head = parse_head(row.head)
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
-        plausible = []
-        for example in examples:
-            if not english or _is_plausible(example.record, row.relation, paper_name):
-                plausible.append(example)
+        plausible = [
+            example for example in examples
+            if not english or _is_plausible(example.record, row.relation, paper_name)
+        ]  # fmt: skip
         panels += _clearest_panels(plausible, location, title)
     return panels
 
@@ -280,25 +281,25 @@ def panel_table(panels: Sequence[Panel]) -> pd.DataFrame:
 
 
 @for_column
-def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
+def fig1_examples(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
     """Draw Figure 1: heads with the patterns of section 3, in the colours of Figure 2.
 
     Parameters
     ----------
     panels : sequence of Panel
         The `pattern_panels`.
-    model : str, optional
+    model : str
         Name of the model, for the subtitle.
-    lens : {"attention", "norm"}, optional
+    lens : {"attention", "norm"}
         The lens of the maps, for the subtitle.
     """
     subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
     title = "Figure 1 · Heads with the most of each pattern"
-    return _draw_rows(_rows(panels), title, join_nonempty(model, subtitle))
+    return _draw_rows({"": panels}, title, model, subtitle)
 
 
 @for_column
-def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
+def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
     """Draw Figure 5 (section 4): successes and failures of single heads, a head in each row.
 
     Every link of the relation has a coloured line.  Where the head is wrong, its own choice has a
@@ -310,9 +311,9 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
     ----------
     panels : sequence of Panel
         The `relation_panels` and `coreference_panels`.
-    model : str, optional
+    model : str
         Name of the model, for the subtitle.
-    lens : {"attention", "norm"}, optional
+    lens : {"attention", "norm"}
         The lens of the maps, for the subtitle.
     """
     title = "Figure 5 · What single heads find"
@@ -320,70 +321,28 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
         panels = _shortest_successes(panels)
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
-        return canvas(
-            0.1, title, join_nonempty(model, "nothing to draw"), f"It would need {needs}."
-        )
-    rows = _rows(panels)[:COLUMN_ROWS] if style.in_column() else _rows_of_heads(panels)
-    weights = style.WEIGHT_NAMES[lens]
-    subtitle = f"{weights} of words (left) to words (right), not to special tokens"
-    figure = _draw_rows(rows, title, join_nonempty(model, subtitle))
+        return canvas(0.1, title, model, "nothing to draw", note=f"It would need {needs}.")
+    subtitle = f"{style.WEIGHT_NAMES[lens]} of words (left) to words (right), not to special tokens"
+    groups = defaultdict(list)
+    for panel in panels:
+        to_special = f"{panel.special_share:.0%} to special tokens"
+        if style.in_column():
+            groups[""].append(replace(panel, title=f"{panel.title}; {to_special}"))
+        else:
+            mark = "✓" if panel.correct else "✗"
+            # What the head does stands above the first panel, in the first line of the titles.
+            groups[panel.title].append(replace(panel, title=f"\n{mark} {to_special}"))
+    figure = _draw_rows(groups, title, model, subtitle)
     legend_below(figure, columns=3)
     return figure
-
-
-class Row(NamedTuple):
-    """Panels next to each other, their titles, and the heading above them."""
-
-    panels: Sequence[Panel]
-    titles: Sequence[str]
-    heading: str = ""
-
-    @property
-    def n_words(self) -> int:
-        """The number of words of the longest panel."""
-        return max(len(panel.words) for panel in self.panels)
-
-    @property
-    def height(self) -> float:
-        """The height in lines, with the gap to the next row."""
-        return self.n_words + max(title.count("\n") for title in self.titles) + 1 + ROW_GAP
-
-
-def _rows(panels: Sequence[Panel]) -> list[Row]:
-    """Arrange panels that have titles of their own."""
-    columns = _columns(panels)
-    title_inches = style.page_width() / columns - TITLE_GAP
-    title_width = int(title_inches / (TITLE_WIDTH * _type_size()))  # in characters
-    rows = []
-    for row_panels in _chunks(panels, columns):
-        titles = []
-        for panel in row_panels:
-            special = f"; {panel.special_share:.0%} to special tokens" if panel.links else ""
-            lines = [fill(line, title_width) for line in (panel.title + special).splitlines()]
-            titles.append("\n".join(lines))
-        rows.append(Row(row_panels, titles))
-    return rows
-
-
-def _rows_of_heads(panels: Sequence[Panel]) -> list[Row]:
-    """Arrange panels below the heading of their head."""
-    rows = []
-    for heading, head_panels in groupby(panels, lambda panel: panel.title):
-        for row_panels in _chunks(list(head_panels), _columns(panels)):
-            titles = []
-            for panel in row_panels:
-                mark = "✓" if panel.correct else "✗"
-                titles.append(f"\n{mark} {panel.special_share:.0%} to special tokens")
-            rows.append(Row(row_panels, titles, heading))
-            heading = ""  # above the first row only
-    return rows
 
 
 def _shortest_successes(panels: Sequence[Panel]) -> list[Panel]:
     """Choose the right panel with the shortest words of each head, and the heads with these."""
     by_length = sorted(panels, key=_longest_word, reverse=True)
     successes = {panel.title: panel for panel in by_length if panel.correct}
-    return sorted(successes.values(), key=_longest_word)[:COLUMN_HEADS]
+    shortest = sorted(successes.values(), key=_longest_word)[:COLUMN_HEADS]
+    return shortest[: COLUMN_ROWS * _columns(shortest)]
 
 
 def _longest_word(panel: Panel) -> int:
@@ -393,7 +352,7 @@ def _longest_word(panel: Panel) -> int:
 
 def _columns(panels: Sequence[Panel]) -> int:
     """Choose how many panels a row has: as many as the longest words leave room for."""
-    longest_word = max(_longest_word(panel) for panel in panels)
+    longest_word = max(map(_longest_word, panels), default=MAX_CHARACTERS)
     panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
     max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
     return int(np.clip(style.page_width() / panel_width, 1, max_columns))
@@ -404,31 +363,47 @@ def _type_size() -> float:
     return plt.rcParams["font.size"] / 72
 
 
-def _chunks(panels: Sequence[Panel], size: int) -> list[Sequence[Panel]]:
-    """Cut panels into rows of a size; the last one may be shorter."""
-    return [panels[start : start + size] for start in range(0, len(panels), size)]
+def _break_title(title: str, columns: int) -> str:
+    """Break the title of a panel into lines that fit above it."""
+    inches = style.page_width() / columns - TITLE_GAP
+    max_characters = int(inches / (TITLE_WIDTH * _type_size()))
+    return "\n".join(fill(line, max_characters) for line in title.splitlines())
 
 
-def _draw_rows(rows: Sequence[Row], title: str, subtitle: str) -> Figure:
-    """Draw rows of panels, all with the same distance between words."""
-    glyphs = missing_glyphs(word for row in rows for panel in row.panels for word in panel.words)
-    height = sum(row.height for row in rows) * LINE_HEIGHT * _type_size()
-    figure = canvas(height, title, subtitle)
-    columns = max(len(row.panels) for row in rows)
-    n_words = [row.n_words for row in rows]
-    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=n_words)
-    for row, row_axes in zip(rows, grid, strict=True):
-        for axes in row_axes[len(row.panels) :]:
+def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
+    """Draw rows of panels, all with the same distance between words.
+
+    Parameters
+    ----------
+    groups : mapping of str to sequence of Panel
+        The panels by the heading above the first row of a group.
+    *texts : str
+        The texts above the figure.
+    """
+    panels = [panel for group in groups.values() for panel in group]
+    glyphs = missing_glyphs(word for panel in panels for word in panel.words)
+    columns = _columns(panels)
+    rows = []
+    n_words = []
+    n_lines = 0.0
+    for heading, group in groups.items():
+        titled = [replace(panel, title=_break_title(panel.title, columns)) for panel in group]
+        for start in range(0, len(titled), columns):
+            row = titled[start : start + columns]
+            rows.append(("" if start else heading, row))
+            n_words.append(max(len(panel.words) for panel in row))
+            n_lines += n_words[-1] + max(panel.title.count("\n") for panel in row) + 1 + ROW_GAP
+    figure = canvas(n_lines * LINE_HEIGHT * _type_size(), *texts)
+    width = max(len(row) for _, row in rows)
+    grid = figure.subplots(len(rows), width, squeeze=False, height_ratios=n_words)
+    for (heading, row), row_axes, row_words in zip(rows, grid, n_words, strict=True):
+        for axes in row_axes[len(row) :]:
             axes.remove()
-        for axes, panel, panel_title in zip(row_axes, row.panels, row.titles, strict=False):
+        for axes, panel in zip(row_axes, row, strict=False):
             _draw_panel(axes, panel, [word.translate(glyphs) for word in panel.words])
-            axes.set_ylim(row.n_words - 0.5, -0.5)
-            axes.set_title(
-                panel_title, loc="center", fontsize="medium", parse_math=False,
-                fontweight="normal" if panel.links else "bold",
-            )  # fmt: skip
+            axes.set_ylim(row_words - 0.5, -0.5)
         row_axes[0].annotate(
-            row.heading, (style.LEFT_MARGIN / style.page_width(), 1),
+            heading, (style.LEFT_MARGIN / style.page_width(), 1),
             xycoords=("figure fraction", "axes fraction"), xytext=(0, 19),
             textcoords="offset points", fontweight="bold", fontsize=9.5, parse_math=False,
             in_layout=False,
@@ -437,9 +412,13 @@ def _draw_rows(rows: Sequence[Row], title: str, subtitle: str) -> Figure:
 
 
 def _draw_panel(axes: Axes, panel: Panel, words: Sequence[str]) -> None:
-    """Draw the two columns of words, a line for each visible weight, and the links."""
+    """Draw the title, two columns of words, a line for each visible weight, and the links."""
+    weight = "normal" if panel.links else "bold"
+    axes.set_title(
+        panel.title, loc="center", fontsize="medium", parse_math=False, fontweight=weight
+    )
     colors = [style.TOKEN_COLORS[word_type] for word_type in panel.word_types]
-    _draw_weights(axes, panel.weights / panel.darkest_weight, colors)
+    _draw_weights(axes, panel.darkness, colors)
     axes.set_frame_on(False)
     axes.set(xticks=[], xlim=(0, 1))
     axes.set_yticks(range(len(words)), words, parse_math=False)
@@ -458,130 +437,46 @@ def _draw_weights(
     axes: Axes, darkness: Float[np.ndarray, "query key"], key_colors: Sequence[str]
 ) -> None:
     """Draw a line for each visible weight in the colour of its key."""
-    queries, keys = np.nonzero(darkness >= MIN_DRAWN_DARKNESS)
-    segments = [((0, query), (1, key)) for query, key in zip(queries, keys, strict=True)]
-    alphas = darkness[queries, keys].clip(0, 1)
-    colors = to_rgba_array([key_colors[key] for key in keys], alphas)
-    is_image = len(queries) > MAX_VECTOR_LINES
-    lines = LineCollection(segments, colors=colors, linewidths=1.4, rasterized=is_image)
+    pairs = np.argwhere(darkness >= MIN_DRAWN_DARKNESS)  # [line, query and key]
+    queries, keys = pairs.T
+    lines = LineCollection(
+        [((0, query), (1, key)) for query, key in pairs],
+        colors=[key_colors[key] for key in keys],
+        alpha=darkness[queries, keys].clip(0, 1),
+        linewidths=1.4,
+        rasterized=len(pairs) > MAX_VECTOR_LINES,
+    )
     axes.add_collection(lines, autolim=False)
 
 
-def _short_examples(store: Store) -> Iterator[Example]:
-    """Yield sentences that are easy to read, or else those closest to them in length."""
+def _short_examples(store: Store) -> list[Example]:
+    """Choose sentences that are easy to read, or else those closest to them in length."""
     excess = []  # words that a sentence has too few or too many, and words that are too long
     for record in store.records():
         lengths = [len(word) for word in record.get("words") or record["tokens"]]
         too_long = sum(length > MAX_CHARACTERS for length in lengths)
         excess.append(max(MIN_WORDS - len(lengths), len(lengths) - MAX_WORDS, 0) + too_long)
-    least = min(excess)
-    indices = [index for index, words in enumerate(excess) if words == least]
-    for index in indices[:MAX_CANDIDATES]:
-        yield store[index]
-
-
-def _pattern_panel(
-    examples: Sequence[Example], head_row: pd.Series, column: str, title: str
-) -> Panel:
-    """Make the panel of a head on the example with the largest value of a pattern."""
-    layer = int(head_row["layer"]) - 1
-    head = int(head_row["head"]) - 1
-
-    def strength(example: Example) -> float:
-        maps = example.attention[[[layer]], [[head]]]
-        token_roles = example.roles
-        measures = dict(entropy(maps, token_roles))
-        measures.update(relative_position(maps))
-        measures.update(token_types(maps, token_roles))
-        return float(measures[column][0, 0])
-
-    best = max(examples, key=strength)
-    weights = best.attention[layer, head]
-    location = MapLocation(best.index, layer + 1, head + 1)
-    # The largest weight of a row is dark, so that broad attention shows, small as its weights are.
-    darkest_weight = float(weights.max(axis=1).mean())
-    return Panel(title, best.tokens, best.roles.kinds(), weights, location, darkest_weight)
+    indices = np.flatnonzero(np.equal(excess, min(excess)))
+    return [store[index] for index in indices[:MAX_CANDIDATES]]
 
 
 def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
     """Check the annotation of a relation in a sentence by rules that need no second parser."""
-    words = [word.lower() for word in record["words"]]
-    for question in gold_links(record):
-        if question.relation != relation:
-            continue
+    closed_class = CLOSED_CLASSES.get(paper_name, "").split()
+    for question in _questions(record, relation):
+        between = record["relations"][question.word : question.gold[0]]
         if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
             return False
-        between = record["relations"][question.word : question.gold[0]]
-        if paper_name == "poss" and any(relation in COMPOUNDS for relation in between):
+        if paper_name == "poss" and not COMPOUNDS.isdisjoint(between):
             return False
-        closed_class = CLOSED_CLASSES.get(paper_name)
-        if closed_class is not None and words[question.word] not in closed_class.split():
+        if closed_class and record["words"][question.word].lower() not in closed_class:
             return False
     return True
 
 
-def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:
-    """Yield panels with the links of a relation in an example; ``location`` names the head.
-
-    A sentence has one panel.  A document has one for each mention with an antecedent nearby.
-    """
-    record = example.record
-    maps = example.attention[location.layer - 1, location.head - 1]
-    weights = maps[example.word_positions, example.word_positions]
-    questions = []
-    for question in gold_links(record):
-        if question.relation == location.relation:
-            questions.append(question)
-    visible = [_visible_words(record, question) for question in questions]
-    for words in dict.fromkeys(visible):  # in order, each once
-        links: list[Link] = []
-        for question in questions:
-            links += _links(question, weights, words, location.direction)
-        if not links:
-            continue
-        attending = [words[link.attending] for link in links]
-        yield Panel(
-            title,
-            [record["words"][word] for word in words],
-            ["other"] * len(words),
-            weights[np.ix_(words, words)],
-            location._replace(example=example.index),
-            links=links,
-            special_share=1 - float(weights[attending].sum(axis=1).mean()),
-        )
-
-
-def _links(
-    question: Question, weights: Float[np.ndarray, "word word"], words: range, direction: str
-) -> Iterator[Link]:
-    """Yield the links of a question, if its words and the head's choice are visible."""
-    dependent = question.word if question.mark is None else question.mark
-    picked, is_right = predict_link(question, weights, direction or DIRECTIONS[0])
-    gold = [word for word in question.gold if word in words]
-    if dependent not in words or picked not in words or not gold:
-        return
-    choices = [(int(picked), "right" if is_right else "wrong")]
-    if not is_right:
-        choices.append((gold[-1], "missed"))
-    for word, verdict in choices:
-        pair = (words.index(dependent), words.index(word))
-        is_reversed = direction == DIRECTIONS[1]  # heads attend to dependents
-        yield Link(*(pair[::-1] if is_reversed else pair), verdict)
-
-
-def _visible_words(record: Record, question: Question) -> range:
-    """Choose the words to draw: a sentence, or a document's sentences up to the question's.
-
-    As many sentences of a document are drawn as have `MAX_WORDS` words together, at least one.
-    """
-    words = record["words"]
-    if "mentions" not in record:
-        return range(len(words))
-    boundaries = [0]
-    boundaries += [index for index, word in enumerate(words, 1) if word in SENTENCE_ENDS]
-    stop = next((boundary for boundary in boundaries if boundary > question.word), len(words))
-    start = next((boundary for boundary in boundaries if stop - MAX_WORDS <= boundary), stop)
-    return range(start, stop)
+def _questions(record: Record, relation: str) -> list[Question]:
+    """List the questions about a relation in a record."""
+    return [question for question in gold_links(record) if question.relation == relation]
 
 
 def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: str) -> list[Panel]:
@@ -592,14 +487,10 @@ def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: 
     """
 
     def rank(panel: Panel) -> tuple[bool, bool, float]:
-        distances = []
-        weights = []
-        for link in panel.links:
-            if link.verdict != "wrong":
-                distances.append(abs(link.attending - link.attended))
-            if link.verdict != "missed":
-                weights.append(panel.weights[link.attending, link.attended])
-        return max(distances) == 1, len(weights) < 2, -float(np.mean(weights))
+        weights = [panel.darkness[link[:2]] for link in panel.links if link.verdict != "missed"]
+        gold = [link for link in panel.links if link.verdict != "wrong"]
+        are_neighbours = all(abs(link.attending - link.attended) == 1 for link in gold)
+        return are_neighbours, len(weights) < 2, -np.mean(weights)
 
     panels: list[Panel] = []
     for example in examples:
@@ -608,3 +499,60 @@ def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: 
     right = [panel for panel in panels if panel.correct]
     wrong = [panel for panel in panels if not panel.correct]
     return right[:2] + wrong[:1]
+
+
+def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:
+    """Yield panels with the links of a relation in an example; ``location`` names the head.
+
+    A sentence has one panel.  A document has one for each mention with an antecedent nearby.
+    """
+    record = example.record
+    positions = example.word_positions
+    weights = example.attention[location.layer - 1, location.head - 1, positions, positions]
+    questions = _questions(record, location.relation)
+    visible = [_visible_words(record, question) for question in questions]
+    for words in dict.fromkeys(visible):  # in order, each once
+        links: list[Link] = []
+        for question in questions:
+            links += _links(question, weights, words, location.direction)
+        if links:
+            attending = [words[link.attending] for link in links]
+            yield Panel(
+                title,
+                [record["words"][word] for word in words],
+                ["other"] * len(words),
+                weights[np.ix_(words, words)],
+                location._replace(example=example.index),
+                links=links,
+                special_share=1 - weights[attending].sum(axis=1).mean(),
+            )
+
+
+def _visible_words(record: Record, question: Question) -> range:
+    """Choose the words to draw: a sentence, or a document's sentences up to the question's.
+
+    As many sentences of a document are drawn as have `MAX_WORDS` words together.
+    """
+    words = record["words"]
+    if "mentions" not in record:
+        return range(len(words))
+    ends = [index for index, word in enumerate(words, 1) if word in SENTENCE_ENDS]
+    boundaries = [0, *ends, len(words)]
+    stop = boundaries[bisect_right(boundaries, question.word)]
+    return range(boundaries[bisect_left(boundaries, stop - MAX_WORDS)], stop)
+
+
+def _links(
+    question: Question, weights: Float[np.ndarray, "word word"], words: range, direction: str
+) -> Iterator[Link]:
+    """Yield the links of a question, if its words and the head's choice are visible."""
+    dependent = question.word if question.mark is None else question.mark
+    picked, is_right = predict_link(question, weights, direction)
+    gold = [word for word in question.gold if word in words]
+    if dependent in words and picked in words and gold:
+        choices = [(picked, "right")] if is_right else [(picked, "wrong"), (gold[-1], "missed")]
+        for word, verdict in choices:
+            ends = [words.index(dependent), words.index(word)]
+            if direction == DIRECTIONS[1]:  # heads attend to dependents
+                ends.reverse()
+            yield Link(*ends, verdict)

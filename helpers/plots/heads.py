@@ -21,12 +21,15 @@ from helpers.plots.style import (
     canvas,
     draw_curve,
     for_column,
-    join_nonempty,
     legend_below,
     panel_grid,
     theme,
 )
 
+OBJECTIVE_NOTES = {
+    "contrastive": ", single paragraphs (not Figure 2's pairs)",
+    "classification": ", labelled texts (each counts as an article)",
+}
 GRADIENT_TITLES = {  # by the suffix of the columns
     "": "|∂L/∂A|",
     "_per_value": "|∂L/∂A| / value norm",
@@ -37,7 +40,7 @@ HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from
 
 @for_column
 def fig2_token_types(
-    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str, lens: str
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
@@ -50,9 +53,9 @@ def fig2_token_types(
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep"), such as
         `helpers.store.store.Store.special_tokens`.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}, optional
+    lens : {"attention", "norm"}
         The kind of weights in the table.
 
     Returns
@@ -63,17 +66,18 @@ def fig2_token_types(
     from_other_tokens = style.TOKEN_STYLES["other"]._replace(label="from other tokens to {sep}")
     to_sep = {"sep_to_sep": from_sep, "other_to_sep": from_other_tokens}
     panels = [present_styles(table, TO_SPECIAL, special_tokens)]
-    if table["sep"].notna().any():
+    note = ""
+    if "sep" in panels[0]:
         panels.append(present_styles(table, to_sep, special_tokens))
+        note = f"{special_tokens['sep']}: all of a segment together.  "
     weights = style.WEIGHT_NAMES[lens]
     title = f"Figure 2 · {weights.capitalize()} to special tokens and punctuation"
-    note = f"{special_tokens['sep']}: all of a segment together.  " if len(panels) > 1 else ""
     return heads_and_means(table, panels, title, model, f"Average {weights}\n(fraction)", note)
 
 
 @for_column
 def fig3_gradients(
-    tables: Mapping[str, pd.DataFrame], special_tokens: SpecialTokens, *, model: str = ""
+    tables: Mapping[str, pd.DataFrame], special_tokens: SpecialTokens, *, model: str
 ) -> Figure:
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
@@ -88,7 +92,7 @@ def fig3_gradients(
         `helpers.plots.style.CONTROL_STYLES`.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
 
     Returns
@@ -100,36 +104,26 @@ def fig3_gradients(
     suffixes = [suffix for suffix in GRADIENT_TITLES if f"other{suffix}" in table]
     present_special = [token_type for token_type in ("cls", "sep") if token_type in styles]
     rows = 2 if present_special else 1
-    subtitle = join_nonempty(model, _objective(table), "bands: 95% intervals over articles")
+    name, loss = table.loc[0, ["objective", "loss"]]
+    objective = f"L: {name}, {loss:.2f} nats{OBJECTIVE_NOTES.get(name, '')}"
     height = 1.35 * rows + 0.45 if style.in_column() else 2.5 * rows + 0.5
-    figure = canvas(height, "Figure 3 · Gradient-based importance of attention", subtitle)
+    title = "Figure 3 · Gradient-based importance of attention"
+    figure = canvas(height, title, model, objective, "bands: 95% intervals over articles")
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
-    for axes in grid.flat:
-        axes.set_axis_off()
     for axes, suffix in zip(grid[0], suffixes, strict=False):
-        axes.set_axis_on()
         for token_type, series_style in styles.items():
             _curve(axes, table, f"{token_type}{suffix}", series_style)
         axes.set_title(GRADIENT_TITLES[suffix])
     for axes, token_type in zip(grid[1:].flat, present_special, strict=False):
-        axes.set_axis_on()
         for name, model_table in tables.items():
             series_style = style.CONTROL_STYLES.get(name, styles[token_type])
             _curve(axes, model_table, f"other_over_{token_type}", series_style)
         axes.set_title(f"other tokens / {special_tokens[token_type]}", parse_math=False)
         axes.yaxis.set_major_formatter("{x:g}")
+    for axes in grid.flat:
+        axes.set(visible=axes.has_data())
     legend_below(figure, columns=2 if style.in_column() else 4)
     return figure
-
-
-def _objective(table: pd.DataFrame) -> str:
-    """Name the objective of a table of gradients, with its value."""
-    objective = f"L: {table['objective'].iloc[0]}, {table['loss'].iloc[0]:.2f} nats"
-    if table["objective"].eq("contrastive").all():
-        objective += ", single paragraphs (not Figure 2's pairs)"
-    if table["objective"].eq("classification").all():
-        objective += ", labelled texts (each counts as an article)"
-    return objective
 
 
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
@@ -143,7 +137,7 @@ def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) ->
 
 @for_column
 def fig4_entropy(
-    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str, lens: str
 ) -> Figure:
     """Draw Figure 4 (section 3.3): entropy of each head's attention in nats, by layer.
 
@@ -156,9 +150,9 @@ def fig4_entropy(
         The table entropy.csv.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}, optional
+    lens : {"attention", "norm"}
         The kind of weights in the table.
 
     Returns
@@ -176,8 +170,10 @@ def fig4_entropy(
     uniform = table["uniform"].mean()
     for axes in figure.axes:
         axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
-        position = {"xy": (1, uniform), "xycoords": ("axes fraction", "data"), "ha": "right"}
-        axes.annotate("uniform attention", va="bottom", **position)
+        axes.annotate(
+            "uniform attention", (1, uniform), xycoords=("axes fraction", "data"), ha="right",
+            va="bottom",
+        )  # fmt: skip
         axes.margins(y=0.1)  # room for this text
         axes.set_ylim(bottom=-0.1)
     return figure
@@ -211,7 +207,7 @@ def heads_and_means(
     columns = [column for styles in panels for column in styles]
     note += _interval_note(table, columns)
     height = 1.5 if style.in_column() else 2.9
-    figure = canvas(height * len(panels), title, join_nonempty(model, HEADS_AND_MEANS), note)
+    figure = canvas(height * len(panels), title, model, HEADS_AND_MEANS, note=note)
     means = table.groupby("layer", as_index=False)[columns].mean()
     deviations = table[columns] - table.groupby("layer")[columns].transform("mean")
     shift = 0.7 * ((table["head"] - 0.5) / table["head"].max() - 0.5)
@@ -219,10 +215,10 @@ def heads_and_means(
         farthest_row, farthest_column = deviations[list(styles)].abs().stack().idxmax()
         for slot, (column, series_style) in enumerate(styles.items()):
             x = table["layer"] + 0.64 * ((slot + 0.5 + shift) / len(styles) - 0.5)
-            _, color, marker = series_style
-            size = 5 if style.in_column() else 13
-            options = {"s": size, "alpha": 0.5, "color": color, "marker": marker, "linewidth": 0}
-            axes.scatter(x, table[column], **options)
+            axes.scatter(
+                x, table[column], s=5 if style.in_column() else 13, alpha=0.5, linewidth=0,
+                color=series_style.color, marker=series_style.marker,
+            )  # fmt: skip
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
             if column == farthest_column:
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
@@ -234,10 +230,10 @@ def heads_and_means(
         axes.set(xlabel="Layer", xlim=(0.2, layers + 0.8), xticks=style.counting_ticks(layers))
         axes.set_ylabel(ylabel)
         axes.label_outer()
-        legend_columns = 2 if style.in_column() else 4
         axes.legend(
-            loc="lower left", bbox_to_anchor=(0, 1), ncols=legend_columns, borderaxespad=0.2
-        )
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=2 if style.in_column() else 4,
+            borderaxespad=0.2,
+        )  # fmt: skip
     return figure
 
 
@@ -264,8 +260,8 @@ def fig6_clusters(
     averages: pd.DataFrame,
     special_tokens: SpecialTokens,
     *,
-    tokens: float = 1.0,
-    model: str = "",
+    tokens: float,
+    model: str,
 ) -> Figure:
     """Draw Figure 6 (section 6): attention heads in the plane, coloured by what they attend to.
 
@@ -282,10 +278,10 @@ def fig6_clusters(
         One row per head in the same order: the columns of section 3.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
-    tokens : float, optional
+    tokens : float
         The mean number of tokens of an example.  The positions are divided by it, because a
         distance is a sum over the tokens.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
 
     Returns
@@ -302,20 +298,21 @@ def fig6_clusters(
     subtitle = "a point is a head; the closer two are, the more alike are their distributions"
     in_column = style.in_column()
     size = 9 if in_column else 22
-    figure = canvas(6.7 if in_column else 5.0, title, join_nonempty(model, subtitle))
+    figure = canvas(6.7 if in_column else 5.0, title, model, subtitle)
     columns = 2 if in_column else 4
     panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
-    scale = {"cmap": style.SEQUENTIAL, "vmin": 0, "vmax": 1}
     for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
-        scatter = axes.scatter(*points.T, c=values, **scale, **marker)
+        scatter = axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
         strongest = values.argmax()
         axes.scatter(*points[strongest], s=4 * size, facecolors="none", edgecolors=style.ACCENT)
         layer, head = positions.loc[strongest, ["layer", "head"]]
         panel_title = f"{pattern}\nmost: head {layer}-{head}, {values[strongest]:.0%}"
         axes.set_title(panel_title, parse_math=False)
-    color_bar = {"location": "top" if in_column else "right", "aspect": 40, "pad": 0.01}
-    figure.colorbar(scatter, ax=panels, label="Share (fraction)", **color_bar)
+    figure.colorbar(
+        scatter, ax=panels, label="Share (fraction)", location="top" if in_column else "right",
+        aspect=40, pad=0.01,
+    )  # fmt: skip
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
     colors = np.where(is_linguistic, style.ACCENT, "white")
@@ -335,16 +332,16 @@ def fig6_clusters(
 
 
 @theme()
-def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
+def relative_position(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     """Draw the attention to the previous, current and next token (section 3.1) as heat maps.
 
     Parameters
     ----------
     table : pandas.DataFrame
         The table relative_position.csv.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}, optional
+    lens : {"attention", "norm"}
         The kind of weights in the table.
 
     Returns
@@ -360,6 +357,6 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
         maps,
         f"Section 3.1 · {style.WEIGHT_NAMES[lens].capitalize()} by relative position",
         model,
-        f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)",
-        Normalize(0, 1),
+        unit=f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)",
+        norm=Normalize(0, 1),
     )

@@ -19,7 +19,6 @@ from helpers.plots.style import (
     canvas,
     draw_intervals,
     heat_maps,
-    join_nonempty,
     panel_grid,
     theme,
 )
@@ -33,7 +32,7 @@ HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 
 
 @theme()
-def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
+def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Table 2 (section 4.3): antecedents found in percent, by system and type of mention.
 
     Each type has a panel.  The bars are grouped by the set of candidates.  To the right of a bar
@@ -43,7 +42,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     ----------
     table : pandas.DataFrame
         The table coreference.csv.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
 
     Returns
@@ -51,24 +50,24 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     matplotlib.figure.Figure
     """
     table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
-    heads = table["head"].fillna("")
-    labels = table["value"].map("{:.1f}".format) + heads.where(heads == "", "  " + heads)
+    labels = table["value"].map("{:.1f}  ".format) + table["head"].fillna("")
     names = table["system"].str.replace(HELD_OUT, ", held out")
     names = names.str.replace("head of the type", "best head per type")
-    table = table.assign(name=names, label=labels)
+    table = table.assign(name=names, label=labels.str.rstrip())
     groups = []
     for candidates, rows in table.groupby("candidates", sort=False):
         groups.append((candidates, f"among {candidates}:"))
         groups += [(candidates, name) for name in rows["name"].unique()]
-    rows_by_type = dict(iter(table.groupby("type", sort=False)))
+    by_type = table.groupby("type", sort=False)
     figure = canvas(
         BAR_INCHES * len(groups) + 1.0,
         "Section 4.3 · Antecedents found by rules and by single heads",
-        join_nonempty(model, INTERVALS),
+        model,
+        INTERVALS,
         note="Held out: chosen on train for each type of mention, scored on dev (the smaller n).",
     )
-    panels = panel_grid(figure, len(rows_by_type), len(rows_by_type), sharey=True)
-    for axes, (mention_type, rows) in zip(panels, rows_by_type.items(), strict=True):
+    panels = panel_grid(figure, len(by_type), len(by_type), sharey=True)
+    for axes, (mention_type, rows) in zip(panels, by_type, strict=True):
         bars = rows.set_index(["candidates", "name"]).reindex(groups).reset_index()
         _bars(axes, bars)
         counts = [f"{count:,.0f}" for count in rows["n"].dropna().unique()]
@@ -78,7 +77,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 @theme()
-def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
+def probe_scores(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     """Draw Table 3 (section 5): attachment scores of the probes in percent, without punctuation.
 
     A probe with another metric than most has it after its name.  To the right of a bar are its
@@ -88,9 +87,9 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     ----------
     table : pandas.DataFrame
         The table probes.csv.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}, optional
+    lens : {"attention", "norm"}
         The kind of weights that the probes read.
 
     Returns
@@ -104,7 +103,7 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     paper = table["paper_value"].map(" (paper {:g})".format, na_action="ignore").fillna("")
     title = f"Section 5 · Attachment scores of probes that read {style.WEIGHT_NAMES[lens]}"
     height = BAR_INCHES * len(table) + 0.9
-    figure = canvas(height, title, join_nonempty(model, INTERVALS), note=PAPER_PROBES)
+    figure = canvas(height, title, model, INTERVALS, note=PAPER_PROBES)
     axes = figure.subplots()
     _bars(axes, table.assign(name=names, label=labels + paper))
     axes.set_xlabel(f"{metric} (%)")
@@ -113,7 +112,7 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
 
 @theme()
 def relation_heatmaps(
-    accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str = ""
+    accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str
 ) -> Figure:
     """Draw the accuracy of each attention head for each relation (section 4.2), the best framed.
 
@@ -121,7 +120,7 @@ def relation_heatmaps(
     ----------
     accuracies : mapping of (str, Direction) to array, shape (layer, head)
         Percentages by relation and by the direction in which the heads are read.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
 
     Returns
@@ -139,21 +138,23 @@ def relation_heatmaps(
     figure = heat_maps(
         maps,
         title,
-        join_nonempty(model, "framed: the best head; d → p: dependents attend to parents"),
-        "Accuracy (%)",
-        Normalize(0, 100),
+        model,
+        "framed: the best head; d → p: dependents attend to parents",
+        unit="Accuracy (%)",
+        norm=Normalize(0, 100),
     )
     for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
-        corner = (head + 0.5, layer + 0.5)
-        frame = Rectangle(
-            corner, 1, 1, fill=False, edgecolor=style.ACCENT, linewidth=1.8, clip_on=False
-        )
-        axes.add_patch(frame)
+        axes.add_patch(
+            Rectangle(
+                (head + 0.5, layer + 0.5), 1, 1, fill=False, edgecolor=style.ACCENT, linewidth=1.8,
+                clip_on=False,
+            )
+        )  # fmt: skip
     return figure
 
 
 @theme()
-def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
+def probe_head_gains(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     """Draw the gain in score of the right word per attention head in the Attn probe (section 5).
 
     The gain says more than the weight of a head in the probe, because the weight is also large for
@@ -163,9 +164,9 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
     ----------
     table : pandas.DataFrame
         The table probe_heads.csv.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}, optional
+    lens : {"attention", "norm"}
         The kind of weights that the probe reads.
 
     Returns
@@ -180,11 +181,10 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
     return heat_maps(
         maps,
         "Section 5 · What each head adds in the attention-only probe",
-        join_nonempty(
-            model, f"its weight times how much more {style.WEIGHT_NAMES[lens]} the right word gets"
-        ),
-        "Gain in score (log-odds)",
-        Normalize(-largest, largest),
+        model,
+        f"its weight times how much more {style.WEIGHT_NAMES[lens]} the right word gets",
+        unit="Gain in score (log-odds)",
+        norm=Normalize(-largest, largest),
         cmap=style.DIVERGING,
     )
 

@@ -1,8 +1,4 @@
-"""The theme, palette, page format, heat map and file format that all figures share.
-
-Matplotlib and seaborn are imported inside the functions that draw, because the viewer shares the
-colours but needs neither library.
-"""
+"""The theme, palette, page format, heat map and file format that all figures share."""
 
 from __future__ import annotations
 
@@ -10,22 +6,24 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
+from matplotlib import font_manager
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+from PIL import Image
 
 from helpers.files import write_atomic
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
 
 HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
@@ -78,24 +76,20 @@ BAR = "#8FA8C2"
 ACCENT = "#C2185B"  # the paper's numbers, the best head
 RIGHT = "#5E35B1"  # a head's choice in an example
 WRONG = "#C2185B"
-# Colour scales of heat maps, which `theme` registers.  Zero is white in both.
-SEQUENTIAL = "from_white"  # then seaborn's mako_r
-SEQUENTIAL_COLORS = [
+# Colour scales of heat maps, in which zero is white.  They have an odd number of colours, so that
+# the middle of a scale is one of them.
+SEQUENTIAL_COLORS = [  # white, then seaborn's mako_r
     *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
     *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
 ]
-DIVERGING = "purple_to_orange"
-COLOR_SCALES = {
-    SEQUENTIAL: SEQUENTIAL_COLORS,
-    DIVERGING: ["#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08"],
-}
-COLORS_PER_SCALE = 257  # an odd number, so that the middle of a scale is one of its colours
+SEQUENTIAL = LinearSegmentedColormap.from_list("from_white", SEQUENTIAL_COLORS, 257)
+DIVERGING_COLORS = ["#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08"]
+DIVERGING = LinearSegmentedColormap.from_list("purple_to_orange", DIVERGING_COLORS, 257)
 
 # DejaVu Sans comes with matplotlib, so Latin, Greek, Cyrillic and Arabic are the same everywhere.
 # For other scripts, the first of these fonts that is installed and has the character is used.
-FONT = "DejaVu Sans"
-FONTS_OF_OTHER_SCRIPTS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC",
+FONTS = (
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC",
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "IPAexGothic", "PingFang SC",
     "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
     "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai",
@@ -123,6 +117,7 @@ RC_PARAMS = {
     "pdf.fonttype": 42,  # TrueType, because publishers refuse matplotlib's default, Type 3
 }
 COLUMN_RC_PARAMS = {
+    **RC_PARAMS,
     "figure.figsize": (COLUMN_WIDTH, COLUMN_WIDTH),
     "font.size": COLUMN_TYPE,
     "figure.labelsize": COLUMN_TYPE,
@@ -148,22 +143,12 @@ WHITE_EDGES = {"markeredgecolor": "white", "markeredgewidth": 0.75}  # of marker
 
 
 @contextmanager
-def theme() -> Iterator[None]:
+def theme(rc_params: Mapping[str, Any] = RC_PARAMS) -> Iterator[None]:
     """Apply the theme of all figures inside the context, or inside the decorated function."""
-    import matplotlib as mpl
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-    from matplotlib.colors import LinearSegmentedColormap
+    import seaborn as sns  # late: it takes a second to import, and the viewer shares the colours
 
-    for name, colors in COLOR_SCALES.items():
-        if name not in mpl.colormaps:
-            scale = LinearSegmentedColormap.from_list(name, colors, COLORS_PER_SCALE)
-            mpl.colormaps.register(scale)
-    rc_params = sns.plotting_context("paper")
-    rc_params.update(sns.axes_style("ticks"))
-    rc_params.update(RC_PARAMS)
-    rc_params["font.family"] = _font_families()
-    with plt.rc_context(rc_params):
+    page = {**rc_params, "font.family": _font_families()}
+    with sns.plotting_context("paper"), sns.axes_style("ticks"), plt.rc_context(page):
         yield
 
 
@@ -173,18 +158,13 @@ def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     The figure's ``draw_for_column`` draws it again for a column of a paper: `COLUMN_WIDTH` wide,
     with type of `COLUMN_TYPE`, without title, subtitle and footnote.
     """
+    draw_column = theme(COLUMN_RC_PARAMS)(draw)
 
     @wraps(draw)
+    @theme()
     def draw_page(*tables: Any, **options: Any) -> Figure:
-        def draw_column() -> Figure:
-            import matplotlib.pyplot as plt
-
-            with theme(), plt.rc_context(COLUMN_RC_PARAMS):
-                return draw(*tables, **options)
-
-        with theme():
-            figure = draw(*tables, **options)
-        figure.draw_for_column = draw_column
+        figure = draw(*tables, **options)
+        figure.draw_for_column = partial(draw_column, *tables, **options)
         return figure
 
     return draw_page
@@ -192,8 +172,6 @@ def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 def page_width() -> float:
     """Return the width in inches of the figure that is drawn: of a page or of a column."""
-    import matplotlib.pyplot as plt
-
     return plt.rcParams["figure.figsize"][0]
 
 
@@ -205,10 +183,8 @@ def in_column() -> bool:
 @cache
 def _font_families() -> list[str]:
     """List the fonts in which a character is looked for, of those that are installed."""
-    from matplotlib.font_manager import fontManager
-
-    installed = set(fontManager.get_font_names())
-    return [FONT, *(name for name in FONTS_OF_OTHER_SCRIPTS if name in installed)]
+    installed = font_manager.fontManager.get_font_names()
+    return [name for name in FONTS if name in installed]
 
 
 def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
@@ -224,34 +200,32 @@ def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
     dict of int to str
         `NO_GLYPH` for each of these characters, as a table for ``str.translate``.
     """
-    from matplotlib.font_manager import fontManager, get_font
-
-    missing = {ord(character): NO_GLYPH for character in "".join(words)}
+    missing = set(map(ord, "".join(words)))
     for family in _font_families():
-        for code in get_font(fontManager.findfont(family)).get_charmap():
-            missing.pop(code, None)
+        font_file = font_manager.fontManager.findfont(family)
+        missing -= set(font_manager.get_font(font_file).get_charmap())
     if missing:
-        letters = "".join(map(chr, list(missing)[:5]))
+        letters = "".join(map(chr, sorted(missing)[:5]))
         warnings.warn(
             f"no installed font draws {len(missing)} characters of this figure, such as {letters}, "
             f"which become {NO_GLYPH}; install a font of their script, such as {INSTALLABLE_FONT}",
             stacklevel=2,
         )
-    return missing
+    return dict.fromkeys(missing, NO_GLYPH)
 
 
-def canvas(height: float, title: str, subtitle: str = "", note: str = "") -> Figure:
+def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure:
     """Create an empty figure with a title, subtitle and footnote.
 
     Parameters
     ----------
     height : float
         Inches for the axes, between the subtitle and the footnote.
-    title, subtitle, note : str
-        The texts; ``note`` is the footnote.  A figure for a column has none of them.
+    title, note : str
+        The title and the footnote.  A figure for a column has neither them nor a subtitle.
+    *subtitles : str
+        The parts of the subtitle, which a dot separates; empty ones are left out.
     """
-    import matplotlib.pyplot as plt
-
     width = page_width()
     top = 0.66
     bottom = 0.3 if note else 0.05
@@ -265,10 +239,12 @@ def canvas(height: float, title: str, subtitle: str = "", note: str = "") -> Fig
     figure.get_layout_engine().set(rect=rect)
     if in_column():
         return figure
-    options = {"x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "label": HEADING}
-    title_y = 1 - 0.1 / total
-    heading = figure.suptitle(title, y=title_y, fontsize=12.5, fontweight="bold", **options)
-    heading.set_in_layout(False)
+    options = {
+        "x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "in_layout": False,
+        "label": HEADING,
+    }  # fmt: skip
+    figure.suptitle(title, y=1 - 0.1 / total, fontsize=12.5, fontweight="bold", **options)
+    subtitle = " · ".join(filter(None, subtitles))
     figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, fontsize=9.6, **options)
     figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
     return figure
@@ -276,18 +252,11 @@ def canvas(height: float, title: str, subtitle: str = "", note: str = "") -> Fig
 
 def legend_below(figure: Figure, columns: int) -> None:
     """Put one legend below all panels of a figure without a footnote; a label has one entry."""
-    handles_by_label: dict[str, Artist] = {}
+    handles: dict[str, Artist] = {}
     for axes in figure.axes:
-        handles, labels = axes.get_legend_handles_labels()
-        handles_by_label.update(zip(labels, handles, strict=True))
-    figure.legend(
-        handles_by_label.values(), handles_by_label, loc="outside lower left", ncols=columns
-    )
-
-
-def join_nonempty(*parts: str) -> str:
-    """Join the parts that are not empty, with a dot between them."""
-    return " · ".join(part for part in parts if part)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles[label] = handle
+    figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
 
 
 def draw_curve(
@@ -339,11 +308,10 @@ def panel_grid(figure: Figure, count: int, columns: int, **options: Any) -> list
 def heat_maps(
     maps: Mapping[str, HeadValues],
     title: str,
-    subtitle: str,
+    *subtitles: str,
     unit: str,
     norm: Normalize,
-    *,
-    cmap: str = SEQUENTIAL,
+    cmap: Colormap = SEQUENTIAL,
 ) -> Figure:
     """Draw heat maps of one value per head next to each other on one colour scale.
 
@@ -353,24 +321,22 @@ def heat_maps(
     ----------
     maps : mapping of str to array, shape (layer, head)
         The values by the title of their panel, which may have several lines.
-    title, subtitle : str
+    title, *subtitles : str
         The texts above the figure.
     unit : str
         Label of the colour scale.
     norm : Normalize
         The colour scale.
-    cmap : str, optional
-        Name of the colour map.
+    cmap : Colormap, optional
+        The colours of the scale.
     """
-    from matplotlib.cm import ScalarMappable
-
     layers, heads = next(iter(maps.values())).shape
     columns = min(MAX_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)
     min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
     panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, 3.2)
     title_height = 0.32 + 0.16 * max(name.count("\n") for name in maps)
-    figure = canvas(rows * (panel_height + title_height) + 0.35, title, subtitle)
+    figure = canvas(rows * (panel_height + title_height) + 0.35, title, *subtitles)
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     for axes, (name, values) in zip(panels, maps.items(), strict=True):
@@ -421,13 +387,10 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     StoreError
         If the folder cannot be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
     _settle_layout(figure)
-    png = _png_of(figure)
-    svg = _svg_of(figure)
-    write_atomic(path, png)
-    write_atomic(path.with_suffix(".svg"), svg)
+    write_atomic(path, _png_of(figure))
+    write_atomic(path.with_suffix(".svg"), _svg_of(figure))
     if paper:
         write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))
         if hasattr(figure, "draw_for_column"):
@@ -445,26 +408,28 @@ def _settle_layout(figure: Figure) -> None:
     figure.set_layout_engine(None)  # doing the layout for each format would take most of the time
     for axes in figure.axes:
         bounds = axes.get_position(original=True).bounds
-        axes.set_position([round(bound, LAYOUT_DECIMALS) for bound in bounds])
+        axes.set_position(np.round(bounds, LAYOUT_DECIMALS))
+
+
+def _drawn(figure: Figure, **options: Any) -> BytesIO:
+    """Draw a figure into a file in memory, with options of ``Figure.savefig``."""
+    file = BytesIO()
+    figure.savefig(file, dpi=DPI, **options)
+    return file
 
 
 def _png_of(figure: Figure) -> bytes:
     """Draw a figure as a PNG of 256 colours, which has a third of the size."""
-    from PIL import Image
-
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=DPI)
-    # Of the methods, this one leaves rare colours unchanged.
-    image = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    image = Image.open(_drawn(figure)).convert("RGB")
     quantized = BytesIO()
-    image.save(quantized, "png", optimize=True)
+    # Of the methods, this one leaves rare colours unchanged.
+    image.quantize(256, Image.Quantize.MAXCOVERAGE).save(quantized, "png", optimize=True)
     return quantized.getvalue()
 
 
 def _svg_of(figure: Figure) -> bytes:
     """Draw a figure as an SVG without a date."""
-    drawn = BytesIO()
-    figure.savefig(drawn, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    drawn = _drawn(figure, format="svg", metadata={"Date": None, "Creator": None})
     return _rounded(drawn.getvalue().decode()).encode()
 
 
@@ -473,13 +438,10 @@ def _pdf_of(figure: Figure, **options: Any) -> bytes:
 
     ``options`` are those of ``Figure.savefig``.
     """
-    import matplotlib.pyplot as plt
-
     headings = figure.findobj(lambda artist: artist.get_label() == HEADING)
     plt.setp(headings, visible=False)
-    page = BytesIO()
     metadata = {"CreationDate": None, "Creator": None}
-    figure.savefig(page, format="pdf", dpi=DPI, metadata=metadata, **options)
+    page = _drawn(figure, format="pdf", metadata=metadata, **options)
     plt.setp(headings, visible=True)
     return page.getvalue()
 

@@ -10,7 +10,8 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,12 @@ import jinja2
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, UInt8, UInt16
-from jinja2.utils import htmlsafe_json_dumps
 
 from helpers.data.records import Record
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
-    Question,
     gold_links,
     head_labels,
     predict_link,
@@ -43,9 +42,9 @@ from helpers.store.store import Example, Store
 
 HERE = Path(__file__).parent
 SCRIPT = "\n".join((HERE / name).read_text("utf-8") for name in ("sources.js", "viewer.js"))
+STYLE = (HERE / "viewer.css").read_text("utf-8")
 MAX_HITS = 50  # of a search
 HIT_COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
-RELATION_SAMPLE_RECORDS = 300  # read for the names of relations to suggest
 MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
 THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
 WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decimals
@@ -62,8 +61,17 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
     tokens = example.tokens
     token_roles = example.roles
     role_names = token_roles.kinds()
-    labels = _role_labels(store.special_tokens)
     record = example.record
+    offset = example.offset  # of words, to be positions of the maps
+    questions = []
+    for question in gold_links(record):
+        gold = [word + offset for word in question.gold]
+        position = question.word + offset
+        questions.append({"relation": question.relation, "asked": position, "gold": gold})
+    mentions = []  # start, end and chain; without singletons
+    for start, end, chain_number, _ in record.get("mentions", ()):
+        if chain_number is not None:
+            mentions.append([start + offset, end + offset, chain_number])
     return {
         "model": store.spec.model["name"],
         "corpus": store.spec.corpus["name"],
@@ -72,48 +80,19 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
-        "summaries": summaries(example.stored_attention, token_roles.masks(), labels),
+        "summaries": summaries(
+            example.stored_attention, token_roles.masks(), role_labels(store.special_tokens)
+        ),
         "example": example.index,
         "examples": len(store),
         "source": record.get("source") or record.get("title") or "",
         "tokens": tokens,
         "kinds": role_names,
-        "special": _special_positions(example, role_names),
-        "questions": _questions_at_positions(example),
+        "special": [index for index, role in enumerate(role_names) if role in ("cls", "sep")],
+        "questions": questions,
         "directed": "relations" in record,  # coreference is read in one direction only
-        "mentions": _mentions_at_positions(example),
+        "mentions": mentions,
     }
-
-
-def _special_positions(example: Example, role_names: Sequence[str]) -> list[int]:
-    """Return the positions of an example's special tokens; at word level all except the words'."""
-    positions = range(len(role_names))
-    if "words" in example.record:
-        words = positions[example.word_positions]
-        return [position for position in positions if position not in words]
-    return [position for position in positions if role_names[position] in ("cls", "sep")]
-
-
-def _questions_at_positions(example: Example) -> list[dict[str, Any]]:
-    """Return an example's questions, with words as positions of its maps."""
-    questions = []
-    for question in gold_links(example.record):
-        position = question.word + example.offset
-        gold = [word + example.offset for word in question.gold]
-        questions.append({"relation": question.relation, "asked": position, "gold": gold})
-    return questions
-
-
-def _mentions_at_positions(example: Example) -> list[list[int]]:
-    """Return start, end and chain of an example's mentions, as positions of its maps.
-
-    Mentions without a chain are left out.
-    """
-    sent = []
-    for start, end, chain, _ in example.record.get("mentions", ()):
-        if chain is not None:
-            sent.append([start + example.offset, end + example.offset, chain])
-    return sent
 
 
 def summaries(
@@ -148,7 +127,7 @@ def thumbnails(attention: Maps, positions: Sequence[int]) -> UInt8[np.ndarray, "
 
 def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
     """Return weights in steps of 0.0001."""
-    return np.rint(weights.astype(np.float64).clip(0, 1) * WEIGHT_STEPS).astype("<u2")
+    return np.rint(weights.astype(np.float64) * WEIGHT_STEPS).astype("<u2")
 
 
 def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
@@ -167,10 +146,9 @@ def answers(example: Example) -> UInt16[np.ndarray, "direction layer head questi
 
 def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     """Return the thumbnails with and without special tokens, and the answers, as bytes."""
-    positions = range(len(example))
-    words = [position for position in positions if position not in special]
+    positions = np.arange(len(example))
     with_special = thumbnails(example.stored_attention, positions)
-    without_special = thumbnails(example.stored_attention, words)
+    without_special = thumbnails(example.stored_attention, np.delete(positions, special))
     return [with_special.tobytes(), without_special.tobytes(), answers(example).tobytes()]
 
 
@@ -184,10 +162,8 @@ def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[
     maps = quantize(example.stored_attention.reshape(-1, len(example), len(example))[list(heads)])
     page["maps"] = {}
     for head, steps in zip(heads, maps, strict=True):
-        # A map's high bytes come before its low bytes: most are zero, so it deflates to about half.
-        high_bytes = (steps >> 8).astype(np.uint8).tobytes()
-        low_bytes = steps.astype(np.uint8).tobytes()
-        page["maps"][head] = _packed(high_bytes + low_bytes)
+        # A map's low bytes come before its high bytes: most of these are zero, so it deflates more.
+        page["maps"][head] = _packed(steps.reshape(-1, 1).view(np.uint8).T.tobytes())
     return page
 
 
@@ -200,80 +176,67 @@ def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the colours and names that the viewer shares with the figures."""
     return {
         "colors": {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG},
-        "labels": _role_labels(special_tokens),
+        "labels": role_labels(special_tokens),
         "ramp": SEQUENTIAL_COLORS,
         "directions": list(DIRECTIONS),
     }
 
 
-def _role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the label of each token type that a model has; [CLS] and [SEP] under its own names."""
-    labels = {}
-    for role, style in TOKEN_STYLES.items():
-        if special_tokens.get(role, role):  # the model may have no [CLS] or [SEP]
-            labels[role] = style.label.format(**special_tokens)
-    return labels
+def role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the label of each token type; [CLS] and [SEP] under the model's own names."""
+    return {role: style.label.format(**special_tokens) for role, style in TOKEN_STYLES.items()}
 
 
-def relations_in(store: Store) -> list[str]:
-    """Return the names of relations in the first records of a store."""
-    records = store.records(range(min(RELATION_SAMPLE_RECORDS, len(store))))
-    names: set[str] = set()
-    for record in records:
-        names |= _relation_names(record)
-    return sorted(names)
-
-
-def _relation_names(record: Record) -> set[str]:
-    return {question.relation for question in gold_links(record)}
+def relation_names(records: Iterable[Record]) -> list[str]:
+    """List the relations in the annotation of records, in alphabetical order."""
+    questions = chain.from_iterable(map(gold_links, records))
+    return sorted({question.relation for question in questions})
 
 
 def check_relation(store: Store, relation: str) -> None:
     """Raise InputError if no example of a store has a relation, with the names of those it has."""
-    names: set[str] = set()
-    for record in store.records():
-        names |= _relation_names(record)
-        if relation in names:
-            return
-    remedy = f"use one of {', '.join(sorted(names))}" if names else "the corpus has no annotation"
-    raise InputError(f"there is no relation {relation!r}; {remedy}")
+    questions = chain.from_iterable(map(gold_links, store.records()))
+    if not any(question.relation == relation for question in questions):
+        names = ", ".join(relation_names(store.records()))
+        remedy = f"use one of {names}" if names else "the corpus has no annotation"
+        raise InputError(f"there is no relation {relation!r}; {remedy}")
 
 
-def word_hits(index: int, record: Record, word: str) -> Iterator[tuple[Any, ...]]:
-    """Yield a row of a search for each time that a word is in example ``index``, in any case."""
-    for position, form in enumerate(record.get("words") or record["tokens"]):
-        if form.lower() == word.lower():
-            yield (index, position + record.get("offset", 0), form, "", "", "", None)
+def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of a search for each time that a word is in a store, in any case."""
+    for index, record in enumerate(store.records()):
+        for position, form in enumerate(record.get("words") or record["tokens"]):
+            if form.lower() == word.lower():
+                yield (index, position + record.get("offset", 0), form, "", "", "", None)
 
 
-def matching_questions(record: Record, relation: str, word: str) -> list[Question]:
-    """List a record's questions about a relation of a word, in any case, or (empty) of all."""
-    questions = []
-    for question in gold_links(record):
-        form = record["words"][question.word]
-        if question.relation == relation and word.lower() in ("", form.lower()):
-            questions.append(question)
-    return questions
-
-
-def answered(
-    example: Example, questions: Sequence[Question], head: tuple[int, int], direction: Direction
+def relation_hits(
+    store: Store, head: tuple[int, int], direction: Direction, relation: str, word: str
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a row of a search for the answer of a head to each question about an example."""
-    positions = example.word_positions
-    weights = example.stored_attention[head][positions, positions]
-    words = example.record["words"]
-    for question in questions:
-        picked, right = predict_link(question, weights, direction)
-        yield (
-            example.index,
-            question.word + example.offset,
-            words[question.word],
-            question.relation,
-            words[picked],
-            " / ".join(words[index] for index in question.gold),
-            bool(right),
-        )
+    """Yield a row of a search for each answer of a head to a relation of a word (empty: of all)."""
+    for index, record in enumerate(store.records()):
+        questions = []
+        for question in gold_links(record):
+            form = record["words"][question.word]
+            if question.relation == relation and word.lower() in ("", form.lower()):
+                questions.append(question)
+        if not questions:
+            continue
+        example = store[index]
+        positions = example.word_positions
+        weights = example.stored_attention[head][positions, positions]
+        words = record["words"]
+        for question in questions:
+            picked, is_right = predict_link(question, weights, direction)
+            yield (
+                index,
+                question.word + example.offset,
+                words[question.word],
+                relation,
+                words[picked],
+                " / ".join(words[index] for index in question.gold),
+                bool(is_right),
+            )
 
 
 def show_bidi_controls(text: str) -> str:
@@ -288,29 +251,17 @@ def show_bidi_controls(text: str) -> str:
 
 def shown_in_browser(content: Any) -> Any:
     """Return JSON content with the bidirectional control characters of its texts replaced."""
-    return json.loads(_json_text(content, ensure_ascii=False))
-
-
-def _json_text(content: object, **options: Any) -> str:
-    """Return content as JSON, with bidirectional control characters replaced."""
-    return show_bidi_controls(json.dumps(content, **options))
-
-
-def json_in_html(value: object) -> str:
-    """Return JSON that stays data inside a script element, whatever the text in it."""
-    return htmlsafe_json_dumps(value, _json_text, ensure_ascii=False, separators=(",", ":"))
+    return json.loads(show_bidi_controls(json.dumps(content, ensure_ascii=False)))
 
 
 def render(template: Path, **values: object) -> str:
-    """Return the page of a jinja2 template; text among ``values`` stays text."""
+    """Return the page of a jinja2 template; text among ``values`` stays text, in JSON too."""
     pages = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    pages.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     page = pages.from_string(template.read_text(encoding="utf-8"))
     return show_bidi_controls(page.render(values, policy=POLICY))
 
 
 def document(title: str, data: object) -> str:
     """Return a page that shows a viewer's data and needs neither a network nor a kernel."""
-    style = (HERE / "viewer.css").read_text(encoding="utf-8")
-    return render(
-        HERE / "viewer.html", title=title, data=json_in_html(data), style=style, script=SCRIPT
-    )
+    return render(HERE / "viewer.html", title=title, data=data, style=STYLE, script=SCRIPT)

@@ -34,7 +34,7 @@ function embedded(data) {
       }
       const bytes = await unpack(page.maps[head]);
       const size = page.tokens.length ** 2;
-      return Float32Array.from({ length: size }, (_, i) => (256 * bytes[i] + bytes[size + i]) / FULL);
+      return Float32Array.from({ length: size }, (_, i) => (bytes[i] + 256 * bytes[size + i]) / FULL);
     },
     async search(query) {
       if (query.relation && !source.relations.includes(query.relation)) {

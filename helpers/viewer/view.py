@@ -8,9 +8,9 @@ in other editors, the same view shows the maps that it holds.
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,10 +25,10 @@ from helpers.files import write_atomic
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.store.store import Store
 from helpers.viewer import page
-from helpers.viewer.page import MAX_HITS, check_relation, relations_in
+from helpers.viewer.page import MAX_HITS, check_relation, relation_names
 
 ALL_RELATIONS = "(all)"
-SEARCH_FIELDS = ("word", "relation", "right")  # of a browser's request
+RELATION_SAMPLE_RECORDS = 300  # read for the names of relations to suggest
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
 FRAME_PIXELS = 620  # height of the controls and small maps
 TOKEN_PIXELS = 17  # height of a token
@@ -91,25 +91,12 @@ class Viewer:
 
         Unless ``all_heads``, it has the weights of the view's own head only.
         """
-        heads = range(self.store.layers * self.store.heads) if all_heads else [self.index]
+        settings = self.settings()
+        heads = range(self.store.layers * self.store.heads) if all_heads else [settings["head"]]
         pages = []
         for index in examples or [self.example]:
             pages.append(page.embedded_page(self.store, self.store[index], heads))
-        return {**self.settings(), "pages": pages}
-
-    def _frame(self) -> str:
-        """Return an inline frame with a page for readers without a kernel.
-
-        It has the weights of all heads if these are few, and else of one head.
-        """
-        n_weights = self.store[self.example].stored_attention.size
-        content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT)
-        height = FRAME_PIXELS + TOKEN_PIXELS * len(content["pages"][0]["tokens"])
-        document = html.escape(page.document(self.heading, content))
-        return (
-            '<iframe title="Attention viewer" loading="lazy" style="width:100%;border:0;'
-            f'height:{height}px" srcdoc="{document}">{UNTRUSTED}</iframe>'
-        )
+        return {**settings, "pages": pages}
 
     def search(
         self, word: str = "", relation: str = "", right: bool | None = None, limit: int = MAX_HITS
@@ -143,19 +130,14 @@ class Viewer:
         """
         if not word and not relation:
             raise InputError("search for a word, a relation or both, such as relation='dobj'")
-        rows: list[tuple[Any, ...]] = []
-        for index, record in enumerate(self.store.records()):
-            questions = page.matching_questions(record, relation, word)
-            if questions:
-                hits = page.answered(self.store[index], questions, self.head, self.direction)
-                rows += [hit for hit in hits if right in (None, hit[-1])]
-            elif not relation:
-                rows += page.word_hits(index, record, word)
-            if len(rows) >= limit:
-                break
-        if relation and not rows:
+        if relation:
+            answers = page.relation_hits(self.store, self.head, self.direction, relation, word)
+            hits = (hit for hit in answers if right in (None, hit[-1]))
+        else:
+            hits = page.word_hits(self.store, word)
+        table = pd.DataFrame(islice(hits, limit), columns=page.HIT_COLUMNS)
+        if relation and table.empty:
             check_relation(self.store, relation)
-        table = pd.DataFrame(rows[:limit], columns=page.HIT_COLUMNS)
         return table.assign(head=head_label(*self.head))
 
     @property
@@ -164,18 +146,17 @@ class Viewer:
         first = f"head {head_label(*self.head)}, example {self.example}"
         return f"{self.title} · {first}" if self.title else f"Attention of {first}"
 
-    @property
-    def index(self) -> int:
-        """The number of the head, counted through the layers from 0."""
-        return self.head[0] * self.store.heads + self.head[1]
-
     def settings(self) -> dict[str, Any]:
-        """Return the example, head and relation that the view starts with, ready for JSON."""
+        """Return the example, head and relation that the view starts with, ready for JSON.
+
+        The heads are counted through the layers, from 0.
+        """
+        layer, head = self.head
         return {
             "look": page.look(self.store.special_tokens),
             "title": self.title,
             "example": self.example,
-            "head": self.index,
+            "head": layer * self.store.heads + head,
             "relation": self.relation,
             "direction": self.direction,
         }
@@ -183,12 +164,21 @@ class Viewer:
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """Return a page without a kernel, in an element that the widget takes over.
 
-        The bundle has no view of a widget, which JupyterLab would prefer to the page: in a notebook
-        that is opened without its kernel, it would say that the widget has no model.
+        The page has the weights of all heads if these are few, and else of one head. The bundle has
+        no view of a widget, which JupyterLab would prefer to the page: in a notebook that is opened
+        without its kernel, it would say that the widget has no model.
         """
         widget = ViewerWidget(self)
-        frame = f'<div data-attention-viewer="{widget.settings["output"]}">{self._frame()}</div>'
-        return {"text/html": frame, "text/plain": repr(self)}
+        n_weights = self.store[self.example].stored_attention.size
+        content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT)
+        height = FRAME_PIXELS + TOKEN_PIXELS * len(content["pages"][0]["tokens"])
+        document = html.escape(page.document(self.heading, content))
+        output = (
+            f'<div data-attention-viewer="{widget.settings["output"]}">'
+            '<iframe title="Attention viewer" loading="lazy" style="width:100%;border:0;'
+            f'height:{height}px" srcdoc="{document}">{UNTRUSTED}</iframe></div>'
+        )
+        return {"text/html": output, "text/plain": repr(self)}
 
 
 def view(
@@ -274,12 +264,13 @@ class ViewerWidget(anywidget.AnyWidget):
     """A view whose examples and maps come from the kernel, one at a time."""
 
     _esm = page.SCRIPT
-    _css = (page.HERE / "viewer.css").read_text(encoding="utf-8")
+    _css = page.STYLE
     settings = traitlets.Dict().tag(sync=True)
 
     def __init__(self, viewer: Viewer) -> None:
         settings = viewer.settings()
-        settings["relations"] = relations_in(viewer.store)
+        sample = islice(viewer.store.records(), RELATION_SAMPLE_RECORDS)
+        settings["relations"] = relation_names(sample)
         settings["output"] = uuid4().hex  # names the element of the page
         super().__init__(settings=page.shown_in_browser(settings))
         self._viewer = viewer
@@ -298,10 +289,11 @@ class ViewerWidget(anywidget.AnyWidget):
         store = self._viewer.store
         head = divmod(int(request.get("head", 0)), store.heads)
         if request["kind"] == "search":
-            query = {name: request[name] for name in SEARCH_FIELDS}
             searched = replace(self._viewer, head=head, direction=request["direction"])
-            hits = searched.search(**query, limit=MAX_HITS + 1)
-            rows = json.loads(hits.head(MAX_HITS).to_json(orient="records"))
+            hits = searched.search(
+                request["word"], request["relation"], request["right"], limit=MAX_HITS + 1
+            )
+            rows = hits.head(MAX_HITS).to_dict("records")
             return {"found": rows, "more": len(hits) > MAX_HITS}, []
         index = int(request["example"])
         view(store, index)  # raises InputError if the store has no such example

@@ -31,7 +31,7 @@ def comparison_of(runs, paper=(34.5, 86.8, 50.0, np.nan)):
         heads[f"{name} accuracy_low"] = heads[f"{name} accuracy"] - 2
         heads[f"{name} accuracy_high"] = heads[f"{name} accuracy"] + 3
         heads[f"{name} baseline"] = [26.0, 40.0, 30.0, 20.0]
-    return comparison(runs, best_heads=heads)
+    return comparison(runs, best_heads=heads, note="")
 
 
 def panel(figure, title):

@@ -16,6 +16,8 @@ from helpers.plots import examples, style
 from helpers.plots.examples import Link, Panel, coreference_panels, pattern_panels, relation_panels
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG
 
+TEXTS = {"model": "MiniLM, 6 layers of 12 heads", "lens": "attention"}
+
 POSSESSIVE = {
     "words": ["old", "Ann", "'s", "red", "hat", "has", "a", "hole", "."],
     "heads": [2, 5, 2, 5, 6, 0, 8, 6, 6],
@@ -46,16 +48,24 @@ def panel(title, links=(), **options):
     return Panel(title, WORDS, WORD_TYPES, WEIGHTS, location, links=links, **options)
 
 
+def fig1_of(*panels):
+    return examples.fig1_examples(panels, **TEXTS)
+
+
+def fig5_of(*panels):
+    return examples.fig5_heads(panels, **TEXTS)
+
+
 def test_fig1_examples_has_a_titled_axes_per_panel():
-    figure = examples.fig1_examples([panel("Head 1-2: 70% to [SEP]")] * 5)
+    figure = fig1_of(*[panel("Head 1-2: 70% to [SEP]")] * 5)
     assert [axes.get_title() for axes in figure.axes] == ["Head 1-2: 70% to [SEP]"] * 5
     assert not any(axes.lines for axes in figure.axes)
 
 
 @pytest.mark.parametrize("darkest_weight", [1.0, 0.4])
 def test_fig1_examples_draws_lines_as_dark_as_the_weights(darkest_weight):
-    drawn = panel("Head 1-2: 70% to [SEP]", darkest_weight=darkest_weight)
-    axes, *_ = examples.fig1_examples([drawn]).axes
+    drawn = replace(panel("Head 1-2: 70% to [SEP]"), darkness=WEIGHTS / darkest_weight)
+    axes, *_ = fig1_of(drawn).axes
     (lines,) = axes.collections
     colors = {}
     for segment, color in zip(lines.get_segments(), lines.get_colors(), strict=True):
@@ -74,7 +84,7 @@ def drawn_links(axes):
 
 def test_fig5_heads_draws_all_links_of_a_success():
     right = panel("Head 2-3: ...", [Link(1, 3, "right"), Link(2, 3, "right")], special_share=0.25)
-    figure = examples.fig5_heads([right])
+    figure = fig5_of(right)
     (axes,) = figure.axes
     assert axes.get_title().strip().startswith("✓ 25%")
     assert drawn_links(axes) == [(1, 3, False, RIGHT), (2, 3, False, RIGHT)]
@@ -83,7 +93,7 @@ def test_fig5_heads_draws_all_links_of_a_success():
 
 def test_fig5_heads_draws_the_choice_and_the_missed_link_of_a_failure():
     wrong = panel("Head 2-3: ...", [Link(2, 3, "wrong"), Link(2, 1, "missed")])
-    (axes,) = examples.fig5_heads([wrong]).axes
+    (axes,) = fig5_of(wrong).axes
     assert axes.get_title().strip().startswith("✗")
     assert drawn_links(axes) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
     colored = [text.get_text() for text in axes.get_yticklabels() if text.get_color() == WRONG]
@@ -118,7 +128,7 @@ def test_a_possessor_found_from_its_mark_is_right_as_in_the_table(direction):
     counts = count_heads(store.examples)
     assert counts.accuracy("poss")[DIRECTIONS.index(direction)].item() == 100
     (drawn,) = relation_panels(
-        store, pd.DataFrame([best_head("poss", direction)]), {"poss": "poss"}
+        store, pd.DataFrame([best_head("poss", direction)]), {"poss": "poss"}, english=True
     )
     assert drawn.correct
     assert drawn.links == [Link(*((2, 4) if direction == DIRECTIONS[0] else (4, 2)), "right")]
@@ -136,7 +146,7 @@ def test_relation_panels_leave_out_annotation_that_is_certainly_wrong(relation, 
     relations[words.index(word)] = relation
     store = word_store({**POSSESSIVE, "relations": relations}, layers=1, heads=1)
     table = pd.DataFrame([best_head(relation, DIRECTIONS[0])])
-    assert len(relation_panels(store, table, {relation: relation})) == n_panels
+    assert len(relation_panels(store, table, {relation: relation}, english=True)) == n_panels
 
 
 def test_relation_panels_have_all_links_of_a_sentence_and_the_attention_to_special_tokens():
@@ -147,7 +157,7 @@ def test_relation_panels_have_all_links_of_a_sentence_and_the_attention_to_speci
     for query, key, weight in ((1, 2, 0.5), (4, 5, 0.75)):  # ... old -> Ann and red -> hat
         example.stored_attention[0, 0, query, [0, key]] = (1 - weight, weight)
     table = pd.DataFrame([best_head("amod", DIRECTIONS[0])])
-    (drawn,) = relation_panels(store, table, {"amod": "poss"})
+    (drawn,) = relation_panels(store, table, {"amod": "poss"}, english=True)
     assert drawn.links == [Link(0, 1, "right"), Link(3, 4, "right")]
     assert drawn.special_share == pytest.approx(0.375)
 
@@ -163,12 +173,12 @@ def test_pattern_panels_name_the_closest_head_and_skip_what_a_causal_model_canno
         "next": [0.0, 0.0] if causal else [0.1, 0.4], "cls": [0.5, 0.1], "sep": np.nan,
         "punctuation": [0.0, 0.0], "current": 0.0, "uniform": 2.2,
     })  # fmt: skip
-    found = [
+    chosen = [
         (panel.location.head, "closest" in panel.title) for panel in pattern_panels(store, heads)
     ]
     closest_next = [] if causal else [(2, True)]
     # Broad, previous, next, [CLS]; of punctuation there is nothing to show.
-    assert found == [(1, False), (2, False), *closest_next, (1, True)]
+    assert chosen == [(1, False), (2, False), *closest_next, (1, True)]
 
 
 @pytest.fixture
@@ -214,7 +224,7 @@ def test_relation_panels_leave_out_a_compound_between_a_possessor_and_its_noun()
     relations = ["amod", "poss", "case", "compound", *POSSESSIVE["relations"][4:]]
     store = word_store({**POSSESSIVE, "relations": relations}, layers=1, heads=1)
     table = pd.DataFrame([best_head("poss", DIRECTIONS[0])])
-    assert relation_panels(store, table, {"poss": "poss"}) == []
+    assert relation_panels(store, table, {"poss": "poss"}, english=True) == []
 
 
 @pytest.mark.parametrize("word", ["costs", "anthropologists"])
@@ -223,7 +233,7 @@ def test_panels_fit_into_the_figure_and_do_not_overlap(word, in_column):
     words = ["[CLS]", word, "$", ".", "[SEP]"]
     title = "Head 2-3: 70% to the previous token\n(the closest; the paper counts from 60%)"
     drawn = replace(panel(title), words=words)
-    figure = examples.fig1_examples([drawn, drawn, drawn])
+    figure = fig1_of(drawn, drawn, drawn)
     if in_column:
         figure = figure.draw_for_column()
     check_words(figure)
@@ -235,7 +245,7 @@ def test_fig5_heads_fit_into_the_figure_and_do_not_overlap(word):
     title = "Head 2-3: possessive pronouns and 's attend to what is possessed, 73%"
     right = replace(panel(title, [Link(0, 3, "right"), Link(4, 1, "right")]), words=words)
     wrong = replace(panel(title, [Link(2, 1, "wrong"), Link(2, 3, "missed")]), words=words)
-    check_words(examples.fig5_heads([right, right, wrong]))
+    check_words(fig5_of(right, right, wrong))
 
 
 def check_words(figure):
@@ -249,7 +259,7 @@ def check_words(figure):
 
 
 def column_of(*panels):
-    return examples.fig5_heads(panels).draw_for_column()
+    return fig5_of(*panels).draw_for_column()
 
 
 def test_fig5_for_a_column_has_the_success_with_the_shortest_words_of_four_heads():
@@ -295,9 +305,9 @@ def test_fig5_without_a_success_has_an_empty_column():
 
 
 def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):
-    monkeypatch.setattr(style, "_font_families", lambda: [style.FONT])
+    monkeypatch.setattr(style, "_font_families", lambda: style.FONTS[:1])
     foreign = replace(panel("Head 1-2: 70% to [SEP]"), words=["猫", "は", "$", ".", "[SEP]"])
     with pytest.warns(UserWarning) as caught:
-        figure = examples.fig1_examples([foreign, foreign])
+        figure = fig1_of(foreign, foreign)
         figure.draw_without_rendering()
     assert len(caught) == 1

@@ -16,6 +16,7 @@ from helpers.plots import scores
 from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, TOKEN_COLORS, TOKEN_STYLES
 
 MODEL = "MiniLM, 6 layers of 12 heads"
+TEXTS = {"model": MODEL, "lens": "attention"}
 SHAPES = [(2, 2), (6, 12), (24, 16)]
 UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
 
@@ -49,15 +50,15 @@ def every_figure(layers, heads):
     table = head_table(layers, heads)
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
-    yield plots.fig2_token_types(table, BERT, model=MODEL)
-    yield plots.fig3_gradients({"model": gradients(layers)}, BERT)
-    yield plots.fig4_entropy(table, BERT, model=MODEL)
-    yield plots.fig6_clusters(positions(layers, heads), table, BERT, model=MODEL)
-    yield plots.relative_position(table, model=MODEL)
+    yield plots.fig2_token_types(table, BERT, **TEXTS)
+    yield plots.fig3_gradients({"model": gradients(layers)}, BERT, model=MODEL)
+    yield plots.fig4_entropy(table, BERT, **TEXTS)
+    yield plots.fig6_clusters(positions(layers, heads), table, BERT, tokens=1.0, model=MODEL)
+    yield plots.relative_position(table, **TEXTS)
     accuracies = {(name, DIRECTIONS[0]): values for name, values in maps.items()}
     yield scores.relation_heatmaps(accuracies, model=MODEL)
     gains = table.assign(w_gain=maps["det"].ravel() - 40, u_gain=maps["nn"].ravel() - 50)
-    yield scores.probe_head_gains(gains)
+    yield scores.probe_head_gains(gains, **TEXTS)
 
 
 def curves(axes):
@@ -97,7 +98,7 @@ def test_zero_is_white_in_every_heat_map():
 
 
 def test_fig2_names_the_lens_and_the_widest_interval():
-    figure = plots.fig2_token_types(head_table(), BERT, lens="norm")
+    figure = plots.fig2_token_types(head_table(), BERT, model=MODEL, lens="norm")
     assert any("±0.1" in text.get_text() for text in figure.texts)
     assert "Norm-weighted attention" in figure.get_suptitle()
     for axes in figure.axes:
@@ -107,7 +108,7 @@ def test_fig2_names_the_lens_and_the_widest_interval():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fig2_draws_heads_as_points_and_layer_means_as_lines(shape):
     table = head_table(*shape)
-    panels = plots.fig2_token_types(table, BERT).axes
+    panels = plots.fig2_token_types(table, BERT, **TEXTS).axes
     columns = [["cls", "sep", "punctuation"], ["sep_to_sep", "other_to_sep"]]
     for axes, names in zip(panels, columns, strict=True):
         for name, line, heads in zip(names, axes.lines, axes.collections, strict=True):
@@ -123,7 +124,7 @@ def test_fig2_draws_heads_as_points_and_layer_means_as_lines(shape):
 
 def test_fig2_leaves_out_tokens_that_the_model_does_not_have():
     table = head_table().assign(sep=np.nan, sep_to_sep=np.nan, other_to_sep=np.nan)
-    figure = plots.fig2_token_types(table, {"cls": "<s>", "sep": None})
+    figure = plots.fig2_token_types(table, {"cls": "<s>", "sep": None}, **TEXTS)
     (axes,) = figure.axes
     legend_labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert legend_labels == ["to <s>", "to periods and commas"]
@@ -139,7 +140,7 @@ def test_fig3_draws_gradients_and_the_ratios_of_all_models(special_tokens, speci
     if special_tokens["sep"] is None:
         table.loc[:, [name for name in table if "sep" in name]] = np.nan
     tables = {"model": table, "random": gradients().tail(2), "entropy_matched": gradients().head(2)}
-    figure = plots.fig3_gradients(tables, special_tokens)
+    figure = plots.fig3_gradients(tables, special_tokens, model=MODEL)
     assert any("contrastive, 0.51 nats" in text.get_text() for text in figure.texts)
     by_attention, by_value, *ratio_panels = [axes for axes in figure.axes if axes.lines]
     token_types = [*special_types, "punctuation", "other"]
@@ -152,7 +153,7 @@ def test_fig3_draws_gradients_and_the_ratios_of_all_models(special_tokens, speci
 
 def test_fig4_draws_layer_means_and_uniform_attention():
     table = head_table()
-    panels = plots.fig4_entropy(table, BERT).axes
+    panels = plots.fig4_entropy(table, BERT, **TEXTS).axes
     for axes, column in zip(panels, ("entropy", "entropy_from_cls"), strict=True):
         means, uniform = axes.lines
         np.testing.assert_allclose(means.get_ydata(), table.groupby("layer")[column].mean())
@@ -165,7 +166,7 @@ def test_fig4_draws_layer_means_and_uniform_attention():
 def test_fig6_clusters_draws_every_head_in_every_panel_on_one_scale(shape):
     table = positions(*shape)
     averages = head_table(*shape)
-    figure = plots.fig6_clusters(table, averages, BERT, tokens=4.0)
+    figure = plots.fig6_clusters(table, averages, BERT, tokens=4.0, model=MODEL)
     figure.draw_without_rendering()
     panels = figure.axes[:8]
     for axes in panels:
@@ -189,7 +190,7 @@ def test_fig6_clusters_draws_every_head_in_every_panel_on_one_scale(shape):
 def test_fig6_clusters_labels_linguistic_heads_without_overlaps(shape):
     linguistic = ("dobj", "coreference", "det", "pobj")
     table = positions(*shape, linguistic=linguistic)
-    figure = plots.fig6_clusters(table, head_table(*shape), BERT)
+    figure = plots.fig6_clusters(table, head_table(*shape), BERT, tokens=1.0, model=MODEL)
     figure.draw_without_rendering()
     findings = figure.axes[6]
     stars = table[table["behaviour"].isin(linguistic)]
@@ -205,7 +206,7 @@ def test_fig6_clusters_labels_linguistic_heads_without_overlaps(shape):
 
 def test_relative_position_draws_values_by_layer_and_head():
     table = head_table()
-    panels = plots.relative_position(table).axes[:3]
+    panels = plots.relative_position(table, **TEXTS).axes[:3]
     for axes, column in zip(panels, ("previous", "current", "next"), strict=True):
         (image,) = axes.images
         np.testing.assert_array_equal(image.get_array(), table[column].to_numpy().reshape(3, 4))

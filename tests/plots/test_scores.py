@@ -7,13 +7,14 @@ from plot_checks import intervals
 from helpers.metrics.heads import DIRECTIONS
 from helpers.plots import scores
 
+MODEL = "MiniLM, 6 layers of 12 heads"
 WITHOUT_PUNCTUATION = "UAS without punctuation"
 
 
 def test_relation_heatmaps_name_and_frame_the_best_head():
     values = np.full((3, 4), 10.0)
     values[1, 2] = 76.4
-    axes = scores.relation_heatmaps({("dobj", DIRECTIONS[0]): values}).axes[0]
+    axes = scores.relation_heatmaps({("dobj", DIRECTIONS[0]): values}, model=MODEL).axes[0]
     assert axes.get_title("left") == "dobj\n2-3: 76%, d → p"
     (frame,) = axes.patches
     assert frame.get_xy() == (2.5, 1.5)
@@ -31,7 +32,7 @@ def coreference_table():
 
 
 def test_coreference_scores_label_panels_and_bars():
-    panels = scores.coreference_scores(coreference_table()).axes
+    panels = scores.coreference_scores(coreference_table(), model=MODEL).axes
     assert [axes.get_title("left") for axes in panels] == ["all\nn = 100", "pronoun\nn = 100"]
     names = [label.get_text() for label in panels[0].get_yticklabels()]
     assert names == ["among mentions:", "nearest", "head", "among words:", "head"]
@@ -41,7 +42,7 @@ def test_coreference_scores_label_panels_and_bars():
 
 
 def test_coreference_scores_draw_bars_intervals_and_paper():
-    for axes in scores.coreference_scores(coreference_table()).axes:
+    for axes in scores.coreference_scores(coreference_table(), model=MODEL).axes:
         assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
         assert intervals(axes) == [(35, 47), (36, 48), (37, 49)]
         *_, paper = axes.lines
@@ -50,7 +51,7 @@ def test_coreference_scores_draw_bars_intervals_and_paper():
 
 def test_coreference_scores_draw_a_value_outside_its_interval_where_it_is():
     table = coreference_table().assign(accuracy_low=50.0, accuracy_high=60.0)
-    for axes in scores.coreference_scores(table).axes:
+    for axes in scores.coreference_scores(table, model=MODEL).axes:
         assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
         assert intervals(axes) == [(50, 60)] * 3
 
@@ -68,7 +69,7 @@ def probe_table():
 
 
 def test_probe_scores_of_two_metrics_name_the_rarer():
-    figure = scores.probe_scores(probe_table())
+    figure = scores.probe_scores(probe_table(), model=MODEL, lens="attention")
     figure.draw_without_rendering()
     (axes,) = figure.axes
     names = [label.get_text() for label in axes.get_yticklabels()]
@@ -83,5 +84,5 @@ def test_probe_scores_of_two_metrics_name_the_rarer():
 
 def test_probe_scores_of_one_metric_name_the_probes_only():
     table = probe_table().query("metric != 'UUAS'")
-    (axes,) = scores.probe_scores(table).axes
+    (axes,) = scores.probe_scores(table, model=MODEL, lens="attention").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["right-branching", "Attn"]

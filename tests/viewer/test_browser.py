@@ -17,6 +17,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from jinja2.utils import htmlsafe_json_dumps
 from PIL import Image
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
@@ -25,7 +26,7 @@ from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
 from helpers.run.notebooks import write_html
 from helpers.run.report import write_report
-from helpers.viewer.page import SCRIPT, json_in_html
+from helpers.viewer.page import SCRIPT
 from helpers.viewer.view import ViewerWidget, view
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -292,11 +293,12 @@ def with_kernel(page, viewer, tmp_path):
         return content, [base64.b64encode(buffer).decode() for buffer in buffers]
 
     page.expose_function("ask", ask)
+    settings = htmlsafe_json_dumps(widget.settings)
     path = tmp_path / "kernel.html"
     path.write_text(
         f"<!doctype html><meta charset='utf-8'><style>{widget._css}</style><body>"
         f"<script type='text/plain' id='module'>{SCRIPT}</script>"
-        f"<script type='application/json' id='settings'>{json_in_html(widget.settings)}</script>"
+        f"<script type='application/json' id='settings'>{settings}</script>"
         f"<script type='module'>{HOST}</script>",
         encoding="utf-8",
     )

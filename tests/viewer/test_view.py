@@ -58,7 +58,7 @@ def test_embedded_page_has_the_weights_of_the_store():
     page = embedded_page(store, store[0], range(12))
     assert page["labels"][:5] == ["1-1", "1-2", "1-3", "1-4", "2-1"]
     for head in range(12):
-        high, low = unpack(page["maps"][head]).astype(float).reshape(2, 9, 9)
+        low, high = unpack(page["maps"][head]).astype(float).reshape(2, 9, 9)
         expected = store[0].attention[divmod(head, 4)].astype(float)
         np.testing.assert_allclose((256 * high + low) / 10_000, expected, atol=0.51e-4)
 

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from helpers.plots import style
-from helpers.plots.style import canvas, join_nonempty, theme
+from helpers.plots.style import canvas, theme
 from helpers.studies.kobayashi2020.causal import TURNS
 
 
@@ -36,7 +36,7 @@ def fig16_causal(
     """
     note = "a point is a head and a relation; the darker, the higher the layer"
     title = "Figure 16 · Accuracy of a head, and what its edges do"
-    figure = canvas(3.6, title, join_nonempty(model, note))
+    figure = canvas(3.6, title, model, note)
     panels = figure.subplots(1, len(effects), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (name, table) in zip(panels, effects.items(), strict=True):
         axes.scatter(

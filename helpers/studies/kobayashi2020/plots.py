@@ -17,7 +17,6 @@ from helpers.plots.style import (
     counting_ticks,
     draw_curve,
     draw_intervals,
-    join_nonempty,
     legend_below,
     panel_grid,
     theme,
@@ -149,9 +148,9 @@ def fig15_edges(
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
-    subtitle = join_nonempty(model, "bands and bars: 95% intervals over articles")
+    intervals = "bands and bars: 95% intervals over articles"
     height = 6.4 if len(outcomes) else 3.2
-    figure = canvas(height, "Figure 15 · Edges to special tokens cut, by layer", subtitle)
+    figure = canvas(height, "Figure 15 · Edges to special tokens cut, by layer", model, intervals)
     panels = panel_grid(figure, len(by_token) + len(outcomes), 2)
     for axes, (role, of_token) in zip(panels, by_token, strict=False):
         for name, rows in of_token.groupby("model", sort=False):

@@ -18,7 +18,6 @@ from helpers.plots.style import (
     SEQUENTIAL,
     canvas,
     heat_maps,
-    join_nonempty,
     theme,
 )
 from helpers.studies.common.head_removal import MARGIN
@@ -55,7 +54,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     bar_height = 0.25 + 1.9 * len(weights)
     title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
     subtitle = "above: the clearest map of each pattern, a row per query; below: shares of maps"
-    figure = canvas(map_height + bar_height, title, join_nonempty(model, subtitle))
+    figure = canvas(map_height + bar_height, title, model, subtitle)
     above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
     _draw_examples(above, examples)
     grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
@@ -90,9 +89,10 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     return heat_maps(
         heads_by_task(table, "change"),
         "Figure 8 · What fine-tuning changes",
-        join_nonempty(model, "the cosine is of the maps of a head before and after"),
-        "1 - cosine (0: no change)",
-        Normalize(0, max(0.1, table["change"].max())),
+        model,
+        "the cosine is of the maps of a head before and after",
+        unit="1 - cosine (0: no change)",
+        norm=Normalize(0, max(0.1, table["change"].max())),
     )
 
 
@@ -121,9 +121,10 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     figure = heat_maps(
         panels,
         "Figure 9 · Accuracy without a head, and without a layer",
-        join_nonempty(model, "last column: the whole layer; logarithmic beyond ±1"),
-        "Change (percentage points)",
-        SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
+        model,
+        "last column: the whole layer; logarithmic beyond ±1",
+        unit="Change (percentage points)",
+        norm=SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
         cmap=DIVERGING,
     )
     for axes in figure.axes[: len(panels)]:
@@ -152,9 +153,10 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     figure = heat_maps(
         {"attention on links minus random pairs": by_head(table, "difference")},
         "Kovaleva et al., section 4.2 · Verbs, and their subjects and objects",
-        join_nonempty(model, f"a dot: {EXCESS} more than on random pairs"),
-        "Difference (fraction)",
-        Normalize(-largest, largest),
+        model,
+        f"a dot: {EXCESS} more than on random pairs",
+        unit="Difference (fraction)",
+        norm=Normalize(-largest, largest),
         cmap=DIVERGING,
     )
     linked = linked_heads(table)

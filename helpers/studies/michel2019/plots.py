@@ -36,9 +36,10 @@ def fig10_importance(weights: pd.DataFrame, *, model: str) -> Figure:
     return style.heat_maps(
         heads_by_task(weights, "normalised"),
         "Figure 10 · Which heads matter",
-        style.join_nonempty(model, "importance over the norm of its layer"),
-        "Importance",
-        Normalize(0, 1),
+        model,
+        "importance over the norm of its layer",
+        unit="Importance",
+        norm=Normalize(0, 1),
     )
 
 
@@ -63,7 +64,7 @@ def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
     columns = min(3, len(by_task))
     height = 3.0 * math.ceil(len(by_task) / columns)
     subtitle = "a fifth of the heads at a time, in three orders; dashed: no head at all"
-    figure = style.canvas(height, "Figure 11 · Pruning heads", style.join_nonempty(model, subtitle))
+    figure = style.canvas(height, "Figure 11 · Pruning heads", model, subtitle)
     panels = style.panel_grid(figure, len(by_task), columns, sharey=True)
     for axes, (task, rows) in zip(panels, by_task, strict=True):
         partly_pruned = rows[rows["pruned"] < 100]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots.labels import label_points
-from helpers.plots.style import ACCENT, INK, canvas, join_nonempty, theme
+from helpers.plots.style import ACCENT, INK, canvas, theme
 from helpers.studies.niven2019.cues import (
     ADVERSARIAL,
     ALL_SPLITS,
@@ -51,7 +51,7 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figu
     """
     title = "Figure 12 · Cues in warrants, and models that follow them"
     note = "means with 95% intervals over arguments; dashed: chance; crimson diamonds: paper"
-    figure = canvas(HEIGHT, title, join_nonempty(model, note))
+    figure = canvas(HEIGHT, title, model, note)
     grid = figure.add_gridspec(2, len(TEST_TITLES))
     table = choices[(choices["train"] == ORIGINAL) & choices["test"].isin(TEST_TITLES)]
     limits = (table["mean_low"].min() - MARGIN, table["mean_high"].max() + MARGIN)
