@@ -79,7 +79,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
         is_missing = setting == "coref" and study.missing_note("coref")
         if setting in declared_settings and not is_missing:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
-            size = n_stores * needed_bytes(store, store.missing_shards())
+            size = n_stores * needed_bytes(store)
             total += size
             name = store.spec.corpus["name"]
             yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
