@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from helpers.cache import package_digest
+from helpers.cache import LIBRARIES, package_digest
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
     PROJECT_ROOT,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from helpers.claims.engine import Claim
 
-LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # A spreadsheet runs a cell that begins so as a formula, unless it is a number. An apostrophe put
 # before it makes it text; apostrophes of the text itself may come first.
 FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
@@ -345,7 +344,13 @@ def run_name(settings: Settings) -> str:
         random_seed=settings.random_init,
         entropy_matched=settings.entropy_matched,
     )
-    differing = settings.non_default
+    defaults = Settings(quick=settings.quick)  # in a preset the defaults are smaller, too
+    differing = {
+        name: getattr(settings, name)
+        for name in RESULT_SETTINGS
+        if name not in MODEL_SETTINGS and getattr(settings, name) != getattr(defaults, name)
+    }
+    hashed_settings = [*MODEL_SETTINGS, *differing]
     if differing.pop("lens", None):
         label += f"-{settings.lens}"
     for name, value in differing.items():
@@ -359,7 +364,7 @@ def run_name(settings: Settings) -> str:
     is_long = len(label) > MAX_LABEL_LENGTH
     if not (differing or is_local or is_long or label in RESERVED_NAMES):
         return label
-    values = serialize_settings(settings, [*MODEL_SETTINGS, *settings.non_default])
+    values = serialize_settings(settings, hashed_settings)
     return f"{label[:MAX_LABEL_LENGTH]}-{json_digest(values)[:6]}"
 
 

@@ -57,16 +57,6 @@ class _SettingsMethods:
             )
 
     @property
-    def non_default(self) -> dict[str, Any]:
-        """The settings that change results, the model apart, and are not at their defaults."""
-        defaults = Settings(quick=self.quick)  # in a preset the defaults are smaller, too
-        return {
-            name: getattr(self, name)
-            for name in RESULT_SETTINGS
-            if name not in MODEL_SETTINGS and getattr(self, name) != getattr(defaults, name)
-        }
-
-    @property
     def preset(self) -> str:
         """The preset whose upper limits hold in this run, "quick" or "small"; empty: none."""
         if small_profile():
