@@ -113,8 +113,7 @@ def cached(
 
 def code_of(function: Callable[..., Any]) -> str:
     """Compute the digest of the code of a function, which may be a user's own."""
-    while hasattr(function, "func"):  # a partial
-        function = function.func
+    function = getattr(function, "func", function)  # of a partial, which is never nested
     if function.__module__ in SOURCES:
         return code_digest(function.__module__)
     return json_digest([inspect.getsource(function), package_digest()])

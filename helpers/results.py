@@ -424,10 +424,12 @@ def git_commit() -> str | None:
     Tables, figures and executed notebooks do not count as code, because a run writes them.
     """
     commands = ("rev-parse --short=12 HEAD", "status --porcelain -- helpers requirements.txt")
-    options: dict[str, Any] = {"cwd": PROJECT_ROOT, "text": True, "stderr": subprocess.DEVNULL}
     try:
         commit, changes = [
-            subprocess.check_output(["git", *command.split()], **options) for command in commands
+            subprocess.check_output(
+                ["git", *command.split()], cwd=PROJECT_ROOT, text=True, stderr=subprocess.DEVNULL
+            )
+            for command in commands
         ]
     except (OSError, subprocess.CalledProcessError):  # no git, or no repository
         return None

@@ -283,12 +283,12 @@ class Study:
         from helpers.data.corpora import resolve_treebank
         from helpers.data.treebank import silver_treebank
 
-        seed = self.settings.seed
-        count = self.settings.sentences
-        if self.settings.treebank:
-            return resolve_treebank(self.settings.treebank, sentences=count, seed=seed)
-        text = self.settings.text or None
-        return silver_treebank(text, count=count, seed=seed, parser=self.settings.parser)
+        settings = self.settings
+        count = settings.sentences
+        if settings.treebank:
+            return resolve_treebank(settings.treebank, sentences=count, seed=settings.seed)
+        text = settings.text or None
+        return silver_treebank(text, count=count, seed=settings.seed, parser=settings.parser)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """Choose the documents of section 4.3.
@@ -337,8 +337,9 @@ class Study:
             At the level ``word``; records have words, heads, relations, split and source.
         """
         encoder = control or self.encoder
-        options = {"level": "word", "stream": stream, "hidden": control is None}
-        return self._store(encoder, self.treebank_corpus(), **options)
+        return self._store(
+            encoder, self.treebank_corpus(), level="word", stream=stream, hidden=control is None
+        )
 
     def example_store(self, *, stream: bool = False) -> Store:
         """Open the store of the examples of Figure 1.

@@ -64,7 +64,7 @@ class StoreKey:
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     code: str  # digest of the code that reads the corpus and computes the maps
-    hidden: bool = False
+    hidden: bool
     format: int = FORMAT
 
     @property
