@@ -218,7 +218,7 @@ def _batch_tensors(
                 vectors = vectors_to_words(vectors, inputs["groups"])
             largest = vectors.abs().max()
             if not largest <= MAX_STORED:  # half precision cannot hold some states of large models
-                problem = f"a hidden state reaches {largest:,.0f}, of at most {MAX_STORED:,.0f}"
+                problem = f"a hidden state reaches {largest:,.0f}, above {MAX_STORED:,.0f}"
                 raise _not_storable(encoder, index, problem)
             tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()
     return tensors
@@ -227,6 +227,6 @@ def _batch_tensors(
 def _not_storable(encoder: Encoder, index: int, problem: str) -> ModelError:
     """Return the error of an example whose maps or vectors cannot be stored."""
     return ModelError(
-        f"model {encoder.name!r}: in example {index} {problem}; use a complete copy of the "
-        f"model{or_wider(encoder.dtype)}, or another model"
+        f"model {encoder.name!r}: in example {index} {problem}; a store cannot hold it; use a "
+        f"complete copy of the model{or_wider(encoder.dtype)}, or another model"
     )
