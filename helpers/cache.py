@@ -26,7 +26,7 @@ from helpers.errors import InputError
 from helpers.files import build_folder, cache_root, checksum_problems, json_digest, sha256
 
 PACKAGE = Path(__file__).resolve().parent
-DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".tsv", ".txt")
+DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".toml", ".tsv", ".txt")
 
 # These modules change no number: they store, name, show or start what is computed elsewhere.
 WITHOUT_NUMBERS = (
@@ -113,8 +113,7 @@ def cached(
 
 def code_of(function: Callable[..., Any]) -> str:
     """Compute the digest of the code of a function, which may be a user's own."""
-    while hasattr(function, "func"):  # a partial
-        function = function.func
+    function = getattr(function, "func", function)  # of a partial, which is never nested
     if function.__module__ in SOURCES:
         return code_digest(function.__module__)
     return json_digest([inspect.getsource(function), package_digest()])

@@ -2,9 +2,10 @@
 
 ``run.json`` has the settings, the model and the corpora of a run and lists, for each notebook, the
 tables and figures that it wrote.  What made them stands there, too: the git commit, the versions of
-the libraries and the digest of the code.  In a batch run, notebooks save to the build folder, and
-`helpers.run.record` writes the results folder at the end.  A notebook in JupyterLab or a script
-saves to the results folder directly, and is listed under "interactive".
+the libraries and the digest of the code.  In a batch run, notebooks save to the build folder, which
+has a ``run.json`` of their entries, and `helpers.run.record` writes the results folder at the end.
+A notebook in JupyterLab or a script saves to the results folder directly, and is listed under
+"interactive".
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from helpers.cache import package_digest
+from helpers.cache import LIBRARIES, package_digest
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
     PROJECT_ROOT,
@@ -38,7 +39,7 @@ from helpers.files import (
     write_atomic,
 )
 from helpers.model.encoder import BUILT_IN, slug
-from helpers.progress import OUTPUT_LIST_VARIABLE
+from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.settings import (
     MODEL_SETTINGS,
     PATH_SETTINGS,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
     from helpers.claims.engine import Claim
 
-LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # A spreadsheet runs a cell that begins so as a formula, unless it is a number. An apostrophe put
 # before it makes it text; apostrophes of the text itself may come first.
 FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
@@ -203,9 +203,9 @@ class Results:
         """
         table = read_tables(self.folder).get(name)
         if in_batch_run() and table is not None:
-            with edited_notes() as entry:
-                commits = entry.setdefault(EARLIER, {})
-                commits[name] = listed_tables(run_record(self.folder)).get(name)
+            commits = listed_tables(run_record(self.folder))
+            with self._edited_entries() as (_, entry):
+                entry.setdefault(EARLIER, {})[name] = commits.get(name)
         return table
 
     def save_claims(self, section: str = "", later: Sequence[Claim] = ()) -> pd.DataFrame:
@@ -274,31 +274,40 @@ class Results:
             )
 
     def _enter(self, group: str, name: str, caption: str = "") -> Path:
-        """List a table or figure, and return the folder to which it is to be written.
+        """List a table or figure in ``run.json``, and return the folder to which it is written.
 
-        A batch run reads the list at the end.  Otherwise it is in ``run.json``.  There the table or
-        figure leaves the entry of the notebook that wrote an earlier version of it, because that
-        entry names what made the earlier version.
+        Outside a batch run it leaves the entry of the notebook that wrote an earlier version of it,
+        because that entry names what made the earlier version.
         """
-        if in_batch_run():
-            with edited_notes() as entry:
-                _list_output(entry, group, name, caption)
-            return self.batch_folder
-        self.check_name()
+        with self._edited_entries() as (record, entry):
+            if not in_batch_run():
+                self.check_name()
+                settings = serialize_settings(self.settings, self.declared)
+                record["settings"] = settings | record.get("settings", {})
+                for earlier in record["notebooks"].values():
+                    earlier[group] = [listed for listed in earlier[group] if listed != name]
+                    if group == "tables":
+                        earlier.get(EARLIER, {}).pop(name, None)
+                entry |= made_by()
+            entry[group] = sorted({*entry[group], name})
+            if caption:
+                entry.setdefault("captions", {})[name] = " ".join(caption.split())
+        return self._output_folder
+
+    @contextmanager
+    def _edited_entries(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Yield ``run.json`` and this notebook's entry in it, and write them back."""
         with self.lock():
-            record = run_record(self.folder)
-            settings = serialize_settings(self.settings, self.declared)
-            record["settings"] = settings | record.get("settings", {})
+            record = run_record(self._output_folder)
+            notebook = os.environ.get(NOTEBOOK_VARIABLE, INTERACTIVE)
             entries = record.setdefault("notebooks", {})
-            for entry in entries.values():
-                entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-                if group == "tables":
-                    entry.get(EARLIER, {}).pop(name, None)
-            entry = entries.setdefault(INTERACTIVE, {"tables": [], "figures": []})
-            entry |= made_by()
-            _list_output(entry, group, name, caption)
-            write_record(self.folder, record)
-        return self.folder
+            yield record, entries.setdefault(notebook, {"tables": [], "figures": []})
+            write_record(self._output_folder, record)
+
+    @property
+    def _output_folder(self) -> Path:
+        """The folder to which this process saves."""
+        return self.batch_folder if in_batch_run() else self.folder
 
     def lock(self) -> AbstractContextManager[None]:
         """Let one process at a time read and change ``run.json``."""
@@ -335,7 +344,13 @@ def run_name(settings: Settings) -> str:
         random_seed=settings.random_init,
         entropy_matched=settings.entropy_matched,
     )
-    differing = settings.non_default
+    defaults = Settings(quick=settings.quick)  # in a preset the defaults are smaller, too
+    differing = {
+        name: getattr(settings, name)
+        for name in RESULT_SETTINGS
+        if name not in MODEL_SETTINGS and getattr(settings, name) != getattr(defaults, name)
+    }
+    hashed_settings = [*MODEL_SETTINGS, *differing]
     if differing.pop("lens", None):
         label += f"-{settings.lens}"
     for name, value in differing.items():
@@ -349,7 +364,7 @@ def run_name(settings: Settings) -> str:
     is_long = len(label) > MAX_LABEL_LENGTH
     if not (differing or is_local or is_long or label in RESERVED_NAMES):
         return label
-    values = serialize_settings(settings, [*MODEL_SETTINGS, *settings.non_default])
+    values = serialize_settings(settings, hashed_settings)
     return f"{label[:MAX_LABEL_LENGTH]}-{json_digest(values)[:6]}"
 
 
@@ -392,28 +407,7 @@ def listed_tables(record: Mapping[str, Any]) -> dict[str, str | None]:
 
 def in_batch_run() -> bool:
     """Say whether ``run`` executes this notebook."""
-    return bool(os.environ.get(OUTPUT_LIST_VARIABLE))
-
-
-def read_notes(notes: Path) -> dict[str, Any]:
-    """Read the lists of the tables and figures that a notebook of a batch run has written."""
-    return {"tables": [], "figures": []} | read_json(notes)
-
-
-@contextmanager
-def edited_notes() -> Iterator[dict[str, Any]]:
-    """Yield the lists of this notebook of a batch run, and write them back."""
-    notes = Path(os.environ[OUTPUT_LIST_VARIABLE])
-    entry = read_notes(notes)
-    yield entry
-    notes.write_text(json.dumps(entry), encoding="utf-8")
-
-
-def _list_output(entry: dict[str, Any], group: str, name: str, caption: str) -> None:
-    """Enter a table or figure, and its caption, in an entry of ``run.json``."""
-    entry[group] = sorted({*entry[group], name})
-    if caption:
-        entry.setdefault("captions", {})[name] = " ".join(caption.split())
+    return NOTEBOOK_VARIABLE in os.environ
 
 
 @cache
@@ -430,10 +424,12 @@ def git_commit() -> str | None:
     Tables, figures and executed notebooks do not count as code, because a run writes them.
     """
     commands = ("rev-parse --short=12 HEAD", "status --porcelain -- helpers requirements.txt")
-    options: dict[str, Any] = {"cwd": PROJECT_ROOT, "text": True, "stderr": subprocess.DEVNULL}
     try:
         commit, changes = [
-            subprocess.check_output(["git", *command.split()], **options) for command in commands
+            subprocess.check_output(
+                ["git", *command.split()], cwd=PROJECT_ROOT, text=True, stderr=subprocess.DEVNULL
+            )
+            for command in commands
         ]
     except (OSError, subprocess.CalledProcessError):  # no git, or no repository
         return None

@@ -8,7 +8,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -111,34 +111,16 @@ class Study:
         trained = self._load(None) if self.settings.entropy_matched else None
         return self._load(self.settings.random_init, match=trained)
 
-    def control(self, seed: int, *, entropy_matched: bool = False) -> Encoder:
-        """Load a control with random weights.
-
-        Its seed differs from the one that the study itself uses.
-
-        Parameters
-        ----------
-        seed : int
-            Seed of the random weights.
-        entropy_matched : bool
-            Whether each attention head gets the mean entropy of the study's own (entropy-matched).
-
-        Returns
-        -------
-        Encoder
-        """
-        own_seed = self.settings.random_init
-        if own_seed is not None:
-            seed += own_seed + 1
-        return self._load(seed, match=self.encoder if entropy_matched else None)
-
     @cached_property
     def controls(self) -> dict[str, Encoder]:
-        """The controls of sections 3, 4 and 6, by the beginning of the names of their tables."""
-        return {
-            "random": self.control(self.settings.seed),
-            "entropy_matched": self.control(self.settings.seed, entropy_matched=True),
-        }
+        """The controls with random weights, by the beginning of the names of their tables.
+
+        Each attention head of the entropy-matched one gets the mean entropy of the study's own.
+        """
+        seed = self.settings.seed
+        if self.settings.random_init is not None:  # they differ from the study's own model
+            seed += self.settings.random_init + 1
+        return {"random": self._load(seed), "entropy_matched": self._load(seed, self.encoder)}
 
     def _load(self, random_init: int | None, match: Encoder | None = None) -> Encoder:
         """Load the study's model, or its control of a seed.
@@ -301,12 +283,12 @@ class Study:
         from helpers.data.corpora import resolve_treebank
         from helpers.data.treebank import silver_treebank
 
-        seed = self.settings.seed
-        count = self.settings.sentences
-        if self.settings.treebank:
-            return resolve_treebank(self.settings.treebank, sentences=count, seed=seed)
-        text = self.settings.text or None
-        return silver_treebank(text, count=count, seed=seed, parser=self.settings.parser)
+        settings = self.settings
+        count = settings.sentences
+        if settings.treebank:
+            return resolve_treebank(settings.treebank, sentences=count, seed=settings.seed)
+        text = settings.text or None
+        return silver_treebank(text, count=count, seed=settings.seed, parser=settings.parser)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """Choose the documents of section 4.3.
@@ -322,13 +304,11 @@ class Study:
         coref = self.settings.coref
         return resolve_coreference(coref) if coref else coreference_corpus()
 
-    def segment_store(self, limit: int | None = None, *, stream: bool = False) -> Store:
+    def segment_store(self, *, stream: bool = False) -> Store:
         """Extract the token-level maps over the text.
 
         Parameters
         ----------
-        limit : int, optional
-            Largest number of segments; by default ``settings.segments``.
         stream : bool
             Whether maps are computed when they are read, and none are stored.  With
             ``settings.stream`` they always are.
@@ -339,7 +319,7 @@ class Study:
             At the level ``token``; records have tokens and a title.
         """
         stream = stream or self.settings.stream
-        return self._store(self.encoder, self.segment_corpus(limit), stream=stream)
+        return self._store(self.encoder, self.segment_corpus(), stream=stream)
 
     def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
         """Extract the word-level maps over the treebank; with word vectors, for the own model.
@@ -357,8 +337,9 @@ class Study:
             At the level ``word``; records have words, heads, relations, split and source.
         """
         encoder = control or self.encoder
-        options = {"level": "word", "stream": stream, "hidden": control is None}
-        return self._store(encoder, self.treebank_corpus(), **options)
+        return self._store(
+            encoder, self.treebank_corpus(), level="word", stream=stream, hidden=control is None
+        )
 
     def example_store(self, *, stream: bool = False) -> Store:
         """Open the store of the examples of Figure 1.
@@ -397,24 +378,6 @@ class Study:
         """
         encoder = control or self.encoder
         return self._store(encoder, self.coreference_corpus(), level="word", stream=stream)
-
-    def random_treebank_stores(self) -> Iterator[Store]:
-        """Extract the word-level maps of the model with random weights, once per initialisation.
-
-        Yields
-        ------
-        Store
-            One store per initialisation; the first one has hidden states, too.
-        """
-        corpus = self.treebank_corpus()
-        for seed in self._random_seeds:
-            hidden = seed == self._random_seeds[0]
-            yield self._store(self._load(seed), corpus, level="word", hidden=hidden)
-
-    @property
-    def _random_seeds(self) -> list[int]:
-        """The seeds of `random_treebank_stores`; the key of cached tables has them, too."""
-        return list(range(self.settings.initialisations))
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -489,7 +452,8 @@ class Study:
             from helpers.store.cluster import map_shards
 
             with self._cluster() as client:
-                return surface.combine(map_shards(module.sweep, store, client)).to_arrays()
+                shards = map_shards(module.sweep, store, client, range(store.n_shards))
+                return surface.combine(shards).to_arrays()
 
         arrays = cached(name, compute, inputs={"store": store.key}, module=module.__name__)
         return surface.Sums.from_arrays(arrays)
@@ -586,15 +550,21 @@ class Study:
         """
         store = self.treebank_store()
         matched = self.controls["entropy_matched"]
+        random_seeds = list(range(self.settings.initialisations))
         vectors = self.embeddings
 
         def compute() -> dict[str, pd.DataFrame]:
             from helpers.probes.table3 import table3
 
+            corpus = self.treebank_corpus()
+            random_stores = (  # the first one has hidden states, too
+                self._store(self._load(seed), corpus, level="word", hidden=seed == random_seeds[0])
+                for seed in random_seeds
+            )
             return table3(
                 store,
-                self.random_treebank_stores(),
-                self._store(matched, self.treebank_corpus(), level="word", hidden=True),
+                random_stores,
+                self._store(matched, corpus, level="word", hidden=True),
                 vectors and vectors.vectors,
                 seeds=self.settings.seeds,
             )
@@ -605,7 +575,7 @@ class Study:
             inputs={
                 "store": store.key,
                 "seeds": self.settings.seeds,
-                "random seeds": self._random_seeds,
+                "random seeds": random_seeds,
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
                 "code of vectors": code_digest("helpers.data.glove"),

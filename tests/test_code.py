@@ -79,7 +79,7 @@ def run(package, cache, figures, model, text, treebank, vectors):
     tables["relations"] = dependency_heads(counts, minimum=5)
     pairs = tuple(Pair(("the dog barks " * n,), n % 2) for n in range(1, 9))
     task = Task("task", ("odd", "even"), pairs, pairs)
-    for encoder in (study.encoder, study.control(0)):
+    for encoder in (study.encoder, study.controls["random"]):
         (trained,) = fine_tune([FineTuningRun(encoder, task, Recipe(epochs=1, batch_size=4))])
         norms = {
             name: float(parameter.double().norm())

@@ -218,5 +218,5 @@ def test_lens_applies_to_every_store(
     study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=60, seeds=1,
                   lens="norm", stream=stream)  # fmt: skip
     stores = [study.segment_store(), study.treebank_store(), study.coreference_store()]
-    stores.append(next(study.random_treebank_stores()))
+    stores.append(study.treebank_store(study.controls["random"]))
     assert [store.spec.lens for store in stores] == ["norm"] * 4

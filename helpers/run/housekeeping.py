@@ -32,20 +32,17 @@ def check_cache(names: Sequence[str], *, repair: bool) -> int:
     is_whole = True
     for folder in _folders(names):
         is_store = folder in stores
-        problems = format.verify(folder) if is_store else checksum_problems(folder)
+        problems = format.verify(folder).values() if is_store else checksum_problems(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if problems and not repair:
             is_whole = False
-        elif problems and is_store:
+        elif problems:
             try:
-                for step in format.repair(folder):
-                    print(f"  {step}")
+                format.repair(folder) if is_store else shutil.rmtree(folder)
+                print("  removed; the next run that needs it makes it again")
             except InputError as error:
                 print(f"  not repaired: {error}")
                 is_whole = False
-        elif problems:
-            shutil.rmtree(folder)
-            print("  removed; the next run that needs it makes it again")
     return 0 if is_whole else 1
 
 

@@ -22,7 +22,7 @@ from tqdm.contrib import DummyTqdmFile
 from helpers import errors
 from helpers.errors import InputError
 from helpers.files import IN_CHECKOUT, PROJECT_ROOT, build_dir, write_atomic
-from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, PROGRESS_LINE
+from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
 from helpers.settings import SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
         copies = []
         for path in bar:
             bar.set_description(path.stem)
-            notes = execute(path, folder, settings)
-            record.note(path.stem, notes, code_cells_digest(path))
+            execute(path, folder, settings)
+            record.note(path.stem, code_cells_digest(path))
             copies.append(copier.submit(write_html, folder / path.name))
     for copy in copies:
         copy.result()
@@ -161,11 +161,9 @@ def _save_later_claims(study: Study, record: Record) -> None:
 
     names = {*record.notebooks, *run_record(study.results.folder).get("notebooks", {})}
     if any(name >= FIRST_LATER for name in names):
-        notes = study.results.build / f"{LATER_CLAIMS}.written"
-        notes.unlink(missing_ok=True)
-        with environment({OUTPUT_LIST_VARIABLE: str(notes)}):
+        with batch_notebook(LATER_CLAIMS):
             study.save_claims(later=later_claims())
-        record.note(LATER_CLAIMS, notes)
+        record.note(LATER_CLAIMS)
 
 
 def write_html(path: Path) -> None:
@@ -195,18 +193,16 @@ def _exporter() -> HTMLExporter:
     )
 
 
-def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
-    """Execute a notebook into a folder; return the file with the tables and figures it wrote."""
+def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Execute a notebook into a folder."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
     output = folder / path.name
-    written = folder / f"{path.stem}.written"
-    written.unlink(missing_ok=True)
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with environment({BATCH_VARIABLE: "1", OUTPUT_LIST_VARIABLE: str(written)}):
+        with batch_notebook(path.stem):
             papermill.execute_notebook(
                 path,
                 output,
@@ -230,18 +226,16 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
             f"{path.name}: its process was killed or did not start, maybe because memory ran out; "
             "what was computed is kept: free some memory or choose smaller sizes, and run again"
         ) from None
-    return written
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, which the kernels that start meanwhile inherit."""
-    os.environ.update(variables)
+def batch_notebook(name: str) -> Iterator[None]:
+    """List what is saved meanwhile under the name of a notebook; the kernels inherit it."""
+    os.environ[NOTEBOOK_VARIABLE] = name
     try:
         yield
     finally:
-        for name in variables:
-            del os.environ[name]
+        del os.environ[NOTEBOOK_VARIABLE]
 
 
 def refresh(paths: Sequence[Path]) -> None:

@@ -21,7 +21,6 @@ from helpers.results import (
     Results,
     in_batch_run,
     made_by,
-    read_notes,
     run_record,
     serialize_settings,
     write_record,
@@ -80,7 +79,7 @@ def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
         is_missing = setting == "coref" and study.missing_note("coref")
         if setting in declared_settings and not is_missing:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
-            size = n_stores * needed_bytes(store, store.missing_shards())
+            size = n_stores * needed_bytes(store)
             total += size
             name = store.spec.corpus["name"]
             yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
@@ -188,19 +187,19 @@ class Record:
         self.differences: list[TableDifference] = []  # of each table
         self.is_published = False
 
-    def note(self, notebook: str, notes: Path, cells: str = "") -> None:
+    def note(self, notebook: str, cells: str = "") -> None:
         """Take what a notebook wrote into account.
 
         Parameters
         ----------
         notebook : str
             Its file name without ``.ipynb``.
-        notes : Path
-            The file in which the notebook listed its tables and figures.
         cells : str
             The digest of the notebook's code.
         """
-        self.notebooks[notebook] = read_notes(notes) | {"cells": cells}
+        entries = run_record(self.results.batch_folder).get("notebooks", {})
+        entry = entries.get(notebook, {"tables": [], "figures": []})
+        self.notebooks[notebook] = entry | {"cells": cells}
 
     def check_inputs(self) -> None:
         """Refuse a results folder of a model or corpora of other contents under the same names.

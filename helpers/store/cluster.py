@@ -87,12 +87,12 @@ def map_shards(
     function: Callable[[Store, int], Result],
     store: Store,
     client: Client,
-    numbers: Sequence[int] | None = None,
+    numbers: Sequence[int],
 ) -> Iterator[Result]:
     """Yield ``function(store, number)`` for shards, in order, computed by a cluster.
 
-    ``numbers`` of None stands for all shards.  A worker opens the store, and loads the model if the
-    store computes its maps.  Errors as in `extract_on_cluster`.
+    A worker opens the store, and loads the model if the store computes its maps.  Errors as in
+    `extract_on_cluster`.
     """
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
@@ -105,7 +105,6 @@ def map_shards(
         name = str(folder.resolve()) if folder.is_dir() else store.encoder.name
         model = (name, store.encoder.device.type)
     task = partial(_on_shard, function, store.folder.resolve(), store.key, model)
-    numbers = range(store.n_shards) if numbers is None else numbers
     # Dask forgets a result when its future is dropped, and what nobody waits for any more.
     futures = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
     try:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from tokenizers import Encoding
-from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
@@ -100,20 +98,15 @@ def sentence_record(
     encoder: Encoder, sentence: Sentence, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Return a treebank sentence's record, or None if the model cannot take the whole sentence."""
-    words = list(sentence.words)
-    encoding = encoder.encode_words(words)
+    encoding = encoder.encode_words(sentence.words)
     if len(encoding.ids) > max_tokens:
         counts["sentences dropped: over the token limit"] += 1
         return None
-    if not _every_word_has_tokens(encoding.word_ids, words):
+    if not _every_word_has_tokens(encoding.word_ids, sentence.words):
         counts["sentences dropped: a word that the tokenizer turns into nothing"] += 1
         return None
     return {
-        "words": words,
-        "split": sentence.split,
-        "source": sentence.source,
-        "heads": list(sentence.heads),
-        "relations": list(sentence.relations),
+        **sentence._asdict(),
         "offset": encoding.word_ids.index(0),  # each special token has a position of its own
         "inputs": word_inputs(encoding),
     }
@@ -123,7 +116,7 @@ def document_record(
     encoder: Encoder, document: Document, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Return a coreference document's record, cut to the words that fit."""
-    words = list(document.words)
+    words = document.words
     encoding = encoder.encode_words(words)
     if not _every_word_has_tokens(encoding.word_ids, words):
         counts["documents dropped: a word that the tokenizer turns into nothing"] += 1
@@ -141,17 +134,13 @@ def document_record(
         counts["documents dropped: no mention before the cut"] += 1
         return None
     return {
-        "words": list(document.words),
-        "tags": list(document.tags),
-        "split": document.split,
-        "source": document.source,
-        "mentions": [list(mention) for mention in document.mentions],
+        **document._asdict(),
         "offset": encoding.word_ids.index(0),  # each special token has a position of its own
         "inputs": word_inputs(encoding),
     }
 
 
-def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool:
+def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str]) -> bool:
     words_with_tokens = set(word_ids) - {None}
     return len(words_with_tokens) == len(words) > 0
 
@@ -219,35 +208,26 @@ def _batch_tensors(
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
         if spec.level == "word":
             maps = to_words(maps.float(), inputs["groups"])
-        _check_rows(encoder, maps, index)
+        row_error = (maps.sum(dim=-1, dtype=torch.float32) - 1).abs().max()
+        if not row_error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
+            problem = f"the sum of an attention row differs from 1 by {row_error:.3g}"
+            raise _not_storable(encoder, index, problem)
         tensors[tensor_name("attention", index)] = maps.half().cpu().numpy()
         if spec.hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if spec.level == "word":
                 vectors = vectors_to_words(vectors, inputs["groups"])
-            _check_vectors(encoder, vectors, index)
+            largest = vectors.abs().max()
+            if not largest <= MAX_STORED:  # half precision cannot hold some states of large models
+                problem = f"a hidden state reaches {largest:,.0f}, above {MAX_STORED:,.0f}"
+                raise _not_storable(encoder, index, problem)
             tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()
     return tensors
 
 
-def _check_rows(encoder: Encoder, maps: Float[Tensor, "layer head query key"], index: int) -> None:
-    """Raise ModelError for maps with a row that is no distribution."""
-    error = (maps.sum(dim=-1, dtype=torch.float32) - 1).abs().max()
-    if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
-        raise ModelError(
-            f"model {encoder.name!r}: the sum of an attention row of example {index} differs from "
-            f"1 by {error:.3g}; use a complete copy of the model{or_wider(encoder.dtype)}"
-        )
-
-
-def _check_vectors(
-    encoder: Encoder, vectors: Float[Tensor, "layer position width"], index: int
-) -> None:
-    """Raise ModelError for vectors that half precision cannot hold: large models have some."""
-    largest = vectors.abs().max()
-    if not largest <= MAX_STORED:  # NaN is not smaller either
-        raise ModelError(
-            f"model {encoder.name!r}: in example {index} a hidden state reaches {largest:,.0f}, "
-            f"and the largest {np.dtype(STORED)} is {MAX_STORED:,.0f}; use a complete copy of the "
-            f"model{or_wider(encoder.dtype)}, or a model with smaller states"
-        )
+def _not_storable(encoder: Encoder, index: int, problem: str) -> ModelError:
+    """Return the error of an example whose maps or vectors cannot be stored."""
+    return ModelError(
+        f"model {encoder.name!r}: in example {index} {problem}; a store cannot hold it; use a "
+        f"complete copy of the model{or_wider(encoder.dtype)}, or another model"
+    )

@@ -37,14 +37,13 @@ from helpers.store.format import (
     Manifest,
     StoreKey,
     Tensors,
-    digest_path,
     is_listed,
     read_manifest,
-    shard_entry,
     shard_name,
 )
 from helpers.store.store import Store
 
+DIGEST_SUFFIX = ".sha256"  # of a file with the digest of the shard before it
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 
 # A function that computes and writes the shards with the given numbers.
@@ -215,27 +214,37 @@ def complete(store: Store, fill: Fill) -> None:
     StoreError if the disk is full.
     """
     folder = store.folder
-    missing = store.missing_shards()
-    check_free(folder, needed_bytes(store, missing))
-    fill(store, missing)
-    known_digests = {shard.file: shard.sha256 for shard in store.manifest.shards}
+    check_free(folder, needed_bytes(store))
+    fill(store, store.missing_shards())
+    digests = {shard["file"]: shard["sha256"] for shard in store.manifest.shards}
+    for path in folder.glob(f"*{DIGEST_SUFFIX}"):  # they are newer than those of the manifest
+        digests[path.stem] = path.read_text(encoding="ascii")
     shards = []
     for number in range(store.n_shards):
-        path = folder / shard_name(number)
-        shards.append(shard_entry(path, store.indices(number), known_digests.get(path.name)))
-    replace(store.manifest, shards=tuple(shards)).write(folder)
-    for shard in shards:
-        digest_path(folder / shard.file).unlink(missing_ok=True)
-    # What killed processes left; the files of safetensors begin with ``.tmp``.
-    for leftover in {*folder.glob("*.tmp"), *folder.glob(".tmp*")}:
-        leftover.unlink(missing_ok=True)
+        name = shard_name(number)
+        indices = store.indices(number)
+        shards.append(
+            {
+                "file": name,
+                "first": indices.start,
+                "count": len(indices),
+                "bytes": (folder / name).stat().st_size,
+                "sha256": digests[name],
+            }
+        )
+    replace(store.manifest, shards=shards).write(folder)
+    # The manifest has the digests now.  Killed processes left the rest; the temporary files of
+    # safetensors begin with ``.tmp``.
+    for pattern in (f"*{DIGEST_SUFFIX}", "*.tmp", ".tmp*"):
+        for leftover in folder.glob(pattern):
+            leftover.unlink(missing_ok=True)
 
 
-def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
-    """Compute the size in bytes of the tensors of some shards, headers of files excluded."""
+def needed_bytes(store: Store) -> int:
+    """Compute the size in bytes of the tensors of the missing shards, headers of files excluded."""
     width = store.encoder.model.config.hidden_size if store.spec.hidden else 0
     n_values = 0
-    for number in numbers:
+    for number in store.missing_shards():
         for record in store.records(store.indices(number)):
             tokens = record.get("tokens")
             length = len(tokens) if tokens else record["inputs"]["groups"][-1] + 1
@@ -266,10 +275,10 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
-    """Write a shard, and its digest beside it."""
+    """Write a shard, and before it the digest beside it."""
     path = folder / shard_name(number)
-    digest_path(path).unlink(missing_ok=True)  # of a shard that was damaged and removed
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path) as temporary:
         save_file(tensors, temporary)
-    write_atomic(digest_path(path), sha256(path).encode("ascii"))
+        digest = sha256(temporary).encode("ascii")
+        write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest)

@@ -7,8 +7,9 @@ A store is a folder with these files:
   exist it is written once more, with the size and SHA-256 of each.
 - ``shard-00000.safetensors`` ...: the maps of consecutive examples.  A shard is complete if it
   exists, because it is written under a temporary name and renamed.
-- ``shard-00000.sha256`` ...: the digest of a shard, until the manifest has it.  A run that goes on
-  after an interruption therefore does not read all shards again.
+- ``shard-00000.safetensors.sha256`` ...: the digest of a shard, written before the shard gets its
+  name, until the manifest has it.  A run that goes on after an interruption therefore does not read
+  all shards again.
 
 A shard that is missing is extracted again by the next run, so removing it repairs it.  No other
 file is read, and nothing is pickled.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +64,7 @@ class StoreKey:
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     code: str  # digest of the code that reads the corpus and computes the maps
-    hidden: bool = False
+    hidden: bool
     format: int = FORMAT
 
     @property
@@ -84,35 +85,19 @@ class StoreKey:
 
 
 @dataclass(frozen=True)
-class Shard:
-    """A finished shard: the examples ``first`` to ``first + count`` in one file."""
-
-    file: str
-    first: int
-    count: int
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class Manifest:
     """The key of a store and its files; without ``shards`` it is not finished.
 
     ``examples_sha256`` is the digest of ``examples.jsonl``.  ``report`` counts, by reason, the
-    examples that were dropped or cut.
+    examples that were dropped or cut.  A shard has the keys ``file``, ``bytes`` and ``sha256``, and
+    ``first`` and ``count`` for the examples ``first`` to ``first + count``.
     """
 
     spec: StoreKey
     n_examples: int
     examples_sha256: str
     report: Mapping[str, int]
-    shards: tuple[Shard, ...] = ()
-
-    def files(self, folder: Path) -> Iterator[tuple[Path, str]]:
-        """Yield the path and SHA-256 of the list of examples and of each shard."""
-        yield folder / EXAMPLES, self.examples_sha256
-        for number, shard in enumerate(self.shards):
-            yield folder / shard_name(number), shard.sha256
+    shards: Sequence[Mapping[str, Any]] = ()
 
     def write(self, folder: Path) -> None:
         """Write the manifest with its checksum, atomically."""
@@ -137,8 +122,7 @@ def read_manifest(folder: Path) -> Manifest:
     if contents.pop("checksum", "") != json_digest(contents):
         raise StoreError(f"{path}: the manifest is incomplete or was changed; {remedy}")
     key = {field.name: contents.pop(field.name) for field in fields(StoreKey)}
-    shards = tuple(Shard(**entry) for entry in contents.pop("shards"))
-    return Manifest(StoreKey(**key), shards=shards, **contents)
+    return Manifest(StoreKey(**key), **contents)
 
 
 def unfinished(folder: Path) -> StoreError:
@@ -159,23 +143,6 @@ def tensor_name(name: str, index: int) -> str:
 def shard_name(number: int) -> str:
     """Return the file name of a shard."""
     return f"shard-{number:05d}.safetensors"
-
-
-def digest_path(shard: Path) -> Path:
-    """Return the file that keeps the SHA-256 of a shard until the manifest has it."""
-    return shard.with_suffix(".sha256")
-
-
-def shard_entry(path: Path, examples: range, known_digest: str | None) -> Shard:
-    """Describe a shard for the manifest.
-
-    The digest beside a shard is newer than the one that the manifest has.  The shard is read if a
-    killed process left neither.
-    """
-    digest = digest_path(path)
-    checksum = digest.read_text(encoding="ascii") if digest.is_file() else known_digest
-    size = path.stat().st_size
-    return Shard(path.name, examples.start, len(examples), size, checksum or sha256(path))
 
 
 def check(path: Path, digest: str) -> None:
@@ -213,31 +180,31 @@ def remove(folder: Path) -> None:
     folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
 
 
-def verify(folder: Path) -> list[str]:
-    """Check every byte of a store against its manifest; return a line for each problem."""
+def verify(folder: Path) -> dict[Path, str]:
+    """Check every byte of a store against its manifest; return a line for each damaged file."""
     try:
-        files = list(read_manifest(folder).files(folder))
+        manifest = read_manifest(folder)
     except StoreError as error:
-        return [str(error)]
-    problems = []
-    for path, digest in progress(files, f"checking {folder.name}", unit="file"):
+        return {folder / MANIFEST: str(error)}
+    digests = {folder / EXAMPLES: manifest.examples_sha256}
+    for number, shard in enumerate(manifest.shards):
+        digests[folder / shard_name(number)] = shard["sha256"]
+    problems = {}
+    for path, digest in progress(digests.items(), f"checking {folder.name}", unit="file"):
         try:
             check(path, digest)
         except StoreError as error:
-            problems.append(str(error))
+            problems[path] = str(error)
     return problems
 
 
-def repair(folder: Path) -> list[str]:
-    """Remove the damaged files of a store, and return a line for each.
+def repair(folder: Path) -> None:
+    """Remove the damaged files of a store.
 
     The next run that needs the store makes them again: only a run knows where the corpus is.
     StoreError if the manifest is damaged or of another format: nothing says what belongs to it.
     """
-    lines = []
     with folder_lock(folder):
-        for path, digest in read_manifest(folder).files(folder):
-            if path.is_file() and sha256(path) != digest:
-                path.unlink()
-                lines.append(f"{path}: removed; the next run that needs the store makes it again")
-    return lines
+        read_manifest(folder)
+        for path in verify(folder):
+            path.unlink(missing_ok=True)

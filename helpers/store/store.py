@@ -83,14 +83,14 @@ class Example:
         negative or NaN, or a row does not sum to 1.
         """
         attention = self.stored_attention.astype(np.float32)
+        smallest = attention.min()
         largest_error = np.abs(attention.sum(axis=-1) - 1).max()
-        if not attention.min() >= 0:
-            problem = "its attention has a negative or undefined (NaN) weight"
-        elif not largest_error < ROW_SUM_TOLERANCE:
-            problem = f"the sum of an attention row differs from 1 by {largest_error:.3g}"
-        else:
-            return attention
-        raise MapError(f"example {self.index}: {problem}")
+        if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
+            raise MapError(
+                f"example {self.index}: its smallest attention weight is {smallest:.3g}, and the "
+                f"sum of a row differs from 1 by {largest_error:.3g}"
+            )
+        return attention
 
     @property
     def tokens(self) -> list[str]:
@@ -171,7 +171,7 @@ class Store:
     def key(self) -> str:
         """The digest of the maps and of the code that reads them, as a key of cached tables."""
         shards = self.manifest.shards if self.encoder is None else ()  # a stream reads none
-        digests = [self.manifest.examples_sha256, *(shard.sha256 for shard in shards)]
+        digests = [self.manifest.examples_sha256, *(shard["sha256"] for shard in shards)]
         return json_digest([self.spec.hash, digests, code_digest("helpers.store.extract")])
 
     def missing_shards(self) -> list[int]:
@@ -213,11 +213,11 @@ class Store:
 
     def by_shard(self, numbers: Sequence[int]) -> Iterator[list[Example]]:
         """Yield the examples of each of some shards together."""
-        work = self._work(numbers)
-        for get_tensor, (indices, records) in zip(self._tensors(numbers), work, strict=True):
+        for number, get_tensor in zip(numbers, self._tensors(numbers), strict=True):
+            indices = self.indices(number)
             yield [
                 self._example(index, record, get_tensor)
-                for index, record in zip(indices, records, strict=True)
+                for index, record in zip(indices, self.records(indices), strict=True)
             ]
 
     def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
@@ -236,7 +236,7 @@ class Store:
         if self.encoder is None:
             for number in numbers:
                 path = self.folder / shard_name(number)
-                yield _open_shard(path, self.manifest.shards[number].sha256)
+                yield _open_shard(path, self.manifest.shards[number]["sha256"])
             return
         for tensors in self.compute(numbers):
             yield tensors.__getitem__
@@ -245,13 +245,8 @@ class Store:
         """Compute the tensors of each shard with the encoder; see `examples.shards_tensors`."""
         from helpers.store.examples import shards_tensors  # imports torch
 
-        return shards_tensors(self.encoder, self.spec, self._work(numbers))
-
-    def _work(self, numbers: Sequence[int]) -> Iterator[tuple[range, Iterator[dict[str, Any]]]]:
-        """Yield the indices and the records of the examples of each shard."""
-        for number in numbers:
-            indices = self.indices(number)
-            yield indices, self.records(indices)
+        work = ((indices, self.records(indices)) for indices in map(self.indices, numbers))
+        return shards_tensors(self.encoder, self.spec, work)
 
 
 def read_ahead(store: Store) -> Iterator[list[Example]]:

@@ -42,7 +42,7 @@ def main() -> None:
             return extract_into(root / str(next(run_numbers)), encoder, corpus, fill=fill)
 
         def pass_with(client: Client) -> Sums:
-            return combine(map_shards(sweep, store, client))
+            return combine(map_shards(sweep, store, client, range(store.n_shards)))
 
         extraction: dict[str, Callable[[], object]] = {"process": extract_once}
         passes: dict[str, Callable[[], object]] = {"process": partial(sweep, store)}
@@ -55,7 +55,7 @@ def main() -> None:
             "extraction": segments_per_second(extraction, arguments.segments, arguments.repeats),
             "pass": segments_per_second(passes, arguments.segments, arguments.repeats),
         }
-        bytes_per_segment = sum(shard.bytes for shard in store.manifest.shards) / len(store)
+        bytes_per_segment = sum(shard["bytes"] for shard in store.manifest.shards) / len(store)
     for name, by_variant in rates.items():
         line = ", ".join(f"{variant} {rate:.1f}" for variant, rate in by_variant.items())
         gain = by_variant["workers 2"] / by_variant["workers 1"]

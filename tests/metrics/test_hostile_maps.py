@@ -60,7 +60,12 @@ METRICS = {
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(math.nan, "NaN"), (math.inf, "differs from 1"), (-0.25, "negative"), (0.9, "differs from 1")],
+    [
+        (math.nan, "nan"),
+        (math.inf, "by inf"),
+        (-0.25, "weight is -0.25,"),
+        (0.9, "differs from 1 by 0."),
+    ],
 )
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_metrics_refuse_rows_that_are_no_distribution(metric, value, message):

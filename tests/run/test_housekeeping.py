@@ -34,7 +34,7 @@ def test_verify_repair_removes_damaged_files_that_a_run_makes_again(
     capsys.readouterr()
     assert main(["verify", "--repair"]) == 1
     output = capsys.readouterr().out
-    assert output.count(": removed; the next run that needs the store makes it again") == 2
+    assert output.count("  removed; the next run that needs it makes it again\n") == 2
     assert output.count(f"  not repaired: {stores[1] / 'manifest.json'}: ") == 1
     assert main(["cache", "--remove", stores[1].name]) == 0
     assert format.stores() == sorted([stores[0], stores[2]])

@@ -10,7 +10,7 @@ import pytest
 from helpers import results
 from helpers.errors import InputError
 from helpers.plots.style import canvas
-from helpers.progress import OUTPUT_LIST_VARIABLE
+from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import serialize_settings
 from helpers.run import record
 from helpers.run.record import check
@@ -57,17 +57,15 @@ def today(figures, monkeypatch):
 
 
 @pytest.fixture
-def notebook(tmp_path, monkeypatch):
+def notebook(monkeypatch):
     """Save tables as the kernel of a notebook does, and note them in the record of the run."""
 
     def run(study, run_record, name, cells="", **numbers):
-        notes = tmp_path / f"{name}.written"
-        notes.unlink(missing_ok=True)
         with monkeypatch.context() as kernel:
-            kernel.setenv(OUTPUT_LIST_VARIABLE, str(notes))
+            kernel.setenv(NOTEBOOK_VARIABLE, name)
             for table, number in numbers.items():
                 study.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
-        run_record.note(name, notes, cells)
+        run_record.note(name, cells)
 
     return run
 
@@ -104,19 +102,16 @@ def test_record_of_a_first_run(run, figures):
     }
 
 
-def test_record_of_a_figure_for_papers_has_its_page_for_a_column(
-    today, figures, tmp_path, monkeypatch
-):
-    notes = tmp_path / "02.written"
+def test_record_of_a_figure_for_papers_has_its_page_for_a_column(today, figures, monkeypatch):
     study = Study(name="mine", figures="pdf")
     with record.recorded(study) as run_record:
         with monkeypatch.context() as kernel:
-            kernel.setenv(OUTPUT_LIST_VARIABLE, str(notes))
+            kernel.setenv(NOTEBOOK_VARIABLE, "02")
             figure = canvas(2.0, "Figure 2 · Attention")
             figure.subplots()
             figure.draw_for_column = lambda: figure
             study.save_figure(figure, "fig2")
-        run_record.note("02", notes, "")
+        run_record.note("02")
     written_files = {path.name for path in (figures / "mine").glob("fig2*")}
     assert written_files == {"fig2.png", "fig2.svg", "fig2.pdf", "fig2_column.pdf"}
 
@@ -188,31 +183,29 @@ def test_record_of_a_part_keeps_the_other_entries(run, today, figures):
     assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_random_entropy"]
 
 
-def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monkeypatch, run):
+def test_notebooks_of_a_run_read_its_own_tables(today, notebook, monkeypatch, run):
     run(entropy=4.0, random_entropy=1.0)
     study = Study(name="mine")
     with record.recorded(study) as run_record:
         notebook(study, run_record, "0_entropy", entropy=4.0001)
         with monkeypatch.context() as kernel:
-            kernel.setenv(OUTPUT_LIST_VARIABLE, str(tmp_path / "next.written"))
+            kernel.setenv(NOTEBOOK_VARIABLE, "next")
             tables = Study(name="mine").tables()
     assert tables["entropy"]["entropy"][0] == 4.0001
     assert tables["random_entropy"]["entropy"][0] == 1.0
     assert Study(name="mine").tables()["entropy"]["entropy"][0] == 4.0
 
 
-def test_earlier_table_stays_listed_with_its_commit(
-    today, notebook, tmp_path, monkeypatch, figures
-):
+def test_earlier_table_stays_listed_with_its_commit(today, notebook, monkeypatch, figures):
     def rerun(commit, computes):
         today["commit"] = commit
         study = Study(name="mine")
         with record.recorded(study) as run_record:
             notebook(study, run_record, "08", **dict.fromkeys(computes, 4.0))
             with monkeypatch.context() as kernel:
-                kernel.setenv(OUTPUT_LIST_VARIABLE, str(tmp_path / "08.written"))
+                kernel.setenv(NOTEBOOK_VARIABLE, "08")
                 shown = study.results.earlier_table("pruning")
-            run_record.note("08", tmp_path / "08.written")
+            run_record.note("08")
         return shown
 
     assert rerun("a", ["ablation"]) is None
@@ -312,7 +305,7 @@ def test_a_run_that_fails_in_its_first_notebook_leaves_nothing(
 ):
     (figures / "mine").mkdir(parents=True)
     (figures / "mine" / "notes.md").touch()
-    monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(tmp_path / "half.written"))
+    monkeypatch.setenv(NOTEBOOK_VARIABLE, "half")
     for finished in (False, True):
         study = Study(name="mine")
         with pytest.raises(ZeroDivisionError), record.recorded(study) as run_record:

@@ -15,7 +15,7 @@ from PIL import Image
 from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
 from helpers.__main__ import main
-from helpers.progress import OUTPUT_LIST_VARIABLE
+from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import run_record
 from helpers.run import report
 from helpers.run.record import Record
@@ -214,13 +214,12 @@ def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figure
     assert "Look for &lt;nothing&gt;. <button" in page.read_text(encoding="utf-8")
 
 
-def test_record_keeps_the_captions_of_a_batch_run(figures, monkeypatch, tmp_path):
-    notes = tmp_path / "notes"
+def test_record_keeps_the_captions_of_a_batch_run(figures, monkeypatch):
     study = Study(name="mine")
-    monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(notes))
+    monkeypatch.setenv(NOTEBOOK_VARIABLE, "07_mine")
     study.save_figure(plt.figure(), "mine", caption="Look for\nnothing.")
     record = Record(study.results, {})
-    record.note("07_mine", notes)
+    record.note("07_mine")
     entry = record.notebooks["07_mine"]
     assert entry["figures"] == ["mine"]
     assert entry["captions"] == {"mine": "Look for nothing."}

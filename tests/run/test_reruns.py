@@ -32,7 +32,7 @@ def workplace(tmp_path, tiny_folder, figures, monkeypatch):
     monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
 
     def run(paths, study, record):
-        record.note("03", tmp_path / "03.written")  # nothing
+        record.note("03")  # nothing
         return figures / "ran" / study.slug
 
     monkeypatch.setattr(notebooks, "run", run)

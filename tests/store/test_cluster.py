@@ -96,7 +96,8 @@ def test_map_shards_gives_results_in_order(streamed, client, tiny_encoder, expec
         with cache_at(expected_store.folder.parent):
             corpus = many_segments(COUNT)
             source = extraction.stream(tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS)
-    processes, counts, totals = zip(*map_shards(shard_sum, source, client), strict=True)
+    results = map_shards(shard_sum, source, client, range(source.n_shards))
+    processes, counts, totals = zip(*results, strict=True)
     expected = [shard_sum(expected_store, number)[2] for number in range(expected_store.n_shards)]
     np.testing.assert_array_equal(totals, expected)
     assert set(counts) == {4}
@@ -113,7 +114,7 @@ def test_map_shards_names_a_shard_that_kills_its_workers(client, expected_store,
         return number
 
     with pytest.raises(InputError, match=r"shard 1: .* more memory"):
-        list(map_shards(die, expected_store, client))
+        list(map_shards(die, expected_store, client, [0, 1]))
 
 
 def test_map_shards_gives_up_without_workers(expected_store, monkeypatch):
@@ -126,7 +127,7 @@ def test_map_shards_gives_up_without_workers(expected_store, monkeypatch):
         pytest.raises(InputError, match=r"no worker for 1 s.* finished shards are kept"),
     ):
         client.wait_for_workers(1, timeout=60)
-        list(map_shards(unknown_module.shard_sum, expected_store, client))
+        list(map_shards(unknown_module.shard_sum, expected_store, client, [0]))
 
 
 SCHEDULER = """
@@ -188,7 +189,7 @@ def test_map_shards_ends_when_the_scheduler_dies_before_a_worker(
         dask_client(scheduler=address) as client,
     ):
         threading.Timer(1, process.kill).start()
-        list(map_shards(Store.shard, expected_store, client))
+        list(map_shards(Store.shard, expected_store, client, [0]))
     assert capfd.readouterr().err == ""
 
 

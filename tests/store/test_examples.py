@@ -113,11 +113,11 @@ def test_cut_pair_follows_the_distribution_of_berts_pre_training(a, b, room, enc
 def test_sentence_record_keeps_the_annotation(encoder):
     record = sentence_record(encoder, sentence_of(["The", "cats", "sat"], "train"), 60, Counter())
     assert record == {
-        "words": ["The", "cats", "sat"],
+        "words": ("The", "cats", "sat"),
         "split": "train",
         "source": "toy",
-        "heads": [0, 1, 2],
-        "relations": ["root", "dep", "dep"],
+        "heads": (0, 1, 2),
+        "relations": ("root", "dep", "dep"),
         "offset": 1,
         "inputs": model_inputs(encoder, {"words": ["The", "cats", "sat"]}),
     }
@@ -166,8 +166,8 @@ def test_document_record_cuts_between_words(encoder, cat_document):
     limit_inside_word = 2 + n_before + n_pieces - 1
     counts = Counter()
     record = document_record(encoder, cat_document, limit_inside_word, counts)
-    assert (record["words"], record["tags"]) == (["the", "cat"], ["NOUN", "NOUN"])
-    assert record["mentions"] == [[0, 2, None, 1], [0, 1, None, 0]]
+    assert (record["words"], record["tags"]) == (("the", "cat"), ("NOUN", "NOUN"))
+    assert record["mentions"] == ((0, 2, None, 1), (0, 1, None, 0))
     assert record["offset"] == 1
     assert record["inputs"] == model_inputs(encoder, {"words": ["the", "cat"]})
     assert counts["documents cut to the token limit"] == 1
@@ -175,8 +175,8 @@ def test_document_record_cuts_between_words(encoder, cat_document):
 
 def test_document_record_keeps_a_document_that_fits(encoder, cat_document):
     record = document_record(encoder, cat_document, 60, Counter())
-    assert record["words"] == list(cat_document.words)
-    assert record["mentions"] == [[0, 2, 1, 1], [3, 4, 1, 3], [0, 1, None, 0]]
+    assert record["words"] == cat_document.words
+    assert record["mentions"] == cat_document.mentions
 
 
 @pytest.mark.parametrize(("limit", "n_words"), [(11, 9), (12, 10)])
