@@ -26,7 +26,7 @@ from helpers.errors import InputError
 from helpers.files import build_folder, cache_root, checksum_problems, json_digest, sha256
 
 PACKAGE = Path(__file__).resolve().parent
-DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".toml", ".tsv", ".txt")
+DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".tsv", ".txt")
 
 # These modules change no number: they store, name, show or start what is computed elsewhere.
 WITHOUT_NUMBERS = (
