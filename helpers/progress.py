@@ -1,4 +1,4 @@
-"""Progress bars of long work, and the variables by which a batch run tells its notebooks so."""
+"""Progress bars of long work, and the variable by which a batch run tells its notebooks so."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ Item = TypeVar("Item")
 PROGRESS_LINE = re.compile(
     r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?"
 )  # a progress bar, as a line of a log
-# Environment variables that a batch run sets for its kernels.
-BATCH_VARIABLE = "ATTENTION_HEADLESS"  # progress bars go to a log
-OUTPUT_LIST_VARIABLE = (
-    "ATTENTION_WRITTEN"  # path of the file that lists the tables and figures of a notebook
-)
+# The environment variable that a batch run sets for its kernels: the path of the file in which a
+# notebook lists its tables and figures.  Progress bars then go to a log.
+OUTPUT_LIST_VARIABLE = "ATTENTION_WRITTEN"
 
 
 def progress(
@@ -53,7 +51,7 @@ def progress(
     """
     options = {"desc": label, "unit": unit, "total": total, "leave": False}
     is_notebook = hasattr(get_ipython(), "kernel")
-    if BATCH_VARIABLE not in os.environ and (is_notebook or sys.stderr.isatty()):
+    if OUTPUT_LIST_VARIABLE not in os.environ and (is_notebook or sys.stderr.isatty()):
         bar = NotebookBar if is_notebook else tqdm
         return bar(items, delay=0.5, mininterval=0.2, **options)
     options |= {"ascii": True, "ncols": 100, "file": _Lines()}

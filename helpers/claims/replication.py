@@ -107,15 +107,15 @@ def _compare_layers_over_half(tables: Tables, number: Any) -> Row:
     Heads or layers whose interval has a half in it may be on either side.  The list is within
     tolerance if the paper's is one of those that this leaves open.
     """
-    name, *bounds = with_bounds(number.column)
-    shares = rows_of(tables, number.table, name, *bounds).set_index("layer")[[name, *bounds]]
+    columns = with_bounds(number.column)
+    shares = rows_of(tables, number.table, *columns).set_index("layer")[columns]
     if number.measure == "layers over half":
         shares = shares.groupby("layer").mean()
     is_over_half = shares > HALF
     counts = is_over_half.groupby("layer").sum()
     in_paper = pd.Series(number.expected.split(), dtype=int).value_counts()
     in_paper = in_paper.reindex(counts.index, fill_value=0)
-    low, high = bounds
+    name, low, high = columns
     return {
         "run": " ".join(map(str, shares.index[is_over_half[name]])),
         "outcome": _within(in_paper.between(counts[low], counts[high]).all()),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +18,11 @@ from tqdm.contrib import DummyTqdmFile
 
 from helpers import errors
 from helpers.errors import InputError
-from helpers.files import IN_CHECKOUT, PROJECT_ROOT, build_dir, write_atomic
-from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, PROGRESS_LINE
+from helpers.files import IN_CHECKOUT, PROJECT_ROOT, build_dir, json_digest, write_atomic
+from helpers.progress import OUTPUT_LIST_VARIABLE, PROGRESS_LINE
 from helpers.settings import SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
-    from nbconvert import HTMLExporter
-
     from helpers.run.record import Record
     from helpers.study import Study
 
@@ -77,16 +72,15 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
 
 def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
-    for cell in _read_cells(path):
-        if "parameters" in cell["metadata"].get("tags", []):
-            return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
-    return set()
+    import papermill
+
+    return set(papermill.inspect_notebook(path))
 
 
 def code_cells_digest(path: Path) -> str:
     """Compute the SHA-256 of a notebook's code; its prose and outputs change no table."""
     sources = [cell["source"] for cell in _read_cells(path) if cell["cell_type"] == "code"]
-    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+    return json_digest(sources)
 
 
 def read_title(notebook: str) -> str:
@@ -113,7 +107,7 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
         For any other setting without effect; it names the notebooks that declare the setting.
     """
     declared_settings = set().union(*map(declared, paths))
-    defaults = asdict(type(settings)(quick=settings.quick))
+    defaults = asdict(Settings(quick=settings.quick))
     for name, value in asdict(settings).items():
         if value != defaults[name] and name not in declared_settings.union(SIZES):
             takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
@@ -141,15 +135,11 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     folder = study.results.build
     settings = asdict(study.settings) | {"name": study.slug}
     bar = tqdm(paths, unit="notebook")
-    with ThreadPoolExecutor(1) as copier:  # a copy is made while the next notebook is executed
-        copies = []
-        for path in bar:
-            bar.set_description(path.stem)
-            notes = execute(path, folder, settings)
-            record.note(path.stem, notes, code_cells_digest(path))
-            copies.append(copier.submit(write_html, folder / path.name))
-    for copy in copies:
-        copy.result()
+    for path in bar:
+        bar.set_description(path.stem)
+        notes = execute(path, folder, settings)
+        record.note(path.stem, notes, code_cells_digest(path))
+        write_html(folder / path.name)
     _save_later_claims(study, record)
     return folder
 
@@ -162,8 +152,7 @@ def _save_later_claims(study: Study, record: Record) -> None:
     names = {*record.notebooks, *run_record(study.results.folder).get("notebooks", {})}
     if any(name >= FIRST_LATER for name in names):
         notes = study.results.build / f"{LATER_CLAIMS}.written"
-        notes.unlink(missing_ok=True)
-        with environment({OUTPUT_LIST_VARIABLE: str(notes)}):
+        with outputs_listed_in(notes):
             study.save_claims(later=later_claims())
         record.note(LATER_CLAIMS, notes)
 
@@ -171,6 +160,7 @@ def _save_later_claims(study: Study, record: Record) -> None:
 def write_html(path: Path) -> None:
     """Write the HTML copy of an executed notebook beside it: one file that loads nothing."""
     import nbformat
+    from nbconvert import HTMLExporter
 
     from helpers.viewer.page import show_bidi_controls
 
@@ -180,19 +170,12 @@ def write_html(path: Path) -> None:
         for output in cell.get("outputs", []):
             if output.output_type == "stream":
                 output.text = PROGRESS_LINE.sub("", output.text)  # which the log has
-    body, _ = _exporter().from_notebook_node(notebook)
-    body = re.sub(r'<script src=""[^>]*></script>', "", body)
-    write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
-
-
-@cache
-def _exporter() -> HTMLExporter:
-    """Make the exporter of this process once: its templates take longer than a copy."""
-    from nbconvert import HTMLExporter
-
-    return HTMLExporter(
+    exporter = HTMLExporter(
         template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="", embed_images=True
     )
+    body, _ = exporter.from_notebook_node(notebook)
+    body = re.sub(r'<script src=""[^>]*></script>', "", body)
+    write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
 def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
@@ -202,11 +185,10 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
 
     output = folder / path.name
     written = folder / f"{path.stem}.written"
-    written.unlink(missing_ok=True)
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with environment({BATCH_VARIABLE: "1", OUTPUT_LIST_VARIABLE: str(written)}):
+        with outputs_listed_in(written):
             papermill.execute_notebook(
                 path,
                 output,
@@ -234,14 +216,14 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, which the kernels that start meanwhile inherit."""
-    os.environ.update(variables)
+def outputs_listed_in(notes: Path) -> Iterator[None]:
+    """Have this process, and the kernels that it starts meanwhile, list their outputs in a file."""
+    notes.unlink(missing_ok=True)
+    os.environ[OUTPUT_LIST_VARIABLE] = str(notes)
     try:
         yield
     finally:
-        for name in variables:
-            del os.environ[name]
+        del os.environ[OUTPUT_LIST_VARIABLE]
 
 
 def refresh(paths: Sequence[Path]) -> None:

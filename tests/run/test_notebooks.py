@@ -16,7 +16,7 @@ from faults import SLOW_KILLS
 from notebook_tools import executed
 from toy_corpora import conllu, write
 
-from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, progress
+from helpers.progress import OUTPUT_LIST_VARIABLE, progress
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed, execute
 
@@ -35,20 +35,20 @@ def last_output(path):
     return "".join(output.text for output in nbformat.read(path, as_version=4).cells[-1].outputs)
 
 
-def test_execute_tells_kernels_that_nobody_watches_and_where_to_note_outputs(tmp_path, capfd):
-    printed = f"os.environ[{BATCH_VARIABLE!r}], os.environ[{OUTPUT_LIST_VARIABLE!r}]"
+def test_execute_tells_kernels_where_to_list_their_outputs(tmp_path, capfd):
+    printed = f"os.environ[{OUTPUT_LIST_VARIABLE!r}]"
     path = write_notebook(tmp_path / "00_toy.ipynb", f"import os; print({printed}, a)")
     (tmp_path / "out").mkdir()
     written = execute(path, tmp_path / "out", {"a": 2, "unknown": 3})
     assert written == tmp_path / "out" / "00_toy.written"
-    assert last_output(tmp_path / "out" / path.name) == f"1 {written} 2\n"
-    assert not {BATCH_VARIABLE, OUTPUT_LIST_VARIABLE} & os.environ.keys()
+    assert last_output(tmp_path / "out" / path.name) == f"{written} 2\n"
+    assert OUTPUT_LIST_VARIABLE not in os.environ
     assert not capfd.readouterr().err  # no kernel says anything of its own
 
 
 def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):
     """Both are on the stream of errors, in one output or in several."""
-    monkeypatch.setenv(BATCH_VARIABLE, "1")
+    monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(tmp_path / "notes"))
     monkeypatch.setattr("tqdm.std.time", itertools.count(0, 6).__next__)
     assert list(progress(range(5), "maps read", unit="map")) == list(range(5))
     assert list(progress(iter("abc"), "no end in sight")) == list("abc")
