@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.claims.clark2019 import paper_claims
+from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.display import summarise_claims
 from helpers.claims.engine import check_claims
 from helpers.metrics.reference import paper_table2, paper_table3
@@ -206,7 +206,7 @@ def verdicts(claims: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
 
 def numbers(run: Run) -> pd.DataFrame:
     """Format each claim of a run in four columns."""
-    table = check_claims(run.tables, paper_claims())
+    table = check_claims(run.tables, CLAIMS)
     names = table["claim"] + " (" + table["section"] + ")"
     return summarise_claims(table).drop(columns="claim").set_axis(names)
 

@@ -1,30 +1,10 @@
-"""The claims of Clark et al. (2019), by section."""
+"""The claims of Clark et al. (2019), in the order of the paper's sections."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from helpers.claims.section3 import SECTION_3
+from helpers.claims.section4 import SECTION_4
+from helpers.claims.section5 import SECTION_5
+from helpers.claims.section6 import SECTION_6
 
-from helpers.claims.engine import Claim
-
-SECTIONS = ("3", "4", "5", "6")
-
-
-def paper_claims(section: str = "") -> list[Claim]:
-    """List the claims of the paper; only the modules of the sections that are asked for are loaded.
-
-    Parameters
-    ----------
-    section
-        The beginning of the number of a section, for example "3" or "3.2"; by default all.  The
-        claims of a section are tested together, so all of section 3 comes for "3.2".
-
-    Returns
-    -------
-    list of Claim
-    """
-    claims = []
-    for number in SECTIONS:
-        if section[:1] in ("", number):
-            module = import_module(f"helpers.claims.section{number}")
-            claims += getattr(module, f"SECTION_{number}").claims
-    return claims
+CLAIMS = [*SECTION_3.claims, *SECTION_4.claims, *SECTION_5.claims, *SECTION_6.claims]

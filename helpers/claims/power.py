@@ -143,8 +143,8 @@ def power_table(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     tests = tests[(tests["question"] == "verdict") & tests["p_value"].notna()]
     rows = []
     for test in tests.itertuples():
-        in_family = (tests["family"] == test.family) & (tests["claim"] != test.claim)
-        largest_p = largest_significant_p(tests.loc[in_family, "p_value"].to_numpy())
+        others = tests[tests["family"] == test.family].drop(index=test.Index)
+        largest_p = largest_significant_p(others["p_value"].to_numpy())
         planted = PlantedTest(test.estimate, test.threshold, test.sign, largest_p)
         claim = claims[test.claim]
         is_paper_beyond = test.sign * (claim.paper - test.threshold) > 0

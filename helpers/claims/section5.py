@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from helpers.claims.engine import Family, Measure
-from helpers.claims.tables import Tables, cell
+from helpers.claims.engine import Family
+from helpers.claims.tables import Tables, estimate_from_table
 from helpers.metrics.statistics import Estimate
 
 SECTION_5 = Family("section 5")
@@ -14,22 +15,18 @@ claim = SECTION_5.claim
 PAIRED = "both without punctuation, on the same resamples of the dev articles"
 
 
-def points_above(minuend: str, subtrahend: str) -> Measure:
-    """Make a measure that reads how many points a probe is above another."""
-    return cell("probe_differences", "difference", probe=minuend, other=subtrahend)
+def points_above(tables: Tables, probe: str, other: str) -> Estimate:
+    """Read how many points a probe is above another."""
+    where = {"probe": probe, "other": other}
+    return estimate_from_table(tables, "probe_differences", "difference", **where)
 
 
-def points_apart(first: str, second: str) -> Measure:
-    """Make a measure that reads how many points two probes are apart, in either direction."""
-    read_difference = points_above(first, second)
-
-    def measure(tables: Tables) -> Estimate:
-        difference = read_difference(tables)
-        nearest = max(0.0, difference.low, -difference.high)
-        farthest = max(-difference.low, difference.high)
-        return replace(difference, value=abs(difference.value), low=nearest, high=farthest)
-
-    return measure
+def points_apart(tables: Tables, probe: str, other: str) -> Estimate:
+    """Read how many points two probes are apart, in either direction."""
+    difference = points_above(tables, probe, other)
+    nearest = max(0.0, difference.low, -difference.high)
+    farthest = max(-difference.low, difference.high)
+    return replace(difference, value=abs(difference.value), low=nearest, high=farthest)
 
 
 claim(
@@ -43,7 +40,7 @@ claim(
     paper=35,  # Table 3: 61 minus 26
     unit="points",
     about_training=True,
-)(points_above("Attn", "Right-branching"))
+)(partial(points_above, probe="Attn", other="Right-branching"))
 
 claim(
     "5",
@@ -55,7 +52,7 @@ claim(
     above=5,
     paper=16,  # Table 3: 77 minus 61
     unit="points",
-)(points_above("Attn + GloVe", "Attn"))
+)(partial(points_above, probe="Attn + GloVe", other="Attn"))
 
 claim(
     "5",
@@ -69,7 +66,7 @@ claim(
     paper=19,  # Table 3: 77 minus 58
     unit="points",
     about_training=True,
-)(points_above("Attn + GloVe", "Distances + GloVe"))
+)(partial(points_above, probe="Attn + GloVe", other="Distances + GloVe"))
 
 claim(
     "5",
@@ -83,7 +80,7 @@ claim(
     paper=3,  # Table 3: 61 minus 58
     unit="points",
     about_training=True,
-)(points_above("Attn", "Distances + GloVe"))
+)(partial(points_above, probe="Attn", other="Distances + GloVe"))
 
 # Whatever the model, a control minus the mean of controls is about zero: not about training.
 claim(
@@ -97,7 +94,7 @@ claim(
     above=10,
     paper=47,  # Table 3: 77 minus 30
     unit="points",
-)(points_above("Attn + GloVe", "Random-init Attn + GloVe"))
+)(partial(points_above, probe="Attn + GloVe", other="Random-init Attn + GloVe"))
 
 claim(
     "5",
@@ -110,7 +107,7 @@ claim(
     ),
     below=10,
     unit="points",
-)(points_apart("Bilinear probe on hidden states", "Attn + GloVe"))
+)(partial(points_apart, probe="Bilinear probe on hidden states", other="Attn + GloVe"))
 
 claim(
     "5",
@@ -125,4 +122,4 @@ claim(
     ),
     below=10,
     unit="points",
-)(points_apart("Structural probe", "Attn + GloVe"))
+)(partial(points_apart, probe="Structural probe", other="Attn + GloVe"))

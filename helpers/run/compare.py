@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.claims.clark2019 import paper_claims
+from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims, count_verdicts
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir
@@ -147,7 +147,7 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     """
     claims = pd.DataFrame()
     for run in runs:
-        table = check_claims(run.tables, paper_claims())
+        table = check_claims(run.tables, CLAIMS)
         claims[["section", "claim", "paper"]] = table[["section", "claim", "paper_value"]]
         columns = [run.name, f"{run.name} verdict", f"{run.name} due_to_training"]
         claims[columns] = table[["value", "verdict", "due_to_training"]]

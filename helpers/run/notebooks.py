@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +19,11 @@ from tqdm.contrib import DummyTqdmFile
 
 from helpers import errors
 from helpers.errors import InputError
-from helpers.files import IN_CHECKOUT, PROJECT_ROOT, build_dir, write_atomic
+from helpers.files import IN_CHECKOUT, PROJECT_ROOT, build_dir, json_digest, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
 from helpers.settings import SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
-    from nbconvert import HTMLExporter
-
     from helpers.run.record import Record
     from helpers.study import Study
 
@@ -77,16 +73,15 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
 
 def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
-    for cell in _read_cells(path):
-        if "parameters" in cell["metadata"].get("tags", []):
-            return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
-    return set()
+    import papermill
+
+    return set(papermill.inspect_notebook(path))
 
 
 def code_cells_digest(path: Path) -> str:
     """Compute the SHA-256 of a notebook's code; its prose and outputs change no table."""
     sources = [cell["source"] for cell in _read_cells(path) if cell["cell_type"] == "code"]
-    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+    return json_digest(sources)
 
 
 def read_title(notebook: str) -> str:
@@ -113,7 +108,7 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
         For any other setting without effect; it names the notebooks that declare the setting.
     """
     declared_settings = set().union(*map(declared, paths))
-    defaults = asdict(type(settings)(quick=settings.quick))
+    defaults = asdict(Settings(quick=settings.quick))
     for name, value in asdict(settings).items():
         if value != defaults[name] and name not in declared_settings.union(SIZES):
             takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
@@ -169,6 +164,7 @@ def _save_later_claims(study: Study, record: Record) -> None:
 def write_html(path: Path) -> None:
     """Write the HTML copy of an executed notebook beside it: one file that loads nothing."""
     import nbformat
+    from nbconvert import HTMLExporter
 
     from helpers.viewer.page import show_bidi_controls
 
@@ -178,19 +174,12 @@ def write_html(path: Path) -> None:
         for output in cell.get("outputs", []):
             if output.output_type == "stream":
                 output.text = PROGRESS_LINE.sub("", output.text)  # which the log has
-    body, _ = _exporter().from_notebook_node(notebook)
-    body = re.sub(r'<script src=""[^>]*></script>', "", body)
-    write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
-
-
-@cache
-def _exporter() -> HTMLExporter:
-    """Make the exporter of this process once: its templates take longer than a copy."""
-    from nbconvert import HTMLExporter
-
-    return HTMLExporter(
+    exporter = HTMLExporter(
         template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="", embed_images=True
     )
+    body, _ = exporter.from_notebook_node(notebook)
+    body = re.sub(r'<script src=""[^>]*></script>', "", body)
+    write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
 def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import torch
 from helpers import metrics
 from helpers.__main__ import main
 from helpers.claims.replication import replication_table, summarise_replication
-from helpers.metrics.reference import paper_table1
+from helpers.metrics.reference import paper_table1, paper_table2, paper_table3
 from helpers.study import Study
 
 MOVED = ("dobj", "prt")
@@ -111,6 +111,25 @@ def best_paper_head(relation, head, *, accuracy, **columns):
         "used_instead": "", **columns,
     }  # fmt: skip
     return pd.DataFrame([row])
+
+
+def test_replication_table_has_every_number_of_tables_1_to_3():
+    table = replication_table({}).set_index("quantity")
+    expected = {}
+    for relation, row in paper_table1().iterrows():
+        accuracy = f"{row['head']}, {row['accuracy']}"
+        baseline = f"{row['baseline_offset']:+d}, {row['baseline']}"
+        expected[f"{relation}: head and accuracy (%)"] = ("Table 1", accuracy)
+        expected[f"{relation}: best fixed offset and its accuracy (%)"] = ("Table 1", baseline)
+    of_this_project = paper_table2().drop(index="neural coreference")
+    for (system, mention_type), accuracy in of_this_project.stack().items():
+        quantity = f"{system}, {mention_type} mentions: accuracy (%)"
+        expected[quantity] = ("Table 2", f"{accuracy:.0f}")
+    for probe, score in paper_table3().items():
+        expected[f"{probe}: attachment score (%)"] = ("Table 3", str(score))
+    of_tables = table[table["source"].str.startswith("Table")]
+    columns = of_tables[["source", "paper"]].itertuples(name=None)
+    assert {quantity: tuple(row) for quantity, *row in columns} == expected
 
 
 def test_replication_table_compares_auxpass_with_the_corrected_numbers():

@@ -9,7 +9,7 @@ from made_up_runs import run_like_the_paper, tables_with_heads, write_run
 from PIL import Image
 
 from helpers.__main__ import main
-from helpers.claims.clark2019 import paper_claims
+from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims
 from helpers.errors import InputError
 from helpers.run import compare
@@ -68,7 +68,7 @@ def test_claims_side_by_side_of_two_runs():
         "second", "second verdict", "second due_to_training",
     ]  # fmt: skip
     for name, tables in (("first", first), ("second", second)):
-        checked = check_claims(tables, paper_claims())
+        checked = check_claims(tables, CLAIMS)
         np.testing.assert_array_equal(table[name], checked["value"])
         for verdict in ("verdict", "due_to_training"):
             assert list(table[f"{name} {verdict}"]) == list(checked[verdict])

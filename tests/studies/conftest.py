@@ -7,6 +7,5 @@ import pytest
 def module_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("ATTENTION_HEADLESS", "1")
         patch.delenv("ATTENTION_PROFILE", raising=False)
         yield
