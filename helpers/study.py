@@ -304,11 +304,13 @@ class Study:
         coref = self.settings.coref
         return resolve_coreference(coref) if coref else coreference_corpus()
 
-    def segment_store(self, *, stream: bool = False) -> Store:
+    def segment_store(self, limit: int | None = None, *, stream: bool = False) -> Store:
         """Extract the token-level maps over the text.
 
         Parameters
         ----------
+        limit : int, optional
+            Largest number of segments; by default ``settings.segments``.
         stream : bool
             Whether maps are computed when they are read, and none are stored.  With
             ``settings.stream`` they always are.
@@ -319,7 +321,7 @@ class Study:
             At the level ``token``; records have tokens and a title.
         """
         stream = stream or self.settings.stream
-        return self._store(self.encoder, self.segment_corpus(), stream=stream)
+        return self._store(self.encoder, self.segment_corpus(limit), stream=stream)
 
     def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
         """Extract the word-level maps over the treebank; with word vectors, for the own model.

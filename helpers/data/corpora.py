@@ -150,7 +150,9 @@ def resolve_treebank(
     InputError
         If there is no such corpus, folder or file.
     """
-    paths = [find_corpus(part.strip(), "treebank") for part in source.split(",", 1)]
+    # A path may have a comma in it.
+    parts = [source] if resolve_user_path(source).exists() else source.split(",", 1)
+    paths = [find_corpus(part.strip(), "treebank") for part in parts]
     return _named(treebank(*paths, sentences=sentences, seed=seed), source)
 
 

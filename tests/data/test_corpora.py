@@ -139,6 +139,12 @@ def test_resolve_treebank_takes_files_and_folders_in_the_home_folder(tiny, monke
         assert len(corpora.resolve_treebank(f"{folder}/a-train.conllu", sentences=2).records()) == 2
 
 
+def test_resolve_treebank_takes_a_path_with_a_comma(tiny, tmp_path):
+    path = tmp_path / "Smith, 2020.conllu"
+    path.write_text(TREE * 4)
+    assert len(corpora.resolve_treebank(str(path)).records()) == 4
+
+
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
 def test_fetch_finds_every_pinned_file_in_the_local_folder():
     for name, annotation in corpora.registry()["kind"].items():
