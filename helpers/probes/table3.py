@@ -239,8 +239,9 @@ def random_results(
         The fits of linear probes.
     """
     first_store, *other_stores = stores
-    data = prepare(first_store, vectors)
-    results, fits, _ = fit_probes(data, RANDOM_INIT, probes, probes[-1:], ranks, 1)
+    first_data = prepare(first_store, vectors)
+    results, fits, _ = fit_probes(first_data, RANDOM_INIT, probes, probes[-1:], ranks, 1)
+    del first_data  # its maps, before others are read
     *_, probe = probes
     name, _, first_fit = fits[-1]
     by_initialisation = [results[probe]]
