@@ -137,8 +137,8 @@ def _with_heads(
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in text.spans:
-        head, *others = head_candidates(start, end, heads, predicted_tags)
-        if others:
+        head, *rivals = head_candidates(start, end, heads, predicted_tags)
+        if rivals:
             counts["mention heads that needed a tie-break"] += 1
         mentions.append(Mention(start, end, chain, head))
     return Document(text.words, tags, tuple(mentions), split, text.source)

@@ -138,7 +138,10 @@ def why_not_prose(text: str) -> str | None:
 
 def plain(wikitext: str, hidden: Collection[str]) -> str:
     """Resolve the tags, templates, tables and links of a page; its lines stay."""
-    text = _without_brackets(_without_elements(wikitext), hidden)
+    prose = _ELEMENT.sub(
+        lambda element: GAP if (element[1] or "").lower() in _FORMULAS else "", wikitext
+    )
+    text = _without_brackets(prose, hidden)
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     return _APOSTROPHES.sub(lambda run: "'" if len(run[0]) == 4 else "", html.unescape(text))
@@ -150,11 +153,6 @@ def tidy(text: str) -> str:
     for pattern, replacement in _TIDYING:
         text = pattern.sub(replacement, text)
     return text.lstrip(",;:.!? ").strip()
-
-
-def _without_elements(text: str) -> str:
-    """Remove comments and the elements that hold no prose; a formula leaves a `GAP`."""
-    return _ELEMENT.sub(lambda element: GAP if str(element[1]).lower() in _FORMULAS else "", text)
 
 
 def _without_brackets(text: str, hidden: Collection[str]) -> str:
