@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from helpers.cache import cached
 from helpers.errors import InputError, ModelError
 from helpers.files import sha256, slugify
+from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     import torch
@@ -195,6 +196,8 @@ def load(
     ModelError
         If the model is unknown, or does not return attention maps.
     """
+    if device not in ("auto", "cpu"):
+        torch_device(device)  # fails now, not when a map is needed, if there is no such device
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
     loaded: list[Loaded] = []
