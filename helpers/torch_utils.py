@@ -55,7 +55,8 @@ def torch_device(device: str) -> torch.device:
     fastest = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device == "auto":
         return fastest
-    if device not in (fastest.type, "cpu"):
+    device_type, _, _ = device.partition(":")  # "cuda:1" is the second GPU
+    if device_type not in (fastest.type, "cpu"):
         raise ModelError(f"device {device!r} is not available; use --device cpu or auto")
     return torch.device(device)
 
@@ -163,7 +164,8 @@ def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
         with ThreadPoolExecutor(threads, "job", initializer=initializer) as executor:
             yield executor
     finally:
-        if initializer:
+        # While a script ends with an error, torch would print another one.
+        if initializer and not sys.is_finalizing():
             set_torch_threads(threads)
 
 

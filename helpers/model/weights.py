@@ -148,7 +148,7 @@ def from_pretrained(
 
 
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
-    """Raise ModelError if weights of the encoder are missing, or some have other sizes."""
+    """Raise ModelError if weights of the encoder are missing, of other sizes, or not finite."""
     if report["mismatched_keys"]:
         key, shape, expected_shape = min(report["mismatched_keys"])
         raise ModelError(
@@ -169,6 +169,12 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             f"({len(missing_keys)} missing). Check that it is complete, and of the architecture "
             "that config.json names."
         )
+    for key, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise ModelError(
+                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}. "
+                f"Use a complete copy of the model{or_wider(weight.dtype)}."
+            )
 
 
 def attention_shape(
@@ -184,7 +190,7 @@ def attention_shape(
     Raises
     ------
     ModelError
-        If there is not one full map of numbers for each layer and head, or padding changes it.
+        If there is not one full map for each layer and head, or padding changes it.
     """
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(model.device)
     n = ids.shape[1]
@@ -204,11 +210,6 @@ def attention_shape(
         )
     without_padding = torch.stack(maps_in_padding)[..., :n, :n]
     difference = (torch.stack(maps) - without_padding).abs().max()
-    if difference.isnan():
-        raise ModelError(
-            f"model {name!r}: its maps have weights that are NaN. Use a complete copy of the model"
-            f"{or_wider(model.dtype)}."
-        )
     if difference > PADDING_TOLERANCE[model.dtype]:
         raise ModelError(
             f"model {name!r}: its maps change with padding, so "

@@ -82,7 +82,7 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
         (pickled, "save_pretrained"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
-        (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), "weights that are NaN"),
+        (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), f"{KEY} .* NaN or infinite"),
         (with_weights(lambda weights: weights.pop(KEY)), f"no weights for {KEY}"),
         (lambda folder: edit(folder / "config.json", vocab_size=999), "embeddings.weight are"),
         (own_code, "cannot be loaded"),
