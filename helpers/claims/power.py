@@ -143,8 +143,8 @@ def power_table(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     tests = tests[(tests["question"] == "verdict") & tests["p_value"].notna()]
     rows = []
     for test in tests.itertuples():
-        others = tests[tests["family"] == test.family].drop(index=test.Index)
-        largest_p = largest_significant_p(others["p_value"].to_numpy())
+        in_family = tests.loc[tests["family"] == test.family, "p_value"]
+        largest_p = largest_significant_p(in_family.drop(test.Index).to_numpy())
         planted = PlantedTest(test.estimate, test.threshold, test.sign, largest_p)
         claim = claims[test.claim]
         is_paper_beyond = test.sign * (claim.paper - test.threshold) > 0

@@ -15,15 +15,15 @@ claim = SECTION_5.claim
 PAIRED = "both without punctuation, on the same resamples of the dev articles"
 
 
-def points_above(tables: Tables, probe: str, other: str) -> Estimate:
+def points_above(tables: Tables, minuend: str, subtrahend: str) -> Estimate:
     """Read how many points a probe is above another."""
-    where = {"probe": probe, "other": other}
+    where = {"probe": minuend, "other": subtrahend}
     return estimate_from_table(tables, "probe_differences", "difference", **where)
 
 
-def points_apart(tables: Tables, probe: str, other: str) -> Estimate:
+def points_apart(tables: Tables, minuend: str, subtrahend: str) -> Estimate:
     """Read how many points two probes are apart, in either direction."""
-    difference = points_above(tables, probe, other)
+    difference = points_above(tables, minuend, subtrahend)
     nearest = max(0.0, difference.low, -difference.high)
     farthest = max(-difference.low, difference.high)
     return replace(difference, value=abs(difference.value), low=nearest, high=farthest)
@@ -40,7 +40,7 @@ claim(
     paper=35,  # Table 3: 61 minus 26
     unit="points",
     about_training=True,
-)(partial(points_above, probe="Attn", other="Right-branching"))
+)(partial(points_above, minuend="Attn", subtrahend="Right-branching"))
 
 claim(
     "5",
@@ -52,7 +52,7 @@ claim(
     above=5,
     paper=16,  # Table 3: 77 minus 61
     unit="points",
-)(partial(points_above, probe="Attn + GloVe", other="Attn"))
+)(partial(points_above, minuend="Attn + GloVe", subtrahend="Attn"))
 
 claim(
     "5",
@@ -66,7 +66,7 @@ claim(
     paper=19,  # Table 3: 77 minus 58
     unit="points",
     about_training=True,
-)(partial(points_above, probe="Attn + GloVe", other="Distances + GloVe"))
+)(partial(points_above, minuend="Attn + GloVe", subtrahend="Distances + GloVe"))
 
 claim(
     "5",
@@ -80,7 +80,7 @@ claim(
     paper=3,  # Table 3: 61 minus 58
     unit="points",
     about_training=True,
-)(partial(points_above, probe="Attn", other="Distances + GloVe"))
+)(partial(points_above, minuend="Attn", subtrahend="Distances + GloVe"))
 
 # Whatever the model, a control minus the mean of controls is about zero: not about training.
 claim(
@@ -94,7 +94,7 @@ claim(
     above=10,
     paper=47,  # Table 3: 77 minus 30
     unit="points",
-)(partial(points_above, probe="Attn + GloVe", other="Random-init Attn + GloVe"))
+)(partial(points_above, minuend="Attn + GloVe", subtrahend="Random-init Attn + GloVe"))
 
 claim(
     "5",
@@ -107,7 +107,7 @@ claim(
     ),
     below=10,
     unit="points",
-)(partial(points_apart, probe="Bilinear probe on hidden states", other="Attn + GloVe"))
+)(partial(points_apart, minuend="Bilinear probe on hidden states", subtrahend="Attn + GloVe"))
 
 claim(
     "5",
@@ -122,4 +122,4 @@ claim(
     ),
     below=10,
     unit="points",
-)(partial(points_apart, probe="Structural probe", other="Attn + GloVe"))
+)(partial(points_apart, minuend="Structural probe", subtrahend="Attn + GloVe"))

@@ -73,9 +73,10 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
 
 def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
-    import papermill
-
-    return set(papermill.inspect_notebook(path))
+    for cell in _read_cells(path):
+        if "parameters" in cell["metadata"].get("tags", []):
+            return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
+    return set()
 
 
 def code_cells_digest(path: Path) -> str:
