@@ -281,16 +281,16 @@ def panel_table(panels: Sequence[Panel]) -> pd.DataFrame:
 
 
 @for_column
-def fig1_examples(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
+def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 1: heads with the patterns of section 3, in the colours of Figure 2.
 
     Parameters
     ----------
     panels : sequence of Panel
         The `pattern_panels`.
-    model : str
+    model : str, optional
         Name of the model, for the subtitle.
-    lens : {"attention", "norm"}
+    lens : {"attention", "norm"}, optional
         The lens of the maps, for the subtitle.
     """
     subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
@@ -299,7 +299,7 @@ def fig1_examples(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
 
 
 @for_column
-def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
+def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 5 (section 4): successes and failures of single heads, a head in each row.
 
     Every link of the relation has a coloured line.  Where the head is wrong, its own choice has a
@@ -311,9 +311,9 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
     ----------
     panels : sequence of Panel
         The `relation_panels` and `coreference_panels`.
-    model : str
+    model : str, optional
         Name of the model, for the subtitle.
-    lens : {"attention", "norm"}
+    lens : {"attention", "norm"}, optional
         The lens of the maps, for the subtitle.
     """
     title = "Figure 5 · What single heads find"

@@ -40,7 +40,7 @@ HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from
 
 @for_column
 def fig2_token_types(
-    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str, lens: str
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
@@ -53,9 +53,9 @@ def fig2_token_types(
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep"), such as
         `helpers.store.store.Store.special_tokens`.
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}
+    lens : {"attention", "norm"}, optional
         The kind of weights in the table.
 
     Returns
@@ -77,7 +77,7 @@ def fig2_token_types(
 
 @for_column
 def fig3_gradients(
-    tables: Mapping[str, pd.DataFrame], special_tokens: SpecialTokens, *, model: str
+    tables: Mapping[str, pd.DataFrame], special_tokens: SpecialTokens, *, model: str = ""
 ) -> Figure:
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
@@ -92,7 +92,7 @@ def fig3_gradients(
         `helpers.plots.style.CONTROL_STYLES`.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
 
     Returns
@@ -137,7 +137,7 @@ def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) ->
 
 @for_column
 def fig4_entropy(
-    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str, lens: str
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
 ) -> Figure:
     """Draw Figure 4 (section 3.3): entropy of each head's attention in nats, by layer.
 
@@ -150,9 +150,9 @@ def fig4_entropy(
         The table entropy.csv.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}
+    lens : {"attention", "norm"}, optional
         The kind of weights in the table.
 
     Returns
@@ -261,7 +261,7 @@ def fig6_clusters(
     special_tokens: SpecialTokens,
     *,
     tokens: float,
-    model: str,
+    model: str = "",
 ) -> Figure:
     """Draw Figure 6 (section 6): attention heads in the plane, coloured by what they attend to.
 
@@ -281,7 +281,7 @@ def fig6_clusters(
     tokens : float
         The mean number of tokens of an example.  The positions are divided by it, because a
         distance is a sum over the tokens.
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
 
     Returns
@@ -332,16 +332,16 @@ def fig6_clusters(
 
 
 @theme()
-def relative_position(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
+def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw the attention to the previous, current and next token (section 3.1) as heat maps.
 
     Parameters
     ----------
     table : pandas.DataFrame
         The table relative_position.csv.
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}
+    lens : {"attention", "norm"}, optional
         The kind of weights in the table.
 
     Returns

@@ -32,7 +32,7 @@ HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 
 
 @theme()
-def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
+def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Table 2 (section 4.3): antecedents found in percent, by system and type of mention.
 
     Each type has a panel.  The bars are grouped by the set of candidates.  To the right of a bar
@@ -42,7 +42,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
     ----------
     table : pandas.DataFrame
         The table coreference.csv.
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
 
     Returns
@@ -77,7 +77,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
 
 
 @theme()
-def probe_scores(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
+def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Table 3 (section 5): attachment scores of the probes in percent, without punctuation.
 
     A probe with another metric than most has it after its name.  To the right of a bar are its
@@ -87,9 +87,9 @@ def probe_scores(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     ----------
     table : pandas.DataFrame
         The table probes.csv.
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}
+    lens : {"attention", "norm"}, optional
         The kind of weights that the probes read.
 
     Returns
@@ -112,7 +112,7 @@ def probe_scores(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
 
 @theme()
 def relation_heatmaps(
-    accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str
+    accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str = ""
 ) -> Figure:
     """Draw the accuracy of each attention head for each relation (section 4.2), the best framed.
 
@@ -120,7 +120,7 @@ def relation_heatmaps(
     ----------
     accuracies : mapping of (str, Direction) to array, shape (layer, head)
         Percentages by relation and by the direction in which the heads are read.
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
 
     Returns
@@ -154,7 +154,7 @@ def relation_heatmaps(
 
 
 @theme()
-def probe_head_gains(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
+def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw the gain in score of the right word per attention head in the Attn probe (section 5).
 
     The gain says more than the weight of a head in the probe, because the weight is also large for
@@ -164,9 +164,9 @@ def probe_head_gains(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     ----------
     table : pandas.DataFrame
         The table probe_heads.csv.
-    model : str
+    model : str, optional
         Name of the run, for the subtitle.
-    lens : {"attention", "norm"}
+    lens : {"attention", "norm"}, optional
         The kind of weights that the probe reads.
 
     Returns
