@@ -111,16 +111,34 @@ class Study:
         trained = self._load(None) if self.settings.entropy_matched else None
         return self._load(self.settings.random_init, match=trained)
 
+    def control(self, seed: int, *, entropy_matched: bool = False) -> Encoder:
+        """Load a control with random weights.
+
+        Its seed differs from the one that the study itself uses.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the random weights.
+        entropy_matched : bool
+            Whether each attention head gets the mean entropy of the study's own (entropy-matched).
+
+        Returns
+        -------
+        Encoder
+        """
+        own_seed = self.settings.random_init
+        if own_seed is not None:
+            seed += own_seed + 1
+        return self._load(seed, match=self.encoder if entropy_matched else None)
+
     @cached_property
     def controls(self) -> dict[str, Encoder]:
-        """The controls with random weights, by the beginning of the names of their tables.
-
-        Each attention head of the entropy-matched one gets the mean entropy of the study's own.
-        """
-        seed = self.settings.seed
-        if self.settings.random_init is not None:  # they differ from the study's own model
-            seed += self.settings.random_init + 1
-        return {"random": self._load(seed), "entropy_matched": self._load(seed, self.encoder)}
+        """The controls of sections 3, 4 and 6, by the beginning of the names of their tables."""
+        return {
+            "random": self.control(self.settings.seed),
+            "entropy_matched": self.control(self.settings.seed, entropy_matched=True),
+        }
 
     def _load(self, random_init: int | None, match: Encoder | None = None) -> Encoder:
         """Load the study's model, or its control of a seed.

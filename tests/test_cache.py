@@ -174,8 +174,8 @@ def test_code_digest_notices_data_file(package):
 
 
 def test_data_files_are_named_by_a_module_in_their_folder():
-    # Except settings of later papers: their values are inputs, and `helpers.settings` reads them.
-    for path in set(PACKAGE.rglob("*")) - set(PACKAGE.glob("studies/*/settings.toml")):
+    # Except the sample of arguments, which is read as a user's folder: its arguments are inputs.
+    for path in set(PACKAGE.rglob("*")) - set(PACKAGE.glob("studies/niven2019/*/*")):
         if path.suffix in helpers.cache.DATA_SUFFIXES:
             sources = [module.read_text() for module in path.parent.glob("*.py")]
             assert any(path.name in source for source in sources), path
@@ -209,7 +209,6 @@ def test_package_digest_notices_orchestration_and_data(package):
     before = cache_module(package).package_digest()
     edits = {
         "study.py": "X = 1\n",
-        "settings.toml": "changed",
         "plots/style.py": "X = 1\n",
         "studies/kovaleva2019/pattern_labels.csv": "changed",
     }

@@ -127,7 +127,7 @@ def test_a_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_fol
         )
     shutil.copy(ROOT / ".gitignore", tmp_path / "first")
     call("first", "git", "init", "-q")
-    assert run("first", "06,10")[0].startswith("22 tables and 3 figures; tables: 22 new; ")
+    assert run("first", "06,10")[0].startswith("22 tables and 4 figures; tables: 22 new; ")
     for command in (["add", "-A"], ["commit", "-qm", "A run"], ["clone", "-q", ".", "../clone"]):
         call("first", "git", *command)
     call("clone", "git", "commit", "-q", "--allow-empty", "-m", "Another commit")

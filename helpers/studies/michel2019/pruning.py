@@ -196,7 +196,7 @@ def pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
         random_table, random_right = _prune_along(
             run, random_orders, SHARES, pairs[:RANDOM_SCORED_EXAMPLES]
         )
-        leads = _lead_table(right, random_right, seed=seed)
+        leads = _lead_table(right, random_right)
         return pd.concat([table, random_table]).merge(leads, on="order")
 
     return table_by_task(runs, "heads-pruning", compute, seed=seed)
@@ -256,8 +256,6 @@ def _prune_along(
 def _lead_table(
     right: Bool[np.ndarray, "order share example"],
     random_right: Bool[np.ndarray, "order share example"],
-    *,
-    seed: int,
 ) -> pd.DataFrame:
     """Compute the lead of importance over each order; ``right`` is of importance and ablation."""
     partly_pruned = slice(1, -1)  # of `SHARES`
@@ -270,9 +268,7 @@ def _lead_table(
     half_width = (mean_lead.high - mean_lead.value) * np.sqrt(RANDOM_ORDERS + 1)
     leads = {
         "importance": Estimate(0.0, 0.0, 0.0),
-        "single ablation": ratio(
-            100 * (importance - ablation), np.ones(len(importance)), seed=seed
-        ),
+        "single ablation": ratio(100 * (importance - ablation), np.ones(len(importance))),
         "random": Estimate(
             mean_lead.value, mean_lead.value - half_width, mean_lead.value + half_width
         ),
