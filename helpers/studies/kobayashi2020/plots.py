@@ -1,4 +1,4 @@
-"""Figures 13 and 15: what attention moves, and what changes without some of it."""
+"""Figures 13 to 15: what attention moves, what makes a sink, what changes without edges."""
 
 from __future__ import annotations
 
@@ -37,6 +37,18 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
     "random": style.CONTROL_STYLES["random"],
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
 }
+SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
+    ("One dimension set to its mean", "Share of the attention to {token}"): {
+        "cls": Style("intact", "#2F4B7C", "o"),
+        "cls_without_largest": Style("largest dimension", style.ACCENT, "s"),
+        "cls_without_second": Style("second-largest dimension", style.MUTED, "^"),
+    },
+    ("Parts of the lead over other tokens", "Lead of {token} (nats)"): {
+        "constant": Style("constant", "#2F4B7C", "o"),
+        "content": Style("content", "#00A457", "^"),
+        "position": Style("position", "#D55E00", "s"),
+    },
+}
 TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
 
 
@@ -67,6 +79,37 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     for axes, lens in zip(figure.axes, LENSES, strict=True):
         axes.set_ylim(-0.02, 1.02)
         axes.set_title(TITLES[lens], loc="right")
+    return figure
+
+
+@theme()
+def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
+    """Draw what makes the first token a sink, by layer.
+
+    Parameters
+    ----------
+    causes : DataFrame
+        The table sink_causes.csv.
+    token : str
+        The model's first token.
+    model : str
+        Name of the model, for the subtitle.
+
+    Returns
+    -------
+    Figure
+        Figure 14.  The left panel has the share of attention on the first token without one
+        dimension of its vector, and the right one the parts of the token's lead.
+    """
+    figure = canvas(3.4, f"Figure 14 · What makes {token} a sink", model)
+    panels = panel_grid(figure, len(SINK_PANELS), 2)
+    for axes, ((title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
+        for column, series_style in styles.items():
+            draw_curve(axes, causes, "layer", column, series_style)
+        axes.set(title=title, xlabel="Layer", ylabel=label.format(token=token))
+        axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
+        axes.set_xticks(counting_ticks(len(causes), 12))
+        axes.legend()
     return figure
 
 

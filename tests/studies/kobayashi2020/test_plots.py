@@ -50,6 +50,20 @@ def test_fig13_names_every_type_of_token():
     ]
 
 
+def test_fig14_draws_shares_and_parts_of_the_lead():
+    columns = ["cls", "cls_without_largest", "cls_without_second", "constant", "content"]
+    values = np.arange(15.0).reshape(3, 5)
+    causes = pd.DataFrame(values, columns=columns).assign(layer=[1, 2, 3], position=-1.0)
+    of_shares, of_lead = plots.fig14_sinks(causes, "<s>", model="tiny").axes
+    np.testing.assert_allclose(line_of(of_shares, "intact"), causes["cls"])
+    largest = line_of(of_shares, "largest dimension")
+    np.testing.assert_allclose(largest, causes["cls_without_largest"])
+    np.testing.assert_allclose(line_of(of_lead, "constant"), causes["constant"])
+    np.testing.assert_allclose(line_of(of_lead, "position"), -1)
+    assert of_lead.get_ylim()[0] < -1  # a negative lead is inside the panel
+    assert "<s>" in of_shares.get_ylabel()
+
+
 # Losses by dropping and by mass-matched ablation: of the angle, and of an outcome for each token.
 ANGLES = {"cls": (1.0, 3.0), "sep": (4.0, 1.0)}
 
