@@ -101,7 +101,7 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         Figure 14.  The left panel has the share of attention on the first token without one
         dimension of its vector, and the right one the parts of the token's lead.
     """
-    figure = canvas(3.4, f"Figure 14 · What makes {token} a sink", model)
+    figure = canvas(3.6, f"Figure 14 · What makes {token} a sink", model)
     panels = panel_grid(figure, len(SINK_PANELS), 2)
     for axes, ((title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
         for column, series_style in styles.items():
@@ -109,7 +109,7 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         axes.set(title=title, xlabel="Layer", ylabel=label.format(token=token))
         axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set_xticks(counting_ticks(len(causes), 12))
-        axes.legend()
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
     return figure
 
 
