@@ -409,6 +409,8 @@ def _settle_layout(figure: Figure) -> None:
     for axes in figure.axes:
         bounds = axes.get_position(original=True).bounds
         axes.set_position(np.round(bounds, LAYOUT_DECIMALS))
+    for text in figure.texts:  # a notebook crops what it shows to the artists of the layout
+        text.set_in_layout(True)
 
 
 def _drawn(figure: Figure, **options: Any) -> BytesIO:

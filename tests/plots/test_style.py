@@ -80,6 +80,16 @@ def test_save_figure_rounds_the_layout_whose_last_digits_differ_between_drawings
         assert bounds == pytest.approx([round(bound, 6) for bound in bounds], abs=1e-12)
 
 
+def test_save_figure_leaves_the_title_and_footnote_in_what_a_notebook_shows(tmp_path):
+    figure = fig2_token_types(head_table(), BERT, model="toy")
+    save_figure(figure, tmp_path, "fig")
+    shown = figure.get_tightbbox()  # inches, to which a notebook crops the figure
+    for text in figure.texts:
+        if text.get_text():
+            bounds = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+            assert shown.y0 <= bounds.y0 < bounds.y1 <= shown.y1, text.get_text()
+
+
 def test_save_figure_for_a_paper_leaves_the_figure_unchanged(tmp_path):
     saved_twice = figure()
     first = save_figure(saved_twice, tmp_path / "first", "fig2", paper=True)
