@@ -9,6 +9,9 @@ compared with a tolerance that the size of this run's sample gives.  The columns
   (layers, a head, a relation, a system and a type of mention, or a probe) of the run's number;
 - ``paper``: what the paper prints; ``expected``: the number that the run's is compared with;
 - ``correction``: why the two differ.
+
+Tables 1 to 3 stand in ``helpers/metrics/paper_table*.csv``, too, as tables that a run's are shown
+beside.  A test compares the two.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _BRACKET = re.compile(r"(?=\(|[0-9]{1,9}\))(\(?)([0-9]{1,9})(?![0-9])(\)?)")
 
 with Path(__file__).with_name("penn_tags.csv").open(newline="", encoding="utf-8") as tags_file:
     # The universal tags of Penn Treebank tags (Marcus et al. 1993); others are left to the tagger.
-    PENN_TO_UNIVERSAL = dict(csv.reader(tags_file))
+    PENN_TO_UNIVERSAL = {row["penn"]: row["universal"] for row in csv.DictReader(tags_file)}
 
 
 class _Row(NamedTuple):

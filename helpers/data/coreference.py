@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 SAMPLE_NAME = "coreference-sample"
+SPLITS = ("train", "dev")  # documents take turns
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
 _HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
@@ -98,10 +100,10 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
                 source, "no document has a mention; use a corpus with coreference annotation"
             )
         english = is_english(" ".join(text.words) for text in texts)
-        names = list(dict.fromkeys(text.name for text in texts))
+        names = dict.fromkeys(text.name for text in texts)  # in order, each once
+        splits = dict(zip(names, cycle(SPLITS), strict=False))
         for text in texts:
-            split = "dev" if names.index(text.name) % 2 else "train"
-            yield _with_heads(text, split, counts, english=english)
+            yield _with_heads(text, splits[text.name], counts, english=english)
 
     name = source.name.partition(".")[0] if path else SAMPLE_NAME
     return Corpus(name, spec, read)

@@ -87,8 +87,10 @@ def find_corpus(source: str, annotation: str) -> Path:
         return fetch(source)
     path = resolve_user_path(source)
     if not path.exists():
-        expected = f"a name ({', '.join(names)}) or a path"
-        raise InputError(f"no corpus for {annotation} at {source}; expected {expected}")
+        raise InputError(
+            f"{source} is neither a path nor the name of a corpus with {annotation} annotation; "
+            f"give a path, or one of {', '.join(names)}"
+        )
     return path
 
 

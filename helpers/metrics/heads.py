@@ -237,7 +237,8 @@ def _coreference_questions(record: Record) -> Iterator[Question]:
     mentions = ordered_mentions(record)
     head_words = {head_word for *_, head_word in mentions}
     for index, (_, _, chain, head_word) in enumerate(mentions):
-        antecedents = {mention[3] for mention in mentions[:index] if mention[2] == chain}
+        earlier = mentions[:index]
+        antecedents = {head for _, _, earlier_chain, head in earlier if earlier_chain == chain}
         if chain is not None and antecedents:
             yield Question(
                 COREFERENCE,

@@ -520,8 +520,8 @@ def resampled_sums(counts: Clusters, *, draws: int = RESAMPLES) -> Replicates:
     """Compute the sums over bootstrap resamples of the clusters.
 
     The number of times that each of n clusters is in a resample is multinomial.  Therefore a
-    resample is a row of weights, and its sums are one matrix product.  As many clusters have the
-    same resamples, whatever the counts.
+    resample is a row of weights, and its sums are one matrix product.  Counts of the same clusters
+    get the same resamples, so that their sums can be subtracted or divided.
 
     Parameters
     ----------

@@ -244,13 +244,13 @@ def sweep(
     sum_examples: Callable[..., Sums] = example_sums,
     label: str = "section 3",
 ) -> Sums:
-    """Sum measures over a whole corpus in one pass, reading one shard ahead.
+    """Sum measures over a corpus in one pass, reading one shard ahead, or over one of its shards.
 
     Parameters
     ----------
     source : Store
     number : int, optional
-        A shard: the unit of work that can run anywhere.  By default all of them.
+        Number of a shard, the unit of work that can run anywhere.  By default all shards.
     sum_examples : callable
         What to compute from the examples of a shard and the special tokens; by default the
         measures of section 3.

@@ -6,11 +6,11 @@ ones, which changes the last bit of a sixth of all normal deviates, and of half 
 
 Here they are computed in float64 and rounded to float32.  Uniform deviates are therefore the same
 on every processor, because IEEE 754 defines sums and products to the last bit.  Normal deviates
-need logarithms, sines and cosines, which IEEE 754 does not define to the last bit.  Two versions of
-them differ by far less than float32 resolves, so that a deviate differs only if its logarithm, sine
-or cosine is next to a boundary of rounding.  Of 20 million deviates, none differed between NumPy's
-plain logarithm and its AVX-512 one.  Power series with errors of 1e-12 changed 10 of 20 million, by
-at most two units in the last place.
+need logarithms, sines and cosines, which IEEE 754 does not define to the last bit.  Two libraries
+that compute them differ by far less than float32 resolves, so that a deviate differs only if its
+logarithm, sine or cosine is next to a boundary of rounding.  Of 20 million deviates, none differed
+between NumPy's plain logarithm and its AVX-512 one.  Power series with errors of 1e-12, in place of
+NumPy's functions, changed 10 of 20 million, by at most two units in the last place.
 """
 
 from __future__ import annotations

@@ -34,8 +34,9 @@ Weights = Float[Tensor, "batch head query key"]
 Scores = Float[Tensor, "batch head query key"]  # whose softmax are the weights
 
 OUTPUT_NAMES = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
-# A projection may compute queries, keys and values at once.  Then it has the axis of the three in
-# [batch, token, ...] once its output is divided into [3, head, width] or [head, 3, width].
+# Modules that compute value vectors, by name.  The number is for those that compute queries, keys
+# and values at once: the axis of the three, after the output is divided into [3, head, width] or
+# [head, 3, width] behind the axes of batch and token.
 VALUE_AXES = {"value": None, "value_proj": None, "v_lin": None, "v": None, "v_proj": None,
               "Wqkv": 2, "c_attn": 2, "in_proj": 3}  # fmt: skip
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands

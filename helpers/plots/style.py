@@ -239,11 +239,10 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     figure.get_layout_engine().set(rect=rect)
     if in_column():
         return figure
-    options = {
-        "x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "in_layout": False,
-        "label": HEADING,
-    }  # fmt: skip
-    figure.suptitle(title, y=1 - 0.1 / total, fontsize=12.5, fontweight="bold", **options)
+    # Matplotlib would make room for a title of its own (suptitle) among the axes.
+    options = {"x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "label": HEADING}
+    title_y = 1 - 0.1 / total
+    figure.text(y=title_y, s=title, va="top", fontsize=12.5, fontweight="bold", **options)
     subtitle = " · ".join(filter(None, subtitles))
     figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, fontsize=9.6, **options)
     figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
@@ -409,8 +408,6 @@ def _settle_layout(figure: Figure) -> None:
     for axes in figure.axes:
         bounds = axes.get_position(original=True).bounds
         axes.set_position(np.round(bounds, LAYOUT_DECIMALS))
-    for text in figure.texts:  # a notebook crops what it shows to the artists of the layout
-        text.set_in_layout(True)
 
 
 def _drawn(figure: Figure, **options: Any) -> BytesIO:

@@ -243,7 +243,7 @@ def random_results(
     results, fits, _ = fit_probes(first_data, RANDOM_INIT, probes, probes[-1:], ranks, 1)
     del first_data  # its maps, before others are read
     *_, probe = probes
-    name, _, first_fit = fits[-1]
+    name, _, first_fit = fits[-1]  # to the control task, with the penalty of the fit to the heads
     by_initialisation = [results[probe]]
     for store in other_stores:
         fit, result = linear_result(prepare(store, vectors), probe, l2=first_fit.l2)

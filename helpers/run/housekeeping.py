@@ -38,7 +38,10 @@ def check_cache(names: Sequence[str], *, repair: bool) -> int:
             is_whole = False
         elif problems:
             try:
-                format.repair(folder) if is_store else shutil.rmtree(folder)
+                if is_store:
+                    format.repair(folder)
+                else:
+                    shutil.rmtree(folder)
                 print("  removed; the next run that needs it makes it again")
             except InputError as error:
                 print(f"  not repaired: {error}")

@@ -228,6 +228,6 @@ def _batch_tensors(
 def _not_storable(encoder: Encoder, index: int, problem: str) -> ModelError:
     """Return the error of an example whose maps or vectors cannot be stored."""
     return ModelError(
-        f"model {encoder.name!r}: in example {index} {problem}; a store cannot hold it; use a "
-        f"complete copy of the model{or_wider(encoder.dtype)}, or another model"
+        f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
+        f"complete copy of the model{or_wider(encoder.dtype)}, or another model."
     )

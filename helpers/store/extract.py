@@ -275,7 +275,7 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
-    """Write a shard, and before it the digest beside it."""
+    """Write a shard.  Its digest is written first, so that every complete shard has one."""
     path = folder / shard_name(number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path) as temporary:

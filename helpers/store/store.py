@@ -87,8 +87,8 @@ class Example:
         largest_error = np.abs(attention.sum(axis=-1) - 1).max()
         if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
             raise MapError(
-                f"example {self.index}: its smallest attention weight is {smallest:.3g}, and the "
-                f"sum of a row differs from 1 by {largest_error:.3g}"
+                f"example {self.index}: a row of attention is not a distribution: the smallest "
+                f"weight is {smallest:.3g}, and a sum differs from 1 by {largest_error:.3g}"
             )
         return attention
 

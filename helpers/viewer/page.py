@@ -234,7 +234,7 @@ def relation_hits(
                 words[question.word],
                 relation,
                 words[picked],
-                " / ".join(words[index] for index in question.gold),
+                " / ".join(words[gold_word] for gold_word in question.gold),
                 bool(is_right),
             )
 

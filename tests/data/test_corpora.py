@@ -120,11 +120,11 @@ def test_find_corpus_refuses_unknown_names_with_those_that_exist(tiny, tmp_path)
     path.write_text("[Ann]1 said [she]1 left .\n")
     assert corpora.find_corpus(str(path), "coreference") == path
     assert corpora.resolve_coreference(str(path)).name == "mine"
-    with pytest.raises(InputError, match="no corpus for coreference at tiny"):
+    with pytest.raises(InputError, match=r"tiny is neither .* coreference"):
         corpora.find_corpus("tiny", "coreference")
-    with pytest.raises(InputError, match=r"no corpus for treebank at nowhere; .*tiny"):
+    with pytest.raises(InputError, match=r"nowhere is neither .* treebank .*tiny"):
         corpora.resolve_treebank("nowhere")
-    with pytest.raises(InputError, match="no corpus for treebank at b,c"):
+    with pytest.raises(InputError, match="b,c is neither"):
         corpora.resolve_treebank(f"{path},b,c")
 
 

@@ -61,6 +61,11 @@ def every_figure(layers, heads):
     yield scores.probe_head_gains(gains, **TEXTS)
 
 
+def title_of(figure):
+    """Return the title, which is the first text of a figure for a page."""
+    return figure.texts[0].get_text()
+
+
 def curves(axes):
     """List the values of the lines in axes."""
     return [line.get_ydata().tolist() for line in axes.lines]
@@ -69,7 +74,7 @@ def curves(axes):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_titles_labels_and_texts_fit_on_the_page(shape):
     for figure in every_figure(*shape):
-        title = figure.get_suptitle()
+        title = title_of(figure)
         assert title.startswith(("Figure ", "Section ")), title
         texts = shown_texts(figure)
         joined = " ".join(text.get_text() for text in texts)
@@ -85,22 +90,22 @@ def test_texts_fit_into_a_column_and_have_its_size(shape):
             continue
         column = figure.draw_for_column()
         assert column.get_figwidth() == COLUMN_WIDTH
-        assert not texts_outside(column), figure.get_suptitle()
+        assert not texts_outside(column), title_of(figure)
         sizes = {text.get_fontsize() for text in shown_texts(column)}
-        assert sizes <= {COLUMN_TYPE, COLUMN_TYPE * 0.7}, figure.get_suptitle()  # exponents
+        assert sizes <= {COLUMN_TYPE, COLUMN_TYPE * 0.7}, title_of(figure)  # exponents
 
 
 def test_zero_is_white_in_every_heat_map():
     for figure in every_figure(2, 3):
         for axes in figure.axes:
             for image in axes.images:
-                assert to_hex(image.cmap(image.norm(0.0))) == "#ffffff", figure.get_suptitle()
+                assert to_hex(image.cmap(image.norm(0.0))) == "#ffffff", title_of(figure)
 
 
 def test_fig2_names_the_lens_and_the_widest_interval():
     figure = plots.fig2_token_types(head_table(), BERT, model=MODEL, lens="norm")
     assert any("±0.1" in text.get_text() for text in figure.texts)
-    assert "Norm-weighted attention" in figure.get_suptitle()
+    assert "Norm-weighted attention" in title_of(figure)
     for axes in figure.axes:
         assert "norm-weighted attention" in axes.get_ylabel()
 

@@ -61,7 +61,7 @@ def test_layers_below_name_no_later_paper_and_none_of_its_settings(path):
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("arct", "no corpus for argument pairs at nowhere"),
+        ("arct", "nowhere is neither a path nor the name of a corpus with argument pairs"),
         ("task", "--task nowhere: expected two files"),
     ],
 )

@@ -240,8 +240,8 @@ def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRu
     """
     of_seeds = []
     for run in runs:
-        for further in range(TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)):
-            recipe = replace(run.recipe, seed=run.recipe.seed + further)
+        for seeds_before in range(TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)):
+            recipe = replace(run.recipe, seed=run.recipe.seed + seeds_before)
             of_seeds.append(replace(run, recipe=recipe))
     return fine_tune(of_seeds)
 

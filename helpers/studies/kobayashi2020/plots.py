@@ -38,12 +38,12 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
 }
 SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
     ("One dimension set to its mean", "Share of the attention to {token}"): {
-        "cls": Style("intact", "#2F4B7C", "o"),
+        "cls": MODEL_STYLES[MAIN]._replace(label="intact"),
         "cls_without_largest": Style("largest dimension", style.ACCENT, "s"),
         "cls_without_second": Style("second-largest dimension", style.MUTED, "^"),
     },
     ("Parts of the lead over other tokens", "Lead of {token} (nats)"): {
-        "constant": Style("constant", "#2F4B7C", "o"),
+        "constant": MODEL_STYLES[MAIN]._replace(label="constant"),
         "content": Style("content", "#00A457", "^"),
         "position": Style("position", "#D55E00", "s"),
     },

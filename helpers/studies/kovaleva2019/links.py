@@ -45,7 +45,7 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
     store
         Word-level maps of a treebank.
     seed
-        Seed of the random pairs and of the bootstrap.
+        Seed of the random pairs.
 
     Returns
     -------

@@ -34,7 +34,7 @@ def cross_data(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     runs
         Fine-tuned classifiers, one per task.
     seed
-        Seed of the sample of examples, of the halves and of the bootstrap.
+        Seed of the sample of examples and of the halves.
 
     Returns
     -------

@@ -167,7 +167,7 @@ def pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     runs
         Fine-tuned classifiers, one per task.
     seed
-        Seed of the random orders, of the other orders, of `split_test` and of the bootstrap.
+        Seed of the random orders, of `split_test`, and of the scores that give the other orders.
 
     Returns
     -------

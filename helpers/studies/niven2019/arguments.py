@@ -32,7 +32,7 @@ SAMPLE_NAME = "arguments-sample"
 SAMPLE_FOLDER = Path(__file__).with_name(SAMPLE_NAME)
 CORPUS_KIND = "argument pairs"  # in the registry of corpora
 ADVERSARIAL_FILE = "{split}-adv-negated"
-ADVERSARIAL_SUFFIX = "-adversarial"  # of the id of an adversarial argument, and of their corpus
+ADVERSARIAL_SUFFIX = "-adversarial"  # of ids of adversarial arguments, and of their corpus's name
 # The parts of an argument that a model is shown, by the name of the input; the warrant is last.
 INPUTS = {
     "warrants": ("warrant",),
