@@ -14,8 +14,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from helpers.claims.power import POWER_COLUMNS, power_table
 from helpers.claims.tables import Measure, NotMeasurable, Tables
-from helpers.metrics.statistics import Estimate, difference, holm, p_value
+from helpers.metrics.statistics import ALPHA, Estimate, difference, holm, p_value
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED = get_args(Verdict)
@@ -27,7 +28,6 @@ DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
     NOT_SUPPORTED: "no",
     INCONCLUSIVE: "inconclusive",
 }
-ALPHA = 0.05
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
 CONTROL_COLUMNS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
@@ -141,7 +141,8 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each claim, with the columns `COLUMNS`.  ``verdict`` is "supported" or "not
+        A row for each claim, with the columns `COLUMNS`, and those of `power_table` that are not
+        among them.  ``verdict`` is "supported" or "not
         supported" where the measure is significantly beyond or short of the threshold.  It would
         turn at the threshold ``turns_at``, the nearer end of the adjusted interval.
         ``due_to_training`` compares with the controls in the same way: "yes" if the measure is
@@ -162,7 +163,8 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     "inconclusive".  A number that is exact is compared without a test.  Bootstrap replicates of
     model and control are paired article by article; see `difference`.
     """
-    rows, tests = evaluate_claims(tables, claims)
+    claims = list(claims)
+    rows, tests = _evaluate_claims(tables, claims)
     table = pd.DataFrame(rows, columns=COLUMNS)
     against_threshold = tests[tests["question"] == "verdict"].set_index("claim")
     for column in ("p_adjusted", "adjusted_low", "adjusted_high", "turns_at", "verdict"):
@@ -172,13 +174,13 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     table["due_to_training"] = against_controls.agg(_combine).map(DUE_TO_TRAINING)
     is_answered = (table["verdict"] == SUPPORTED) & table["due_to_training"].notna()
     table["due_to_training"] = table["due_to_training"].where(is_answered, "")
-    if "power" in tables:
-        power = tables["power"].set_index("claim")["power_at_paper"]
-        table["power_at_paper"] = table["claim"].map(power)
-    return table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
+    power = power_table(against_threshold, [claim.paper for claim in claims])
+    for column in POWER_COLUMNS:
+        table[column] = power[column]
+    return table.astype(dict.fromkeys([*NUMERIC_COLUMNS, *POWER_COLUMNS], float))
 
 
-def evaluate_claims(
+def _evaluate_claims(
     tables: Tables, claims: Iterable[Claim]
 ) -> tuple[list[dict[str, str | float]], pd.DataFrame]:
     """Measure claims, and test their numbers as `check_claims` does.

@@ -1,45 +1,36 @@
-"""Operating characteristics of claims: how often each test finds an effect of a known size.
+"""Power: how likely the test of a claim finds an effect of a known size.
 
-Values of articles are planted around an effect, with the number of articles and the standard error
-of this run.  Each draw is tested as the run is: by Student's t, adjusted by Holm's method, with the
-p-values of the other claims of the family as they are.
+A true value is assumed, with the number of articles and the standard error of this run.  The test
+is Student's t, or binomial for a share, adjusted by Holm's method with the p-values of the other
+claims of the family as they are.  All probabilities are exact under this model; nothing is drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.optimize import bisect
-from scipy.stats import binom, t
+from scipy.special import betaincinv, nctdtrinc
+from scipy.stats import binom, nct, t
 
-from helpers.claims.engine import ALPHA, Claim, evaluate_claims
-from helpers.claims.tables import Tables
-from helpers.metrics.statistics import Estimate, p_value, wilson_proportion
+from helpers.metrics.statistics import ALPHA, Estimate, p_value, t_quantile, wilson_proportion
 
-DRAWS = 200  # for each effect
 FOUND = 0.5  # the power at which an effect counts as one that can be found
-FARTHEST = 1000  # standard errors from the threshold within which an effect is searched
-JUST_BELOW = 1e-9  # shares of draws are further apart
-COLUMNS = (
-    "section", "claim", "clusters", "threshold", "paper_value", "power_at_paper", "least_effect",
-    "false_support",
-)  # fmt: skip
-
-Draws = Float[np.ndarray, " draw"]
+POWER_COLUMNS = ("clusters", "power_at_paper", "least_effect", "false_support")
 
 
 @dataclass(frozen=True)
-class PlantedTest:
-    """The test of a claim, on data that are drawn around an effect.
+class PlannedTest:
+    """The test of a claim, for any true value that one may assume.
 
     Parameters
     ----------
     estimate
-        The claim's number in this run.
+        The claim's number in this run; its interval has the standard error.
     threshold, sign
         The threshold, and 1 if the claim holds above it, -1 if below.
     largest_p
@@ -51,48 +42,47 @@ class PlantedTest:
     sign: int
     largest_p: float
 
-    @property
-    def standard_error(self) -> float:
-        """The standard error of this run's number: half of its interval by Student's t."""
-        width = self.estimate.high - self.estimate.low
-        return width / 2 / t.ppf(0.975, self.estimate.df)
-
     def power(self, effect: float) -> float:
-        """Compute the share of draws whose verdict is "supported" if ``effect`` is true."""
-        draw = self._draw_shares if self.estimate.cases else self._draw_means
-        values, p_values = draw(effect, np.random.default_rng(0))  # the same for every effect
-        is_beyond = self.sign * (values - self.threshold) > 0
-        return float(np.mean(is_beyond & (p_values < self.largest_p)))
+        """Compute the probability of the verdict "supported" if ``effect`` is the true value."""
+        if self.estimate.cases:
+            on_the_side = effect if self.sign > 0 else 1 - effect
+            return binom.sf(self._least_count() - 1, self.estimate.cases, on_the_side)
+        standard_error, critical_t = self._error_and_critical_t()
+        distance = self.sign * (effect - self.threshold) / standard_error
+        return nct.sf(critical_t, self.estimate.df, distance)
 
     def least_effect(self) -> float:
-        """Search the effect nearest to the threshold that is found in half of the draws."""
-        farthest = self.threshold + self.sign * FARTHEST * self.standard_error
-        if self.estimate.cases:
-            farthest = float(np.clip(farthest, 0, 1))
-        if self.power(farthest) < FOUND:
-            return np.nan
-        return bisect(
-            lambda effect: self.power(effect) - FOUND + JUST_BELOW, self.threshold, farthest
-        )
+        """Compute the true value, the nearest to the threshold, with a power of one half.
 
-    def _draw_means(self, effect: float, rng: np.random.Generator) -> tuple[Draws, Draws]:
-        """Draw means of normal values of articles, and their p-values.
-
-        Mean and variance of such values are independent: a normal and a chi-square variable.
+        NaN if not even a share of all cases is found.
         """
-        df = self.estimate.df
-        values = effect + self.standard_error * rng.standard_normal(DRAWS)
-        relative_variances = np.ones(DRAWS) if np.isinf(df) else rng.chisquare(df, DRAWS) / df
-        errors = self.standard_error * np.sqrt(relative_variances)
-        return values, 2 * t.sf(np.abs(values - self.threshold) / errors, df)
-
-    def _draw_shares(self, effect: float, rng: np.random.Generator) -> tuple[Draws, Draws]:
-        """Draw shares of independent cases, and their p-values."""
         cases = self.estimate.cases
-        counts = binom.ppf(rng.random(DRAWS), cases, np.clip(effect, 0, 1))
-        distinct, index = np.unique(counts, return_inverse=True)
-        p_values = [p_value(wilson_proportion(n, cases), self.threshold) for n in distinct]
-        return counts / cases, np.array(p_values)[index]
+        if cases:
+            count = self._least_count()
+            if count > cases:
+                return np.nan
+            on_the_side = betaincinv(count, cases - count + 1, FOUND)
+            return on_the_side if self.sign > 0 else 1 - on_the_side
+        standard_error, critical_t = self._error_and_critical_t()
+        distance = nctdtrinc(self.estimate.df, 1 - FOUND, critical_t)
+        return self.threshold + self.sign * distance * standard_error
+
+    def _error_and_critical_t(self) -> tuple[float, float]:
+        """Compute the standard error, from the interval, and the least t that is significant."""
+        df = self.estimate.df
+        width = self.estimate.high - self.estimate.low
+        return width / 2 / t_quantile(df), t.isf(self.largest_p / 2, df)
+
+    def _least_count(self) -> int:
+        """Count how many cases on the claim's side are needed; one too many if none suffices."""
+        cases = self.estimate.cases
+        threshold = self.threshold if self.sign > 0 else 1 - self.threshold
+
+        def is_supported(count: int) -> bool:
+            share = wilson_proportion(count, cases)
+            return share.value > threshold and p_value(share, threshold) < self.largest_p
+
+        return bisect_left(range(cases + 1), True, key=is_supported)
 
 
 def largest_significant_p(family_p_values: Float[np.ndarray, " test"]) -> float:
@@ -118,47 +108,40 @@ def largest_significant_p(family_p_values: Float[np.ndarray, " test"]) -> float:
     return ALPHA / (n_tests - n_rejected)
 
 
-def power_table(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
+def power_table(tests: pd.DataFrame, paper_values: Sequence[float]) -> pd.DataFrame:
     """Compute the probability that each tested claim is supported, by its true value.
 
     Parameters
     ----------
-    tables
-        The tables of a run by name.
-    claims
-        The claims.  Those without an interval, and exact numbers, are not tested.
+    tests
+        A row for each claim's test against its threshold, with the claim's number as index, and
+        the columns family, sign, estimate, threshold and p_value.
+    paper_values
+        The paper's number of every claim, tested or not.
 
     Returns
     -------
     DataFrame
-        A row for each tested claim, with the columns `COLUMNS`.  ``clusters`` is the number of
-        articles, documents or cases.  ``power_at_paper`` is the probability of "supported" if the
-        paper's number is true; it is empty if the paper has none, or one that is not beyond the
-        threshold.  ``least_effect`` is the number nearest to the threshold at which the probability
-        is a half, and empty if there is none.  ``false_support`` is the probability at the
-        threshold.
+        A row for each test that has a p-value, with the columns `POWER_COLUMNS`.  ``clusters`` is
+        the number of articles, documents or cases.  ``power_at_paper`` is the probability of
+        "supported" if the paper's number is true; it is empty if the paper has none, or one that
+        is not beyond the threshold.  ``least_effect`` is the number nearest to the threshold at
+        which the probability is a half, and empty if there is none.  ``false_support`` is the
+        probability at the threshold.
     """
-    claims = list(claims)
-    _, tests = evaluate_claims(tables, claims)
-    tests = tests[(tests["question"] == "verdict") & tests["p_value"].notna()]
-    rows = []
+    rows = {}
+    tests = tests[tests["p_value"].notna()]
     for test in tests.itertuples():
         in_family = tests.loc[tests["family"] == test.family, "p_value"]
         largest_p = largest_significant_p(in_family.drop(test.Index).to_numpy())
-        planted = PlantedTest(test.estimate, test.threshold, test.sign, largest_p)
-        claim = claims[test.claim]
-        is_paper_beyond = test.sign * (claim.paper - test.threshold) > 0
-        rows.append(
-            {
-                "section": claim.section,
-                "claim": claim.statement,
-                "clusters": test.estimate.cases or test.estimate.df + 1,
-                "threshold": test.threshold,
-                "paper_value": claim.paper,
-                "power_at_paper": planted.power(claim.paper) if is_paper_beyond else np.nan,
-                "least_effect": planted.least_effect(),
-                "false_support": planted.power(test.threshold),
-            }
-        )
-    table = pd.DataFrame(rows, columns=COLUMNS)
+        planned = PlannedTest(test.estimate, test.threshold, test.sign, largest_p)
+        paper_value = paper_values[test.Index]
+        is_paper_beyond = test.sign * (paper_value - test.threshold) > 0
+        rows[test.Index] = {
+            "clusters": test.estimate.cases or test.estimate.df + 1,
+            "power_at_paper": planned.power(paper_value) if is_paper_beyond else np.nan,
+            "least_effect": planned.least_effect(),
+            "false_support": planned.power(test.threshold),
+        }
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=POWER_COLUMNS)
     return table.replace(np.inf, np.nan)  # clusters of a normal interval

@@ -37,6 +37,7 @@ from scipy.stats import binom, binomtest, norm, sem, t
 WEIGHTS_AT_ONCE = 1 << 19  # of resamples: 8 MiB, as integers and as floats
 T_VALUES_AT_ONCE = 1 << 16  # so that intermediate arrays stay in the processor's cache
 LEVEL = 0.95
+ALPHA = 0.05  # the p-value below which a test is significant
 RESAMPLES = 1000
 DRAWS = 10_000  # resamples for an interval that a claim is tested with
 ROUNDING = 1e-12  # of a variance of values of about unit size

@@ -39,7 +39,7 @@ def paper_value_of(statement):
 def claims_table(tables):
     """Test the paper's claims on tables, to which intervals are added."""
     table = check_claims(with_intervals(tables), CLAIMS)
-    assert tuple(table) == COLUMNS
+    assert set(COLUMNS) <= set(table)
     return table.set_index("claim")
 
 
@@ -53,7 +53,7 @@ def test_committed_tables_give_committed_verdicts(run):
     recomputed = pd.concat([of_clark, measured_later], ignore_index=True)
     recomputed[list(TEXT_COLUMNS)] = recomputed[list(TEXT_COLUMNS)].replace("", np.nan)  # as read
     pd.testing.assert_frame_equal(
-        recomputed, tables["claims"], rtol=1e-4, atol=1e-6, check_dtype=False
+        recomputed[list(COLUMNS)], tables["claims"], rtol=1e-4, atol=1e-6, check_dtype=False
     )
 
 

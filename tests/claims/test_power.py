@@ -1,15 +1,15 @@
-"""Operating characteristics against formulas: normal means, and shares."""
+"""Power against simulated articles, sums of binomial probabilities, and Holm's method."""
 
 import numpy as np
-import pandas as pd
 import pytest
-from scipy.stats import binom, nct, norm, t
+from scipy.stats import binom, norm, t
 
-from helpers.claims.engine import Family
-from helpers.claims.power import DRAWS, PlantedTest, largest_significant_p, power_table
+from helpers.claims.engine import Family, check_claims
+from helpers.claims.power import POWER_COLUMNS, PlannedTest, largest_significant_p
 from helpers.metrics.statistics import Estimate, exact, holm, mean_interval, wilson_proportion
 
 ALONE = 0.05  # the limit of a test without others
+DRAWS = 2000
 NOISE = 4 * np.sqrt(0.25 / DRAWS)  # of a share of draws
 
 
@@ -21,42 +21,42 @@ def estimate_of(articles, spread=1.0):
 
 
 @pytest.mark.parametrize("articles", [4, 18, 90])
-@pytest.mark.parametrize("effect", [0.0, 0.5, 1.0])
-def test_power_of_a_mean_is_that_of_the_t_test(articles, effect):
-    planted = PlantedTest(estimate_of(articles), 0.0, 1, ALONE)
-    critical = t.ppf(0.975, articles - 1)
-    expected = nct.sf(critical, articles - 1, effect * np.sqrt(articles))
-    assert planted.power(effect) == pytest.approx(expected, abs=NOISE)
-    below = PlantedTest(estimate_of(articles), 0.0, -1, ALONE)
-    assert below.power(-effect) == pytest.approx(expected, abs=NOISE)
-
-
-def test_power_by_draws_is_that_of_means_of_articles_one_by_one():
+@pytest.mark.parametrize("effect", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_power_of_a_mean_is_the_share_of_simulated_articles_that_are_found(articles, effect, sign):
     rng = np.random.default_rng(0)
-    supported = []
-    for _ in range(400):
-        low = mean_interval(rng.normal(0.6, 1, 12)).low
-        supported.append(low > 0)
-    planted = PlantedTest(estimate_of(12), 0.0, 1, ALONE)
-    assert planted.power(0.6) == pytest.approx(np.mean(supported), abs=1.5 * NOISE)
+    found = 0
+    for values in rng.normal(sign * effect, 1, (DRAWS, articles)):
+        estimate = mean_interval(values)
+        found += estimate.low > 0 if sign > 0 else estimate.high < 0
+    planned = PlannedTest(estimate_of(articles), 0.0, sign, ALONE)
+    assert planned.power(sign * effect) == pytest.approx(found / DRAWS, abs=NOISE)
 
 
-def test_least_effect_is_found_in_half_of_the_draws():
-    planted = PlantedTest(Estimate(0.0, -1.96, 1.96), 2.0, 1, ALONE)  # one standard error
-    assert planted.least_effect() == pytest.approx(2 + norm.ppf(0.975), abs=0.2)
+def test_least_effect_of_a_mean_has_a_power_of_one_half():
+    normal = PlannedTest(Estimate(0.0, -1.96, 1.96), 2.0, 1, ALONE)  # one standard error
+    assert normal.least_effect() == pytest.approx(2 + norm.ppf(0.975), abs=1e-4)
+    for sign in (1, -1):
+        planned = PlannedTest(estimate_of(12), 0.4, sign, 0.01)
+        assert sign * (planned.least_effect() - 0.4) > 0
+        assert planned.power(planned.least_effect()) == pytest.approx(0.5, abs=1e-6)
 
 
 def test_power_of_a_share_is_binomial():
-    planted = PlantedTest(wilson_proportion(10, 20), 0.5, 1, ALONE)
+    planned = PlannedTest(wilson_proportion(10, 20), 0.5, 1, ALONE)
     least_count = min(n for n in range(11, 21) if wilson_proportion(n, 20).low > 0.5)
-    expected = binom.sf(least_count - 1, 20, 0.8)
-    assert planted.power(0.8) == pytest.approx(expected, abs=NOISE)
-    assert 0.5 < planted.least_effect() < 0.9
+    expected = sum(binom.pmf(n, 20, 0.8) for n in range(least_count, 21))
+    assert planned.power(0.8) == pytest.approx(expected)
+    assert planned.power(planned.least_effect()) == pytest.approx(0.5)
+    below = PlannedTest(wilson_proportion(10, 20), 0.5, -1, ALONE)
+    assert below.power(0.2) == pytest.approx(expected)
+    assert below.least_effect() == pytest.approx(1 - planned.least_effect())
 
 
 def test_a_share_of_too_few_cases_can_never_be_supported():
-    planted = PlantedTest(wilson_proportion(2, 3), 0.9, 1, ALONE)
-    assert np.isnan(planted.least_effect())
+    planned = PlannedTest(wilson_proportion(2, 3), 0.9, 1, ALONE)
+    assert np.isnan(planned.least_effect())
+    assert planned.power(1.0) == 0
 
 
 @pytest.mark.parametrize("n_others", [0, 1, 9])
@@ -69,7 +69,7 @@ def test_largest_significant_p_is_that_of_holm_among_the_other_claims(n_others):
         assert (p_values < largest_significant_p(family_p_values)).tolist() == expected
 
 
-def test_power_table_has_a_row_for_each_claim_that_is_tested():
+def test_check_claims_has_the_power_of_each_claim_that_is_tested():
     family = Family("a paper")
     for statement, estimate, fields in (
         ("tested", Estimate(1, 0, 2, df=17), {"above": 0, "paper": 5}),
@@ -79,11 +79,11 @@ def test_power_table_has_a_row_for_each_claim_that_is_tested():
         ("no interval", Estimate(1), {"above": 0}),
     ):
         family.claim("3", statement, how_measured="", **fields)(lambda _, number=estimate: number)
-    table = power_table({}, family.claims).set_index("claim")
-    assert list(table.index) == ["tested", "without the paper's number", "the paper has a bound"]
+    table = check_claims({}, family.claims).set_index("claim")
+    is_tested = table["false_support"].notna()
+    assert is_tested.tolist() == [True, True, True, False, False]
+    assert table.loc[~is_tested, list(POWER_COLUMNS)].isna().all(axis=None)
     assert table.loc["tested", "power_at_paper"] > 0.99
-    assert table["power_at_paper"].isna().tolist() == [False, True, True]
-    assert (table["false_support"] < 0.1).all()
-    assert (table["clusters"] == 18).all()
-    again = power_table({}, family.claims).set_index("claim")
-    pd.testing.assert_frame_equal(again, table)
+    assert table["power_at_paper"].isna().tolist() == [False, True, True, True, True]
+    assert (table.loc[is_tested, "false_support"] <= 0.025).all()
+    assert (table.loc[is_tested, "clusters"] == 18).all()
