@@ -242,9 +242,12 @@ def complete(store: Store, fill: Fill) -> None:
 
 def needed_bytes(store: Store) -> int:
     """Compute the size in bytes of the tensors of the missing shards, headers of files excluded."""
+    missing = store.missing_shards()
+    if not missing:
+        return 0  # without reading the model, which takes seconds
     width = store.encoder.model.config.hidden_size if store.spec.hidden else 0
     n_values = 0
-    for number in store.missing_shards():
+    for number in missing:
         for record in store.records(store.indices(number)):
             tokens = record.get("tokens")
             length = len(tokens) if tokens else record["inputs"]["groups"][-1] + 1
