@@ -10,10 +10,9 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import anywidget
 import pandas as pd
@@ -21,7 +20,7 @@ import traitlets
 from anywidget.experimental import command
 
 from helpers.errors import InputError
-from helpers.files import write_atomic
+from helpers.files import json_digest, write_atomic
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.store.store import Store
 from helpers.viewer import page
@@ -32,6 +31,7 @@ RELATION_SAMPLE_RECORDS = 300  # read for the names of relations to suggest
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
 FRAME_PIXELS = 620  # height of the controls and small maps
 TOKEN_PIXELS = 17  # height of a token
+NUMBERS = count(1)  # of the views of this kernel
 # JupyterLab removes the frame from a notebook that it does not trust, and keeps its text.
 UNTRUSTED = "JupyterLab shows the attention viewer here after its command Trust Notebook."
 
@@ -271,8 +271,10 @@ class ViewerWidget(anywidget.AnyWidget):
         settings = viewer.settings()
         sample = islice(viewer.store.records(), RELATION_SAMPLE_RECORDS)
         settings["relations"] = relation_names(sample)
-        settings["output"] = uuid4().hex  # names the element of the page
-        super().__init__(settings=page.shown_in_browser(settings))
+        settings = page.shown_in_browser(settings)
+        # Names the element of the page; a notebook that is executed again has the same names.
+        settings["output"] = json_digest([settings, next(NUMBERS)])
+        super().__init__(settings=settings)
         self._viewer = viewer
 
     @command

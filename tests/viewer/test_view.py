@@ -5,6 +5,7 @@ import html
 import json
 import re
 import zlib
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -282,3 +283,14 @@ def test_viewers_of_an_empty_table_show_the_first_sentence():
     treebank = word_store(SENTENCE)
     (viewer,) = viewers(pd.DataFrame(), lambda: treebank, lambda: word_store(DOCUMENT))
     assert (viewer.store, viewer.example) == (treebank, 0)
+
+
+def test_view_is_the_same_output_in_every_kernel_and_another_for_every_view(monkeypatch):
+    store = word_store(SENTENCE)
+    outputs = []
+    for _ in range(2):
+        monkeypatch.setattr(view_module, "NUMBERS", count(1))  # as a new kernel begins
+        outputs += [view(store)._repr_mimebundle_()["text/html"] for _ in range(2)]
+    first, second, *again = outputs
+    assert [first, second] == again
+    assert first != second
