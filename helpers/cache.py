@@ -17,6 +17,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,6 +59,10 @@ LIBRARIES = (
 )
 
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+# CPython 3.11 counts the depth of a syntax tree for all threads together, and fails where two
+# threads parse at once and the garbage collector lets them change places.
+PARSING = Lock()
 
 ARRAYS = "arrays.npz"
 VALUE = "value.json"
@@ -164,7 +169,8 @@ def import_closure(modules: Iterable[str]) -> set[str]:
 @cache
 def parsed(source: str) -> tuple[str, set[str]]:
     """Parse a module: its code without comments and docstrings, and the modules that it imports."""
-    tree = ast.parse(source)
+    with PARSING:
+        tree = ast.parse(source)
     imports: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:

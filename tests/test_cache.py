@@ -1,10 +1,13 @@
 """Cached results: the inputs and the code that their keys depend on, and damaged files."""
 
+import gc
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -130,6 +133,33 @@ def test_code_digest_notices_modules_that_an_init_imports(package):
     before = digest(package, TABLE3)
     append(package / "plots" / "style.py", "X = 1\n")
     assert digest(package, TABLE3) != before
+
+
+class SlowGarbage:
+    """A cycle whose collection lets another thread run."""
+
+    def __init__(self):
+        self.cycle = self
+
+    def __del__(self):
+        time.sleep(1e-4)
+
+
+def test_parsed_works_in_several_threads_while_garbage_is_collected():
+    def parse(source):
+        for _ in range(5):
+            SlowGarbage()
+        return helpers.cache.parsed(source)
+
+    helpers.cache.parsed.cache_clear()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(parse, helpers.cache.SOURCES.values()))
+    finally:
+        gc.set_threshold(*thresholds)
+    assert len(results) == len(helpers.cache.SOURCES)
 
 
 def test_code_digest_ignores_modules_that_are_not_imported(package):
