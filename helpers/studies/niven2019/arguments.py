@@ -18,6 +18,7 @@ half of the labels are 0, and no warrant has another negation (``n't``, ``no``, 
 from __future__ import annotations
 
 import csv
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -242,11 +243,15 @@ def _read_table(path: Path) -> pd.DataFrame:
     """Read the cells of a file as text; the index is the line of each row."""
     quoting = csv.QUOTE_MINIMAL if ".csv" in path.suffixes else csv.QUOTE_NONE
     try:
-        table = pd.read_csv(
-            path, sep="\t", dtype=str, keep_default_na=False, quoting=quoting,
-            encoding="utf-8-sig", skip_blank_lines=False, index_col=False,
-        )  # fmt: skip
-    except (OSError, EOFError, ValueError) as error:  # of pandas, of gzip, of an encoding
+        with warnings.catch_warnings():
+            # Cells beyond the header in the first row: pandas would drop them with a warning.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(
+                path, sep="\t", dtype=str, keep_default_na=False, quoting=quoting,
+                encoding="utf-8-sig", skip_blank_lines=False, index_col=False,
+            )  # fmt: skip
+    except (OSError, EOFError, ValueError, pd.errors.ParserWarning) as error:
+        # Errors of pandas, of gzip and of an encoding.
         reason = one_line(str(error))
         raise CorpusError(path, f"not tab-separated UTF-8 text with a header ({reason})") from error
     missing = [column for column in REQUIRED_COLUMNS if column not in table]
