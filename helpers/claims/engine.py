@@ -141,13 +141,12 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each claim, with the columns `COLUMNS`, and those of `power_table` that are not
-        among them.  ``verdict`` is "supported" or "not
-        supported" where the measure is significantly beyond or short of the threshold.  It would
-        turn at the threshold ``turns_at``, the nearer end of the adjusted interval.
-        ``due_to_training`` compares with the controls in the same way: "yes" if the measure is
-        beyond all controls that there are, "no" if it is short of one, empty if the claim is not
-        supported, not about training, or there is no control.
+        A row for each claim, with the columns `COLUMNS` and those of `power_table`.  ``verdict`` is
+        "supported" or "not supported" where the measure is significantly beyond or short of the
+        threshold.  It would turn at the threshold ``turns_at``, the nearer end of the adjusted
+        interval.  ``due_to_training`` compares with the controls in the same way: "yes" if the
+        measure is beyond all controls that there are, "no" if it is short of one, empty if the
+        claim is not supported, not about training, or there is no control.
 
     Raises
     ------
