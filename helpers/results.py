@@ -67,11 +67,6 @@ MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME
 OPTIONAL_CLAIM_COLUMNS = (
     "value", "threshold", "turns_at", "power_at_paper", "control", "entropy_matched_control",
 )  # fmt: skip
-# The columns of power.csv, a row for each tested claim; see `power_table`.
-POWER_TABLE = (
-    "section", "claim", "clusters", "threshold", "paper_value", "power_at_paper", "least_effect",
-    "false_support",
-)  # fmt: skip
 # The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
 NON_FINITE_HINT = (
@@ -233,15 +228,16 @@ class Results:
         """
         from helpers.claims.clark2019 import CLAIMS
         from helpers.claims.engine import COLUMNS, NOT_MEASURED, check_claims
+        from helpers.claims.power import FILE_COLUMNS
 
         tables = self.tables()
         # The claims of a section are tested together: all of section 3 for "3.2".
         of_section = [claim for claim in CLAIMS if claim.section.startswith(section[:1])]
         claims = [*of_section, *later]
         checked = check_claims(tables, claims)
-        power = checked.loc[checked["p_adjusted"].notna(), list(POWER_TABLE)]
+        power = checked.loc[checked["p_adjusted"].notna(), list(FILE_COLUMNS)]
         if not section and len(power):
-            self.save_table(power, "power", optional=POWER_TABLE)
+            self.save_table(power, "power", optional=FILE_COLUMNS)
         rows = checked[list(COLUMNS)]
         if "claims" in tables:
             saved = tables["claims"].reindex(columns=COLUMNS)

@@ -1,8 +1,9 @@
 """Power: how likely the test of a claim finds an effect of a known size.
 
-A true value is assumed, with the number of articles and the standard error of this run.  The test
-is Student's t, or binomial for a share, adjusted by Holm's method with the p-values of the other
-claims of the family as they are.  All probabilities are exact under this model; nothing is drawn.
+A true value is assumed, with the number of articles and the standard error of this run.  Means are
+normal, and are tested by Student's t; shares are binomial, and are tested by Wilson's interval.
+The test is adjusted by Holm's method with the p-values of the other claims of the family as they
+are.  The probabilities are exact under these assumptions; nothing is drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from helpers.metrics.statistics import ALPHA, Estimate, p_value, t_quantile, wil
 
 FOUND = 0.5  # the power at which an effect counts as one that can be found
 POWER_COLUMNS = ("clusters", "power_at_paper", "least_effect", "false_support")
+# The columns of power.csv, which has a row for each tested claim.
+FILE_COLUMNS = (
+    "section", "claim", "clusters", "threshold", "paper_value", "power_at_paper", "least_effect",
+    "false_support",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,39 +48,45 @@ class PlannedTest:
     sign: int
     largest_p: float
 
+    @property
+    def standard_error(self) -> float:
+        """The standard error of this run's number: half of its interval by Student's t."""
+        width = self.estimate.high - self.estimate.low
+        return width / 2 / t_quantile(self.estimate.df)
+
+    @property
+    def critical_t(self) -> float:
+        """The value of Student's t beyond which the test is significant."""
+        return t.isf(self.largest_p / 2, self.estimate.df)
+
     def power(self, effect: float) -> float:
         """Compute the probability of the verdict "supported" if ``effect`` is the true value."""
         if self.estimate.cases:
-            on_the_side = effect if self.sign > 0 else 1 - effect
-            return binom.sf(self._least_count() - 1, self.estimate.cases, on_the_side)
-        standard_error, critical_t = self._error_and_critical_t()
-        distance = self.sign * (effect - self.threshold) / standard_error
-        return nct.sf(critical_t, self.estimate.df, distance)
+            share_that_counts = effect if self.sign > 0 else 1 - effect
+            return binom.sf(self._least_count() - 1, self.estimate.cases, share_that_counts)
+        distance = self.sign * (effect - self.threshold) / self.standard_error
+        return nct.sf(self.critical_t, self.estimate.df, distance)
 
     def least_effect(self) -> float:
         """Compute the true value, the nearest to the threshold, with a power of one half.
 
-        NaN if not even a share of all cases is found.
+        NaN for a share if even all cases would not be enough.
         """
         cases = self.estimate.cases
         if cases:
             count = self._least_count()
             if count > cases:
                 return np.nan
-            on_the_side = betaincinv(count, cases - count + 1, FOUND)
-            return on_the_side if self.sign > 0 else 1 - on_the_side
-        standard_error, critical_t = self._error_and_critical_t()
-        distance = nctdtrinc(self.estimate.df, 1 - FOUND, critical_t)
-        return self.threshold + self.sign * distance * standard_error
-
-    def _error_and_critical_t(self) -> tuple[float, float]:
-        """Compute the standard error, from the interval, and the least t that is significant."""
-        df = self.estimate.df
-        width = self.estimate.high - self.estimate.low
-        return width / 2 / t_quantile(df), t.isf(self.largest_p / 2, df)
+            share_that_counts = betaincinv(count, cases - count + 1, FOUND)
+            return share_that_counts if self.sign > 0 else 1 - share_that_counts
+        distance = nctdtrinc(self.estimate.df, 1 - FOUND, self.critical_t)
+        return self.threshold + self.sign * distance * self.standard_error
 
     def _least_count(self) -> int:
-        """Count how many cases on the claim's side are needed; one too many if none suffices."""
+        """Find how many cases must speak for the claim; one more than there are if all is too few.
+
+        If the claim holds below its threshold, those speak for it that the share leaves out.
+        """
         cases = self.estimate.cases
         threshold = self.threshold if self.sign > 0 else 1 - self.threshold
 

@@ -244,14 +244,15 @@ def _read_table(path: Path) -> pd.DataFrame:
     quoting = csv.QUOTE_MINIMAL if ".csv" in path.suffixes else csv.QUOTE_NONE
     try:
         with warnings.catch_warnings():
-            # Cells beyond the header in the first row: pandas would drop them with a warning.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(
                 path, sep="\t", dtype=str, keep_default_na=False, quoting=quoting,
                 encoding="utf-8-sig", skip_blank_lines=False, index_col=False,
             )  # fmt: skip
-    except (OSError, EOFError, ValueError, pd.errors.ParserWarning) as error:
-        # Errors of pandas, of gzip and of an encoding.
+    except pd.errors.ParserWarning as warning:  # pandas would drop the cells
+        problem = "more cells than the header; expected one tab between two cells"
+        raise CorpusError(path, problem, 2) from warning
+    except (OSError, EOFError, ValueError) as error:  # of pandas, of gzip, of an encoding
         reason = one_line(str(error))
         raise CorpusError(path, f"not tab-separated UTF-8 text with a header ({reason})") from error
     missing = [column for column in REQUIRED_COLUMNS if column not in table]

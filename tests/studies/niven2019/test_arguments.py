@@ -81,7 +81,7 @@ def test_read_arguments_refuses_a_bad_row_with_its_line(tmp_path, row, message):
         (HEADER, [], "no argument after the header"),
         ([], [], "not tab-separated"),
         (HEADER, [ROWS[1], [*ROWS[0], "x"]], "Expected 7 fields in line 3, saw 8"),
-        (HEADER, [[*ROWS[0], "x"], ROWS[1]], "Length of header"),
+        (HEADER, [[*ROWS[0], "x"], ROWS[1]], ":2: more cells than the header"),
     ],
 )
 def test_read_arguments_refuses_a_file_without_its_columns_or_rows(tmp_path, header, rows, message):
