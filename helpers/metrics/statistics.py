@@ -272,7 +272,8 @@ def cluster_sums(
     array
         ``[cluster, ...]``; zero for a cluster without rows.
     """
-    sums = np.zeros((len(clusters), *values.shape[1:]), np.result_type(values, np.int64))
+    values = values.astype(np.result_type(values, np.int64))  # np.add.at is slow between types
+    sums = np.zeros((len(clusters), *values.shape[1:]), values.dtype)
     np.add.at(sums, np.searchsorted(clusters, owner), values)
     return sums
 
