@@ -403,7 +403,9 @@ def _settle_layout(figure: Figure) -> None:
     The last digits of the layout's solution differ from one drawing to the next, and a point on the
     border of two pixels shows it.
     """
-    figure.draw_without_rendering()
+    layout_engine = figure.get_layout_engine()
+    if layout_engine is not None:
+        layout_engine.execute(figure)
     figure.set_layout_engine(None)  # doing the layout for each format would take most of the time
     for axes in figure.axes:
         bounds = axes.get_position(original=True).bounds
