@@ -246,7 +246,8 @@ def _power(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
     study = Study(name=open_run(options.run).name)
-    study.save_claims(later=later_claims())
+    study.save_claims()
+    study.save_claims(claims=later_claims())
     print(study.tables()["power"].round(3).to_string(index=False, na_rep=""))
     return 0
 

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
 ESCAPE = r"^'(?='*[=+\-@\t\r\n])"  # the apostrophe, when a table is read
 INTERACTIVE = "interactive"  # the entry of run.json for what no batch run has made
-LATER = "later"  # the chapter of the claims of later papers: they follow those of this one
 EARLIER = "earlier tables"  # of an entry: tables that its notebook shows and did not compute
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
 # Numbers that a claim may lack.
@@ -208,50 +207,47 @@ class Results:
                 entry.setdefault(EARLIER, {})[name] = commits.get(name)
         return table
 
-    def save_claims(self, section: str = "", later: Sequence[Claim] = ()) -> pd.DataFrame:
-        """Test the paper's claims on the tables that there are so far, and write ``claims.csv``.
+    def save_claims(self, section: str = "", claims: Sequence[Claim] | None = None) -> pd.DataFrame:
+        """Test claims on the tables that there are so far; write ``claims.csv`` and ``power.csv``.
 
-        With all sections, ``power.csv`` is written, too.
+        Rows of other sections stay in these files as they are.
 
         Parameters
         ----------
         section : str
-            The beginning of a section, for example "3.2"; by default the whole paper.  Rows of the
-            other sections stay as they are in the file.
-        later : sequence of Claim
-            Claims of later papers.  Without them, their rows in the file stay in it.
+            The beginning of a section, for example "3.2"; by default all sections of the claims.
+        claims : sequence of Claim, optional
+            Claims of a later paper; by default the claims of Clark et al. (2019).
 
         Returns
         -------
         DataFrame
-            The section's claims, and those of later papers; for the columns see `check_claims`.
+            The section's claims; for the columns see `check_claims`.
         """
         from helpers.claims.clark2019 import CLAIMS
         from helpers.claims.engine import COLUMNS, NOT_MEASURED, check_claims
         from helpers.claims.power import FILE_COLUMNS
 
-        tables = self.tables()
         # The claims of a section are tested together: all of section 3 for "3.2".
-        of_section = [claim for claim in CLAIMS if claim.section.startswith(section[:1])]
-        claims = [*of_section, *later]
-        checked = check_claims(tables, claims)
+        together = [claim for claim in claims or CLAIMS if claim.section.startswith(section[:1])]
+        checked = check_claims(self.tables(), together)
+        is_measured = checked["verdict"] != NOT_MEASURED
+        # A file with claims of the paper has all claims of their sections, measured or not.
+        is_shown = is_measured | (claims is None and is_measured.any())
+        rows = checked.loc[is_shown, list(COLUMNS)]
+        self._save_claim_rows("claims", rows, OPTIONAL_CLAIM_COLUMNS)
         power = checked.loc[checked["p_adjusted"].notna(), list(FILE_COLUMNS)]
-        if not section and len(power):
-            self.save_table(power, "power", optional=FILE_COLUMNS)
-        rows = checked[list(COLUMNS)]
-        if "claims" in tables:
-            saved = tables["claims"].reindex(columns=COLUMNS)
-            saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
-            if later:
-                saved = saved[_chapters(saved["section"]) != LATER]
-            rows = pd.concat([rows, saved[~saved["section"].isin(rows["section"])]])
-        is_paper = _chapters(rows["section"]) != LATER
-        is_measured = rows["verdict"] != NOT_MEASURED
-        rows = rows[is_measured | (is_paper & is_measured[is_paper].any())]
-        if len(rows):
-            rows = rows.sort_values("section", key=_chapters, kind="stable")
-            self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
+        self._save_claim_rows("power", power, FILE_COLUMNS)
         return checked[checked["section"].str.startswith(section)]
+
+    def _save_claim_rows(self, name: str, rows: pd.DataFrame, optional: Sequence[str]) -> None:
+        """Write rows of claims into a table, in place of those of the same sections."""
+        saved = self.tables().get(name, rows).reindex(columns=rows.columns)
+        saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
+        others = saved[~saved["section"].isin(rows["section"])]
+        if len(rows):
+            rows = pd.concat([rows, others]).sort_values("section", kind="stable")
+            self.save_table(rows, name, optional=optional)
 
     def check_name(self) -> None:
         """Refuse a ``--name`` that a run with other settings has.
@@ -314,12 +310,6 @@ class Results:
     def lock(self) -> AbstractContextManager[None]:
         """Let one process at a time read and change ``run.json``."""
         return folder_lock(cache_root() / "locks" / self.slug)
-
-
-def _chapters(sections: pd.Series) -> pd.Series:
-    """Find the chapter of each section: the first digit in the paper, `LATER` in a later one."""
-    first_letters = sections.str[:1]
-    return first_letters.where(first_letters.str.isdecimal(), LATER)
 
 
 def run_name(settings: Settings) -> str:

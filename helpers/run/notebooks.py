@@ -32,7 +32,6 @@ START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is folded
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
-LATER_CLAIMS = "claims of 07 to 10"  # an entry of run.json: the run itself saves these
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 
 
@@ -146,20 +145,7 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
             copies.append(copier.submit(write_html, folder / path.name))
     for copy in copies:
         copy.result()
-    _save_later_claims(study, record)
     return folder
-
-
-def _save_later_claims(study: Study, record: Record) -> None:
-    """Add the claims of later papers to those that the paper's own notebooks save."""
-    from helpers.results import run_record
-    from helpers.studies.registry import later_claims
-
-    names = {*record.notebooks, *run_record(study.results.folder).get("notebooks", {})}
-    if any(name >= FIRST_LATER for name in names):
-        with batch_notebook(LATER_CLAIMS):
-            study.save_claims(later=later_claims())
-        record.note(LATER_CLAIMS)
 
 
 def write_html(path: Path) -> None:

@@ -5,7 +5,9 @@ import pytest
 from made_up_runs import run_like_the_paper, with_intervals
 
 from helpers.__main__ import main
-from helpers.claims.engine import COLUMNS
+from helpers.claims.engine import COLUMNS, Family
+from helpers.claims.tables import rows_of
+from helpers.metrics.statistics import mean_interval
 from helpers.study import Study
 
 
@@ -37,6 +39,28 @@ def test_a_section_is_saved_next_to_those_that_are_there(study):
     assert set(saved(study)["section"].str[0]) == {"3", "4", "5", "6"}
     study.save_claims("5")  # sections that a table has as whole numbers
     assert not saved(study)["claim"].duplicated().any()
+
+
+def test_claims_of_a_later_paper_are_saved_next_to_those_of_the_paper(study):
+    study.save_claims()
+    of_paper = saved(study)
+    table = pd.DataFrame({"half": [0.4, 0.6, 0.7, 0.5]})
+    study.save_table(table, "halves")
+    family = Family("Later et al.")
+
+    @family.claim("Later et al.", "Halves are above zero", how_measured="", above=0)
+    def mean_of_halves(tables):
+        return mean_interval(rows_of(tables, "halves")["half"])
+
+    checked = study.save_claims(claims=family.claims)
+    assert list(checked["verdict"]) == ["supported"]
+    assert list(saved(study)["claim"]) == [*of_paper["claim"], "Halves are above zero"]
+    study.save_claims()  # a rerun of the paper's notebooks
+    assert list(saved(study)["claim"]) == [*of_paper["claim"], "Halves are above zero"]
+    power = pd.read_csv(study.results.folder / "tables/power.csv")
+    assert power["claim"].iloc[-1] == "Halves are above zero"
+    study.save_claims(claims=family.claims)
+    assert list(saved(study)["claim"]) == [*of_paper["claim"], "Halves are above zero"]
 
 
 def test_power_is_written_and_stands_in_the_claims(study, capsys):

@@ -291,9 +291,9 @@ def test_claims_are_not_measured_on_a_planted_cue():
 def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
     study = Study(name="arct")
-    study.save_claims(later=CLAIMS)
+    study.save_claims(claims=CLAIMS)
     assert not (tmp_path / "arct").exists()  # nothing is measured yet
     for name, table in run_like_the_paper().items():
         study.save_table(table, name)
-    study.save_claims(later=CLAIMS)
+    study.save_claims(claims=CLAIMS)
     assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["verdict"]) == ["supported"] * 11
