@@ -197,8 +197,8 @@ def build_folder(folder: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that failed or was killed
         temporary.mkdir()
         write(temporary)
-        digests = json.dumps(_digests(temporary), indent=1)
-        (temporary / CHECKSUMS).write_text(digests, encoding="utf-8")
+        digests = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
+        (temporary / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
         for file in temporary.iterdir():
             inherit_permissions(file)
         temporary.rename(folder)
@@ -229,11 +229,6 @@ def checksum_problems(folder: Path) -> list[str]:
     expected = read_json(path)
     if not expected:
         return [f"{path}: missing or damaged"]
-    names = {name for name, _ in expected.items() ^ _digests(folder).items()}
+    digests = {file.name: sha256(file) for file in folder.iterdir() if file != path}
+    names = {name for name, _ in expected.items() ^ digests.items()}
     return [f"{folder / name}: missing or changed" for name in sorted(names)]
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """Compute the SHA-256 of each file of a folder, except the checksums."""
-    files = [file for file in sorted(folder.iterdir()) if file.name != CHECKSUMS]
-    return {file.name: sha256(file) for file in files}

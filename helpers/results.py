@@ -15,7 +15,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -95,6 +95,8 @@ class Results:
         The folders of its results and of its executed notebooks.
     batch_folder : Path
         The folder to which the notebooks of a batch run save.
+    lock_path : Path
+        The path for `folder_lock` by which one process at a time changes ``run.json``.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Results:
         self.folder = figures_dir(self.slug)
         self.build = build_dir(self.slug)
         self.batch_folder = self.build / "results"
+        self.lock_path = cache_root() / "locks" / self.slug
 
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
@@ -203,7 +206,7 @@ class Results:
         table = read_tables(self.folder).get(name)
         if in_batch_run() and table is not None:
             commits = listed_tables(run_record(self.folder))
-            with self._edited_entries() as (_, entry):
+            with self._edited_entries() as (_, _, entry):
                 entry.setdefault(EARLIER, {})[name] = commits.get(name)
         return table
 
@@ -234,20 +237,19 @@ class Results:
         is_measured = checked["verdict"] != NOT_MEASURED
         # A file with claims of the paper has all claims of their sections, measured or not.
         is_shown = is_measured | (claims is None and is_measured.any())
-        rows = checked.loc[is_shown, list(COLUMNS)]
-        self._save_claim_rows("claims", rows, OPTIONAL_CLAIM_COLUMNS)
-        power = checked.loc[checked["p_adjusted"].notna(), list(FILE_COLUMNS)]
-        self._save_claim_rows("power", power, FILE_COLUMNS)
+        is_tested = checked["p_adjusted"].notna()
+        for name, rows, optional in (
+            ("claims", checked.loc[is_shown, list(COLUMNS)], OPTIONAL_CLAIM_COLUMNS),
+            ("power", checked.loc[is_tested, list(FILE_COLUMNS)], FILE_COLUMNS),
+        ):
+            saved = self.tables().get(name, rows).reindex(columns=rows.columns)
+            saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
+            is_of_others = ~saved["section"].isin(rows["section"])
+            if len(rows):
+                table = pd.concat([rows, saved[is_of_others]])
+                table = table.sort_values("section", kind="stable")
+                self.save_table(table, name, optional=optional)
         return checked[checked["section"].str.startswith(section)]
-
-    def _save_claim_rows(self, name: str, rows: pd.DataFrame, optional: Sequence[str]) -> None:
-        """Write rows of claims into a table, in place of those of the same sections."""
-        saved = self.tables().get(name, rows).reindex(columns=rows.columns)
-        saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
-        others = saved[~saved["section"].isin(rows["section"])]
-        if len(rows):
-            rows = pd.concat([rows, others]).sort_values("section", kind="stable")
-            self.save_table(rows, name, optional=optional)
 
     def check_name(self) -> None:
         """Refuse a ``--name`` that a run with other settings has.
@@ -277,7 +279,7 @@ class Results:
         Outside a batch run it leaves the entry of the notebook that wrote an earlier version of it,
         because that entry names what made the earlier version.
         """
-        with self._edited_entries() as (record, entry):
+        with self._edited_entries() as (folder, record, entry):
             if not in_batch_run():
                 self.check_name()
                 settings = serialize_settings(self.settings, self.declared)
@@ -290,26 +292,18 @@ class Results:
             entry[group] = sorted({*entry[group], name})
             if caption:
                 entry.setdefault("captions", {})[name] = " ".join(caption.split())
-        return self._output_folder
+        return folder
 
     @contextmanager
-    def _edited_entries(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Yield ``run.json`` and this notebook's entry in it, and write them back."""
-        with self.lock():
-            record = run_record(self._output_folder)
+    def _edited_entries(self) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
+        """Yield the folder to save to, its ``run.json`` and this notebook's entry; save them."""
+        folder = self.batch_folder if in_batch_run() else self.folder
+        with folder_lock(self.lock_path):
+            record = run_record(folder)
             notebook = os.environ.get(NOTEBOOK_VARIABLE, INTERACTIVE)
             entries = record.setdefault("notebooks", {})
-            yield record, entries.setdefault(notebook, {"tables": [], "figures": []})
-            write_record(self._output_folder, record)
-
-    @property
-    def _output_folder(self) -> Path:
-        """The folder to which this process saves."""
-        return self.batch_folder if in_batch_run() else self.folder
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Let one process at a time read and change ``run.json``."""
-        return folder_lock(cache_root() / "locks" / self.slug)
+            yield folder, record, entries.setdefault(notebook, {"tables": [], "figures": []})
+            write_record(folder, record)
 
 
 def run_name(settings: Settings) -> str:
@@ -371,8 +365,10 @@ def serialize_settings(settings: Settings, names: Collection[str]) -> dict[str, 
 
 def _portable_path(text: str) -> str:
     """Write the path of a model or file from the project; names of models and corpora stay."""
+    if text in ("", *BUILT_IN):
+        return text
     path = resolve_user_path(text.strip())
-    if text in ("", *BUILT_IN) or not path.exists():
+    if not path.exists():
         return text
     return f"./{os.path.relpath(path.resolve(), PROJECT_ROOT)}"
 

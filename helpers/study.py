@@ -184,13 +184,14 @@ class Study:
 
         It is English if ``--parser`` names the bundled pipeline, which is English.
         """
+        from helpers.data.text_files import existing_file
         from helpers.data.treebank import PIPELINE, is_english_text
 
         settings = self.settings
         if settings.treebank:
             english = is_english(" ".join(tree.words) for tree in self.treebank_corpus().records())
         else:
-            english = not settings.text or is_english_text(settings.text)
+            english = not settings.text or is_english_text(existing_file(settings.text))
         return ENGLISH if english or settings.parser == PIPELINE else f"not {ENGLISH}"
 
     @property
@@ -533,6 +534,7 @@ class Study:
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),
             inputs={"records": records, "seed": self.settings.seed, "model": encoder.identity},
+            module="helpers.model.gradients",
         )
         articles_of_records = [articles[index] for index in indices]
         return gradient_table(gradients, articles_of_records, encoder.objective)

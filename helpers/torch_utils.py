@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import ModelError
@@ -194,6 +195,7 @@ def set_torch_threads(threads: int = 1) -> None:
     torch.set_num_threads(threads)
 
 
+@dataclass
 class CompilationLock:
     """Lets forward passes run side by side, and none of them while torch compiles something.
 
@@ -202,27 +204,26 @@ class CompilationLock:
     that time mix their maps.  Whoever starts to compile waits for the passes that are running.
     """
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running_passes = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    running_passes: int = 0
 
     @contextmanager
     def forward_pass(self) -> Iterator[None]:
         """Wait until nothing compiles, and keep others from compiling during a forward pass."""
-        with self._changed:
-            self._running_passes += 1
+        with self.changed:
+            self.running_passes += 1
         try:
             yield
         finally:
-            with self._changed:
-                self._running_passes -= 1
-                self._changed.notify_all()
+            with self.changed:
+                self.running_passes -= 1
+                self.changed.notify_all()
 
     @contextmanager
     def compilation(self) -> Iterator[None]:
         """Wait until no forward pass runs, and keep new ones waiting while torch compiles."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._running_passes)
+        with self.changed:
+            self.changed.wait_for(lambda: not self.running_passes)
             yield
 
 

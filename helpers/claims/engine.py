@@ -22,11 +22,11 @@ Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED = get_args(Verdict)
 DueToTraining = Literal["yes", "no", "inconclusive", ""]
 YES = "yes"
-# The answer to "due to training?" by the verdict against the controls.
+# The answer to "due to training?" by the verdict against a control, from the best to the worst.
 DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
     SUPPORTED: YES,
-    NOT_SUPPORTED: "no",
     INCONCLUSIVE: "inconclusive",
+    NOT_SUPPORTED: "no",
 }
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
@@ -170,7 +170,8 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         table[column] = against_threshold[column]
     table["verdict"] = table["verdict"].fillna(NOT_MEASURED)
     against_controls = tests[tests["question"] == "due_to_training"].groupby("claim")["verdict"]
-    table["due_to_training"] = against_controls.agg(_combine).map(DUE_TO_TRAINING)
+    worst = against_controls.agg(lambda verdicts: max(verdicts, key=list(DUE_TO_TRAINING).index))
+    table["due_to_training"] = worst.map(DUE_TO_TRAINING)
     is_answered = (table["verdict"] == SUPPORTED) & table["due_to_training"].notna()
     table["due_to_training"] = table["due_to_training"].where(is_answered, "")
     power = power_table(against_threshold, [claim.paper for claim in claims])
@@ -244,13 +245,6 @@ def _with_adjustment(tests: pd.DataFrame) -> pd.DataFrame:
         turns_at=np.select([is_exact, is_low_nearer], [values, low], default=high),
         verdict=np.select([~is_decided, holds], [INCONCLUSIVE, SUPPORTED], default=NOT_SUPPORTED),
     )
-
-
-def _combine(verdicts: pd.Series) -> Verdict:
-    """Combine the verdicts of a question's tests: supported if all are, not so if one is not."""
-    if (verdicts == NOT_SUPPORTED).any():
-        return NOT_SUPPORTED
-    return SUPPORTED if (verdicts == SUPPORTED).all() else INCONCLUSIVE
 
 
 def _measure(claim: Claim, tables: Tables) -> tuple[Estimate, float]:

@@ -54,18 +54,14 @@ class PlannedTest:
         width = self.estimate.high - self.estimate.low
         return width / 2 / t_quantile(self.estimate.df)
 
-    @property
-    def critical_t(self) -> float:
-        """The value of Student's t beyond which the test is significant."""
-        return t.isf(self.largest_p / 2, self.estimate.df)
-
     def power(self, effect: float) -> float:
         """Compute the probability of the verdict "supported" if ``effect`` is the true value."""
         if self.estimate.cases:
             share_that_counts = effect if self.sign > 0 else 1 - effect
             return binom.sf(self._least_count() - 1, self.estimate.cases, share_that_counts)
         distance = self.sign * (effect - self.threshold) / self.standard_error
-        return nct.sf(self.critical_t, self.estimate.df, distance)
+        critical_t = t.isf(self.largest_p / 2, self.estimate.df)  # a larger t is significant
+        return nct.sf(critical_t, self.estimate.df, distance)
 
     def least_effect(self) -> float:
         """Compute the true value, the nearest to the threshold, with a power of one half.
@@ -79,7 +75,8 @@ class PlannedTest:
                 return np.nan
             share_that_counts = betaincinv(count, cases - count + 1, FOUND)
             return share_that_counts if self.sign > 0 else 1 - share_that_counts
-        distance = nctdtrinc(self.estimate.df, 1 - FOUND, self.critical_t)
+        critical_t = t.isf(self.largest_p / 2, self.estimate.df)
+        distance = nctdtrinc(self.estimate.df, 1 - FOUND, critical_t)
         return self.threshold + self.sign * distance * self.standard_error
 
     def _least_count(self) -> int:

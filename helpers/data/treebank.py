@@ -226,10 +226,9 @@ def silver_treebank(
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
 
-def is_english_text(path: str | Path) -> bool:
+def is_english_text(path: Path) -> bool:
     """Tell whether a dump, a text file or a folder of text files can be English."""
-    documents = articles(existing_file(path))
-    return is_english(chain.from_iterable(article.paragraphs for article in documents))
+    return is_english(chain.from_iterable(article.paragraphs for article in articles(path)))
 
 
 def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict[str, Any]:

@@ -178,21 +178,16 @@ def _without_brackets(text: str, hidden: Collection[str]) -> str:
         content = "".join(pieces[start + 1 :])
         del pieces[start:]
         del stack[depths[-1] :]
-        if opening == "[[":
-            pieces.append(_link(content, hidden))
-        elif opening == "{{":
+        if opening == "{{":
             pieces.append(template_text(content))
-        else:
+        elif opening == "{|":
             pieces.append("\n\n")
+        else:
+            target, *labels = content.split("|")
+            label = labels[0] if labels else target.strip().lstrip(":#")
+            is_hidden = target.partition(":")[0].strip().lower() in hidden
+            pieces.append("" if is_hidden else label)
     return "".join(pieces) + text[position:]
-
-
-def _link(content: str, hidden: Collection[str]) -> str:
-    """Resolve ``[[content]]`` to the text that it shows."""
-    target, *labels = content.split("|")
-    if target.partition(":")[0].strip().lower() in hidden:
-        return ""
-    return labels[0] if labels else target.strip().lstrip(":#")
 
 
 def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:

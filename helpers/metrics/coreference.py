@@ -153,10 +153,6 @@ class AntecedentJudgements:
         by_mention = np.column_stack([100 * values * is_of_type, is_of_type])
         return cluster_sums(by_mention, documents, np.unique(documents)).T
 
-    def held_out(self) -> bool:
-        """Whether a head can be chosen on train and scored on dev."""
-        return {"train", "dev"} <= set(self.mentions["split"])
-
 
 def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     """Let every attention head and every rule pick an antecedent for every mention that has one.
@@ -236,8 +232,10 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
         percent, with a 95% bootstrap interval, and ``paper_accuracy``.
     """
     systems = [(rule, "earlier mentions") for rule in SYSTEMS]
-    for head in (HEAD, HELD_OUT) if judgements.held_out() else (HEAD,):
-        systems += [(head, candidates) for candidates in CANDIDATES]
+    systems += [(HEAD, candidates) for candidates in CANDIDATES]
+    if {"train", "dev"} <= set(judgements.mentions["split"]):
+        systems += [(HELD_OUT, candidates) for candidates in CANDIDATES]
+    paper = paper_table2().stack()
     rows = []
     for (system, candidates), mention_type in product(systems, ROWS):
         label = ""
@@ -260,7 +258,7 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
                 "type": mention_type,
                 "n": counts.sum(),
                 **ratio(totals, counts).columns("accuracy"),
-                "paper_accuracy": paper_table2().stack().get((system, mention_type), np.nan),
+                "paper_accuracy": paper.get((system, mention_type), np.nan),
             }
         )
     return pd.DataFrame(rows)
@@ -285,7 +283,7 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         margin at nominal mentions minus that at all, and the margin if the types had the shares
         that they have in the paper.  The table is empty if the corpus has not both splits.
     """
-    if not judgements.held_out():
+    if not {"train", "dev"} <= set(judgements.mentions["split"]):
         return pd.DataFrame(columns=HELD_OUT_COLUMNS)
     train = judgements.of_split("train")
     dev = judgements.of_split("dev")
@@ -445,23 +443,20 @@ def attributes(words: Sequence[str], tags: Sequence[str], head: int) -> Attribut
 
 def _number(words: Sequence[str], tags: Sequence[str], head: int) -> str:
     """Derive the number of a mention."""
+    position = head + 1
+    while position < len(words) and tags[position] in NOUN_TAGS:
+        position += 1
+    # "and" follows the head in "Ann and Bob", but not in "a cup of tea and milk".  The last word
+    # cannot join anything.
+    is_joined = position + 1 < len(words) and words[position] in ("and", "&")
     word = words[head]
-    if word in _word_attributes()["plural noun"] or _is_joined(words, tags, head):
+    if is_joined or word in _word_attributes()["plural noun"]:
         return "p"
     if tags[head] == "PROPN":  # names of groups: "the Beatles", "the United Nations"
         return ANY_NUMBER if words[0] == "the" and word.endswith("s") else "s"
     if tags[head] == "NOUN":
         return "p" if word.endswith("s") and not word.endswith(SINGULAR_ENDINGS) else "s"
     return ANY_NUMBER
-
-
-def _is_joined(words: Sequence[str], tags: Sequence[str], head: int) -> bool:
-    """Whether "and" follows the head, as in "Ann and Bob", but not in "a cup of tea and milk"."""
-    position = head + 1
-    while position < len(words) and tags[position] in NOUN_TAGS:
-        position += 1
-    # The last word cannot join anything.
-    return position + 1 < len(words) and words[position] in ("and", "&")
 
 
 def _gender(words: Sequence[str], tags: Sequence[str], head: int) -> str:

@@ -218,23 +218,12 @@ def gold_links(record: Record) -> Iterator[Question]:
         antecedent.
     """
     if "relations" in record:
-        yield from _syntactic_questions(record)
-    if "mentions" in record:
-        yield from _coreference_questions(record)
-
-
-def _syntactic_questions(record: Record) -> Iterator[Question]:
-    """Yield a question for each word but the root."""
-    marks = possessive_marks(record)
-    arcs = zip(record["heads"], record["relations"], strict=True)
-    for word, (head, relation) in enumerate(arcs):
-        if head > 0:
-            yield Question(relation, word, (head - 1,), marks.get(word))
-
-
-def _coreference_questions(record: Record) -> Iterator[Question]:
-    """Yield a question for each mention of a chain but the first."""
-    mentions = ordered_mentions(record)
+        marks = possessive_marks(record)
+        arcs = zip(record["heads"], record["relations"], strict=True)
+        for word, (head, relation) in enumerate(arcs):
+            if head > 0:  # not the root
+                yield Question(relation, word, (head - 1,), marks.get(word))
+    mentions = ordered_mentions(record) if "mentions" in record else []
     head_words = {head_word for *_, head_word in mentions}
     for index, (_, _, chain, head_word) in enumerate(mentions):
         earlier = mentions[:index]

@@ -321,7 +321,8 @@ def weighted_ratios(
     """
     value = divide(right.sum(axis=0), total.sum(axis=0)) @ weights
     replicates = resampled_ratios(right, total, DRAWS) @ weights
-    return bootstrap_estimate(value, replicates, _count_clusters(total).min())
+    n_clusters = np.greater(total, 0).sum(axis=0)  # in which each ratio has cases
+    return bootstrap_estimate(value, replicates, n_clusters.min())
 
 
 def bootstrap_intervals(right: Clusters, total: Clusters) -> Bounds:
@@ -340,7 +341,8 @@ def bootstrap_intervals(right: Clusters, total: Clusters) -> Bounds:
     low, high
         The bounds of each statistic; NaN where fewer than two clusters have a ``total``.
     """
-    return percentiles(resampled_ratios(right, total), _count_clusters(total))
+    n_clusters = np.greater(total, 0).sum(axis=0)
+    return percentiles(resampled_ratios(right, total), n_clusters)
 
 
 def paired_interval(
@@ -368,8 +370,8 @@ def paired_interval(
         The bounds of each difference.
     """
     differences = resampled_ratios(*minuend) - resampled_ratios(*subtrahend)
-    clusters = np.minimum(_count_clusters(minuend[1]), _count_clusters(subtrahend[1]))
-    return percentiles(differences, clusters, level)
+    n_clusters = [np.greater(total, 0).sum(axis=0) for _, total in (minuend, subtrahend)]
+    return percentiles(differences, np.minimum(*n_clusters), level)
 
 
 def bootstrap_t_test(differences: Clusters) -> tuple[Statistics, float]:
@@ -565,11 +567,6 @@ def divide(right: Statistics, total: Statistics) -> Statistics:
     """Divide sums, or sums by counts; NaN where the second is not positive."""
     undefined = np.full(np.shape(right), np.nan)
     return np.divide(right, total, out=undefined, where=np.greater(total, 0))
-
-
-def _count_clusters(total: Clusters) -> Statistics:
-    """Count the clusters that have a ``total``."""
-    return np.sum(np.asarray(total) > 0, axis=0)
 
 
 def percentiles(replicates: Replicates, clusters: Statistics | int, level: float = LEVEL) -> Bounds:

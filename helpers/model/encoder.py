@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,10 +66,15 @@ class Encoder:
         The class of the checkpoint in config.json, such as ``BertForMaskedLM``; it can be empty.
     tokenizer_sha256 : str
         The SHA-256 of the tokenizer's full definition: vocabulary, normaliser and so on.
+    layers, heads : int
+        Number of layers that return attention maps, and of attention heads in each.
     special_tokens : mapping
         The tokens in the roles "cls" and "sep"; None if it has no such token.
     special_ids : list of int
         The ids of the tokens that are put around and between two texts.
+    word_prefix : str
+        The prefix with which a single word is tokenized as in a sentence: a space for byte-level
+        vocabularies, which mark a word by the space before it, and else nothing.
     takes_token_types : bool
         Whether token types tell the two texts of a pair apart.
     max_length : int
@@ -85,21 +89,14 @@ class Encoder:
     objective: str
     architecture: str
     tokenizer_sha256: str
+    layers: int
+    heads: int
     special_tokens: Mapping[str, str | None]
     special_ids: list[int]
+    word_prefix: str
     takes_token_types: bool
     max_length: int
     read: Callable[[], Loaded] = field(repr=False, compare=False)
-
-    @property
-    def layers(self) -> int:
-        """Number of layers that return attention maps."""
-        return self.identity["layers"]
-
-    @property
-    def heads(self) -> int:
-        """Number of attention heads in each layer."""
-        return self.identity["heads"]
 
     @property
     def slug(self) -> str:
@@ -143,19 +140,8 @@ class Encoder:
         Encoding
             ``encoding.word_ids`` has the index of the word of each token, None for special tokens.
         """
-        marked_words = [self._word_prefix + word for word in words]
+        marked_words = [self.word_prefix + word for word in words]
         return self.tokenizer.backend_tokenizer.encode(marked_words, is_pretokenized=True)
-
-    @cached_property
-    def _word_prefix(self) -> str:
-        """The prefix with which a single word is tokenized as in a sentence.
-
-        Byte-level vocabularies mark a word by the space before it, so the prefix is a space there.
-        """
-        tokenizer = self.tokenizer.backend_tokenizer
-        separate = tokenizer.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
-        running = tokenizer.encode("a a", add_special_tokens=False)
-        return "" if separate.tokens == running.tokens else " "
 
 
 def load(
@@ -229,7 +215,15 @@ def load(
     }
     if temperatures is not None:
         identity["temperatures"] = temperatures
-    return Encoder(name, identity, dtype, **properties["inputs"], read=read)
+    return Encoder(
+        name,
+        identity,
+        dtype,
+        layers=identity["layers"],
+        heads=identity["heads"],
+        **properties["inputs"],
+        read=read,
+    )
 
 
 def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = False) -> str:

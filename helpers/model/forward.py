@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, Lens
-from helpers.model.sites import Outputs, Site, Weights, patch_head_outputs, sites
+from helpers.model.sites import Outputs, Site, Weights, sites
 from helpers.torch_utils import COMPILATION_LOCK
 
 OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
@@ -55,7 +55,7 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
     -------
     dict of str to list
         ``input_ids`` and ``token_type_ids``, and for words ``groups``: the word-level position of
-        each token, from `word_groups`.
+        each token.
     """
     if "tokens" in record:
         ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
@@ -65,11 +65,15 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
 
 
 def word_inputs(encoding: Encoding) -> Inputs:
-    """Convert tokenized words to a model's inputs."""
+    """Convert tokenized words to a model's inputs; each special token is a word of its own."""
+    word_ids = encoding.word_ids  # None for special tokens
+    begins = [
+        word is None or word != word_before for word_before, word in pairwise([None, *word_ids])
+    ]
     return {
         "input_ids": encoding.ids,
         "token_type_ids": encoding.type_ids,
-        "groups": word_groups(encoding.word_ids),
+        "groups": (np.cumsum(begins) - 1).tolist(),
     }
 
 
@@ -126,14 +130,6 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
     masks = [torch.ones_like(row) for row in rows]
     batch["attention_mask"] = pad_sequence(masks, batch_first=True)
     return {name: tensor.to(encoder.device) for name, tensor in batch.items()}
-
-
-def word_groups(word_ids: Sequence[int | None]) -> list[int]:
-    """Number the words that tokens belong to; each special token (None) is a word of its own."""
-    begins = [
-        word is None or word != word_before for word_before, word in pairwise([None, *word_ids])
-    ]
-    return (np.cumsum(begins) - 1).tolist()
 
 
 def to_words(
@@ -219,17 +215,18 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
         maps, states = forward(encoder, inputs)
         return maps, list(map(transformed_norms, layers, current.projected)), states
 
-    head_outputs: list[Outputs] = []
+    head_outputs: list[Float[Tensor, "batch token features"]] = []
 
-    def keep(_layer: int, outputs: Outputs) -> Outputs:
-        head_outputs.append(outputs)
-        return outputs
+    def keep(_module: nn.Module, args: tuple) -> None:
+        head_outputs.append(args[0])
 
     with ExitStack() as hooks:
         for module in {site.values for site in layers}:  # layers may share one
             hooks.callback(module.register_forward_hook(record).remove)
-        with patch_head_outputs(layers, keep):
-            maps, _, _ = run([word_inputs(encoder.encode_words(["a", "b", "c"]))])
+        with ExitStack() as output_hooks:
+            for module in {site.output for site in layers}:
+                output_hooks.callback(module.register_forward_pre_hook(keep).remove)
+            maps, _, _ = run([encoder.tokenizer("a b c")])
         values = list(map(Site.value_vectors, layers, current.projected))
         is_complete = len(values) == len(head_outputs) == len(layers)
         if not (is_complete and all(map(_are_weighted_sums, head_outputs, maps, values))):
@@ -240,9 +237,11 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
         yield run
 
 
-def _are_weighted_sums(outputs: Outputs, attention: Weights, values: Outputs) -> bool:
-    """Check whether the heads of a layer output attention times values."""
-    sums = torch.einsum("bhqk,bkhw->bqhw", attention, values.to(attention))
+def _are_weighted_sums(
+    outputs: Float[Tensor, "batch token features"], attention: Weights, values: Outputs
+) -> bool:
+    """Check whether the heads of a layer output attention times values, side by side."""
+    sums = torch.einsum("bhqk,bkhw->bqhw", attention, values.to(attention)).flatten(-2)
     return (sums - outputs).abs().max() <= OUTPUT_TOLERANCE * outputs.abs().max()
 
 

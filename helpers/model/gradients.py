@@ -193,8 +193,14 @@ def training_losses(
         output = run_with_graph(encoder, inputs)
         states = output.last_hidden_state  # [paragraph, token, width]
         mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
-        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
-        return contrastive_losses(pooled), inputs, list(output.attentions)
+        vectors = (states * mask).sum(dim=1) / mask.sum(dim=1)
+        first, second = F.normalize(wide(vectors), dim=-1).chunk(2)
+        scores = SCALE * first @ second.T  # of each first paragraph with each second one
+        # The cross-entropy of finding a paragraph's partner is the mean of both directions.
+        partners = torch.arange(len(scores), device=scores.device)
+        first_to_second = F.cross_entropy(scores, partners, reduction="none")
+        second_to_first = F.cross_entropy(scores.T, partners, reduction="none")
+        return (first_to_second + second_to_first) / 2, inputs, list(output.attentions)
     inputs = [model_inputs(encoder, record) for record in records]
     labels = []  # of the tokens of an input, or of a text
     for row, record in enumerate(records):
@@ -242,10 +248,10 @@ def mask_tokens(
 
 def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
     """Yield the first and then the second paragraphs of segments as separate inputs."""
-    example = encoder.encode_words(["a"])
-    word_positions = [i for i, word in enumerate(example.word_ids) if word is not None]
-    before = example.ids[: word_positions[0]]  # special tokens
-    after = example.ids[word_positions[-1] + 1 :]
+    example = encoder.tokenizer.backend_tokenizer.encode("a")
+    is_special = example.special_tokens_mask
+    before = example.ids[: is_special.index(0)]
+    after = example.ids[len(example) - is_special[::-1].index(0) :]
     for is_second in (False, True):
         for record in records:
             ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
@@ -253,24 +259,6 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
             text = [token_id for token_id in half if token_id not in encoder.special_ids]
             paragraph = [*before, *text, *after]
             yield {"input_ids": paragraph, "token_type_ids": [0] * len(paragraph)}
-
-
-def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tensor, " example"]:
-    """Compute the cross-entropy of finding each paragraph's partner in the batch.
-
-    It is the mean of both directions, in nats.
-
-    Parameters
-    ----------
-    vectors : tensor, shape (2 * examples, width)
-        The vectors of the first paragraphs, then those of the second ones.
-    """
-    first, second = F.normalize(wide(vectors), dim=-1).chunk(2)
-    scores = SCALE * first @ second.T
-    partners = torch.arange(len(scores), device=scores.device)
-    first_to_second = F.cross_entropy(scores, partners, reduction="none")
-    second_to_first = F.cross_entropy(scores.T, partners, reduction="none")
-    return (first_to_second + second_to_first) / 2
 
 
 def run_with_graph(encoder: Encoder, inputs: list[Inputs]) -> Any:

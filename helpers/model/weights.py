@@ -80,9 +80,16 @@ def read_encoder(
     layers, heads = attention_shape(name, model, tokenizer)
     if temperatures is not None:
         set_temperatures(model.base_model, temperatures)
+    config = json.loads((folder / "config.json").read_bytes())
+    settings = {  # which determine maps and gradients next to the weights
+        "config": {key: config[key] for key in config.keys() - set(IGNORED_CONFIG_KEYS)},
+        "model_input_names": tokenizer.model_input_names,
+        "special_tokens": tokenizer.special_tokens_map,
+    }
+    settings_text = json.dumps(settings, sort_keys=True, default=str)
     properties = {
         "identity": {
-            "configuration_sha256": configuration_sha256(folder, tokenizer),
+            "configuration_sha256": hashlib.sha256(settings_text.encode()).hexdigest(),
             "layers": layers,
             "heads": heads,
         },
@@ -218,18 +225,6 @@ def attention_shape(
     return len(maps), maps[0].shape[1]
 
 
-def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Compute the hash of the settings that determine maps and gradients next to the weights."""
-    config = json.loads((folder / "config.json").read_bytes())
-    settings = {
-        "config": {key: config[key] for key in config.keys() - set(IGNORED_CONFIG_KEYS)},
-        "model_input_names": tokenizer.model_input_names,
-        "special_tokens": tokenizer.special_tokens_map,
-    }
-    text = json.dumps(settings, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def tokenizer_properties(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
 ) -> dict[str, Any]:
@@ -244,26 +239,23 @@ def tokenizer_properties(
     # As in transformers, the tokenizer decides; besides, the model must know two types.
     tokenizer_has_types = "token_type_ids" in tokenizer.model_input_names and any(pair.type_ids)
     model_has_types = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
+    # Byte-level vocabularies mark a word by the space before it.
+    separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
+    running = backend.encode("a a", add_special_tokens=False)
+    lengths = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+    for path, module in model.named_modules():
+        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and its relatives reserve the first rows of the table for padding.
+            padding_index = -1 if module.padding_idx is None else module.padding_idx
+            lengths.append(module.num_embeddings - padding_index - 1)
     return {
         "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
         "special_tokens": special_tokens,
         "special_ids": special_ids,
+        "word_prefix": "" if separate.tokens == running.tokens else " ",
         "takes_token_types": tokenizer_has_types and model_has_types,
-        "max_length": _max_length(model, tokenizer),
+        "max_length": min(filter(None, lengths)),
     }
-
-
-def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
-    """Find the smallest limit among tokenizer, configuration and the table of positions.
-
-    RoBERTa and its relatives reserve the first rows of that table for padding.
-    """
-    limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
-    for path, module in model.named_modules():
-        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            padding_index = -1 if module.padding_idx is None else module.padding_idx
-            limits.append(module.num_embeddings - padding_index - 1)
-    return min(limit for limit in limits if limit)
 
 
 def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:

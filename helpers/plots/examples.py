@@ -352,22 +352,12 @@ def _longest_word(panel: Panel) -> int:
 
 def _columns(panels: Sequence[Panel]) -> int:
     """Choose how many panels a row has: as many as the longest words leave room for."""
-    longest_word = max(map(_longest_word, panels), default=MAX_CHARACTERS)
-    panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
+    lengths = (len(word) for panel in panels for word in panel.words)
+    longest_word = max(lengths, default=MAX_CHARACTERS)
+    type_size = plt.rcParams["font.size"] / 72  # inches
+    panel_width = 2 * longest_word * WORD_WIDTH * type_size + LINES_WIDTH
     max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
     return int(np.clip(style.page_width() / panel_width, 1, max_columns))
-
-
-def _type_size() -> float:
-    """Return the size of the type of words and titles, in inches."""
-    return plt.rcParams["font.size"] / 72
-
-
-def _break_title(title: str, columns: int) -> str:
-    """Break the title of a panel into lines that fit above it."""
-    inches = style.page_width() / columns - TITLE_GAP
-    max_characters = int(inches / (TITLE_WIDTH * _type_size()))
-    return "\n".join(fill(line, max_characters) for line in title.splitlines())
 
 
 def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
@@ -383,17 +373,23 @@ def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
     panels = [panel for group in groups.values() for panel in group]
     glyphs = missing_glyphs(word for panel in panels for word in panel.words)
     columns = _columns(panels)
+    type_size = plt.rcParams["font.size"] / 72  # inches
+    title_inches = style.page_width() / columns - TITLE_GAP
+    max_characters = int(title_inches / (TITLE_WIDTH * type_size))
     rows = []
     n_words = []
     n_lines = 0.0
     for heading, group in groups.items():
-        titled = [replace(panel, title=_break_title(panel.title, columns)) for panel in group]
+        titled = []
+        for panel in group:
+            lines = [fill(line, max_characters) for line in panel.title.splitlines()]
+            titled.append(replace(panel, title="\n".join(lines)))
         for start in range(0, len(titled), columns):
             row = titled[start : start + columns]
             rows.append(("" if start else heading, row))
             n_words.append(max(len(panel.words) for panel in row))
             n_lines += n_words[-1] + max(panel.title.count("\n") for panel in row) + 1 + ROW_GAP
-    figure = canvas(n_lines * LINE_HEIGHT * _type_size(), *texts)
+    figure = canvas(n_lines * LINE_HEIGHT * type_size, *texts)
     width = max(len(row) for _, row in rows)
     grid = figure.subplots(len(rows), width, squeeze=False, height_ratios=n_words)
     for (heading, row), row_axes, row_words in zip(rows, grid, n_words, strict=True):
@@ -418,7 +414,16 @@ def _draw_panel(axes: Axes, panel: Panel, words: Sequence[str]) -> None:
         panel.title, loc="center", fontsize="medium", parse_math=False, fontweight=weight
     )
     colors = [style.TOKEN_COLORS[word_type] for word_type in panel.word_types]
-    _draw_weights(axes, panel.darkness, colors)
+    pairs = np.argwhere(panel.darkness >= MIN_DRAWN_DARKNESS)  # [line, query and key]
+    queries, keys = pairs.T
+    lines = LineCollection(
+        [((0, query), (1, key)) for query, key in pairs],
+        colors=[colors[key] for key in keys],  # each line has the colour of its key
+        alpha=panel.darkness[queries, keys].clip(0, 1),
+        linewidths=1.4,
+        rasterized=len(pairs) > MAX_VECTOR_LINES,
+    )
+    axes.add_collection(lines, autolim=False)
     axes.set_frame_on(False)
     axes.set(xticks=[], xlim=(0, 1))
     axes.set_yticks(range(len(words)), words, parse_math=False)
@@ -431,22 +436,6 @@ def _draw_panel(axes: Axes, panel: Panel, words: Sequence[str]) -> None:
         for label in (labels[link.attending], labels[len(words) + link.attended]):
             label.set(color=link_style["color"], fontweight="bold")
         axes.plot([0, 1], [link.attending, link.attended], zorder=3, **link_style)
-
-
-def _draw_weights(
-    axes: Axes, darkness: Float[np.ndarray, "query key"], key_colors: Sequence[str]
-) -> None:
-    """Draw a line for each visible weight in the colour of its key."""
-    pairs = np.argwhere(darkness >= MIN_DRAWN_DARKNESS)  # [line, query and key]
-    queries, keys = pairs.T
-    lines = LineCollection(
-        [((0, query), (1, key)) for query, key in pairs],
-        colors=[key_colors[key] for key in keys],
-        alpha=darkness[queries, keys].clip(0, 1),
-        linewidths=1.4,
-        rasterized=len(pairs) > MAX_VECTOR_LINES,
-    )
-    axes.add_collection(lines, autolim=False)
 
 
 def _short_examples(store: Store) -> list[Example]:
@@ -463,7 +452,9 @@ def _short_examples(store: Store) -> list[Example]:
 def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
     """Check the annotation of a relation in a sentence by rules that need no second parser."""
     closed_class = CLOSED_CLASSES.get(paper_name, "").split()
-    for question in _questions(record, relation):
+    for question in gold_links(record):
+        if question.relation != relation:
+            continue
         between = record["relations"][question.word : question.gold[0]]
         if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
             return False
@@ -472,11 +463,6 @@ def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
         if closed_class and record["words"][question.word].lower() not in closed_class:
             return False
     return True
-
-
-def _questions(record: Record, relation: str) -> list[Question]:
-    """List the questions about a relation in a record."""
-    return [question for question in gold_links(record) if question.relation == relation]
 
 
 def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: str) -> list[Panel]:
@@ -509,7 +495,8 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     record = example.record
     positions = example.word_positions
     weights = example.attention[location.layer - 1, location.head - 1, positions, positions]
-    questions = _questions(record, location.relation)
+    relation = location.relation
+    questions = [question for question in gold_links(record) if question.relation == relation]
     visible = [_visible_words(record, question) for question in questions]
     for words in dict.fromkeys(visible):  # in order, each once
         links: list[Link] = []

@@ -170,14 +170,14 @@ def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return draw_page
 
 
-def page_width() -> float:
-    """Return the width in inches of the figure that is drawn: of a page or of a column."""
-    return plt.rcParams["figure.figsize"][0]
-
-
 def in_column() -> bool:
     """Say whether a figure is drawn for a column of a paper."""
-    return page_width() == COLUMN_WIDTH
+    return plt.rcParams["figure.figsize"][0] == COLUMN_WIDTH
+
+
+def page_width() -> float:
+    """Return the width in inches of the figure that is drawn: of a page or of a column."""
+    return COLUMN_WIDTH if in_column() else WIDTH
 
 
 @cache
@@ -226,10 +226,11 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     *subtitles : str
         The parts of the subtitle, which a dot separates; empty ones are left out.
     """
-    width = page_width()
+    width = WIDTH
     top = 0.66
     bottom = 0.3 if note else 0.05
     if in_column():
+        width = COLUMN_WIDTH
         top = 0.03
         bottom = 0.05
     total = height + bottom + top
@@ -386,52 +387,33 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     StoreError
         If the folder cannot be written to.
     """
+    # The layout is computed once, not for each format, because it takes most of the time.  It is
+    # rounded, so that the same figure has the same pixels: the last digits of its solution differ
+    # from one drawing to the next, and a point on the border of two pixels shows it.
+    layout_engine = figure.get_layout_engine()
+    if layout_engine is not None:
+        layout_engine.execute(figure)
+    figure.set_layout_engine(None)
+    for axes in figure.axes:
+        bounds = axes.get_position(original=True).bounds
+        axes.set_position(np.round(bounds, LAYOUT_DECIMALS))
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=DPI)
+    png = BytesIO()
+    # A PNG of 256 colours has a third of the size.  Of the methods, this one leaves rare colours
+    # unchanged.
+    image = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    image.save(png, "png", optimize=True)
     path = folder / f"{name}.png"
-    _settle_layout(figure)
-    write_atomic(path, _png_of(figure))
-    write_atomic(path.with_suffix(".svg"), _svg_of(figure))
+    write_atomic(path, png.getvalue())
+    svg = BytesIO()
+    figure.savefig(svg, dpi=DPI, format="svg", metadata={"Date": None, "Creator": None})
+    write_atomic(path.with_suffix(".svg"), _rounded(svg.getvalue().decode()).encode())
     if paper:
         write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))
         if hasattr(figure, "draw_for_column"):
             write_atomic(folder / f"{name}_column.pdf", _pdf_of(figure.draw_for_column()))
     return path
-
-
-def _settle_layout(figure: Figure) -> None:
-    """Compute the layout once, and round it, so that the same figure has the same pixels.
-
-    The last digits of the layout's solution differ from one drawing to the next, and a point on the
-    border of two pixels shows it.
-    """
-    layout_engine = figure.get_layout_engine()
-    if layout_engine is not None:
-        layout_engine.execute(figure)
-    figure.set_layout_engine(None)  # doing the layout for each format would take most of the time
-    for axes in figure.axes:
-        bounds = axes.get_position(original=True).bounds
-        axes.set_position(np.round(bounds, LAYOUT_DECIMALS))
-
-
-def _drawn(figure: Figure, **options: Any) -> BytesIO:
-    """Draw a figure into a file in memory, with options of ``Figure.savefig``."""
-    file = BytesIO()
-    figure.savefig(file, dpi=DPI, **options)
-    return file
-
-
-def _png_of(figure: Figure) -> bytes:
-    """Draw a figure as a PNG of 256 colours, which has a third of the size."""
-    image = Image.open(_drawn(figure)).convert("RGB")
-    quantized = BytesIO()
-    # Of the methods, this one leaves rare colours unchanged.
-    image.quantize(256, Image.Quantize.MAXCOVERAGE).save(quantized, "png", optimize=True)
-    return quantized.getvalue()
-
-
-def _svg_of(figure: Figure) -> bytes:
-    """Draw a figure as an SVG without a date."""
-    drawn = _drawn(figure, format="svg", metadata={"Date": None, "Creator": None})
-    return _rounded(drawn.getvalue().decode()).encode()
 
 
 def _pdf_of(figure: Figure, **options: Any) -> bytes:
@@ -442,7 +424,8 @@ def _pdf_of(figure: Figure, **options: Any) -> bytes:
     headings = figure.findobj(lambda artist: artist.get_label() == HEADING)
     plt.setp(headings, visible=False)
     metadata = {"CreationDate": None, "Creator": None}
-    page = _drawn(figure, format="pdf", metadata=metadata, **options)
+    page = BytesIO()
+    figure.savefig(page, dpi=DPI, format="pdf", metadata=metadata, **options)
     plt.setp(headings, visible=True)
     return page.getvalue()
 

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from helpers.data.glove import DEFAULT, read_glove
 from helpers.errors import InputError
-from helpers.files import cache_root, check_free, write_atomic
+from helpers.files import cache_root, check_free, folder_lock, write_atomic
 from helpers.results import (
     INTERACTIVE,
     Results,
@@ -124,7 +124,7 @@ def save_description(study: Study) -> None:
         The study of the notebook.
     """
     if not in_batch_run():
-        with study.results.lock():
+        with folder_lock(study.results.lock_path):
             folder = study.results.folder
             write_record(folder, describe(study) | run_record(folder))
 
@@ -157,7 +157,7 @@ def recorded(study: Study) -> Iterator[Record]:
         try:
             yield record
         finally:
-            with results.lock():
+            with folder_lock(results.lock_path):
                 record.publish()
 
 

@@ -101,7 +101,7 @@ class Example:
         """
         if "words" not in self.record:
             return list(self.record["tokens"])
-        n_after = len(self) - self.word_positions.stop
+        n_after = self.stored_attention.shape[-1] - self.word_positions.stop
         first_token = self.special_tokens.get("cls") or ""
         last_token = self.special_tokens.get("sep") or ""
         return [first_token] * self.offset + list(self.record["words"]) + [last_token] * n_after

@@ -33,7 +33,6 @@ from helpers.plots.style import (
     INK,
     MUTED,
     RIGHT,
-    SEQUENTIAL_COLORS,
     TOKEN_COLORS,
     TOKEN_STYLES,
     WRONG,
@@ -47,6 +46,7 @@ MAX_HITS = 50  # of a search
 HIT_COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
 MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
 THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
+COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
 WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decimals
 # The browser enforces that nothing is loaded from anywhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
@@ -130,26 +130,23 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
     return np.rint(weights.astype(np.float64) * WEIGHT_STEPS).astype("<u2")
 
 
-def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
-    """Return the position that each head picks for each question: doubled, plus 1 if right."""
-    asked_questions = list(gold_links(example.record))
-    shape = (len(DIRECTIONS), *example.stored_attention.shape[:2], len(asked_questions))
-    coded = np.zeros(shape, "<u2")
-    for number, question in enumerate(asked_questions):
-        words = example.word_positions
-        maps = example.stored_attention[:, :, words, words]
-        for index, direction in enumerate(DIRECTIONS):
-            picked, right = predict_link(question, maps, direction)
-            coded[index, ..., number] = 2 * (picked + example.offset) + right
-    return coded
-
-
 def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
-    """Return the thumbnails with and without special tokens, and the answers, as bytes."""
-    positions = np.arange(len(example))
-    with_special = thumbnails(example.stored_attention, positions)
-    without_special = thumbnails(example.stored_attention, np.delete(positions, special))
-    return [with_special.tobytes(), without_special.tobytes(), answers(example).tobytes()]
+    """Return the thumbnails with and without special tokens, and the answers, as bytes.
+
+    An answer is the position that a head picks for a question: doubled, plus 1 if it is right.
+    """
+    maps = example.stored_attention
+    positions = np.arange(maps.shape[-1])
+    with_special = thumbnails(maps, positions)
+    without_special = thumbnails(maps, np.delete(positions, special))
+    questions = list(gold_links(example.record))
+    answers = np.zeros((len(DIRECTIONS), *maps.shape[:2], len(questions)), "<u2")
+    for number, question in enumerate(questions):
+        words = example.word_positions
+        for index, direction in enumerate(DIRECTIONS):
+            picked, right = predict_link(question, maps[:, :, words, words], direction)
+            answers[index, ..., number] = 2 * (picked + example.offset) + right
+    return [with_special.tobytes(), without_special.tobytes(), answers.tobytes()]
 
 
 def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[str, Any]:
@@ -159,7 +156,8 @@ def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[
     """
     page = page_facts(store, example)
     page["buffers"] = [_packed(content) for content in buffers(example, page["special"])]
-    maps = quantize(example.stored_attention.reshape(-1, len(example), len(example))[list(heads)])
+    all_maps = example.stored_attention
+    maps = quantize(all_maps.reshape(-1, *all_maps.shape[2:])[list(heads)])
     page["maps"] = {}
     for head, steps in zip(heads, maps, strict=True):
         # A map's low bytes come before its high bytes: most of these are zero, so it deflates more.
@@ -170,16 +168,6 @@ def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[
 def _packed(content: bytes) -> str:
     """Deflate bytes and encode them in base64."""
     return base64.b64encode(zlib.compress(content, 6)).decode("ascii")
-
-
-def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the colours and names that the viewer shares with the figures."""
-    return {
-        "colors": {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG},
-        "labels": role_labels(special_tokens),
-        "ramp": SEQUENTIAL_COLORS,
-        "directions": list(DIRECTIONS),
-    }
 
 
 def role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from anywidget.experimental import command
 from helpers.errors import InputError
 from helpers.files import json_digest, write_atomic
 from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
+from helpers.plots.style import SEQUENTIAL_COLORS
 from helpers.store.store import Store
 from helpers.viewer import page
 from helpers.viewer.page import MAX_HITS, check_relation, relation_names
@@ -153,7 +154,12 @@ class Viewer:
         """
         layer, head = self.head
         return {
-            "look": page.look(self.store.special_tokens),
+            "look": {  # the colours and names that the viewer shares with the figures
+                "colors": page.COLORS,
+                "labels": page.role_labels(self.store.special_tokens),
+                "ramp": SEQUENTIAL_COLORS,
+                "directions": list(DIRECTIONS),
+            },
             "title": self.title,
             "example": self.example,
             "head": layer * self.store.heads + head,

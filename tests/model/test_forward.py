@@ -4,6 +4,7 @@ import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from helpers.model.forward import (
     norm_maps,
     to_words,
     vectors_to_words,
-    word_groups,
+    word_inputs,
 )
 from helpers.model.linear import convolve
 from helpers.model.sites import sites
@@ -320,8 +321,9 @@ def to_words_by_loops(attention, groups):
         ([0, None], [0, 1]),
     ],
 )
-def test_word_groups_number_words_and_special_tokens(word_ids, groups):
-    assert word_groups(word_ids) == groups
+def test_word_inputs_number_words_and_special_tokens(word_ids, groups):
+    encoding = SimpleNamespace(ids=[], type_ids=[], word_ids=word_ids)
+    assert word_inputs(encoding)["groups"] == groups
 
 
 def test_to_words_equals_loops_over_heads_and_words():
