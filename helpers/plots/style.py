@@ -391,7 +391,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     # rounded, so that the same figure has the same pixels: the last digits of its solution differ
     # from one drawing to the next, and a point on the border of two pixels shows it.
     layout_engine = figure.get_layout_engine()
-    if layout_engine is not None:
+    if figure.axes and layout_engine is not None:
         layout_engine.execute(figure)
     figure.set_layout_engine(None)
     for axes in figure.axes:
