@@ -27,9 +27,10 @@ from helpers.studies.kobayashi2020.edges import MAIN, OBJECTIVE, PROBE
 from helpers.studies.kobayashi2020.lenses import LENSES, SPECIAL_TYPES
 
 UNITS = {
-    OBJECTIVE: "Loss (nats more)",
-    PROBE: "UUAS (percentage points less)",
+    OBJECTIVE: "Change of the loss (nats)",
+    PROBE: "Decrease of UUAS (percentage points)",
 }
+LEAST_DF = 4  # an interval of fewer than five articles is not drawn, because it is too narrow
 RATIO_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 MODEL_STYLES = {  # by the names of the models in edges.csv
     MAIN: Style("trained", "#2F4B7C", "o"),
@@ -138,7 +139,8 @@ def fig15_edges(
     Figure
         Figure 15.  A panel for each special token has the angle if the attention to it is dropped,
         over the angle if words lose as much.  A further panel for each outcome (the training loss,
-        the probe) has what both ablations cost in the layers that are cut together.
+        the probe) has what both ablations cost in the layers that are cut together, without
+        intervals if they have fewer than `LEAST_DF` degrees of freedom.
     """
     angles = concat_with_keys(ratios, "model").astype({"layers": str})
     angles = angles[
@@ -162,12 +164,18 @@ def fig15_edges(
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
         token = special_tokens.get(role, "special tokens")
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
+    color = MODEL_STYLES[MAIN].color
     for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes, strict=True):
         labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
-        axes.scatter(rows["value"], labels, color=style.INK)
-        draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=style.INK)
+        axes.scatter(rows["value"], labels, color=color)
+        title = f"{measure}, layers {rows['layers'].iloc[0]}"
+        df = rows["value_df"].min()
+        if df < LEAST_DF:
+            title += f" ({df + 1:.0f} articles: no interval)"
+        else:
+            draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=color)
         axes.axvline(0, color=style.INK, dashes=(4, 3), linewidth=1)
-        axes.set(title=f"{measure}, layers {rows['layers'].iloc[0]}", xlabel=UNITS[measure])
+        axes.set(title=title, xlabel=UNITS[measure])
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
     legend_below(figure, columns=3)
     return figure
