@@ -38,15 +38,15 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
 }
 SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
-    ("One dimension set to its mean", "Share of the attention to {token}"): {
+    ("Share of attention that goes to {token}", "Share (fraction)"): {
         "cls": MODEL_STYLES[MAIN]._replace(label="intact"),
-        "cls_without_largest": Style("largest dimension", style.ACCENT, "s"),
-        "cls_without_second": Style("second-largest dimension", style.MUTED, "^"),
+        "cls_without_largest": Style("largest dimension set to its mean", style.ACCENT, "s"),
+        "cls_without_second": Style("second-largest dimension set to its mean", style.MUTED, "^"),
     },
-    ("Parts of the lead over other tokens", "Lead of {token} (nats)"): {
-        "constant": MODEL_STYLES[MAIN]._replace(label="constant"),
-        "content": Style("content", "#00A457", "^"),
-        "position": Style("position", "#D55E00", "s"),
+    ("Lead of {token} over other tokens: mean, and variation", "Lead (nats)"): {
+        "constant": MODEL_STYLES[MAIN]._replace(label="constant: mean"),
+        "content": Style("content: standard deviation", "#00A457", "^"),
+        "position": Style("position: standard deviation", "#D55E00", "s"),
     },
 }
 TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
@@ -99,16 +99,23 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     -------
     Figure
         Figure 14.  The left panel has the share of attention on the first token without one
-        dimension of its vector, and the right one the parts of the token's lead.
+        dimension of its vector, and the right one the mean of the token's lead and its standard
+        deviations.  The title has means over layers.
     """
-    figure = canvas(3.6, f"Figure 14 · What makes {token} a sink", model)
+    shares = causes[["cls", "cls_without_largest"]].mean()
+    title = (
+        f"Figure 14 · Without one dimension, {token} gets {shares.iloc[1]:.0%} of the attention, "
+        f"not {shares.iloc[0]:.0%}"
+    )
+    figure = canvas(3.6, title, model, "title: mean of the layers")
     panels = panel_grid(figure, len(SINK_PANELS), 2)
-    for axes, ((title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
+    for axes, ((panel_title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
         for column, series_style in styles.items():
             draw_curve(axes, causes, "layer", column, series_style)
-        axes.set(title=title, xlabel="Layer", ylabel=label.format(token=token))
+        axes.set(title=panel_title.format(token=token), xlabel="Layer", ylabel=label)
         axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set_xticks(counting_ticks(len(causes), 12))
+        axes.locator_params("y", nbins=5)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
     return figure
 

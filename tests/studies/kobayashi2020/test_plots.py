@@ -55,14 +55,16 @@ def test_fig14_draws_shares_and_parts_of_the_lead():
     columns = ["cls", "cls_without_largest", "cls_without_second", "constant", "content"]
     values = np.arange(15.0).reshape(3, 5)
     causes = pd.DataFrame(values, columns=columns).assign(layer=[1, 2, 3], position=-1.0)
-    of_shares, of_lead = plots.fig14_sinks(causes, "<s>", model="tiny").axes
+    figure = plots.fig14_sinks(causes, "<s>", model="tiny")
+    of_shares, of_lead = figure.axes
     np.testing.assert_allclose(line_of(of_shares, "intact"), causes["cls"])
-    largest = line_of(of_shares, "largest dimension")
+    largest = line_of(of_shares, "largest dimension set to its mean")
     np.testing.assert_allclose(largest, causes["cls_without_largest"])
-    np.testing.assert_allclose(line_of(of_lead, "constant"), causes["constant"])
-    np.testing.assert_allclose(line_of(of_lead, "position"), -1)
+    np.testing.assert_allclose(line_of(of_lead, "constant: mean"), causes["constant"])
+    np.testing.assert_allclose(line_of(of_lead, "position: standard deviation"), -1)
     assert of_lead.get_ylim()[0] < -1  # a negative lead is inside the panel
-    assert "<s>" in of_shares.get_ylabel()
+    assert "<s>" in of_shares.get_title("left")
+    assert figure.texts[0].get_text().endswith("<s> gets 600% of the attention, not 500%")
 
 
 # Losses by dropping and by mass-matched ablation: of the angle, and of an outcome for each token.
