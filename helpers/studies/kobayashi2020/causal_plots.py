@@ -32,10 +32,16 @@ def fig16_causal(
     Returns
     -------
     Figure
-        Figure 16.  A point is a head and a relation; the darker, the higher is its layer.
+        Figure 16.  A point is a head and a relation; the darker, the higher is its layer.  The
+        title has the rank correlations over all of them.
     """
+    by_model = {}
+    for name, table in correlations.items():
+        rows = table.query(f"predictor == 'margin' and effect == '{TURNS}'")
+        by_model[name] = rows.set_index("within")["correlation"]
+    values = " and ".join(f"{within['all']:.2f} ({name})" for name, within in by_model.items())
+    title = f"Figure 16 · Margin and effect correlate by {values}"
     note = "a point is a head and a relation; the darker, the higher the layer"
-    title = "Figure 16 · Accuracy of a head, and what its edges do"
     figure = canvas(3.6, title, model, note)
     panels = figure.subplots(1, len(effects), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (name, table) in zip(panels, effects.items(), strict=True):
@@ -43,11 +49,9 @@ def fig16_causal(
             "margin", TURNS, c="layer", data=table, s=14, cmap=style.SEQUENTIAL, vmin=-1,
             edgecolors=style.MUTED, linewidths=0.4,
         )  # fmt: skip
-        rows = correlations[name].query(f"predictor == 'margin' and effect == '{TURNS}'")
-        by_group = rows.set_index("within")["correlation"]
         axes.set_title(
-            f"{name}: rank correlation {by_group['all']:.2f}, "
-            f"within layers {by_group['layers']:.2f}"
+            f"{name}: rank correlation {by_model[name]['all']:.2f}, "
+            f"within layers {by_model[name]['layers']:.2f}"
         )
         axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
         axes.set_xlabel("Margin over the best offset (percentage points)")
