@@ -31,6 +31,7 @@ UNITS = {
     PROBE: "Decrease of UUAS (percentage points)",
 }
 LEAST_DF = 4  # an interval of fewer than five articles is not drawn, because it is too narrow
+DASHED = {"color": style.INK, "dashes": (4, 3), "linewidth": 1}
 RATIO_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 MODEL_STYLES = {  # by the names of the models in edges.csv
     MAIN: Style("trained", "#2F4B7C", "o"),
@@ -102,10 +103,10 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         dimension of its vector, and the right one the mean of the token's lead and its standard
         deviations.  The title has means over layers.
     """
-    shares = causes[["cls", "cls_without_largest"]].mean()
     title = (
-        f"Figure 14 · Without one dimension, {token} gets {shares.iloc[1]:.0%} of the attention, "
-        f"not {shares.iloc[0]:.0%}"
+        f"Figure 14 · Without one dimension, {token} gets "
+        f"{causes['cls_without_largest'].mean():.0%} of the attention, "
+        f"not {causes['cls'].mean():.0%}"
     )
     figure = canvas(3.6, title, model, "title: mean of the layers")
     panels = panel_grid(figure, len(SINK_PANELS), 2)
@@ -113,7 +114,7 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         for column, series_style in styles.items():
             draw_curve(axes, causes, "layer", column, series_style)
         axes.set(title=panel_title.format(token=token), xlabel="Layer", ylabel=label)
-        axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
+        axes.axhline(0, **DASHED)
         axes.set_xticks(counting_ticks(len(causes), 12))
         axes.locator_params("y", nbins=5)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
@@ -164,7 +165,7 @@ def fig15_edges(
     for axes, (role, of_token) in zip(panels, by_token, strict=False):
         for name, rows in of_token.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
-        axes.axhline(1, color=style.INK, dashes=(4, 3), linewidth=1)
+        axes.axhline(1, **DASHED)
         axes.set(yscale="log", xlabel="Layer", ylabel="Ratio of angles")
         axes.minorticks_off()
         axes.set_yticks(RATIO_TICKS, RATIO_TICKS)
@@ -181,7 +182,7 @@ def fig15_edges(
             title += f" ({df + 1:.0f} articles: no interval)"
         else:
             draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=color)
-        axes.axvline(0, color=style.INK, dashes=(4, 3), linewidth=1)
+        axes.axvline(0, **DASHED)
         axes.set(title=title, xlabel=UNITS[measure])
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
     legend_below(figure, columns=3)
