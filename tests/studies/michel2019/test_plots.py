@@ -23,11 +23,12 @@ def test_fig10_importance_shows_every_head():
     importance = heads_table("normalised", np.random.default_rng(1))
     figure = plots.fig10_importance(importance, model="m")
     panels = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
+    most = importance.loc[importance["normalised"].idxmax()]
+    title = f"head {most['layer']}-{most['head']}, {most['normalised']:.2f} of its layer's norm"
+    assert figure.texts[0].get_text() == f"Figure 10 · Most important: {title}"
     for task, axes in zip(TASKS, panels, strict=True):
         rows = importance[importance["task"] == task]
-        most = rows.loc[rows["normalised"].idxmax()]
-        title = f"{task}\nmost: head {most['layer']}-{most['head']}, {most['normalised']:.2f}"
-        assert axes.get_title(loc="left") == title
         expected = rows.pivot(index="layer", columns="head", values="normalised").to_numpy()
         np.testing.assert_array_equal(axes.images[0].get_array(), expected)
 
@@ -37,10 +38,8 @@ def pruning_table():
     orders = [("importance", 0), ("single ablation", 0), ("random", 0), ("random", 1)]
     rows = []
     for task, (order, draw), share in product(TASKS, orders, SHARES):
-        examples = 100 if order == "random" else 400
-        rows.append((task, order, draw, share, -share * (1 + draw) / 4, examples))
-    columns = ["task", "order", "draw", "pruned", "change", "examples"]
-    return pd.DataFrame(rows, columns=columns)
+        rows.append((task, order, draw, share, -share * (1 + draw) / 4))
+    return pd.DataFrame(rows, columns=["task", "order", "draw", "pruned", "change"])
 
 
 def panels_with_lines(figure):
@@ -69,8 +68,8 @@ def test_fig11_pruning_says_on_how_many_examples_each_curve_is_scored():
     figure = plots.fig11_pruning(pruning_table(), model="tiny")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[2:] == [
-        "random: median and range (100 examples)",
-        "no head at all (400 examples)",
+        "random: median and range (at most 100 examples)",
+        "no head at all (at most 400 examples)",
     ]
     title = "Figure 11 · Pruning the 60% least important heads costs up to 15.0 percentage points"
     assert figure.texts[0].get_text() == title
