@@ -42,8 +42,9 @@ def fig16_causal(
     by_group = rows.set_index(["within", "model"])["correlation"]
     values = " and ".join(f"{value:.2f} ({name})" for name, value in by_group["all"].items())
     title = f"Figure 16 · Margin and effect correlate by {values}"
-    note = "a point is a head and a relation; the darker, the higher the layer"
-    figure = canvas(3.6, title, model, note)
+    figure = canvas(
+        3.6, title, model, "a point is a head and a relation; the darker, the higher the layer"
+    )
     panels = figure.subplots(1, len(effects), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (name, table) in zip(panels, effects.items(), strict=True):
         axes.scatter(

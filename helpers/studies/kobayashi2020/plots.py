@@ -158,9 +158,12 @@ def fig15_edges(
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
-    intervals = "bands and bars: 95% intervals over articles"
-    height = 6.4 if len(outcomes) else 3.2
-    figure = canvas(height, "Figure 15 · Edges to special tokens cut, by layer", model, intervals)
+    figure = canvas(
+        6.4 if len(outcomes) else 3.2,
+        "Figure 15 · Edges to special tokens cut, by layer",
+        model,
+        "bands and bars: 95% intervals over articles",
+    )
     panels = panel_grid(figure, len(by_token) + len(outcomes), 2)
     for axes, (role, of_token) in zip(panels, by_token, strict=False):
         for name, rows in of_token.groupby("model", sort=False):
