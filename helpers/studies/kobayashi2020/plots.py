@@ -27,9 +27,11 @@ from helpers.studies.kobayashi2020.edges import MAIN, OBJECTIVE, PROBE
 from helpers.studies.kobayashi2020.lenses import LENSES, SPECIAL_TYPES
 
 UNITS = {
-    OBJECTIVE: "Loss (nats more)",
-    PROBE: "UUAS (percentage points less)",
+    OBJECTIVE: "Change of the loss (nats)",
+    PROBE: "Decrease of UUAS (percentage points)",
 }
+LEAST_DF = 4  # an interval of fewer than five articles is not drawn, because it is too narrow
+DASHED = {"color": style.INK, "dashes": (4, 3), "linewidth": 1}
 RATIO_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 MODEL_STYLES = {  # by the names of the models in edges.csv
     MAIN: Style("trained", "#2F4B7C", "o"),
@@ -37,15 +39,15 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
 }
 SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
-    ("One dimension set to its mean", "Share of the attention to {token}"): {
+    ("Share of attention that goes to {token}", "Share (fraction)"): {
         "cls": MODEL_STYLES[MAIN]._replace(label="intact"),
-        "cls_without_largest": Style("largest dimension", style.ACCENT, "s"),
-        "cls_without_second": Style("second-largest dimension", style.MUTED, "^"),
+        "cls_without_largest": Style("largest dimension set to its mean", style.ACCENT, "s"),
+        "cls_without_second": Style("second-largest dimension set to its mean", style.MUTED, "^"),
     },
-    ("Parts of the lead over other tokens", "Lead of {token} (nats)"): {
-        "constant": MODEL_STYLES[MAIN]._replace(label="constant"),
-        "content": Style("content", "#00A457", "^"),
-        "position": Style("position", "#D55E00", "s"),
+    ("Lead of {token} over other tokens: mean, and variation", "Lead (nats)"): {
+        "constant": MODEL_STYLES[MAIN]._replace(label="constant: mean"),
+        "content": Style("content: standard deviation", "#00A457", "^"),
+        "position": Style("position: standard deviation", "#D55E00", "s"),
     },
 }
 TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
@@ -98,16 +100,23 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     -------
     Figure
         Figure 14.  The left panel has the share of attention on the first token without one
-        dimension of its vector, and the right one the parts of the token's lead.
+        dimension of its vector, and the right one the mean of the token's lead and its standard
+        deviations.  The title has means over layers.
     """
-    figure = canvas(3.6, f"Figure 14 · What makes {token} a sink", model)
+    title = (
+        f"Figure 14 · Without one dimension, {token} gets "
+        f"{causes['cls_without_largest'].mean():.0%} of the attention, "
+        f"not {causes['cls'].mean():.0%}"
+    )
+    figure = canvas(3.6, title, model, "title: mean of the layers")
     panels = panel_grid(figure, len(SINK_PANELS), 2)
-    for axes, ((title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
+    for axes, ((panel_title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
         for column, series_style in styles.items():
             draw_curve(axes, causes, "layer", column, series_style)
-        axes.set(title=title, xlabel="Layer", ylabel=label.format(token=token))
-        axes.axhline(0, color=style.INK, dashes=(4, 3), linewidth=1)
+        axes.set(title=panel_title.format(token=token), xlabel="Layer", ylabel=label)
+        axes.axhline(0, **DASHED)
         axes.set_xticks(counting_ticks(len(causes), 12))
+        axes.locator_params("y", nbins=5)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
     return figure
 
@@ -138,7 +147,8 @@ def fig15_edges(
     Figure
         Figure 15.  A panel for each special token has the angle if the attention to it is dropped,
         over the angle if words lose as much.  A further panel for each outcome (the training loss,
-        the probe) has what both ablations cost in the layers that are cut together.
+        the probe) has what both ablations cost in the layers that are cut together, without
+        intervals if they have fewer than `LEAST_DF` degrees of freedom.
     """
     angles = concat_with_keys(ratios, "model").astype({"layers": str})
     angles = angles[
@@ -148,26 +158,35 @@ def fig15_edges(
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
-    intervals = "bands and bars: 95% intervals over articles"
-    height = 6.4 if len(outcomes) else 3.2
-    figure = canvas(height, "Figure 15 · Edges to special tokens cut, by layer", model, intervals)
+    figure = canvas(
+        6.4 if len(outcomes) else 3.2,
+        "Figure 15 · Edges to special tokens cut, by layer",
+        model,
+        "bands and bars: 95% intervals over articles",
+    )
     panels = panel_grid(figure, len(by_token) + len(outcomes), 2)
     for axes, (role, of_token) in zip(panels, by_token, strict=False):
         for name, rows in of_token.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
-        axes.axhline(1, color=style.INK, dashes=(4, 3), linewidth=1)
+        axes.axhline(1, **DASHED)
         axes.set(yscale="log", xlabel="Layer", ylabel="Ratio of angles")
         axes.minorticks_off()
         axes.set_yticks(RATIO_TICKS, RATIO_TICKS)
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
         token = special_tokens.get(role, "special tokens")
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
+    color = MODEL_STYLES[MAIN].color
     for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes, strict=True):
         labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
-        axes.scatter(rows["value"], labels, color=style.INK)
-        draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=style.INK)
-        axes.axvline(0, color=style.INK, dashes=(4, 3), linewidth=1)
-        axes.set(title=f"{measure}, layers {rows['layers'].iloc[0]}", xlabel=UNITS[measure])
+        axes.scatter(rows["value"], labels, color=color)
+        title = f"{measure}, layers {rows['layers'].iloc[0]}"
+        df = rows["value_df"].min()
+        if df < LEAST_DF:
+            title += f" ({df + 1:.0f} articles: no interval)"
+        else:
+            draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=color)
+        axes.axvline(0, **DASHED)
+        axes.set(title=title, xlabel=UNITS[measure])
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
     legend_below(figure, columns=3)
     return figure

@@ -25,7 +25,7 @@ from helpers.studies.common.tasks import heads_by_task
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
 from helpers.studies.kovaleva2019.maps import Map, shaded
-from helpers.studies.kovaleva2019.patterns import CLASSES
+from helpers.studies.kovaleva2019.patterns import CLASSES, WITH_COLUMN
 
 # In the order of `CLASSES`, from dark ("vertical") to light ("heterogeneous").
 COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
@@ -52,9 +52,13 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     weights = table["weights"].unique()
     map_height = 1.95  # inches
     bar_height = 0.25 + 1.9 * len(weights)
-    title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
-    subtitle = "above: the clearest map of each pattern, a row per query; below: shares of maps"
-    figure = canvas(map_height + bar_height, title, model, subtitle)
+    with_column = table[WITH_COLUMN].sum(axis=1).mean()
+    figure = canvas(
+        map_height + bar_height,
+        f"Figure 7 · {with_column:.0%} of the maps have a column (vertical patterns)",
+        model,
+        "above: the clearest map of each pattern, a row per query; below: shares of maps",
+    )
     above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
     _draw_examples(above, examples)
     grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
@@ -65,8 +69,9 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
         axes.label_outer()
         axes.set_title(fill(task, 18) if state == weights[0] else "", parse_math=False)
         axes.xaxis.set_major_locator(MaxNLocator(24 // len(tasks), integer=True))
-    handles = grid.flat[0].get_legend_handles_labels()
-    below.legend(*handles, loc="outside lower left", ncols=len(CLASSES))
+    below.legend(
+        *grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(CLASSES)
+    )
     return figure
 
 
@@ -86,11 +91,13 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     matplotlib.figure.Figure
     """
     table = table.assign(change=1 - table["similarity"])
+    by_layer = table.groupby("layer")["change"].mean()
+    title = f"maps of layer {by_layer.idxmax()} most, by {by_layer.max():.2f} on average"
     return heat_maps(
         heads_by_task(table, "change"),
-        "Figure 8 · What fine-tuning changes",
+        f"Figure 8 · Fine-tuning changes {title}",
         model,
-        "the cosine is of the maps of a head before and after",
+        "1 minus the cosine of the maps of a head before and after fine-tuning",
         unit="1 - cosine (0: no change)",
         norm=Normalize(0, max(0.1, table["change"].max())),
     )
@@ -161,17 +168,18 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     )
     linked = linked_heads(table)
     figure.axes[0].scatter(
-        linked["head"], linked["layer"], s=12, color="white", edgecolors=INK, linewidths=0.8
+        "head", "layer", data=linked, s=12, color="white", edgecolors=INK, linewidths=0.8
     )
     return figure
 
 
 def _draw_examples(figure: SubFigure, examples: dict[str, Map]) -> None:
-    """Draw typical maps side by side."""
+    """Draw typical maps side by side, in the order of the legend."""
     panels = figure.subplots(1, len(examples), squeeze=False).ravel()
-    for axes, (title, attention) in zip(panels, examples.items(), strict=True):
+    titles = sorted(examples, key=lambda title: CLASSES.index(title.rpartition(" (")[0]))
+    for axes, title in zip(panels, titles, strict=True):
         axes.set_axis_off()
-        axes.imshow(shaded(attention), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        axes.imshow(shaded(examples[title]), cmap=SEQUENTIAL, vmin=0, vmax=1)
         axes.set_title(fill(title, 20), parse_math=False)
 
 

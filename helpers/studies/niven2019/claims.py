@@ -78,6 +78,7 @@ for split, in_split in IN_SPLIT.items():
         above=50,
         threshold_source="paper",
         paper=PAPER_PRODUCTIVITY[split],
+        unit="percent",
     )(partial(productivity_of_not, split=split))
 
     claim(
@@ -103,6 +104,7 @@ for split, in_split in IN_SPLIT.items():
     ),
     above=CHANCE / 2,
     paper=32.05,  # Table 3: means, 65.6 minus half of 67.1
+    unit="points",
 )
 def share_of_warrants(tables: Tables) -> Estimate:
     """Estimate the accuracy with warrants only, minus half of the accuracy with all parts."""
@@ -121,6 +123,7 @@ def share_of_warrants(tables: Tables) -> Estimate:
     ),
     above=50,
     paper=55,  # Table 3: BiLSTM
+    unit="percent",
 )
 def lowest_with_warrants(tables: Tables) -> Estimate:
     """Estimate the lowest mean accuracy of the `MODELS`, with warrants only."""
@@ -133,6 +136,7 @@ def lowest_with_warrants(tables: Tables) -> Estimate:
     how_measured="its mean accuracy; holds above 50",
     above=50,
     paper=65.6,  # Table 3
+    unit="percent",
     about_training=True,
 )
 def encoder_with_warrants(tables: Tables) -> Estimate:
@@ -149,6 +153,7 @@ def encoder_with_warrants(tables: Tables) -> Estimate:
     ),
     above=0,
     paper=8.9,  # Table 3: means, 65.6 minus 56.7
+    unit="points",
     about_training=True,
 )
 def encoder_over_bag(tables: Tables) -> Estimate:
@@ -166,6 +171,7 @@ def encoder_over_bag(tables: Tables) -> Estimate:
         "that the controls show nothing: they may be the bag itself; holds below 50"
     ),
     below=50,
+    unit="percent",
 )
 def highest_on_counterparts(tables: Tables) -> Estimate:
     """Estimate the highest mean accuracy of the `MODELS` on counterparts, with all parts."""
@@ -185,6 +191,7 @@ def highest_on_counterparts(tables: Tables) -> Estimate:
     ),
     below=2,
     paper=0.4,  # Table 4: 50.4 minus 50
+    unit="points",
 )
 def distance_from_chance(tables: Tables) -> Estimate:
     """Estimate the absolute distance of the encoder's accuracy from chance."""
@@ -207,6 +214,7 @@ def distance_from_chance(tables: Tables) -> Estimate:
         "number)"
     ),
     above=50,
+    unit="percent",
     about_training=True,
 )
 def encoder_on_negated(tables: Tables) -> Estimate:

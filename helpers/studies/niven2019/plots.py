@@ -23,8 +23,9 @@ HEIGHT = 4.8  # inches
 N_LABELLED = 7  # cues that are named, those of the largest gain
 # Neither the colour nor the marker of the paper's values.
 MODEL_STYLES = (("#2F4B7C", "o"), ("#D55E00", "s"), ("#B08900", "v"), ("#7A5BA8", "^"))
-CUE_COLORS = {"unigram": "#2F4B7C", "bigram": "#B08900"}
+CUE_COLORS = {"unigram": "#555555", "bigram": "#00796B"}  # no model has these colours
 CUE_MARKERS = {"unigram": "o", "bigram": "s"}
+CHANCE_POINTS = 200  # of the dashed line, so that labels of cues avoid it
 COVERAGE_TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
 MARGIN = 2  # percentage points beyond the longest error bar
 TEST_TITLES = {AS_WRITTEN: "as written", ADVERSARIAL: "claim negated, other warrant right"}
@@ -49,9 +50,12 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figu
     Figure
         Figure 12.  The paper's values are diamonds, unless the cue is planted.
     """
-    title = "Figure 12 · Cues in warrants, and models that follow them"
-    note = "means with 95% intervals over arguments; dashed: chance; crimson diamonds: paper"
-    figure = canvas(HEIGHT, title, model, note)
+    figure = canvas(
+        HEIGHT,
+        "Figure 12 · Cues in warrants, and models that follow them",
+        model,
+        "means with 95% intervals over arguments; dashed: chance; crimson diamonds: paper",
+    )
     grid = figure.add_gridspec(2, len(TEST_TITLES))
     table = choices[(choices["train"] == ORIGINAL) & choices["test"].isin(TEST_TITLES)]
     limits = (table["mean_low"].min() - MARGIN, table["mean_high"].max() + MARGIN)
@@ -77,23 +81,24 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
         palette=CUE_COLORS, markers=CUE_MARKERS, ax=axes,
     )  # fmt: skip
     of_not = as_written[as_written["cue"] == NOT].set_index("split")
-    point = of_not.loc["test"]
     axes.plot(
-        point["coverage"], point["productivity"], "P", color=INK, label="“not” in the test split"
-    )
+        "coverage", "productivity", "P", data=of_not.loc["test"], color=INK,
+        label="“not” in the test split",
+    )  # fmt: skip
     if "paper_coverage" in originals:  # absent if the cue is planted
-        point = of_not.loc[ALL_SPLITS]
         axes.plot(
-            point["paper_coverage"], point["paper_productivity"], "D", color=ACCENT,
+            "paper_coverage", "paper_productivity", "D", data=of_not.loc[ALL_SPLITS], color=ACCENT,
             markeredgecolor="white", zorder=4, label="“not” in the paper",
         )  # fmt: skip
-    markers_of_not = [line.get_xydata() for line in axes.lines]
-    points = np.vstack([originals[["coverage", "productivity"]], *markers_of_not])
-    axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
+    left = 0.8 * originals["coverage"].min()
+    x = np.geomspace(left, 100, CHANCE_POINTS)
+    axes.plot(x, np.full_like(x, CHANCE), color=INK, dashes=(4, 3), linewidth=1)
+    drawn_lines = [line.get_xydata() for line in axes.lines]
+    points = np.vstack([originals[["coverage", "productivity"]], *drawn_lines])
     axes.set_xscale("log")
     axes.set_xticks(COVERAGE_TICKS, COVERAGE_TICKS)
     axes.set(
-        xlim=(0.8 * originals["coverage"].min(), 100), ylim=(-4, 104),
+        xlim=(left, 100), ylim=(-4, 104),
         xlabel="Coverage: arguments where the cue is in one warrant only (%, log scale)",
         ylabel="Productivity:\nthat warrant is right (%)",
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 
 from helpers.metrics.heads import head_rows
 from helpers.studies.kobayashi2020 import plots
@@ -54,14 +55,16 @@ def test_fig14_draws_shares_and_parts_of_the_lead():
     columns = ["cls", "cls_without_largest", "cls_without_second", "constant", "content"]
     values = np.arange(15.0).reshape(3, 5)
     causes = pd.DataFrame(values, columns=columns).assign(layer=[1, 2, 3], position=-1.0)
-    of_shares, of_lead = plots.fig14_sinks(causes, "<s>", model="tiny").axes
+    figure = plots.fig14_sinks(causes, "<s>", model="tiny")
+    of_shares, of_lead = figure.axes
     np.testing.assert_allclose(line_of(of_shares, "intact"), causes["cls"])
-    largest = line_of(of_shares, "largest dimension")
+    largest = line_of(of_shares, "largest dimension set to its mean")
     np.testing.assert_allclose(largest, causes["cls_without_largest"])
-    np.testing.assert_allclose(line_of(of_lead, "constant"), causes["constant"])
-    np.testing.assert_allclose(line_of(of_lead, "position"), -1)
+    np.testing.assert_allclose(line_of(of_lead, "constant: mean"), causes["constant"])
+    np.testing.assert_allclose(line_of(of_lead, "position: standard deviation"), -1)
     assert of_lead.get_ylim()[0] < -1  # a negative lead is inside the panel
-    assert "<s>" in of_shares.get_ylabel()
+    assert "<s>" in of_shares.get_title("left")
+    assert figure.texts[0].get_text().endswith("<s> gets 600% of the attention, not 500%")
 
 
 # Losses by dropping and by mass-matched ablation: of the angle, and of an outcome for each token.
@@ -76,7 +79,8 @@ def edges(outcomes):
             for change, loss in zip(("dropped", "mass-matched"), losses, strict=True):
                 rows.append(("trained", "2-3", keys, change, measure, loss, loss - 1, loss + 1))
     names = ["model", "layers", "keys", "change", "measure", "value", "value_low", "value_high"]
-    return pd.DataFrame(rows, columns=names)
+    table = pd.DataFrame(rows, columns=names)
+    return table.assign(value_df=table["measure"].map({"objective": 1}).fillna(17))
 
 
 @pytest.mark.parametrize("layers", [1, 4])
@@ -99,7 +103,11 @@ def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
     for axes in token_axes:
         np.testing.assert_allclose(line_of(axes, "trained"), [0.5] * layers)
         np.testing.assert_allclose(line_of(axes, "random weights"), [5] * layers)
-    assert of_loss.get_title("left") == "objective, layers 2-3"
+    assert of_loss.get_title("left") == "objective, layers 2-3 (2 articles: no interval)"
+    assert not of_loss.findobj(LineCollection)  # two articles
+    (bars,) = of_probe.findobj(LineCollection)
+    ends = [segment[:, 0].tolist() for segment in bars.get_segments()]
+    assert ends == [[1, 3], [0, 2], [1, 3], [0, 2]]
     assert of_probe.get_title("left") == "structural probe, layers 2-3"
     (points,) = [points for points in of_probe.collections if len(points.get_offsets()) == 4]
     assert points.get_offsets()[:, 0].tolist() == [2, 1, 2, 1]

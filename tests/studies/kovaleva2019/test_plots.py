@@ -45,7 +45,8 @@ def example_maps():
 
 def test_fig7_patterns_shows_each_example_map():
     maps = example_maps()
-    figure = plots.fig7_patterns(pattern_table(), maps, model="tiny")
+    in_another_order = dict(reversed(maps.items()))
+    figure = plots.fig7_patterns(pattern_table(), in_another_order, model="tiny")
     for axes, image, (title, attention) in zip(
         figure.axes, images(figure), maps.items(), strict=False
     ):
@@ -72,6 +73,9 @@ def test_fig8_finetuning_shows_the_change_of_every_head():
     table = head_table()
     table["similarity"] = RNG.uniform(0.7, 1, len(table))
     figure = plots.fig8_finetuning(table, model="tiny")
+    changes = 1 - table.groupby("layer")["similarity"].mean()
+    ending = f"maps of layer {changes.idxmax()} most, by {changes.max():.2f} on average"
+    assert figure.texts[0].get_text().endswith(ending)
     for image, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
         np.testing.assert_allclose(image.ravel(), 1 - rows["similarity"])
 

@@ -24,6 +24,9 @@ def test_fig10_importance_shows_every_head():
     figure = plots.fig10_importance(importance, model="m")
     panels = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
+    most = importance.loc[importance["normalised"].idxmax()]
+    title = f"head {most['layer']}-{most['head']}, {most['normalised']:.2f} of its layer's norm"
+    assert figure.texts[0].get_text() == f"Figure 10 · Most important: {title}"
     for task, axes in zip(TASKS, panels, strict=True):
         rows = importance[importance["task"] == task]
         expected = rows.pivot(index="layer", columns="head", values="normalised").to_numpy()
@@ -59,6 +62,17 @@ def test_fig11_pruning_shows_the_change_without_any_head():
     figure = plots.fig11_pruning(pruning_table(), model="tiny")
     first_panel, *_ = panels_with_lines(figure)
     assert first_panel.lines[-1].get_ydata() == pytest.approx([-25, -25])
+
+
+def test_fig11_pruning_says_on_how_many_examples_each_curve_is_scored():
+    figure = plots.fig11_pruning(pruning_table(), model="tiny")
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[2:] == [
+        "random: median and range (at most 100 examples)",
+        "no head at all (at most 400 examples)",
+    ]
+    title = "Figure 11 · Pruning the 60% least important heads costs up to 15.0 percentage points"
+    assert figure.texts[0].get_text() == title
 
 
 def test_fig11_pruning_of_one_task_has_one_panel():
