@@ -17,7 +17,7 @@ UNSEEN = "inconclusive (could not have been seen here)"
 CAUSES = {
     "yes": "due to training",
     "no": "not due to training",
-    "inconclusive": "perhaps due to training",
+    "inconclusive": "inconclusive whether due to training",
 }
 THIS_MODEL = "this model [95% interval]"
 DETAILS = {

@@ -70,6 +70,6 @@ def test_the_controls_stand_next_to_the_cause():
     tables["entropy_matched_number"] = Estimate(8.9, 8, 10)
     claims = check_claims(tables, family.claims)
     verdict = (
-        "supported, perhaps due to training (random weights: 1, entropy-matched 8.9)"
+        "supported, inconclusive whether due to training (random weights: 1, entropy-matched 8.9)"
     )
     assert summarise_claims(claims)["verdict"].tolist() == [verdict]
