@@ -24,7 +24,7 @@ from helpers.plots.style import (
 )
 
 BAR_INCHES = 0.3  # height of one bar's row
-INTERVALS = "bars: this model, with 95% intervals; diamonds: the paper"
+INTERVALS = "bars: measured here, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
 PAPER_PROBES = "The paper's probes read GloVe of 100 dimensions and have no weights of ROOT's own."
 ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
