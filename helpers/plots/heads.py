@@ -228,9 +228,11 @@ def heads_and_means(
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
             if column == farthest_column:
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
+                is_right = shift[farthest_row] > 0  # of the middle of the layer's points
                 axes.annotate(
-                    f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), xytext=(-4, 0),
-                    textcoords="offset points", ha="right", va="center", path_effects=HALO,
+                    f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), va="center",
+                    xytext=(4 if is_right else -4, 0), textcoords="offset points",
+                    ha="left" if is_right else "right", path_effects=HALO,
                 )  # fmt: skip
         layers = int(table["layer"].max())
         axes.set(xlabel="Layer", xlim=(0.2, layers + 0.8), xticks=style.counting_ticks(layers))
