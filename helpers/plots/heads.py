@@ -302,13 +302,15 @@ def fig6_clusters(
     for column, series_style in present_styles(averages, TO_SPECIAL, special_tokens).items():
         shares[series_style.label] = averages[column]
     points = positions[["x", "y"]].to_numpy(float) / tokens
-    title = "Figure 6 · Attention heads in the plane, by what they do"
-    subtitle = "a point is a head; the closer two are, the more alike are their distributions"
     in_column = style.in_column()
     size = 9 if in_column else 22
-    figure = canvas(6.7 if in_column else 5.0, title, model, subtitle)
-    columns = 2 if in_column else 4
-    panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
+    figure = canvas(
+        6.7 if in_column else 5.0,
+        "Figure 6 · Attention heads in the plane, by what they do",
+        model,
+        "a point is a head; the closer two are, the more alike are their distributions",
+    )
+    panels = panel_grid(figure, len(shares) + 2, 2 if in_column else 4, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
     for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
         scatter = axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
@@ -327,13 +329,17 @@ def fig6_clusters(
     findings.scatter(*points.T, c=colors, **marker)
     findings.set_title("syntax or coreference")
     by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
-    by_layer.set_title(f"Layer, 1 (dark) to {positions['layer'].max()}")
+    by_layer.set_title(f"layer, 1 (dark) to {positions['layer'].max()}")
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
+        axes.margins(0.1)  # room for the labels
     figure.supxlabel("First MDS dimension (nats per token)")
     figure.supylabel("Second MDS dimension (nats per token)")
     linguistic = positions[is_linguistic]
-    names = [f"{head.behaviour} {head.layer}-{head.head}" for head in linguistic.itertuples()]
+    names = [
+        f"{head.behaviour} {head.layer}-{head.head}".replace(", ", ",\n")
+        for head in linguistic.itertuples()
+    ]
     # The labels come last, because they are placed on the finished page.
     label_points(findings, points, np.flatnonzero(is_linguistic), names)
     return figure
