@@ -52,7 +52,6 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for row in claims.to_dict("records"):
-        paper = _number(row, "paper_value")
         number = _number(row, "value")
         low = row["adjusted_low"]
         high = row["adjusted_high"]
@@ -61,7 +60,7 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
             high = row["cases"] * min(high, 1)
         if not pd.isna(low):
             number += f" [{_rounded(low)} to {_rounded(high)}]"
-        rows.append((row["claim"], paper, number, shown_verdict(row)))
+        rows.append((row["claim"], _number(row, "paper_value"), number, shown_verdict(row)))
     return pd.DataFrame(rows, columns=["claim", "paper", THIS_MODEL, "verdict"])
 
 
@@ -79,7 +78,7 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
         One row per claim, with the headings of `DETAILS`; all of text, or missing.
     """
     p = claims["p_adjusted"]
-    text = p.map("{:.3f}".format).mask(p < LEAST_P, f"< {LEAST_P}").mask(p.isna(), "")
+    text = p.map("{:.3f}".format, na_action="ignore").mask(p < LEAST_P, f"< {LEAST_P}")
     numbers = claims.select_dtypes("number").map(_rounded, na_action="ignore")
     shown = claims.assign(**numbers).assign(p_adjusted=text)
     return shown[list(DETAILS)].rename(columns=DETAILS)
@@ -95,7 +94,7 @@ def shown_verdict(row: Mapping[Hashable, Any]) -> str:
     if row["due_to_training"] not in CAUSES:
         return row["verdict"]
     controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
-    numbers = ", entropy-matched ".join(number for number in controls if number)
+    numbers = ", entropy-matched ".join(filter(None, controls))
     return f"{row['verdict']}, {CAUSES[row['due_to_training']]} (random weights: {numbers})"
 
 

@@ -127,7 +127,6 @@ def relation_heatmaps(
     -------
     matplotlib.figure.Figure
     """
-    title = "Section 4.2 · Accuracy of single heads by relation"
     maps = {}
     best_heads = []
     for (relation, direction), values in accuracies.items():
@@ -137,7 +136,7 @@ def relation_heatmaps(
         best_heads.append((layer, head))
     figure = heat_maps(
         maps,
-        title,
+        "Section 4.2 · Accuracy of single heads by relation",
         model,
         "framed: the best head; d → p: dependents attend to parents",
         unit="Accuracy (%)",
