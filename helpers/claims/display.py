@@ -11,11 +11,13 @@ from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE
 
 LEAST_P = 0.001  # a smaller p-value is shown as smaller than this
 LEAST_POWER = 0.5
+LEAST_SHOWN = 0.0005  # a smaller number is shown as ZERO, not as a power of ten
+ZERO = "0.000"
 UNSEEN = "inconclusive (could not have been seen here)"
 CAUSES = {
     "yes": "due to training",
     "no": "not due to training",
-    "inconclusive": "perhaps due to training",
+    "inconclusive": "inconclusive whether due to training",
 }
 THIS_MODEL = "this model [95% interval]"
 DETAILS = {
@@ -45,18 +47,20 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         The columns claim, paper, this model and verdict, all of text.  The interval is adjusted for
-        the number of claims, like the verdict.
+        the number of claims, like the verdict.  That of a count ends at 0 and at the number of
+        cases.
     """
     rows = []
     for row in claims.to_dict("records"):
-        paper = _number(row, "paper_value")
         number = _number(row, "value")
-        if not pd.isna(row["adjusted_low"]):
-            scale = row["cases"] if row["cases"] and row["unit"] else 1
-            low = scale * row["adjusted_low"]
-            high = scale * row["adjusted_high"]
-            number += f" [{low:.3g} to {high:.3g}]"
-        rows.append((row["claim"], paper, number, shown_verdict(row)))
+        low = row["adjusted_low"]
+        high = row["adjusted_high"]
+        if row["cases"] and row["unit"]:  # a share, shown as a count
+            low = row["cases"] * max(low, 0)
+            high = row["cases"] * min(high, 1)
+        if not pd.isna(low):
+            number += f" [{_rounded(low)} to {_rounded(high)}]"
+        rows.append((row["claim"], _number(row, "paper_value"), number, shown_verdict(row)))
     return pd.DataFrame(rows, columns=["claim", "paper", THIS_MODEL, "verdict"])
 
 
@@ -71,11 +75,13 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per claim, with the headings of `DETAILS`.
+        One row per claim, with the headings of `DETAILS`; all of text, or missing.
     """
     p = claims["p_adjusted"]
-    text = p.map("{:.3f}".format).mask(p < LEAST_P, f"< {LEAST_P}").mask(p.isna(), "")
-    return claims.assign(p_adjusted=text)[list(DETAILS)].rename(columns=DETAILS)
+    text = p.map("{:.3f}".format, na_action="ignore").mask(p < LEAST_P, f"< {LEAST_P}")
+    numbers = claims.select_dtypes("number").map(_rounded, na_action="ignore")
+    shown = claims.assign(**numbers).assign(p_adjusted=text)
+    return shown[list(DETAILS)].rename(columns=DETAILS)
 
 
 def shown_verdict(row: Mapping[Hashable, Any]) -> str:
@@ -88,7 +94,7 @@ def shown_verdict(row: Mapping[Hashable, Any]) -> str:
     if row["due_to_training"] not in CAUSES:
         return row["verdict"]
     controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
-    numbers = ", entropy-matched ".join(number for number in controls if number)
+    numbers = ", entropy-matched ".join(filter(None, controls))
     return f"{row['verdict']}, {CAUSES[row['due_to_training']]} (random weights: {numbers})"
 
 
@@ -100,4 +106,9 @@ def _number(row: Mapping[Hashable, Any], column: str) -> str:
     unit = "" if pd.isna(row["unit"]) else row["unit"]
     if row["cases"] and unit:
         return f"{round(value * row['cases'])} of {row['cases']:.0f} {unit}"
-    return f"{value:.3g} {unit}".strip()
+    return f"{_rounded(value)} {unit}".strip()
+
+
+def _rounded(value: float) -> str:
+    """Word a number with three digits, except a tiny one."""
+    return ZERO if 0 < abs(value) < LEAST_SHOWN else f"{value:.3g}"

@@ -84,7 +84,7 @@ BEHAVIOURS = {
         "verbs attend to their passive auxiliaries",
     ),
 }
-# Parses that are certainly wrong are not drawn: in these relations English has only these words ...
+# Some wrong parses are not drawn: in these relations English has only these words ...
 CLOSED_CLASSES = {
     "det": "a all an another any both each either every neither no some that the these this those "
     "what which whatever whichever half such",
@@ -294,8 +294,9 @@ def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "atte
         The lens of the maps, for the subtitle.
     """
     subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
-    title = "Figure 1 · Heads with the most of each pattern"
-    return _draw_rows({"": panels}, title, model, subtitle)
+    return _draw_rows(
+        {"": panels}, "Figure 1 · Heads with the most of each pattern", model, subtitle
+    )
 
 
 @for_column

@@ -27,12 +27,12 @@ from helpers.plots.style import (
 )
 
 OBJECTIVE_NOTES = {
-    "contrastive": ", single paragraphs (not Figure 2's pairs)",
-    "classification": ", labelled texts (each counts as an article)",
+    "contrastive": ", single paragraphs",  # not the pairs of Figure 2
+    "classification": ", each text an article",
 }
 GRADIENT_TITLES = {  # by the suffix of the columns
-    "": "|∂L/∂A|",
-    "_per_value": "|∂L/∂A| / value norm",
+    "": "|∂L/∂A|\n(nats per unit of attention)",
+    "_per_value": "|∂L/∂A| / value norm\n(nats per unit of norm)",
 }
 TO_SPECIAL = {name: style.ATTENDED[name] for name in ("cls", "sep", "punctuation")}
 HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from its line is named"
@@ -101,20 +101,26 @@ def fig3_gradients(
     """
     table = tables["model"]
     styles = present_styles(table, style.ATTENDED, special_tokens)
-    suffixes = [suffix for suffix in GRADIENT_TITLES if f"other{suffix}" in table]
-    present_special = [token_type for token_type in ("cls", "sep") if token_type in styles]
-    rows = 2 if present_special else 1
-    name, loss = table.loc[0, ["objective", "loss"]]
+    ratios = {key: table[f"other_over_{key}"].max() for key in ("cls", "sep") if key in styles}
+    rows = 2 if ratios else 1
+    name, loss, articles = table.loc[0, ["objective", "loss", "articles"]]
     objective = f"L: {name}, {loss:.2f} nats{OBJECTIVE_NOTES.get(name, '')}"
-    height = 1.35 * rows + 0.45 if style.in_column() else 2.5 * rows + 0.5
-    title = "Figure 3 · Gradient-based importance of attention"
-    figure = canvas(height, title, model, objective, "bands: 95% intervals over articles")
+    bands = f"bands: 95% intervals over {articles} articles"
+    if "random" in tables:
+        bands += f" (controls: {tables['random'].loc[0, 'articles']})"
+    title = "Figure 3 · Gradients of attention"
+    if ratios:
+        top = max(ratios, key=ratios.get)
+        title += f" to other tokens: up to {ratios[top]:.1f} times those to {special_tokens[top]}"
+    height = 1.35 * rows + 0.6 if style.in_column() else 2.5 * rows + 0.65
+    figure = canvas(height, title, model, objective, bands)
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
-    for axes, suffix in zip(grid[0], suffixes, strict=False):
+    for axes, (suffix, panel_title) in zip(grid[0], GRADIENT_TITLES.items(), strict=True):
+        axes.set_title(panel_title)
         for token_type, series_style in styles.items():
-            _curve(axes, table, f"{token_type}{suffix}", series_style)
-        axes.set_title(GRADIENT_TITLES[suffix])
-    for axes, token_type in zip(grid[1:].flat, present_special, strict=False):
+            if f"{token_type}{suffix}" in table:  # the norms are not known for every model
+                _curve(axes, table, f"{token_type}{suffix}", series_style)
+    for axes, token_type in zip(grid[1:].flat, ratios, strict=False):
         for name, model_table in tables.items():
             series_style = style.CONTROL_STYLES.get(name, styles[token_type])
             _curve(axes, model_table, f"other_over_{token_type}", series_style)
@@ -129,7 +135,7 @@ def fig3_gradients(
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
     draw_curve(axes, table, "layer", column, series_style)
-    ylabel = "Ratio of |∂L/∂A|" if "over" in column else "Mean |∂L/∂A|\n(nats per unit)"
+    ylabel = "Ratio of |∂L/∂A|" if "over" in column else "Mean"
     xticks = style.counting_ticks(len(table), 6 if style.in_column() else 12)
     axes.set(xlabel="Layer", yscale="log", ylabel=ylabel, xticks=xticks)
     axes.label_outer()
@@ -222,9 +228,11 @@ def heads_and_means(
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
             if column == farthest_column:
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
+                is_right = shift[farthest_row] > 0  # of the middle of the layer's points
                 axes.annotate(
-                    f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), xytext=(-4, 0),
-                    textcoords="offset points", ha="right", va="center", path_effects=HALO,
+                    f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), va="center",
+                    xytext=(4 if is_right else -4, 0), textcoords="offset points",
+                    ha="left" if is_right else "right", path_effects=HALO,
                 )  # fmt: skip
         layers = int(table["layer"].max())
         axes.set(xlabel="Layer", xlim=(0.2, layers + 0.8), xticks=style.counting_ticks(layers))
@@ -294,13 +302,15 @@ def fig6_clusters(
     for column, series_style in present_styles(averages, TO_SPECIAL, special_tokens).items():
         shares[series_style.label] = averages[column]
     points = positions[["x", "y"]].to_numpy(float) / tokens
-    title = "Figure 6 · Attention heads in the plane, by what they do"
-    subtitle = "a point is a head; the closer two are, the more alike are their distributions"
     in_column = style.in_column()
     size = 9 if in_column else 22
-    figure = canvas(6.7 if in_column else 5.0, title, model, subtitle)
-    columns = 2 if in_column else 4
-    panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
+    figure = canvas(
+        6.7 if in_column else 5.0,
+        "Figure 6 · Attention heads in the plane, by what they do",
+        model,
+        "a point is a head; the closer two are, the more alike are their distributions",
+    )
+    panels = panel_grid(figure, len(shares) + 2, 2 if in_column else 4, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
     for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
         scatter = axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
@@ -319,13 +329,17 @@ def fig6_clusters(
     findings.scatter(*points.T, c=colors, **marker)
     findings.set_title("syntax or coreference")
     by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
-    by_layer.set_title(f"Layer, 1 (dark) to {positions['layer'].max()}")
+    by_layer.set_title(f"layer, 1 (dark) to {positions['layer'].max()}")
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
+        axes.margins(0.1)  # room for the labels
     figure.supxlabel("First MDS dimension (nats per token)")
     figure.supylabel("Second MDS dimension (nats per token)")
     linguistic = positions[is_linguistic]
-    names = [f"{head.behaviour} {head.layer}-{head.head}" for head in linguistic.itertuples()]
+    names = [
+        f"{head.behaviour} {head.layer}-{head.head}".replace(", ", ",\n")
+        for head in linguistic.itertuples()
+    ]
     # The labels come last, because they are placed on the finished page.
     label_points(findings, points, np.flatnonzero(is_linguistic), names)
     return figure

@@ -15,11 +15,11 @@ from matplotlib.transforms import Bbox
 from helpers.plots.style import MUTED
 
 STEPS = 48  # places for a label from the left to the right of the axes, and from bottom to top
-MARKER_RADIUS = 4  # points
+MARKER_RADIUS = 3  # points
 HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # The cost of a place is its distance from the point in pixels, plus ...
-COVERING_COST = 8  # ... this for each marker that the label covers, ...
+COVERING_COST = 8  # ... this for each marker that the label covers or touches, ...
 FORBIDDEN_COST = 10_000  # ... and this for each label and each labelled marker that it covers
 
 
@@ -55,13 +55,13 @@ def label_points(
         size = Text.get_window_extent(note).size + 3 * pixels  # without the line, with a margin
         lefts = np.linspace(axes.bbox.x0, axes.bbox.x1 - size[0], STEPS)
         bottoms = np.linspace(axes.bbox.y0, axes.bbox.y1 - size[1], STEPS)
+        to_centre = size / 2 - markers[index]  # from the corner of a label at the marker
         costs = {}
         for corner in product(lefts, bottoms):
             box = Bbox.from_bounds(*corner, *size)
-            offset = box.min + size / 2 - markers[index]
-            n_covered = box.count_contains(markers)
-            cost = np.hypot(*offset) + COVERING_COST * n_covered
+            n_covered = box.padded(radius).count_contains(markers)
+            cost = np.hypot(*(box.min + to_centre)) + COVERING_COST * n_covered
             costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
         best = min(costs, key=costs.get)
-        note.set_position((best.min + size / 2 - markers[index]) / pixels)
+        note.set_position((best.min + to_centre) / pixels)
         occupied.append(best)

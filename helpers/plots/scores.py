@@ -24,7 +24,7 @@ from helpers.plots.style import (
 )
 
 BAR_INCHES = 0.3  # height of one bar's row
-INTERVALS = "bars: this model, with 95% intervals; diamonds: the paper"
+INTERVALS = "bars: measured here, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
 PAPER_PROBES = "The paper's probes read GloVe of 100 dimensions and have no weights of ROOT's own."
 ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
@@ -127,7 +127,6 @@ def relation_heatmaps(
     -------
     matplotlib.figure.Figure
     """
-    title = "Section 4.2 · Accuracy of single heads by relation"
     maps = {}
     best_heads = []
     for (relation, direction), values in accuracies.items():
@@ -137,7 +136,7 @@ def relation_heatmaps(
         best_heads.append((layer, head))
     figure = heat_maps(
         maps,
-        title,
+        "Section 4.2 · Accuracy of single heads by relation",
         model,
         "framed: the best head; d → p: dependents attend to parents",
         unit="Accuracy (%)",

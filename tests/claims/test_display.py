@@ -22,6 +22,8 @@ def shown(estimate, **fields):
         (Estimate(7.3265, 5.6309, 9.1449), "points", "7.33 points [5.63 to 9.14]"),
         (exact(70 / 72, 72), "heads", "70 of 72 heads"),
         (Estimate(0.25, 0.125, 0.5, cases=8), "heads", "2 of 8 heads [1 to 4]"),
+        (Estimate(0.5, -0.1, 1.2, cases=8), "heads", "4 of 8 heads [0 to 8]"),
+        (Estimate(-5.85e-06, -1e-05, 0.002), "nats", "0.000 nats [0.000 to 0.002]"),
         (Estimate(np.nan), "nats", ""),
     ],
 )
@@ -42,14 +44,21 @@ def test_small_p_values_are_bounds():
 def test_an_inconclusive_verdict_says_whether_the_test_had_power(paper, expected):
     row, details = shown(Estimate(1, -1, 2), above=0, paper=paper)
     assert row["verdict"] == expected
-    power = details["power at the paper's number"]
+    power = float(details["power at the paper's number"])
     assert power < 0.2 if paper == 0.5 else power > 0.9
 
 
 def test_the_source_of_a_threshold_is_shown():
     _, details = shown(Estimate(9, 8, 10), above=7, threshold_source="paper")
-    assert (details["threshold"], details["whose"]) == (7, "paper")
-    assert details["the verdict turns at"] == pytest.approx(8)
+    assert (details["threshold"], details["whose"]) == ("7", "paper")
+    assert details["the verdict turns at"] == "8"
+
+
+def test_details_have_no_powers_of_ten():
+    _, row = shown(Estimate(0.0003, 8e-06, 0.25), above=0)
+    assert row["unadjusted interval from"] == "0.000"
+    assert row["to"] == "0.25"
+    assert row["threshold"] == "0"
 
 
 def test_the_controls_stand_next_to_the_cause():
@@ -60,5 +69,7 @@ def test_the_controls_stand_next_to_the_cause():
     tables = {"number": Estimate(9, 8, 10), "random_number": Estimate(1, 0.5, 1.5)}
     tables["entropy_matched_number"] = Estimate(8.9, 8, 10)
     claims = check_claims(tables, family.claims)
-    verdict = "supported, perhaps due to training (random weights: 1, entropy-matched 8.9)"
+    verdict = (
+        "supported, inconclusive whether due to training (random weights: 1, entropy-matched 8.9)"
+    )
     assert summarise_claims(claims)["verdict"].tolist() == [verdict]

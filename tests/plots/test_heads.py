@@ -28,6 +28,7 @@ def gradients(layers=3):
     names += [f"{token_type}_per_value" for token_type in TOKEN_STYLES]
     names += ["other_over_cls", "other_over_sep"]
     table = pd.DataFrame({"layer": np.arange(layers) + 1, "objective": "contrastive", "loss": 0.51})
+    table["articles"] = 8
     for factor, name in enumerate(names, 1):
         table[name] = factor * curve
         table[f"{name}_low"] = 0.9 * factor * curve
@@ -78,7 +79,7 @@ def test_titles_labels_and_texts_fit_on_the_page(shape):
         assert title.startswith(("Figure ", "Section ")), title
         texts = shown_texts(figure)
         joined = " ".join(text.get_text() for text in texts)
-        assert "Layer" in joined, title
+        assert "layer" in joined.lower(), title
         assert any(unit in joined for unit in UNITS), title
         assert not texts_outside(figure), title
 
@@ -144,9 +145,14 @@ def test_fig3_draws_gradients_and_the_ratios_of_all_models(special_tokens, speci
     table = gradients()
     if special_tokens["sep"] is None:
         table.loc[:, [name for name in table if "sep" in name]] = np.nan
-    tables = {"model": table, "random": gradients().tail(2), "entropy_matched": gradients().head(2)}
+    random = gradients(2).assign(articles=3)
+    tables = {"model": table, "random": random, "entropy_matched": gradients(4)}
     figure = plots.fig3_gradients(tables, special_tokens, model=MODEL)
-    assert any("contrastive, 0.51 nats" in text.get_text() for text in figure.texts)
+    title, subtitle, _ = [text.get_text() for text in figure.texts]
+    ratio = table[[f"other_over_{special_type}" for special_type in special_types]].max(axis=None)
+    assert f"up to {ratio:.1f} times those to {special_tokens[special_types[-1]]}" in title
+    assert "contrastive, 0.51 nats" in subtitle
+    assert "intervals over 8 articles (controls: 3)" in subtitle
     by_attention, by_value, *ratio_panels = [axes for axes in figure.axes if axes.lines]
     token_types = [*special_types, "punctuation", "other"]
     assert curves(by_attention) == [table[name].tolist() for name in token_types]
