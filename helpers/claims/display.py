@@ -17,7 +17,7 @@ UNSEEN = "inconclusive (could not have been seen here)"
 CAUSES = {
     "yes": "due to training",
     "no": "not due to training",
-    "inconclusive": "inconclusive whether due to training",
+    "inconclusive": "unclear whether due to training",
 }
 THIS_MODEL = "this model [95% interval]"
 DETAILS = {
@@ -60,7 +60,14 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
             high = row["cases"] * min(high, 1)
         if not pd.isna(low):
             number += f" [{_rounded(low)} to {_rounded(high)}]"
-        rows.append((row["claim"], _number(row, "paper_value"), number, shown_verdict(row)))
+        verdict = row["verdict"]
+        if verdict == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
+            verdict = UNSEEN
+        elif row["due_to_training"] in CAUSES:
+            controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
+            numbers = ", entropy-matched ".join(filter(None, controls))
+            verdict += f", {CAUSES[row['due_to_training']]} (random weights: {numbers})"
+        rows.append((row["claim"], _number(row, "paper_value"), number, verdict))
     return pd.DataFrame(rows, columns=["claim", "paper", THIS_MODEL, "verdict"])
 
 
@@ -82,20 +89,6 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
     numbers = claims.select_dtypes("number").map(_rounded, na_action="ignore")
     shown = claims.assign(**numbers).assign(p_adjusted=text)
     return shown[list(DETAILS)].rename(columns=DETAILS)
-
-
-def shown_verdict(row: Mapping[Hashable, Any]) -> str:
-    """Word the verdict of a claim's row, with the numbers of the controls.
-
-    A test without power says that it has none.
-    """
-    if row["verdict"] == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
-        return UNSEEN
-    if row["due_to_training"] not in CAUSES:
-        return row["verdict"]
-    controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
-    numbers = ", entropy-matched ".join(filter(None, controls))
-    return f"{row['verdict']}, {CAUSES[row['due_to_training']]} (random weights: {numbers})"
 
 
 def _number(row: Mapping[Hashable, Any], column: str) -> str:

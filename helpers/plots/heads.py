@@ -211,13 +211,17 @@ def heads_and_means(
         which the widest interval of a head stands.
     """
     columns = [column for styles in panels for column in styles]
-    note += _interval_note(table, columns)
+    widths = [table[f"{column}_high"] - table[f"{column}_low"] for column in columns]
+    reach = pd.concat(widths).max() / 2
+    if reach > 0:  # a single article has no intervals
+        note += f"95% intervals over articles: ±{reach:.1g} at most for a head.  "
     height = 1.5 if style.in_column() else 2.9
     figure = canvas(height * len(panels), title, model, HEADS_AND_MEANS, note=note)
     means = table.groupby("layer", as_index=False)[columns].mean()
     deviations = table[columns] - table.groupby("layer")[columns].transform("mean")
     shift = 0.7 * ((table["head"] - 0.5) / table["head"].max() - 0.5)
-    for axes, styles in zip(panel_grid(figure, len(panels), 1, sharex=True), panels, strict=True):
+    grid = figure.subplots(len(panels), squeeze=False, sharex=True)
+    for axes, styles in zip(grid.flat, panels, strict=True):
         farthest_row, farthest_column = deviations[list(styles)].abs().stack().idxmax()
         for slot, (column, series_style) in enumerate(styles.items()):
             x = table["layer"] + 0.64 * ((slot + 0.5 + shift) / len(styles) - 0.5)
@@ -253,13 +257,6 @@ def present_styles(table: pd.DataFrame, styles: Styles, special_tokens: SpecialT
             label = series_style.label.format(**special_tokens)
             present[column] = series_style._replace(label=label)
     return present
-
-
-def _interval_note(table: pd.DataFrame, columns: Sequence[str]) -> str:
-    """Describe the widest interval of a head; a single article has no intervals."""
-    widths = [table[f"{column}_high"] - table[f"{column}_low"] for column in columns]
-    reach = pd.concat(widths).max() / 2
-    return f"95% intervals over articles: ±{reach:.1g} at most for a head.  " if reach > 0 else ""
 
 
 @for_column

@@ -69,7 +69,5 @@ def test_the_controls_stand_next_to_the_cause():
     tables = {"number": Estimate(9, 8, 10), "random_number": Estimate(1, 0.5, 1.5)}
     tables["entropy_matched_number"] = Estimate(8.9, 8, 10)
     claims = check_claims(tables, family.claims)
-    verdict = (
-        "supported, inconclusive whether due to training (random weights: 1, entropy-matched 8.9)"
-    )
+    verdict = "supported, unclear whether due to training (random weights: 1, entropy-matched 8.9)"
     assert summarise_claims(claims)["verdict"].tolist() == [verdict]
