@@ -75,7 +75,10 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     for lens in LENSES:
         styles = {f"{lens}_{name}": token_style for name, token_style in TOKEN_STYLES.items()}
         panels.append(present_styles(shares, styles, special_tokens))
-    title = "Figure 13 · Figure 2 through two lenses"
+    attended, by_norm = shares[["attention_other", "norm_other"]].mean()
+    title = (
+        f"Figure 13 · Other tokens get {attended:.0%} of the attention and {by_norm:.0%} by norm"
+    )
     figure = heads_and_means(shares, panels, title, model, "Average share\n(fraction)")
     for axes, lens in zip(figure.axes, LENSES, strict=True):
         axes.set_ylim(-0.02, 1.02)
