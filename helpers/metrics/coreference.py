@@ -153,6 +153,10 @@ class AntecedentJudgements:
         by_mention = np.column_stack([100 * values * is_of_type, is_of_type])
         return cluster_sums(by_mention, documents, np.unique(documents)).T
 
+    def held_out(self) -> bool:
+        """Whether a head can be chosen on train and scored on dev."""
+        return {"train", "dev"} <= set(self.mentions["split"])
+
 
 def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     """Let every attention head and every rule pick an antecedent for every mention that has one.
@@ -233,7 +237,7 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
     """
     systems = [(rule, "earlier mentions") for rule in SYSTEMS]
     systems += [(HEAD, candidates) for candidates in CANDIDATES]
-    if {"train", "dev"} <= set(judgements.mentions["split"]):
+    if judgements.held_out():
         systems += [(HELD_OUT, candidates) for candidates in CANDIDATES]
     paper = paper_table2().stack()
     rows = []
@@ -283,7 +287,7 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         margin at nominal mentions minus that at all, and the margin if the types had the shares
         that they have in the paper.  The table is empty if the corpus has not both splits.
     """
-    if not {"train", "dev"} <= set(judgements.mentions["split"]):
+    if not judgements.held_out():
         return pd.DataFrame(columns=HELD_OUT_COLUMNS)
     train = judgements.of_split("train")
     dev = judgements.of_split("dev")

@@ -125,16 +125,13 @@ def held_out_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     train = counts.of_split("train")
     dev = counts.of_split("dev")
     rows = []
-    for relation in train.frequent(minimum):
-        dev_count = dev.size(relation)
-        if not dev_count:
-            continue
+    for relation in _frequent_in_both(train, dev, minimum):
         rows.append(
             {
                 **_score_best(train, dev, relation, column="dev_accuracy"),
                 "train_accuracy": train.accuracy(relation).max(),
                 "train_count": train.size(relation),
-                "dev_count": dev_count,
+                "dev_count": dev.size(relation),
             }
         )
     table = pd.DataFrame(rows, columns=[*HELD_OUT_COLUMNS, "p_value"])
@@ -284,9 +281,7 @@ def _score_every_head(counts: HeadCounts, minimum: int) -> pd.DataFrame:
     dev = counts.of_split("dev")
     heads = head_rows(*counts.right.shape[2:])
     tables = [heads.head(0).assign(relation="", direction="")]  # without relations, no rows
-    for relation in train.frequent(minimum):
-        if not dev.size(relation):
-            continue
+    for relation in _frequent_in_both(train, dev, minimum):
         offset = train.accuracy(relation, offsets=True).argmax()
         table = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
         for sentences, prefix in ((train, "train_"), (dev, "")):
@@ -500,6 +495,11 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     of_scheme = correspondence[correspondence["scheme"] == scheme_of(table["relation"])]
     fits = rows["relation"].map(of_scheme.set_index("relation")["fit"])
     return rows.assign(fit=fits.astype(object).fillna("exact"))
+
+
+def _frequent_in_both(train: HeadCounts, dev: HeadCounts, minimum: int) -> list[str]:
+    """List the relations that are frequent enough in train and occur in dev."""
+    return [name for name in train.frequent(minimum) if dev.size(name)]
 
 
 def _score_best(

@@ -26,7 +26,7 @@ from helpers.plots.style import (
 BAR_INCHES = 0.3  # height of one bar's row
 INTERVALS = "bars: measured here, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
-PAPER_PROBES = "The paper's probes read GloVe of 100 dimensions and have no weights of ROOT's own."
+PAPER_PROBES = "The paper's probes: GloVe of 100 dimensions, no separate weights for ROOT."
 ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -102,8 +102,7 @@ def sentence_record(
     if len(encoding.ids) > max_tokens:
         counts["sentences dropped: over the token limit"] += 1
         return None
-    words_without_tokens = set(range(len(sentence.words))).difference(encoding.word_ids)
-    if words_without_tokens or not sentence.words:
+    if not _every_word_has_tokens(encoding.word_ids, sentence.words):
         counts["sentences dropped: a word that the tokenizer turns into nothing"] += 1
         return None
     return {
@@ -119,8 +118,7 @@ def document_record(
     """Return a coreference document's record, cut to the words that fit."""
     words = document.words
     encoding = encoder.encode_words(words)
-    words_without_tokens = set(range(len(words))).difference(encoding.word_ids)
-    if words_without_tokens or not words:
+    if not _every_word_has_tokens(encoding.word_ids, words):
         counts["documents dropped: a word that the tokenizer turns into nothing"] += 1
         return None
     words_of_tokens = [word for word in encoding.word_ids if word is not None]
@@ -140,6 +138,11 @@ def document_record(
         "offset": encoding.word_ids.index(0),  # each special token has a position of its own
         "inputs": word_inputs(encoding),
     }
+
+
+def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str]) -> bool:
+    words_with_tokens = set(word_ids) - {None}
+    return len(words_with_tokens) == len(words) > 0
 
 
 def shards_tensors(
