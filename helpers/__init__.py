@@ -9,31 +9,16 @@ are the functions of the notebooks.  Everything is imported when it is first use
 figures.  Imports run in that direction only; README.md has the whole map.
 """
 
-from helpers.lazy import lazy_names
+import lazy_loader
 
-__all__ = [
-    "Settings",
-    "Study",
-    "describe_store",
-    "head_grid",
-    "load_encoder",
-    "metrics",
-    "open_store",
-    "plots",
-    "probes",
-    "show_claims",
-]
 __version__ = "0.1.0"
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    Settings="helpers.settings:Settings",
-    Study="helpers.study:Study",
-    describe_store="helpers.study:describe_store",
-    head_grid="helpers.study:head_grid",
-    load_encoder="helpers.model.encoder:load",
-    metrics="helpers.metrics",
-    open_store="helpers.store.store:Store",
-    plots="helpers.plots",
-    probes="helpers.probes",
-    show_claims="helpers.study:show_claims",
+    submodules=["metrics", "plots", "probes"],
+    submod_attrs={
+        "model.encoder": ["load_encoder"],
+        "settings": ["Settings"],
+        "store.store": ["open_store"],
+        "study": ["Study", "describe_store", "head_grid", "show_claims"],
+    },
 )

@@ -146,11 +146,11 @@ class Study:
         The heads of a control get the mean entropies of the model to ``match``, over a part of the
         text.
         """
-        from helpers.model.encoder import load
+        from helpers.model.encoder import load_encoder
 
         settings = self.settings
         load_model = partial(
-            load,
+            load_encoder,
             settings.model,
             revision=settings.revision,
             device=settings.device,

@@ -19,9 +19,9 @@ def test_public_names_are_there_and_listed():
         assert getattr(helpers, name).__doc__, name
     assert helpers.metrics.surface.token_types
     assert "heads" in dir(helpers.plots)
-    with pytest.raises(AttributeError, match="helpers has no 'Studi'; it has Settings, Study"):
+    with pytest.raises(AttributeError, match="Studi"):
         _ = helpers.Studi
-    with pytest.raises(AttributeError, match=r"helpers\.metrics has no 'heds'"):
+    with pytest.raises(AttributeError, match="heds"):
         _ = helpers.metrics.heds
 
 

@@ -24,7 +24,6 @@ LAYERS = (  # from the bottom up
         "cache",
         "errors",
         "files",
-        "lazy",
         "progress",
         "settings",
         "torch_utils",

@@ -49,7 +49,7 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
     monkeypatch.setattr(encoder, "DEFAULT_PACKAGE", package.name)
     verified = encoder.sha256(weights)
     monkeypatch.setitem(encoder.BUILT_IN, encoder.DEFAULT, verified)
-    encoder.load(encoder.DEFAULT, device="cpu")
+    encoder.load_encoder(encoder.DEFAULT, device="cpu")
     flip(weights)
     with pytest.raises(ModelError, match=r"SHA-256 of .*model\.safetensors is"):
-        encoder.load(encoder.DEFAULT, device="cpu")
+        encoder.load_encoder(encoder.DEFAULT, device="cpu")

@@ -144,7 +144,7 @@ class Encoder:
         return self.tokenizer.backend_tokenizer.encode(marked_words, is_pretokenized=True)
 
 
-def load(
+def load_encoder(
     name: str = DEFAULT,
     *,
     revision: str | None = None,

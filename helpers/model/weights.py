@@ -62,7 +62,7 @@ def read_encoder(
     random_init: int | None,
     temperatures: Sequence[Sequence[float]] | None,
 ) -> Loaded:
-    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`."""
+    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load_encoder`."""
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
     tokenizer = read_tokenizer(name, folder)

@@ -1,5 +1,9 @@
 """Section 5 of the paper: the probing classifiers, and Table 3."""
 
-from helpers.lazy import lazy_names
+import pkgutil
 
-__getattr__, __dir__ = lazy_names(__name__, __path__)
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__, submodules=[module.name for module in pkgutil.iter_modules(__path__)]
+)

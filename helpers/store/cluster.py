@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import InputError
-from helpers.model.encoder import Device, load
+from helpers.model.encoder import Device, load_encoder
 from helpers.progress import progress
 from helpers.store.extract import model_key, write_shard
 from helpers.store.format import read_manifest
@@ -158,7 +158,7 @@ def _opened(folder: Path, key: str, model: tuple[str, Device] | None) -> Store:
         spec = read_manifest(folder).spec
         if model is not None:
             name, device = model
-            encoder = load(
+            encoder = load_encoder(
                 name,
                 revision=spec.model.get("revision"),
                 device=device,

@@ -249,6 +249,9 @@ class Store:
         return shards_tensors(self.encoder, self.spec, work)
 
 
+open_store = Store  # its public name: `helpers.open_store`
+
+
 def read_ahead(store: Store) -> Iterator[list[Example]]:
     """Yield the examples of each shard, while another thread reads or computes the next shard."""
     shards = store.by_shard(range(store.n_shards))

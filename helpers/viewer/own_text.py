@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helpers.data.treebank import parsed_text
-from helpers.model.encoder import DEFAULT, load
+from helpers.model.encoder import DEFAULT, load_encoder
 from helpers.store.extract import extract
 from helpers.store.store import Store
 
@@ -32,6 +32,6 @@ def read(text: str, *, model: str = DEFAULT) -> Store:
     InputError
         If the text has no word, or the model cannot be loaded.
     """
-    encoder = load(model)
+    encoder = load_encoder(model)
     max_tokens = min(encoder.max_length, MAX_TOKENS)
     return extract(encoder, parsed_text(text), level="word", max_tokens=max_tokens)

@@ -20,7 +20,7 @@ from common import extract_into, interleaved, options, random_segments, report
 from distributed import Client
 
 from helpers.metrics.surface import Sums, combine, sweep
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
 from helpers.store.extract import Fill, fill_here
 from helpers.store.store import Store
@@ -30,7 +30,7 @@ def main() -> None:
     parser = options(__doc__, repeats=3)
     parser.add_argument("--segments", type=int, default=192)
     arguments = parser.parse_args()
-    encoder = load(device="cpu")
+    encoder = load_encoder(device="cpu")
     corpus = random_segments(arguments.segments)
     run_numbers = count()
     with ExitStack() as stack:

@@ -23,7 +23,7 @@ import numpy as np
 from common import options, random_segments, report
 
 from helpers.data.records import Corpus, Record
-from helpers.model.encoder import Encoder, load
+from helpers.model.encoder import Encoder, load_encoder
 from helpers.store.extract import extract, stream, write_shard
 from helpers.store.format import Manifest
 from helpers.store.store import Store
@@ -53,7 +53,7 @@ def write_half(store: Store, missing: Sequence[int]) -> None:
 
 def measure(count: int) -> dict[str, float]:
     """Measure the seconds of each step, the peak memory in MiB and the manifest's writes."""
-    encoder = load(device="cpu")
+    encoder = load_encoder(device="cpu")
     corpus = random_segments(0)
     seconds = {}
     with (

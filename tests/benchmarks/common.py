@@ -20,7 +20,7 @@ import transformers
 from transformers import BertConfig, BertModel
 
 from helpers.data.records import Corpus, Segment, Sentence
-from helpers.model.encoder import Encoder, load
+from helpers.model.encoder import Encoder, load_encoder
 from helpers.store.extract import extract
 from helpers.store.store import Store
 
@@ -97,7 +97,7 @@ def random_encoder(name: str, *, width: int | None = None) -> Encoder:
     """Return an encoder of a geometry: random weights, the default's tokenizer."""
     layers, heads, default_width = GEOMETRIES[name]
     width = width or default_width
-    default = load(device="cpu")
+    default = load_encoder(device="cpu")
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(default.tokenizer),

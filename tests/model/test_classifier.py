@@ -12,7 +12,7 @@ from helpers.data.labelled import read_labelled
 from helpers.data.records import roles
 from helpers.errors import CorpusError, ModelError
 from helpers.model.classifier import classifier_labels, labelled_records, with_classifier
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.model.gradients import KEY_TYPES, gradient_importance
 
 LABELLED = "sentence\tlabel\nThe cat sat on it .\t1\nA dog , a bird\tPOSITIVE\nrain\tnegative\n"
@@ -41,7 +41,7 @@ def read_records(encoder, tmp_path, text=LABELLED, max_tokens=60):
 @pytest.mark.parametrize("family", CLASSIFIERS)
 def test_importance_by_labels_has_the_gradients_of_plain_autograd(family, tmp_path):
     folder = save_classifier(tmp_path / family, family)
-    encoder = load(str(folder), device="cpu")
+    encoder = load_encoder(str(folder), device="cpu")
     assert encoder.objective == "contrastive"
     assert classifier_labels(encoder) == ["Negative", "Positive"]
     classifier = with_classifier(encoder)
@@ -70,9 +70,9 @@ def test_importance_by_labels_has_the_gradients_of_plain_autograd(family, tmp_pa
 
 def test_the_classifier_of_a_control_is_reinitialised(tmp_path):
     folder = save_classifier(tmp_path / "model")
-    trained = with_classifier(load(str(folder), device="cpu")).model
+    trained = with_classifier(load_encoder(str(folder), device="cpu")).model
     temperatures = [[2.0] * 4] * 3
-    control = load(str(folder), device="cpu", random_init=1, temperatures=temperatures)
+    control = load_encoder(str(folder), device="cpu", random_init=1, temperatures=temperatures)
     model = with_classifier(control).model
     inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "output_attentions": True}
     maps = torch.stack(model(**inputs).attentions)
@@ -91,7 +91,7 @@ def test_the_classifier_of_a_control_is_reinitialised(tmp_path):
     ],
 )
 def test_a_classifier_without_one_label_per_text_has_no_labels(settings, tmp_path):
-    encoder = load(str(save_classifier(tmp_path / "model", **settings)), device="cpu")
+    encoder = load_encoder(str(save_classifier(tmp_path / "model", **settings)), device="cpu")
     assert classifier_labels(encoder) == []
 
 
@@ -100,13 +100,13 @@ def test_a_classifier_without_its_weights_is_refused_in_one_line(tmp_path):
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     del weights["classifier.weight"]
     safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    encoder = load(str(folder), device="cpu")
+    encoder = load_encoder(str(folder), device="cpu")
     with pytest.raises(ModelError, match=r"no weights for classifier\.weight\. .*--task out"):
         with_classifier(encoder)
 
 
 def test_labelled_records_cut_a_text_and_both_texts_of_a_pair(tmp_path):
-    encoder = load(str(save_classifier(tmp_path / "model")), device="cpu")
+    encoder = load_encoder(str(save_classifier(tmp_path / "model")), device="cpu")
     text = "a b c d e f g h i\tb c\t0\na\tb c d e f g h i\t1\n"
     for record in read_records(encoder, tmp_path, text, max_tokens=9):
         assert len(record["inputs"]["input_ids"]) == 9
@@ -123,7 +123,7 @@ def test_labelled_records_cut_a_text_and_both_texts_of_a_pair(tmp_path):
     ],
 )
 def test_labelled_records_refuse_other_labels_and_columns(text, message, tmp_path):
-    encoder = load(str(save_classifier(tmp_path / "model")), device="cpu")
+    encoder = load_encoder(str(save_classifier(tmp_path / "model")), device="cpu")
     with pytest.raises(CorpusError, match=message) as caught:
         read_records(encoder, tmp_path, text)
     assert "\n" not in str(caught.value)

@@ -15,13 +15,13 @@ from tiny_models import FAMILIES, POSITIONS, edit
 from helpers.errors import ModelError
 from helpers.model import encoder as encoders
 from helpers.model import weights
-from helpers.model.encoder import load, slug
+from helpers.model.encoder import load_encoder, slug
 from helpers.store.extract import extract, store_key
 
 
 @pytest.mark.default_model
 def test_load_without_a_name_gives_the_bundled_default():
-    encoder = load(device="cpu")
+    encoder = load_encoder(device="cpu")
     assert (encoder.name, encoder.layers, encoder.heads) == ("minilm", 6, 12)
     assert encoder.identity["weights_sha256"] == encoders.BUILT_IN["minilm"]
     assert (encoder.objective, encoder.max_length) == ("contrastive", 512)
@@ -33,7 +33,7 @@ def test_load_without_a_name_gives_the_bundled_default():
 
 
 def test_identity_of_a_folder_has_the_hash_of_its_weights(bert_copy):
-    before = load(str(bert_copy), device="cpu").identity
+    before = load_encoder(str(bert_copy), device="cpu").identity
     assert before == {
         "name": "bert",
         "weights_sha256": encoders.sha256(bert_copy / "model.safetensors"),
@@ -45,7 +45,7 @@ def test_identity_of_a_folder_has_the_hash_of_its_weights(bert_copy):
     weights = safetensors.torch.load_file(bert_copy / "model.safetensors")
     weights["bert.embeddings.LayerNorm.bias"][0] += 1e-3
     safetensors.torch.save_file(weights, bert_copy / "model.safetensors", {"format": "pt"})
-    assert load(str(bert_copy), device="cpu").identity != before
+    assert load_encoder(str(bert_copy), device="cpu").identity != before
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_identity_of_a_folder_has_the_hash_of_its_weights(bert_copy):
     ids=str,
 )
 def test_identity_has_the_settings_that_determine_maps(file, changes, keys, bert_copy, segments):
-    before = load(str(bert_copy), device="cpu")
+    before = load_encoder(str(bert_copy), device="cpu")
     edit(bert_copy / file, **changes)
-    after = load(str(bert_copy), device="cpu")
+    after = load_encoder(str(bert_copy), device="cpu")
     assert after.identity["weights_sha256"] == before.identity["weights_sha256"]
     digests = {encoder.identity["configuration_sha256"] for encoder in (before, after)}
     stores = {store_key(encoder, segments, max_tokens=60).hash for encoder in (before, after)}
@@ -75,7 +75,7 @@ def test_identity_of_a_hub_model_has_its_commit(monkeypatch, bert_copy, tmp_path
     bert_copy.rename(commit)
     snapshot = mock.Mock(return_value=str(commit))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    encoder = load("some/bert", revision="v2", device="cpu")
+    encoder = load_encoder("some/bert", revision="v2", device="cpu")
     assert snapshot.call_args.args == ("some/bert",)
     assert snapshot.call_args.kwargs["revision"] == "v2"
     assert (encoder.identity["name"], encoder.identity["revision"]) == ("some/bert", commit.name)
@@ -88,7 +88,7 @@ def test_identity_of_weights_in_several_files_has_one_hash(tmp_path, tiny_folder
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     hf.AutoTokenizer.from_pretrained(tiny_folder("bert")).save_pretrained(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    encoder = load(str(tmp_path), device="cpu")
+    encoder = load_encoder(str(tmp_path), device="cpu")
     assert len(encoder.identity["weights_sha256"]) == 64
     assert encoder.objective == "masked-lm"
 
@@ -123,8 +123,8 @@ def test_load_does_not_read_the_weights_of_a_known_encoder(
     family, tiny_folder, tiny_encoder, loads
 ):
     name = str(tiny_folder(family))
-    first = load(name, device="cpu")
-    second = load(name, device="cpu")
+    first = load_encoder(name, device="cpu")
+    second = load_encoder(name, device="cpu")
     assert first == second == tiny_encoder(family)
     assert loads == [name]
     assert second.model.device.type == "cpu"
@@ -134,28 +134,28 @@ def test_load_does_not_read_the_weights_of_a_known_encoder(
 @pytest.mark.parametrize("changed", ["config.json", "tokenizer_config.json", "model.safetensors"])
 def test_load_reads_the_weights_again_after_a_change_of_any_file(changed, bert_copy, loads):
     path = bert_copy / changed
-    load(str(bert_copy), device="cpu")
+    load_encoder(str(bert_copy), device="cpu")
     if path.suffix == ".json":
         path.write_text(path.read_text() + "\n")
     else:
         tensors = safetensors.torch.load_file(path)
         safetensors.torch.save_file(tensors, path, {"format": "pt", "note": "saved again"})
     for options in ({}, {"dtype": "bfloat16"}, {"random_init": 1}):
-        load(str(bert_copy), device="cpu", **options)
+        load_encoder(str(bert_copy), device="cpu", **options)
     assert len(loads) == 4
 
 
 def test_load_reads_the_weights_again_if_the_cache_is_damaged(bert_copy, loads, tmp_path):
-    first = load(str(bert_copy), device="cpu")
+    first = load_encoder(str(bert_copy), device="cpu")
     (cached_value,) = (tmp_path / "cache").rglob("value.json")
     cached_value.write_bytes(cached_value.read_bytes().replace(b"4", b"5"))
-    assert load(str(bert_copy), device="cpu") == first
+    assert load_encoder(str(bert_copy), device="cpu") == first
     assert len(loads) == 2
 
 
 def test_encoder_reads_its_model_once_for_all_threads(bert_copy, loads):
-    load(str(bert_copy), device="cpu")
-    encoder = load(str(bert_copy), device="cpu")
+    load_encoder(str(bert_copy), device="cpu")
+    encoder = load_encoder(str(bert_copy), device="cpu")
     with ThreadPoolExecutor(4) as pool:
         models = list(pool.map(lambda _: encoder.model, range(8)))
     assert len({id(model) for model in models}) == 1
@@ -188,7 +188,7 @@ def test_the_tokenizer_can_limit_the_length_but_not_truncate_or_pad(bert_copy):
     tokenizer.backend_tokenizer.enable_truncation(4)
     tokenizer.backend_tokenizer.enable_padding(length=12)
     tokenizer.backend_tokenizer.save(str(bert_copy / "tokenizer.json"))
-    encoder = load(str(bert_copy), device="cpu")
+    encoder = load_encoder(str(bert_copy), device="cpu")
     words = ["a", "b", "c", "d", "e"]
     assert encoder.max_length == 32
     assert encoder.encode_words(words).tokens == ["[CLS]", *words, "[SEP]"]
@@ -214,4 +214,4 @@ def test_encode_words_treats_names_of_special_tokens_as_text(family, tiny_encode
 @pytest.mark.parametrize("name", ["minilm", "mpnet"])
 def test_load_refuses_a_hub_revision_of_a_bundled_model(name):
     with pytest.raises(ModelError, match=rf"'{name}': --revision main is for models of the hub"):
-        load(name, revision="main")
+        load_encoder(name, revision="main")

@@ -15,7 +15,7 @@ from store_tools import cache_at
 from tiny_models import FAMILIES
 
 from helpers.errors import ModelError
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.model.forward import (
     forward,
     length_batches,
@@ -204,12 +204,12 @@ def test_lens_pass_refuses_a_family_without_known_values(tmp_path):
     config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
     folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
     assert "expected one output and one value projection" in refusal(
-        load(str(folder), device="cpu")
+        load_encoder(str(folder), device="cpu")
     )
 
 
 def test_a_head_that_moves_nothing_has_its_attention_weights_as_norm_map(tiny_folder):
-    encoder = load(str(tiny_folder("bert")), device="cpu")
+    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
     inputs = [model_inputs(encoder, RECORD)]
     with lens_pass(encoder, "norm") as run:
         before, _ = run(inputs)
@@ -361,7 +361,7 @@ def test_convolve_keeps_outputs_gradients_and_names(shape):
 
 
 def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):
-    encoder = load(str(tiny_folder("bert")), device="cpu")
+    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
     output = sites(encoder.model)[1].output
     output.register_forward_pre_hook(lambda _module, args: (args[0] * 1.1,), prepend=True)
     assert "do more than weigh value vectors" in refusal(encoder)

@@ -11,7 +11,7 @@ from transformers.models.bert import modeling_bert
 
 from helpers.data.records import roles
 from helpers.errors import InputError
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.model.forward import value_pass
 from helpers.model.gradients import (
     IGNORED,
@@ -28,7 +28,7 @@ STEP = 1e-4
 @pytest.fixture
 def exact_bert(tiny_folder):
     """A tiny BERT in float64, where finite differences are worth something."""
-    encoder = load(str(tiny_folder("bert")), device="cpu")
+    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
     encoder.model.double()
     return encoder
 
@@ -36,9 +36,9 @@ def exact_bert(tiny_folder):
 @pytest.fixture
 def sentence_encoder(tiny_folder, tmp_path):
     """The same without its head: the objective is contrastive."""
-    load(str(tiny_folder("bert")), device="cpu").model.base_model.save_pretrained(tmp_path)
+    load_encoder(str(tiny_folder("bert")), device="cpu").model.base_model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_folder("bert")).save_pretrained(tmp_path)
-    encoder = load(str(tmp_path), device="cpu")
+    encoder = load_encoder(str(tmp_path), device="cpu")
     encoder.model.double()
     return encoder
 

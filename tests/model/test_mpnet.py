@@ -110,9 +110,9 @@ def test_mpnet_folder_names_a_package_that_is_missing(site):
 
 
 def test_load_verifies_mpnet_every_time(site):
-    loaded = encoder.load("mpnet", device="cpu")
+    loaded = encoder.load_encoder("mpnet", device="cpu")
     assert (loaded.name, loaded.slug) == ("mpnet", "mpnet")
     assert loaded.identity["weights_sha256"] == encoder.BUILT_IN["mpnet"]
     flip(mpnet.mpnet_folder() / "model.safetensors")
     with pytest.raises(ModelError, match=r"model\.safetensors is .* Remove its folder, and"):
-        encoder.load("mpnet", device="cpu")
+        encoder.load_encoder("mpnet", device="cpu")

@@ -14,7 +14,7 @@ from tiny_models import FAMILIES
 
 from helpers.errors import ModelError
 from helpers.model import sites
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.model.forward import forward, model_inputs, padded
 from helpers.studies.common.head_removal import Intervention, run_interventions
 
@@ -40,10 +40,12 @@ def test_temperatures_match_the_entropies_of_the_trained_heads(
     family, tiny_folder, tiny_encoder, segments
 ):
     trained = tiny_encoder(family)
-    random = load(str(tiny_folder(family)), device="cpu", random_init=1)
+    random = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
     records = token_records(trained, segments)
     factors = temperatures(random, trained, records)
-    matched = load(str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors)
+    matched = load_encoder(
+        str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors
+    )
     assert random.identity | {"temperatures": factors} == matched.identity
     target = entropies(trained, records)
     before = entropies(random, records)
@@ -62,7 +64,7 @@ def test_temperatures_do_not_depend_on_the_number_of_threads(
     family, tiny_folder, tiny_encoder, segments
 ):
     trained = tiny_encoder(family)
-    random = load(str(tiny_folder(family)), device="cpu", random_init=1)
+    random = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
     records = token_records(trained, segments)
     by_threads = []
     for threads in (1, 2, 3):
@@ -74,7 +76,7 @@ def test_temperatures_do_not_depend_on_the_number_of_threads(
 @pytest.fixture
 def uniform_encoder(tiny_folder):
     """A model whose queries are zero, so that its attention is uniform."""
-    encoder = load(str(tiny_folder("bert")), device="cpu")
+    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
     with torch.no_grad():
         for name, parameter in encoder.model.named_parameters():
             if "query" in name:
@@ -86,7 +88,7 @@ def test_temperatures_come_near_an_entropy_that_is_out_of_reach(
     tiny_folder, uniform_encoder, encoder, segments
 ):
     records = token_records(encoder, segments)
-    matched = load(str(tiny_folder("bert")), device="cpu")
+    matched = load_encoder(str(tiny_folder("bert")), device="cpu")
     sites.set_temperatures(
         matched.model.base_model, temperatures(matched, uniform_encoder, records)
     )
@@ -101,7 +103,7 @@ def test_temperatures_of_heads_without_scores_are_finite(uniform_encoder, encode
 
 def test_temperatures_of_a_model_for_itself_change_nothing(tiny_folder, encoder, segments):
     records = token_records(encoder, segments)
-    twin = load(str(tiny_folder("bert")), device="cpu")
+    twin = load_encoder(str(tiny_folder("bert")), device="cpu")
     sites.set_temperatures(twin.model.base_model, temperatures(twin, encoder, records))
     np.testing.assert_allclose(entropies(twin, records), entropies(encoder, records), atol=1e-4)
 
@@ -115,7 +117,9 @@ def test_temperatures_of_a_model_without_softmax_are_refused(encoder, segments, 
 @pytest.mark.parametrize("family", ["bert", "t5", "albert"])
 def test_a_pass_that_skips_layers_has_the_temperatures_of_the_others(family, tiny_folder):
     factors = (2.0 ** torch.arange(12).view(3, 4)).tolist()
-    encoder = load(str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors)
+    encoder = load_encoder(
+        str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors
+    )
     base = encoder.model.base_model
     token_ids = torch.tensor([[5, 6, 7, 8, 9]])
     change = Intervention(2, lambda _: nullcontext())

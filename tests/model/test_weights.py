@@ -19,7 +19,7 @@ from tiny_models import FAMILIES, edit
 
 from helpers.errors import ModelError
 from helpers.model import encoder
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.model.weights import reinitialised
 from helpers.store.extract import extract
 
@@ -27,7 +27,7 @@ from helpers.store.extract import extract
 def load_error(name, **options):
     """Return the message of the error that loading raises: one line that names the model."""
     with pytest.raises(ModelError) as caught:
-        load(str(name), device="cpu", **options)
+        load_encoder(str(name), device="cpu", **options)
     message = str(caught.value)
     assert "\n" not in message
     assert repr(str(name)) in message
@@ -166,7 +166,7 @@ def test_load_names_the_package_of_the_default_if_it_is_missing(monkeypatch):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_reading_a_model_refuses_a_device_that_the_machine_lacks(tiny_folder):
     with pytest.raises(ModelError, match="--device cpu or auto"):
-        _ = load(str(tiny_folder("bert")), device="cuda").model
+        _ = load_encoder(str(tiny_folder("bert")), device="cuda").model
 
 
 # Objective
@@ -182,7 +182,7 @@ def test_reading_a_model_refuses_a_device_that_the_machine_lacks(tiny_folder):
 )
 def test_load_leaves_a_head_off_that_was_never_trained(build, head, tmp_path):
     tiny_models.save(tmp_path, *build(head))
-    encoder = load(str(tmp_path), device="cpu")
+    encoder = load_encoder(str(tmp_path), device="cpu")
     assert encoder.objective == "contrastive"
     assert encoder.model.get_output_embeddings() is None
 
@@ -200,7 +200,7 @@ def test_load_reads_a_checkpoint_with_the_names_of_2018(tmp_path):
             weights[old_name] = tensor.clone()
     assert "cls.seq_relationship.weight" in weights
     safetensors.torch.save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    encoder = load(str(tmp_path), device="cpu")
+    encoder = load_encoder(str(tmp_path), device="cpu")
     assert encoder.objective == "masked-lm"
     expected = model.state_dict()
     for name, tensor in encoder.model.state_dict().items():
@@ -219,7 +219,7 @@ def test_maps_on_a_device_are_close_to_those_on_the_cpu(
 ):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
-    encoder = load(str(tiny_folder("bert")), device=device, dtype=dtype)
+    encoder = load_encoder(str(tiny_folder("bert")), device=device, dtype=dtype)
     assert (encoder.device.type, encoder.model.dtype) == (device, getattr(torch, dtype))
     with cache_at(tmp_path / "device"):
         store = extract(encoder, segments, max_tokens=60)

@@ -9,7 +9,7 @@ from scipy.spatial.distance import cosine
 from store_tools import many_segments
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import Counts
@@ -87,7 +87,7 @@ class EdgeRun:
         self.treebank = extract(
             encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True
         )
-        control = load(encoder.name, random_init=0, device="cpu")
+        control = load_encoder(encoder.name, random_init=0, device="cpu")
         encoders = {edges.MAIN: encoder, "random": control}
         self.tables = edges.edge_tables(encoders, source, self.treebank, GROUP, count=9, seed=0)
         records = evenly_spaced_records(source, 9)

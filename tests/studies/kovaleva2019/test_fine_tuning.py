@@ -9,7 +9,7 @@ from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
 from helpers.data.wikipedia import segments
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.store.extract import extract
 from helpers.studies.common import fine_tune
 from helpers.studies.common.classifier import batches
@@ -46,8 +46,8 @@ def files(tmp_path_factory):
 def models(tiny_folder):
     """Load a model and its control."""
     folder = str(tiny_folder("bert"))
-    encoder = load(folder, device="cpu")
-    control = load(folder, device="cpu", random_init=0)
+    encoder = load_encoder(folder, device="cpu")
+    control = load_encoder(folder, device="cpu", random_init=0)
     return encoder, control
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.claims.engine import check_claims
 from helpers.data.glove import Embeddings
-from helpers.model.encoder import load
+from helpers.model.encoder import load_encoder
 from helpers.studies.niven2019 import choosers, cues, partial_inputs
 from helpers.studies.niven2019.arguments import Argument, argument_corpus
 from helpers.studies.niven2019.claims import CLAIMS
@@ -26,14 +26,14 @@ def tables_in(tiny_folder):
     corpus = argument_corpus()  # read before the small profile is set: all arguments
 
     def control(seed):
-        return load(folder, device="cpu", random_init=seed)
+        return load_encoder(folder, device="cpu", random_init=seed)
 
     def tables(cache):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ATTENTION_CACHE", str(cache))
             patch.setattr(partial_inputs, "SMALL_MODEL_SEEDS", 1)
             return partial_inputs.choice_tables(
-                corpus, load(folder, device="cpu"), control, EMBEDDINGS, seeds=1, seed=0
+                corpus, load_encoder(folder, device="cpu"), control, EMBEDDINGS, seeds=1, seed=0
             )  # fmt: skip
 
     return tables
