@@ -24,7 +24,7 @@ from helpers.cache import cached
 from helpers.errors import CorpusError
 from helpers.files import resolve_user_path, sha256
 
-LARGE_FILE_BYTES = 1 << 30  # the digests of larger files are remembered
+LARGE_FILE_BYTES = 1 << 24  # the digests of larger files are remembered
 _PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first bytes of the file
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -67,8 +67,9 @@ def text_paths(path: Path) -> list[Path]:
 def file_fingerprint(path: Path) -> str:
     """Return the SHA-256 of a file's content, or of a folder's text files with their names.
 
-    Every notebook of a run asks for it, and hashing tens of gigabytes takes minutes.  The digest of
-    a large file is therefore remembered until its path, size or times change.
+    Every notebook of a run asks for those of its model and its corpora, and hashing tens of
+    gigabytes takes minutes.  The digest of a large file is therefore remembered until its path,
+    size or times change.
     """
     if path.is_dir():
         digest = hashlib.sha256()

@@ -58,7 +58,7 @@ def with_classifier(encoder: Encoder) -> Encoder:
     model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
     if "temperatures" in encoder.identity:
         set_temperatures(model.base_model, encoder.identity["temperatures"])
-    model = model.to(encoder.device).eval().requires_grad_(False)
+    model = model.to(encoder.model.device).eval().requires_grad_(False)
     return replace(encoder.with_model(model), objective="classification")
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.cache import cached
+from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError, ModelError
 from helpers.files import sha256, slugify
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
-    import torch
     from tokenizers import Encoding
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -117,11 +117,6 @@ class Encoder:
         """The tokenizer, which treats names of special tokens in a text as text."""
         return self.read().tokenizer
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return self.model.device
-
     def with_model(self, model: PreTrainedModel) -> Encoder:
         """Replace the model, for example by a copy; the identity stays that of the original."""
         loaded = self.read()._replace(model=model)
@@ -160,8 +155,8 @@ def load_encoder(
     Parameters
     ----------
     name : str
-        ``minilm`` (the bundled default) or ``mpnet``, whose SHA-256 is verified every time; a
-        local folder; or a hub name.
+        ``minilm`` (the bundled default) or ``mpnet``, whose SHA-256 is verified; a local
+        folder; or a hub name.
     revision : str, optional
         The revision of a hub model.
     device : str
@@ -294,7 +289,7 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
         )
     if name not in BUILT_IN and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digests = [sha256(file) for file in files]
+    digests = [file_fingerprint(file) for file in files]
     digest = digests[0]
     if len(digests) > 1:
         digest = hashlib.sha256("".join(digests).encode()).hexdigest()

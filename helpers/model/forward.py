@@ -129,7 +129,7 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
         batch[name] = pad_sequence(rows, batch_first=True, padding_value=value)
     masks = [torch.ones_like(row) for row in rows]
     batch["attention_mask"] = pad_sequence(masks, batch_first=True)
-    return {name: tensor.to(encoder.device) for name, tensor in batch.items()}
+    return {name: tensor.to(encoder.model.device) for name, tensor in batch.items()}
 
 
 def to_words(

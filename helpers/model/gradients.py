@@ -212,7 +212,7 @@ def training_losses(
             inputs[row] = {**inputs[row], "input_ids": corrupted.tolist(), "masked": is_masked}
         labels.append(torch.tensor(label))
     output = run_with_graph(encoder, inputs)
-    targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(encoder.device)
+    targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(encoder.model.device)
     logits = wide(output.logits).reshape(*targets.shape, -1)  # [example, token or text, class]
     label_losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
     losses = label_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)

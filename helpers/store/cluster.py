@@ -103,7 +103,7 @@ def map_shards(
     if store.encoder is not None:
         folder = Path(store.encoder.name).expanduser()
         name = str(folder.resolve()) if folder.is_dir() else store.encoder.name
-        model = (name, store.encoder.device.type)
+        model = (name, store.encoder.model.device.type)
     task = partial(_on_shard, function, store.folder.resolve(), store.key, model)
     # Dask forgets a result when its future is dropped, and what nobody waits for any more.
     futures = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))

@@ -170,8 +170,8 @@ def shards_tensors(
     ModelError
         If the rows of a map do not sum to 1, or a vector is too large to be stored.
     """
-    threads = batch_threads(encoder.device)
-    budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
+    threads = batch_threads(encoder.model.device)
+    budget = BATCH_TOKENS.get(encoder.model.device.type, BATCH_TOKENS_ACCELERATED)
     batch_counts: deque[int] = deque()  # of each shard that is begun
 
     def jobs() -> Iterator[Callable[[], Tensors]]:

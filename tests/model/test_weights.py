@@ -220,7 +220,7 @@ def test_maps_on_a_device_are_close_to_those_on_the_cpu(
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
     encoder = load_encoder(str(tiny_folder("bert")), device=device, dtype=dtype)
-    assert (encoder.device.type, encoder.model.dtype) == (device, getattr(torch, dtype))
+    assert (encoder.model.device.type, encoder.model.dtype) == (device, getattr(torch, dtype))
     with cache_at(tmp_path / "device"):
         store = extract(encoder, segments, max_tokens=60)
     with cache_at(tmp_path / "cpu"):

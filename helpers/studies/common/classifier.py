@@ -59,7 +59,7 @@ class Classifier(nn.Module):
         # Not by torch.nn.init, which transformers replaces while another thread loads a model.
         self.head.weight.data.normal_(std=INITIAL_STD, generator=generator)
         self.head.bias.data.zero_()
-        convolve(self.eval().to(encoder.device))
+        convolve(self.eval().to(encoder.model.device))
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
         """Compute the logits of a padded batch (input_ids, attention_mask, ...)."""
@@ -95,7 +95,7 @@ def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iter
     ``pairs``.
     """
     inputs = task_inputs(encoder, pairs, max_tokens)
-    labels = torch.tensor([pair.label for pair in pairs], device=encoder.device)
+    labels = torch.tensor([pair.label for pair in pairs], device=encoder.model.device)
     longest_first = np.argsort([-len(example["input_ids"]) for example in inputs], kind="stable")
     for chosen in np.split(longest_first, range(BATCH_SIZE, len(inputs), BATCH_SIZE)):
         yield padded(encoder, [inputs[index] for index in chosen]), labels[chosen], chosen

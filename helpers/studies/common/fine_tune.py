@@ -135,7 +135,7 @@ def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
         build_folder(run.folder, partial(_train, run))
 
     missing = [run for run in runs if checksum_problems(run.folder)]
-    threads = batch_threads(runs[0].encoder.device)
+    threads = batch_threads(runs[0].encoder.model.device)
     thread_map(train, missing, label="fine-tuning", unit="run", threads=threads)
     return runs
 
@@ -328,7 +328,7 @@ def _train(run: FineTuningRun, folder: Path) -> None:
     recipe = run.recipe
     classifier = run.start()
     inputs = task_inputs(run.encoder, run.task.train, recipe.max_tokens)
-    labels = torch.tensor([pair.label for pair in run.task.train], device=run.encoder.device)
+    labels = torch.tensor([pair.label for pair in run.task.train], device=run.encoder.model.device)
 
     def loss(chosen: Sequence[int]) -> Tensor:
         batch = padded(run.encoder, [inputs[index] for index in chosen])

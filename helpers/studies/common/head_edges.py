@@ -147,7 +147,7 @@ def cut_passes(
     interventions = []
     for cut in cuts:
         masks = [mark_edges(record, relation, cut.direction) for record in records]
-        edges = torch.stack(masks)[:, None].to(encoder.device)
+        edges = torch.stack(masks)[:, None].to(encoder.model.device)
         context = partial(cut_head_edges, cut=cut, edges=edges, is_word=is_word)
         interventions.append(Intervention(cut.layer, context))
     run = partial(model, **tensors, output_attentions=True, output_hidden_states=True)

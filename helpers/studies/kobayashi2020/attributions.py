@@ -120,7 +120,7 @@ def leave_one_out_effects(encoder: Encoder, text: Inputs) -> TokenScores:
     n = len(text["input_ids"])
     masks = torch.cat([torch.ones(1, n), 1 - torch.eye(n)]).long()  # the first one is the full text
     vectors = []
-    for mask in masks.to(encoder.device).split(COPIES_PER_BATCH):
+    for mask in masks.to(encoder.model.device).split(COPIES_PER_BATCH):
         batch = padded(encoder, [text] * len(mask))
         output = encoder.model.base_model(**{**batch, "attention_mask": mask})
         states = output.last_hidden_state.double() * mask[..., None]

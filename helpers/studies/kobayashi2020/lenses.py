@@ -213,7 +213,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
             sums.add(values, cluster_of(record, index))
             return sums
 
-        threads = batch_threads(encoder.device)
+        threads = batch_threads(encoder.model.device)
         return combine(
             thread_map(sum_segment, range(len(records)), label="lenses", threads=threads)
         )

@@ -272,7 +272,7 @@ def pattern_table(
             models = {PRETRAINED: run.encoder, FINE_TUNED: run.fine_tuned_encoder()}
             for weights, model in models.items():
                 maps[run.task.name, weights] = text_maps(model, examples, max_tokens=longest)
-        threads = batch_threads(encoder.device)
+        threads = batch_threads(encoder.model.device)
         tables = thread_map(
             pattern_counts, list(maps.values()), label="maps", unit="model", threads=threads
         )

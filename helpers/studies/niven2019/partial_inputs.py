@@ -122,7 +122,7 @@ def choice_tables(
     for run in runs:
         n_seeds = SMALL_MODEL_SEEDS if run.model in SMALL_MODELS else seeds
         jobs += product([run], range(seed, seed + n_seeds))
-    threads = batch_threads(encoder.device)
+    threads = batch_threads(encoder.model.device)
     results = thread_map(choose, jobs, label="choosing warrants", unit="training", threads=threads)
     tables = {}
     seed_tables = {}
