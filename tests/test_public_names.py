@@ -18,11 +18,16 @@ def test_public_names_are_there_and_listed():
     for name in helpers.__all__:
         assert getattr(helpers, name).__doc__, name
     assert helpers.metrics.surface.token_types
-    assert "heads" in dir(helpers.plots)
     with pytest.raises(AttributeError, match="Studi"):
         _ = helpers.Studi
     with pytest.raises(AttributeError, match="heds"):
         _ = helpers.metrics.heds
+
+
+@pytest.mark.parametrize("package", [helpers.metrics, helpers.plots, helpers.probes])
+def test_public_packages_list_all_of_their_modules(package):
+    modules = {path.stem for path in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
+    assert set(dir(package)) == modules
 
 
 def test_version_is_that_of_the_project():

@@ -10,6 +10,7 @@ import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -45,9 +46,15 @@ _ENTITY = re.compile(r"(?:^|\|)Entity=([^|]*)")
 _BRACKET = re.compile(r"(?=\(|[0-9]{1,9}\))(\(?)([0-9]{1,9})(?![0-9])(\)?)")
 
 
-with Path(__file__).with_name("penn_tags.csv").open(newline="", encoding="utf-8") as tags_file:
-    # The universal tags of Penn Treebank tags (Marcus et al. 1993); others are left to the tagger.
-    PENN_TO_UNIVERSAL = {row["penn"]: row["universal"] for row in csv.DictReader(tags_file)}
+@cache
+def universal_tags() -> dict[str, str]:
+    """Read the universal tags of Penn Treebank tags (Marcus et al. 1993).
+
+    Tags that are not in the list are left to the tagger.
+    """
+    path = Path(__file__).with_name("penn_tags.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        return {row["penn"]: row["universal"] for row in csv.DictReader(file)}
 
 
 class _Row(NamedTuple):
@@ -225,7 +232,7 @@ def _document(path: Path, format: str, mark: str, sentences: Sequence[list[_Row]
             problem = "the file has no words; run the shared task's skeleton2conll on it first"
             raise CorpusError(path, problem, rows[0].line)
         brackets = [row.cells[-1].strip("-_") for row in rows]
-        tags = [PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows]
+        tags = [universal_tags().get(row.cells[4]) for row in rows]
     return AnnotatedText(
         name=name,
         source=name + part,
