@@ -233,7 +233,8 @@ class Results:
 
         # The claims of a section are tested together: all of section 3 for "3.2".
         together = [claim for claim in claims or CLAIMS if claim.section.startswith(section[:1])]
-        checked = check_claims(self.tables(), together)
+        tables = self.tables()
+        checked = check_claims(tables, together)
         is_measured = checked["verdict"] != NOT_MEASURED
         # A file with claims of the paper has all claims of their sections, measured or not.
         is_shown = is_measured | (claims is None and is_measured.any())
@@ -242,7 +243,7 @@ class Results:
             ("claims", checked.loc[is_shown, list(COLUMNS)], OPTIONAL_CLAIM_COLUMNS),
             ("power", checked.loc[is_tested, list(FILE_COLUMNS)], FILE_COLUMNS),
         ):
-            saved = self.tables().get(name, rows).reindex(columns=rows.columns)
+            saved = tables.get(name, rows).reindex(columns=rows.columns)
             saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
             is_of_others = ~saved["section"].isin(rows["section"])
             if len(rows):

@@ -176,19 +176,18 @@ def head_candidates(
     list of int
         Their indices in the document.
     """
-
-    def rank(word: int) -> tuple[int, int]:
-        """Rank a candidate by its tag and by its depth in the tree."""
+    ranks = {}  # of each candidate: by its tag, then by its depth in the tree
+    for candidate in range(start, end):
+        if start <= heads[candidate] < end:
+            continue
         depth = 0
-        ancestor = word
+        ancestor = candidate
         while heads[ancestor] >= 0:
             ancestor = heads[ancestor]
             depth += 1
-        tag_rank = _HEAD_RANKS.get(tags[word], 2) if tags else 0
-        return tag_rank, depth
-
-    candidates = [word for word in range(start, end) if not start <= heads[word] < end]
-    return sorted(candidates, key=rank)
+        tag_rank = _HEAD_RANKS.get(tags[candidate], 2) if tags else 0
+        ranks[candidate] = (tag_rank, depth)
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:

@@ -52,8 +52,6 @@ COMBINATIONS = {
     NOMINAL_MINUS_ALL: {"nominal": 1, "all": -1},
     PAPER_MIX: {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
 }
-# Weights of the types in each margin of `coreference_held_out`.
-MARGINS = {**{mention_type: {mention_type: 1} for mention_type in ROWS}, **COMBINATIONS}
 ALL_MENTIONS = "all mentions"
 OWN_TYPE = "the type"
 CHOSEN_FOR = (ALL_MENTIONS, OWN_TYPE)  # mentions of train on which a head is the best
@@ -291,6 +289,7 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         return pd.DataFrame(columns=HELD_OUT_COLUMNS)
     train = judgements.of_split("train")
     dev = judgements.of_split("dev")
+    margins = {mention_type: {mention_type: 1} for mention_type in ROWS} | COMBINATIONS
     rows = []
     for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
         sums = {}
@@ -301,7 +300,7 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
             heads[mention_type] = head_label(*best)
             lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule]
             sums[mention_type] = dev.sums(lead, mention_type)
-        for name, weights in MARGINS.items():
+        for name, weights in margins.items():
             by_type = np.array([sums[mention_type] for mention_type in weights])
             totals, counts = by_type.transpose(1, 2, 0)  # each [document, type]
             margin = weighted_ratios(totals, counts, list(weights.values()))

@@ -326,7 +326,10 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
     rows = held_out[OF_HEAD]
     if rows.empty:
         return rows
-    sums = _sum_by_article(examples, partial(_special_token_sums, rows=rows))
+    layers_and_heads = np.array([parse_head(label) for label in rows["head"]])
+    sums = _sum_by_article(
+        examples, partial(_special_token_sums, rows=rows, layers_and_heads=layers_and_heads)
+    )
     if not sums[:, [0, 2]].any():  # no special tokens
         return rows.iloc[:0]
     has_function = (held_out["margin"] > FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
@@ -363,7 +366,9 @@ def _sum_by_article(
     return np.array(list(by_article.values()))
 
 
-def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarray, "part row"]:
+def _special_token_sums(
+    example: Example, rows: pd.DataFrame, layers_and_heads: Int[np.ndarray, "row 2"]
+) -> Float[np.ndarray, "part row"]:
     """Sum attention to special tokens over the words of a sentence, for the head of each row.
 
     The parts: attention from the words that the relation is read from, and their number; attention
@@ -375,7 +380,8 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     maps = example.attention[:, :, words]  # [layer, head, word, key]
     to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
     labels = rows["head"].to_numpy()
-    attention = np.array([to_special[parse_head(label)] for label in labels])  # [row, word]
+    layers, heads = layers_and_heads.T
+    attention = to_special[layers, heads]  # [row, word]
     is_dependent = rows[["relation"]].to_numpy() == relations
     is_parent = is_dependent @ (gold[:, None] == np.arange(len(gold)))
     is_with = np.where(rows[["direction"]] == DIRECTIONS[0], is_dependent, is_parent)

@@ -354,21 +354,10 @@ def _longest_word(panel: Panel) -> int:
 def _columns(panels: Sequence[Panel]) -> int:
     """Choose how many panels a row has: as many as the longest words leave room for."""
     longest_word = max(map(_longest_word, panels), default=MAX_CHARACTERS)
-    panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
+    type_size = plt.rcParams["font.size"] / 72  # inches
+    panel_width = 2 * longest_word * WORD_WIDTH * type_size + LINES_WIDTH
     max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
     return int(np.clip(style.page_width() / panel_width, 1, max_columns))
-
-
-def _type_size() -> float:
-    """Return the size of the type of words and titles, in inches."""
-    return plt.rcParams["font.size"] / 72
-
-
-def _break_title(title: str, columns: int) -> str:
-    """Break the title of a panel into lines that fit above it."""
-    inches = style.page_width() / columns - TITLE_GAP
-    max_characters = int(inches / (TITLE_WIDTH * _type_size()))
-    return "\n".join(fill(line, max_characters) for line in title.splitlines())
 
 
 def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
@@ -384,17 +373,23 @@ def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
     panels = [panel for group in groups.values() for panel in group]
     glyphs = missing_glyphs(word for panel in panels for word in panel.words)
     columns = _columns(panels)
+    type_size = plt.rcParams["font.size"] / 72  # inches
+    title_width = style.page_width() / columns - TITLE_GAP
+    title_characters = int(title_width / (TITLE_WIDTH * type_size))
     rows = []
     n_words = []
     n_lines = 0.0
     for heading, group in groups.items():
-        titled = [replace(panel, title=_break_title(panel.title, columns)) for panel in group]
+        titled = []
+        for panel in group:
+            lines = [fill(line, title_characters) for line in panel.title.splitlines()]
+            titled.append(replace(panel, title="\n".join(lines)))
         for start in range(0, len(titled), columns):
             row = titled[start : start + columns]
             rows.append(("" if start else heading, row))
             n_words.append(max(len(panel.words) for panel in row))
             n_lines += n_words[-1] + max(panel.title.count("\n") for panel in row) + 1 + ROW_GAP
-    figure = canvas(n_lines * LINE_HEIGHT * _type_size(), *texts)
+    figure = canvas(n_lines * LINE_HEIGHT * type_size, *texts)
     width = max(len(row) for _, row in rows)
     grid = figure.subplots(len(rows), width, squeeze=False, height_ratios=n_words)
     for (heading, row), row_axes, row_words in zip(rows, grid, n_words, strict=True):

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,6 +96,7 @@ FONTS = (
     "Noto Sans Arabic", "Noto Sans Ethiopic", "Nirmala UI", "Lohit Devanagari", "FreeSans",
     "Arial Unicode MS", "Unifont",
 )  # fmt: skip
+INSTALLED_FONTS = [name for name in FONTS if name in font_manager.fontManager.get_font_names()]
 
 RC_PARAMS = {
     "figure.figsize": (WIDTH, WIDTH),  # the height is that of each figure
@@ -147,7 +148,7 @@ def theme(rc_params: Mapping[str, Any] = RC_PARAMS) -> Iterator[None]:
     """Apply the theme of all figures inside the context, or inside the decorated function."""
     import seaborn as sns  # late: it takes a second to import, and the viewer shares the colours
 
-    page = {**rc_params, "font.family": _font_families()}
+    page = {**rc_params, "font.family": INSTALLED_FONTS}
     with sns.plotting_context("paper"), sns.axes_style("ticks"), plt.rc_context(page):
         yield
 
@@ -180,13 +181,6 @@ def page_width() -> float:
     return COLUMN_WIDTH if in_column() else WIDTH
 
 
-@cache
-def _font_families() -> list[str]:
-    """List the fonts in which a character is looked for, of those that are installed."""
-    installed = font_manager.fontManager.get_font_names()
-    return [name for name in FONTS if name in installed]
-
-
 def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
     """Find the characters that no font can draw, with one warning that names the first ones.
 
@@ -201,7 +195,7 @@ def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
         `NO_GLYPH` for each of these characters, as a table for ``str.translate``.
     """
     missing = set(map(ord, "".join(words)))
-    for family in _font_families():
+    for family in INSTALLED_FONTS:
         font_file = font_manager.fontManager.findfont(family)
         missing -= set(font_manager.get_font(font_file).get_charmap())
     if missing:

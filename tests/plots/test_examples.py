@@ -305,7 +305,7 @@ def test_fig5_without_a_success_has_an_empty_column():
 
 
 def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):
-    monkeypatch.setattr(style, "_font_families", lambda: style.FONTS[:1])
+    monkeypatch.setattr(style, "INSTALLED_FONTS", style.FONTS[:1])
     foreign = replace(panel("Head 1-2: 70% to [SEP]"), words=["猫", "は", "$", ".", "[SEP]"])
     with pytest.warns(UserWarning) as caught:
         figure = fig1_of(foreign, foreign)
