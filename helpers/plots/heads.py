@@ -71,7 +71,11 @@ def fig2_token_types(
         panels.append(present_styles(table, to_sep, special_tokens))
         note = f"{special_tokens['sep']}: all of a segment together.  "
     weights = style.WEIGHT_NAMES[lens]
-    title = f"Figure 2 · {weights.capitalize()} to special tokens and punctuation"
+    means = table.groupby("layer")[list(panels[0])].mean()
+    most_attended = means.max().idxmax()
+    share = means[most_attended].max()
+    label = panels[0][most_attended].label
+    title = f"Figure 2 · Up to {share:.0%} of a layer's {weights} goes {label}"
     return heads_and_means(table, panels, title, model, f"Average {weights}\n(fraction)", note)
 
 
@@ -171,9 +175,14 @@ def fig4_entropy(
     }
     styles = present_styles(table, panel_styles, special_tokens)
     panels = [{column: series_style} for column, series_style in styles.items()]
-    title = f"Figure 4 · Entropy of {style.WEIGHT_NAMES[lens]} distributions"
-    figure = heads_and_means(table, panels, title, model, "Entropy (nats)")
     uniform = table["uniform"].mean()
+    means = table.groupby("layer")["entropy"].mean()
+    weights = style.WEIGHT_NAMES[lens]
+    title = (
+        f"Figure 4 · Mean entropy of a layer's {weights}: {means.min():.1f} to {means.max():.1f} "
+        f"of {uniform:.1f} nats"
+    )
+    figure = heads_and_means(table, panels, title, model, "Entropy (nats)")
     for axes in figure.axes:
         axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
         axes.annotate(

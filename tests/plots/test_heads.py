@@ -106,7 +106,7 @@ def test_zero_is_white_in_every_heat_map():
 def test_fig2_names_the_lens_and_the_widest_interval():
     figure = plots.fig2_token_types(head_table(), BERT, model=MODEL, lens="norm")
     assert any("±0.1" in text.get_text() for text in figure.texts)
-    assert "Norm-weighted attention" in title_of(figure)
+    assert "norm-weighted attention" in title_of(figure)
     for axes in figure.axes:
         assert "norm-weighted attention" in axes.get_ylabel()
 

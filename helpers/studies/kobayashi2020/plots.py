@@ -161,9 +161,13 @@ def fig15_edges(
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
+    ranges = []
+    for role, rows in angles[angles["model"] == MAIN].groupby("keys", sort=False):
+        token = special_tokens.get(role, "special tokens")
+        ranges.append(f"{rows['ratio'].min():.1f} to {rows['ratio'].max():.1f} for {token}")
     figure = canvas(
         6.4 if len(outcomes) else 3.2,
-        "Figure 15 · Edges to special tokens cut, by layer",
+        f"Figure 15 · Ratio of angles: {', '.join(ranges)}",
         model,
         "bands and bars: 95% intervals over articles",
     )

@@ -125,9 +125,13 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
     panels = heads_by_task(positioned, "change")
     largest = max(MARGIN, table["change"].abs().max())
+    is_layer = table["head"] == WHOLE_LAYER
+    fall_without_head = max(0, -table.loc[~is_layer, "change"].min())
+    fall_without_layer = max(0, -table.loc[is_layer, "change"].min())
     figure = heat_maps(
         panels,
-        "Figure 9 · Accuracy without a head, and without a layer",
+        f"Figure 9 · Up to {fall_without_head:.0f} percentage points lost without a head, "
+        f"{fall_without_layer:.0f} without a layer",
         model,
         "last column: the whole layer; logarithmic beyond ±1",
         unit="Change (percentage points)",
