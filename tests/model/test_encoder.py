@@ -12,6 +12,7 @@ import torch
 import transformers as hf
 from tiny_models import FAMILIES, POSITIONS, edit
 
+from helpers.data import text_files
 from helpers.errors import ModelError
 from helpers.model import encoder as encoders
 from helpers.model import weights
@@ -20,7 +21,7 @@ from helpers.store.extract import extract, store_key
 
 
 @pytest.mark.default_model
-def test_load_without_a_name_gives_the_bundled_default():
+def test_load_encoder_without_a_name_gives_the_bundled_default():
     encoder = load_encoder(device="cpu")
     assert (encoder.name, encoder.layers, encoder.heads) == ("minilm", 6, 12)
     assert encoder.identity["weights_sha256"] == encoders.BUILT_IN["minilm"]
@@ -119,7 +120,7 @@ def loads(monkeypatch, own_cache):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_load_does_not_read_the_weights_of_a_known_encoder(
+def test_load_encoder_does_not_read_the_weights_of_a_known_encoder(
     family, tiny_folder, tiny_encoder, loads
 ):
     name = str(tiny_folder(family))
@@ -131,8 +132,12 @@ def test_load_does_not_read_the_weights_of_a_known_encoder(
     assert loads == [name, name]
 
 
+@pytest.mark.parametrize("remembered_bytes", [0, 1 << 30])  # the weights count as large, or not
 @pytest.mark.parametrize("changed", ["config.json", "tokenizer_config.json", "model.safetensors"])
-def test_load_reads_the_weights_again_after_a_change_of_any_file(changed, bert_copy, loads):
+def test_load_encoder_reads_the_weights_again_after_a_change_of_any_file(
+    changed, remembered_bytes, bert_copy, loads, monkeypatch
+):
+    monkeypatch.setattr(text_files, "LARGE_FILE_BYTES", remembered_bytes)
     path = bert_copy / changed
     load_encoder(str(bert_copy), device="cpu")
     if path.suffix == ".json":
@@ -145,7 +150,7 @@ def test_load_reads_the_weights_again_after_a_change_of_any_file(changed, bert_c
     assert len(loads) == 4
 
 
-def test_load_reads_the_weights_again_if_the_cache_is_damaged(bert_copy, loads, tmp_path):
+def test_load_encoder_reads_the_weights_again_if_the_cache_is_damaged(bert_copy, loads, tmp_path):
     first = load_encoder(str(bert_copy), device="cpu")
     (cached_value,) = (tmp_path / "cache").rglob("value.json")
     cached_value.write_bytes(cached_value.read_bytes().replace(b"4", b"5"))
@@ -212,6 +217,6 @@ def test_encode_words_treats_names_of_special_tokens_as_text(family, tiny_encode
 
 
 @pytest.mark.parametrize("name", ["minilm", "mpnet"])
-def test_load_refuses_a_hub_revision_of_a_bundled_model(name):
+def test_load_encoder_refuses_a_hub_revision_of_a_bundled_model(name):
     with pytest.raises(ModelError, match=rf"'{name}': --revision main is for models of the hub"):
         load_encoder(name, revision="main")

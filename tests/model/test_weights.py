@@ -88,7 +88,7 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (own_code, "cannot be loaded"),
     ],
 )
-def test_load_refuses_a_broken_checkpoint_in_one_line(spoil, message, bert_copy):
+def test_load_encoder_refuses_a_broken_checkpoint_in_one_line(spoil, message, bert_copy):
     spoil(bert_copy)
     assert re.search(message, load_error(bert_copy))
 
@@ -107,25 +107,27 @@ def convbert():
         (convbert, "its maps change with padding"),
     ],
 )
-def test_load_refuses_a_model_without_maps_or_with_maps_of_padding(build, message, tmp_path):
+def test_load_encoder_refuses_a_model_without_maps_or_with_maps_of_padding(
+    build, message, tmp_path
+):
     tiny_models.save(tmp_path, *build())
     assert message in load_error(tmp_path)
 
 
-def test_load_refuses_a_folder_that_does_not_exist(tmp_path):
+def test_load_encoder_refuses_a_folder_that_does_not_exist(tmp_path):
     assert "not found locally" in load_error(tmp_path / "nowhere")
 
 
-def test_load_refuses_a_folder_without_a_configuration(tmp_path):
+def test_load_encoder_refuses_a_folder_without_a_configuration(tmp_path):
     (tmp_path / "model.safetensors").touch()
     assert "config.json" in load_error(tmp_path)
 
 
-def test_load_refuses_a_revision_of_a_folder(bert_copy):
+def test_load_encoder_refuses_a_revision_of_a_folder(bert_copy):
     assert "Leave --revision out" in load_error(bert_copy, revision="main")
 
 
-def test_load_refuses_a_name_that_the_hub_cannot_have():
+def test_load_encoder_refuses_a_name_that_the_hub_cannot_have():
     assert "Check the name" in load_error("a/b/c")
 
 
@@ -138,7 +140,7 @@ def foreign_file(request, bert_copy):
 
 
 @pytest.mark.parametrize("by", ["index", "configuration"])
-def test_load_reads_only_safetensors_of_the_folder(by, foreign_file, bert_copy):
+def test_load_encoder_reads_only_safetensors_of_the_folder(by, foreign_file, bert_copy):
     if by == "index":
         index = {"metadata": {}, "weight_map": dict.fromkeys(weights_of(bert_copy), foreign_file)}
         (bert_copy / "model.safetensors").rename(bert_copy / "decoy.safetensors")
@@ -148,7 +150,7 @@ def test_load_reads_only_safetensors_of_the_folder(by, foreign_file, bert_copy):
     assert f"it names {foreign_file!r} as weights" in load_error(bert_copy)
 
 
-def test_load_answers_soon_without_a_network(monkeypatch, tmp_path):
+def test_load_encoder_answers_soon_without_a_network(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     start = time.monotonic()
@@ -158,7 +160,7 @@ def test_load_answers_soon_without_a_network(monkeypatch, tmp_path):
     assert "--model minilm" in message
 
 
-def test_load_names_the_package_of_the_default_if_it_is_missing(monkeypatch):
+def test_load_encoder_names_the_package_of_the_default_if_it_is_missing(monkeypatch):
     monkeypatch.setattr(encoder, "DEFAULT_PACKAGE", "gt_not_installed")
     assert "pip install -r requirements.txt" in load_error("minilm")
 
@@ -180,14 +182,14 @@ def test_reading_a_model_refuses_a_device_that_the_machine_lacks(tiny_folder):
         (tiny_models.electra, hf.ElectraForPreTraining),
     ],
 )
-def test_load_leaves_a_head_off_that_was_never_trained(build, head, tmp_path):
+def test_load_encoder_leaves_a_head_off_that_was_never_trained(build, head, tmp_path):
     tiny_models.save(tmp_path, *build(head))
     encoder = load_encoder(str(tmp_path), device="cpu")
     assert encoder.objective == "contrastive"
     assert encoder.model.get_output_embeddings() is None
 
 
-def test_load_reads_a_checkpoint_with_the_names_of_2018(tmp_path):
+def test_load_encoder_reads_a_checkpoint_with_the_names_of_2018(tmp_path):
     """bert-base-uncased on the hub: gamma and beta, next-sentence head, no decoder bias."""
     torch.manual_seed(0)
     model, tokenizer = tiny_models.bert(hf.BertForPreTraining)
