@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from textwrap import fill
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, SymLogNorm
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from helpers.metrics.heads import by_head
@@ -59,9 +60,12 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
         model,
         "above: the clearest map of each pattern, a row per query; below: shares of maps",
     )
-    above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
-    _draw_examples(above, examples)
-    grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
+    above, below = figure.add_gridspec(2, 1, height_ratios=[map_height, bar_height])
+    panels = above.subgridspec(1, len(examples)).subplots(squeeze=False)
+    _draw_examples(panels.ravel(), examples)
+    grid = below.subgridspec(len(weights), len(tasks)).subplots(
+        squeeze=False, sharex=True, sharey=True
+    )
     means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
     for axes, (state, task) in zip(grid.flat, product(weights, tasks), strict=True):
         _stack_bars(axes, means.loc[(state, task), :])
@@ -69,7 +73,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
         axes.label_outer()
         axes.set_title(fill(task, 18) if state == weights[0] else "", parse_math=False)
         axes.xaxis.set_major_locator(MaxNLocator(24 // len(tasks), integer=True))
-    below.legend(
+    figure.legend(
         *grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(CLASSES)
     )
     return figure
@@ -177,9 +181,8 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     return figure
 
 
-def _draw_examples(figure: SubFigure, examples: dict[str, Map]) -> None:
+def _draw_examples(panels: Iterable[Axes], examples: dict[str, Map]) -> None:
     """Draw typical maps side by side, in the order of the legend."""
-    panels = figure.subplots(1, len(examples), squeeze=False).ravel()
     titles = sorted(examples, key=lambda title: CLASSES.index(title.rpartition(" (")[0]))
     for axes, title in zip(panels, titles, strict=True):
         axes.set_axis_off()
