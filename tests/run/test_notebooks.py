@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from unittest import mock
 
 import nbformat
 import pandas as pd
@@ -19,6 +20,7 @@ from toy_corpora import conllu, write
 from helpers.progress import NOTEBOOK_VARIABLE, progress
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed, execute
+from helpers.viewer import view
 
 
 def write_notebook(path, *sources):
@@ -145,10 +147,10 @@ SUD = (
 )
 
 
-def test_a_treebank_without_the_relations_of_figure_5(
-    tmp_path, tiny_folder, figures, monkeypatch, capsys
-):
-    """04 to its end on SUD's names: tables of them, and a viewer of coreference alone."""
+def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, figures, monkeypatch):
+    """04 to its end on SUD's names: tables of them, and a viewer of the first sentence."""
+    view_spy = mock.Mock(wraps=view.view)
+    monkeypatch.setattr(view, "view", view_spy)
     monkeypatch.setenv("ATTENTION_PROFILE", "small")  # ten words of a relation are enough
     towns = itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
     sentences = []
@@ -161,7 +163,10 @@ def test_a_treebank_without_the_relations_of_figure_5(
         "04", model=str(tiny_folder("bert")), treebank=str(treebank), max_tokens=48, device="cpu",
         name="sud",
     )  # fmt: skip
-    assert capsys.readouterr().out.count("Viewer(") == 1
+    (call,) = view_spy.call_args_list
+    (store,) = call.args
+    assert "relations" in store.record(0)
+    assert not call.kwargs
     relations = pd.read_csv(figures / "sud" / "tables" / "dependency_heads.csv")["relation"]
     assert {"All", "subj", "comp:obj"} <= set(relations)
     examples = pd.read_csv(figures / "sud" / "tables" / "fig5_examples.csv")
