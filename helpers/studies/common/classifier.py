@@ -83,8 +83,10 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
     """
     longest = encoder.max_length
     if not 8 <= max_tokens <= longest:
-        problem = f"tasks of {max_tokens} tokens do not fit, because it takes 8 to {longest}"
-        raise ModelError(f"model {encoder.name!r}: {problem}; change --max-tokens")
+        raise ModelError(
+            f"model {encoder.name!r}: tasks of {max_tokens} tokens do not fit, because it takes 8 "
+            f"to {longest}; change --max-tokens"
+        )
     return text_inputs(encoder, [pair.texts for pair in pairs], max_tokens)
 
 

@@ -283,8 +283,10 @@ def gradient_steps(
         raise_if_stopped()
         value = loss(batch)
         if not value.isfinite():
-            problem = f"the loss of step {step} is {value.item()}"
-            raise ModelError(f"{description}: {problem}; train with a smaller learning rate")
+            raise ModelError(
+                f"{description}: the loss of step {step} is {value.item()}; train with a smaller "
+                "learning rate"
+            )
         optimizer.zero_grad()
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), LARGEST_NORM)

@@ -138,19 +138,26 @@ def read_task(train: Path, test: Path) -> Task:
     test_examples = read_labelled(test)
     labels = sorted({example.label for example in train_examples})
     if not 2 <= len(labels) <= max(2, len(train_examples) // 2):
-        problem = f"{len(labels)} labels in {len(train_examples)} examples"
-        raise CorpusError(train, f"{problem}; expected two classes or more, not scores; {EXPECTED}")
+        raise CorpusError(
+            train,
+            f"{len(labels)} labels in {len(train_examples)} examples; expected two classes or "
+            f"more, not scores; {EXPECTED}",
+        )
     train_texts = len(train_examples[0].texts)
     test_texts = len(test_examples[0].texts)
     if test_texts != train_texts:
-        problem = f"{test_texts} texts, {train.name} has {train_texts}"
-        raise CorpusError(test, f"{problem}; {EXPECTED} in both")
+        raise CorpusError(
+            test, f"{test_texts} texts, {train.name} has {train_texts}; {EXPECTED} in both"
+        )
     numbers = {label: number for number, label in enumerate(labels)}
     for line, _, label in test_examples:
         if label not in numbers:
-            problem = f"the label {quoted(label)} is not in {train.name}"
-            remedy = "use a file with labels, such as GLUE's dev.tsv"
-            raise CorpusError(test, f"{problem}; {remedy}", line)
+            raise CorpusError(
+                test,
+                f"the label {quoted(label)} is not in {train.name}; use a file with labels, such "
+                "as GLUE's dev.tsv",
+                line,
+            )
 
     def make_pairs(examples: Iterable[LabelledText]) -> tuple[Pair, ...]:
         return tuple(Pair(tuple(texts), numbers[label]) for _, texts, label in examples)

@@ -98,8 +98,11 @@ def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
     documents = progress(articles(path), f"Reading {path.name}", unit=" articles")
     usable = [article for article in documents if len(article.paragraphs) > 1]
     if len(usable) < MIN_ARTICLES:
-        problem = f"{len(usable)} articles with two paragraphs; tasks need {MIN_ARTICLES}"
-        raise CorpusError(path, f"{problem}; give a longer text, with blank lines between articles")
+        raise CorpusError(
+            path,
+            f"{len(usable)} articles with two paragraphs; tasks need {MIN_ARTICLES}; give a longer "
+            "text, with blank lines between articles",
+        )
     rows = cached(
         "tagged-sentences",
         lambda: _parse_articles(usable, count, seed),

@@ -161,10 +161,11 @@ def fig15_edges(
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
+    of_model = angles[angles["model"] == MAIN].groupby("keys", sort=False)["ratio"]
     ranges = []
-    for role, rows in angles[angles["model"] == MAIN].groupby("keys", sort=False):
+    for role, low, high in of_model.agg(["min", "max"]).itertuples():
         token = special_tokens.get(role, "special tokens")
-        ranges.append(f"{rows['ratio'].min():.1f} to {rows['ratio'].max():.1f} for {token}")
+        ranges.append(f"{low:.1f} to {high:.1f} for {token}")
     figure = canvas(
         6.4 if len(outcomes) else 3.2,
         f"Figure 15 · Ratio of angles: {', '.join(ranges)}",

@@ -73,11 +73,17 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
                 generator = np.random.default_rng([seed, index])
                 articles.append(cluster_of(example.record, index))
                 linked.append(link_weights(attention, links))
-                random.append(_mean_random_weights(attention, candidates, generator))
+                weights_of_sets = []  # each set has one random candidate per link
+                for _ in range(RANDOM_SETS):
+                    pairs = [choices[generator.integers(len(choices))] for choices in candidates]
+                    weights_of_sets.append(link_weights(attention, pairs))
+                random.append(np.mean(weights_of_sets, axis=0))
         if not linked:
-            problem = f"no sentence has a predicate with an argument {MIN_DISTANCE} words away"
-            remedy = "use more sentences, or a treebank with relations like nsubj or obj"
-            raise InputError(f"semantic links: {problem}; {remedy}")
+            raise InputError(
+                "semantic links: no sentence has a predicate with an argument "
+                f"{MIN_DISTANCE} words away; use more sentences, or a treebank with relations like "
+                "nsubj or obj"
+            )
         linked_weights = np.stack(linked)  # [sentence, layer, head]
         random_weights = np.stack(random)
         differences = pd.DataFrame((linked_weights - random_weights).reshape(len(linked), -1))
@@ -142,21 +148,10 @@ def free_pairs(links: Sequence[Link], words: int) -> list[list[Link]]:
 
     ``words`` is the number of words of the sentence.
     """
-    linked = {(min(link), max(link)) for link in links}
+    linked = {tuple(sorted(link)) for link in links}
     pairs_by_link = []
     for first, second in links:
         distance = abs(first - second)
         pairs = [(start, start + distance) for start in range(words - distance)]
         pairs_by_link.append([pair for pair in pairs if pair not in linked])
     return pairs_by_link
-
-
-def _mean_random_weights(
-    attention: Maps, candidates: Sequence[Sequence[Link]], generator: np.random.Generator
-) -> PerHead:
-    """Average `link_weights` over `RANDOM_SETS` sets with one random candidate per link."""
-    weights = []
-    for _ in range(RANDOM_SETS):
-        pairs = [choices[generator.integers(len(choices))] for choices in candidates]
-        weights.append(link_weights(attention, pairs))
-    return np.mean(weights, axis=0)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import product
 from textwrap import fill
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -61,14 +59,23 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
         "above: the clearest map of each pattern, a row per query; below: shares of maps",
     )
     above, below = figure.add_gridspec(2, 1, height_ratios=[map_height, bar_height])
-    panels = above.subgridspec(1, len(examples)).subplots(squeeze=False)
-    _draw_examples(panels.ravel(), examples)
+    # Typical maps side by side, in the order of the legend.
+    titles = sorted(examples, key=lambda title: CLASSES.index(title.rpartition(" (")[0]))
+    panels = above.subgridspec(1, len(titles)).subplots(squeeze=False)
+    for axes, title in zip(panels.flat, titles, strict=True):
+        axes.set_axis_off()
+        axes.imshow(shaded(examples[title]), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        axes.set_title(fill(title, 20), parse_math=False)
     grid = below.subgridspec(len(weights), len(tasks)).subplots(
         squeeze=False, sharex=True, sharey=True
     )
     means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
     for axes, (state, task) in zip(grid.flat, product(weights, tasks), strict=True):
-        _stack_bars(axes, means.loc[(state, task), :])
+        shares = means.loc[(state, task), :]  # a row per layer
+        bottom = 0.0
+        for name, color in zip(CLASSES, COLORS, strict=True):
+            axes.bar(shares.index, shares[name], 0.82, bottom, color=color, label=name)
+            bottom += shares[name]
         axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
         axes.label_outer()
         axes.set_title(fill(task, 18) if state == weights[0] else "", parse_math=False)
@@ -130,12 +137,11 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     panels = heads_by_task(positioned, "change")
     largest = max(MARGIN, table["change"].abs().max())
     is_layer = table["head"] == WHOLE_LAYER
-    fall_without_head = max(0, -table.loc[~is_layer, "change"].min())
-    fall_without_layer = max(0, -table.loc[is_layer, "change"].min())
+    largest_losses = table["change"].clip(upper=0).abs().groupby(is_layer).max()
     figure = heat_maps(
         panels,
-        f"Figure 9 · Up to {fall_without_head:.0f} percentage points lost without a head, "
-        f"{fall_without_layer:.0f} without a layer",
+        f"Figure 9 · Up to {largest_losses[False]:.0f} percentage points lost without a head, "
+        f"{largest_losses[True]:.0f} without a layer",
         model,
         "last column: the whole layer; logarithmic beyond ±1",
         unit="Change (percentage points)",
@@ -179,20 +185,3 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
         "head", "layer", data=linked, s=12, color="white", edgecolors=INK, linewidths=0.8
     )
     return figure
-
-
-def _draw_examples(panels: Iterable[Axes], examples: dict[str, Map]) -> None:
-    """Draw typical maps side by side, in the order of the legend."""
-    titles = sorted(examples, key=lambda title: CLASSES.index(title.rpartition(" (")[0]))
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set_axis_off()
-        axes.imshow(shaded(examples[title]), cmap=SEQUENTIAL, vmin=0, vmax=1)
-        axes.set_title(fill(title, 20), parse_math=False)
-
-
-def _stack_bars(axes: Axes, shares: pd.DataFrame) -> None:
-    """Draw a bar per layer, with a part per pattern; the index of ``shares`` is the layer."""
-    bottom = 0.0
-    for name, color in zip(CLASSES, COLORS, strict=True):
-        axes.bar(shares.index, shares[name], 0.82, bottom, color=color, label=name)
-        bottom += shares[name]

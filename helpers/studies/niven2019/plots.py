@@ -50,12 +50,12 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figu
     Figure
         Figure 12.  The paper's values are diamonds, unless the cue is planted.
     """
-    is_not = (cues["half"] == AS_WRITTEN) & (cues["split"] == ALL_SPLITS) & (cues["cue"] == NOT)
-    coverage, productivity = cues.loc[is_not, ["coverage", "productivity"]].iloc[0]
+    by_cue = cues.set_index(["half", "split", "cue"])
+    of_not = by_cue.loc[(AS_WRITTEN, ALL_SPLITS, NOT)]
     figure = canvas(
         HEIGHT,
-        f"Figure 12 · One warrant has “{NOT}” in {coverage:.0f}% of arguments; "
-        f"{productivity:.0f}% of these are right",
+        f"Figure 12 · One warrant has “{NOT}” in {of_not['coverage']:.0f}% of arguments; "
+        f"{of_not['productivity']:.0f}% of these are right",
         model,
         "means with 95% intervals over arguments; dashed: chance; crimson diamonds: paper",
     )
