@@ -138,10 +138,11 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     largest = max(MARGIN, table["change"].abs().max())
     is_layer = table["head"] == WHOLE_LAYER
     largest_losses = table["change"].clip(upper=0).abs().groupby(is_layer).max()
+    loss_of_head, loss_of_layer = largest_losses.reindex([False, True], fill_value=0)
     figure = heat_maps(
         panels,
-        f"Figure 9 · Up to {largest_losses[False]:.0f} percentage points lost without a head, "
-        f"{largest_losses[True]:.0f} without a layer",
+        f"Figure 9 · Up to {loss_of_head:.0f} percentage points lost without a head, "
+        f"{loss_of_layer:.0f} without a layer",
         model,
         "last column: the whole layer; logarithmic beyond ±1",
         unit="Change (percentage points)",
