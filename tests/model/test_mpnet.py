@@ -109,7 +109,7 @@ def test_mpnet_folder_names_a_package_that_is_missing(site):
     assert f"the package {mpnet.PACKAGES[2]} is not installed" in refusal()
 
 
-def test_load_encoder_verifies_mpnet_every_time(site):
+def test_load_encoder_verifies_mpnet_again_after_a_change(site):
     loaded = encoder.load_encoder("mpnet", device="cpu")
     assert (loaded.name, loaded.slug) == ("mpnet", "mpnet")
     assert loaded.identity["weights_sha256"] == encoder.BUILT_IN["mpnet"]

@@ -161,9 +161,9 @@ def fig15_edges(
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     outcomes = edges[is_outcome].groupby("measure")
-    of_model = angles[angles["model"] == MAIN].groupby("keys", sort=False)["ratio"]
+    ratios_by_token = angles[angles["model"] == MAIN].groupby("keys", sort=False)["ratio"]
     ranges = []
-    for role, low, high in of_model.agg(["min", "max"]).itertuples():
+    for role, low, high in ratios_by_token.agg(["min", "max"]).itertuples():
         token = special_tokens.get(role, "special tokens")
         ranges.append(f"{low:.1f} to {high:.1f} for {token}")
     figure = canvas(
