@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from helpers.cache import LIBRARIES, package_digest
+from helpers.cache import LIBRARIES, code_digest
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
     PROJECT_ROOT,
@@ -404,7 +404,7 @@ def made_by() -> dict[str, Any]:
     """Collect what makes a table today: the commit, the versions and the digest of the code."""
     versions = {name: version(name) for name in LIBRARIES}
     versions["python"] = platform.python_version()
-    return {"commit": git_commit(), "versions": versions, "code": package_digest()}
+    return {"commit": git_commit(), "versions": versions, "code": code_digest("run")}
 
 
 def git_commit() -> str | None:

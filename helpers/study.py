@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
-from helpers.cache import cached, code_digest
+from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError
@@ -174,7 +174,7 @@ class Study:
             "temperatures",
             compute,
             inputs={"random": model.identity, "texts": texts.key},
-            module="helpers.model.forward",  # and what it imports: helpers.model.sites
+            layer="store",
         )
         return load_model(temperatures=head_temperatures)
 
@@ -476,7 +476,7 @@ class Study:
                 shards = map_shards(module.sweep, store, client, range(store.n_shards))
                 return surface.combine(shards).to_arrays()
 
-        arrays = cached(name, compute, inputs={"store": store.key}, module=module.__name__)
+        arrays = cached(name, compute, inputs={"store": store.key}, layer="metrics")
         return surface.Sums.from_arrays(arrays)
 
     def distances(self, control: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -534,7 +534,7 @@ class Study:
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),
             inputs={"records": records, "seed": self.settings.seed, "model": encoder.identity},
-            module="helpers.model.gradients",
+            layer="store",
         )
         articles_of_records = [articles[index] for index in indices]
         return gradient_table(gradients, articles_of_records, encoder.objective)
@@ -557,7 +557,7 @@ class Study:
             "head-counts",
             lambda: vars(count_heads(store)),
             inputs={"store": store.key},
-            module="helpers.metrics.head_counts",
+            layer="metrics",
         )
         arrays["names"] = tuple(arrays["names"].tolist())
         return HeadCounts(**arrays)
@@ -600,9 +600,8 @@ class Study:
                 "random seeds": random_seeds,
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
-                "code of vectors": code_digest("helpers.data.glove"),
             },
-            module="helpers.probes.table3",
+            layer="probes",
         )
 
     @property

@@ -84,7 +84,7 @@ def file_fingerprint(path: Path) -> str:
         raise CorpusError(path, f"cannot be read ({error.strerror}); check the path") from error
     # A program can set the time of modification back, but not that of the change of status.
     state = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    return cached("fingerprint", partial(sha256, path), inputs={"file": state}, module=__name__)
+    return cached("fingerprint", partial(sha256, path), inputs={"file": state}, layer="data")
 
 
 @contextmanager

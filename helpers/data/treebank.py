@@ -217,7 +217,7 @@ def silver_treebank(
             "parses",
             lambda: _parse(path, count, seed, pipeline_name),
             inputs={"corpus": spec},
-            module="helpers.data.treebank",
+            layer="data",
         )
         counts.update(parses["counts"])
         for words, heads, relations, split, source in parses["sentences"]:

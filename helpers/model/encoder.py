@@ -199,9 +199,7 @@ def load_encoder(
         "dtype": dtype,
         "random_init": random_init,
     }
-    properties = cached(
-        "model", lambda: dict(read().properties), inputs=key, module="helpers.model.weights"
-    )
+    properties = cached("model", lambda: dict(read().properties), inputs=key, layer="store")
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from helpers.cache import SOURCES, code_digest
+from helpers.cache import code_digest
 from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError
 from helpers.files import (
@@ -91,7 +91,6 @@ def store_key(
             f"model {encoder.name!r}: --max-tokens {max_tokens} is not between 8 and "
             f"{encoder.max_length}, the longest input it takes"
         )
-    reader = corpus.read.__module__  # a user's corpus is what its fingerprint says
     return StoreKey(
         lens=lens,
         corpus={"name": corpus.name, "fingerprint": corpus.fingerprint},
@@ -100,7 +99,7 @@ def store_key(
         max_tokens=max_tokens,
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
-        code=code_digest(__name__, *({reader} & SOURCES.keys())),
+        code=code_digest("store"),
         **model_key(encoder),
     )
 

@@ -172,7 +172,7 @@ class Store:
         """The digest of the maps and of the code that reads them, as a key of cached tables."""
         shards = self.manifest.shards if self.encoder is None else ()  # a stream reads none
         digests = [self.manifest.examples_sha256, *(shard["sha256"] for shard in shards)]
-        return json_digest([self.spec.hash, digests, code_digest("helpers.store.extract")])
+        return json_digest([self.spec.hash, digests, code_digest("store")])
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""

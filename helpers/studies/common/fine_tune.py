@@ -82,7 +82,7 @@ class FineTuningRun:
         """The folder of the run in the cache; it exists once the run is trained."""
         task = slugify(self.task.name.lower()) or "task"
         inputs = model_key(self.encoder) | {
-            "code": code_digest(__name__),
+            "code": code_digest("studies/common"),
             "objective": self.encoder.objective,
             "task": asdict(self.task),
             "recipe": asdict(self.recipe),
@@ -144,16 +144,18 @@ def table_by_task(
     runs: Sequence[FineTuningRun],
     name: str,
     compute: Callable[[FineTuningRun], pd.DataFrame],
+    *,
+    layer: str,
     **depends_on: Any,
 ) -> pd.DataFrame:
     """Compute a table for each run and concatenate them, with the task in the first column.
 
-    Each run's table is cached by ``name``, the run and ``depends_on``.
+    Each run's table is cached by ``name``, the run, ``depends_on`` and the code of the ``layer``.
     """
     tables = []
     for run in runs:
         inputs = {**depends_on, "run": run.folder.name}
-        table = cached(name, partial(compute, run), inputs=inputs)
+        table = cached(name, partial(compute, run), inputs=inputs, layer=layer)
         table.insert(0, "task", run.task.name)
         tables.append(table)
     return pd.concat(tables, ignore_index=True)

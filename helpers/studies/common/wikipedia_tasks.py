@@ -107,6 +107,7 @@ def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
         "tagged-sentences",
         lambda: _parse_articles(usable, count, seed),
         inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
+        layer="studies/common",
     )
     sentences = [ParsedSentence(*row) for row in rows]
     sources = {NEXT: _paragraph_pairs(usable), SHIFT: sentences, NUMBER: sentences}

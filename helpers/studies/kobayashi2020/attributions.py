@@ -84,7 +84,7 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
         return table
 
     inputs = {"store": source.key, "model": encoder.identity, "texts": count}
-    return cached("attributions", compute, inputs=inputs)
+    return cached("attributions", compute, inputs=inputs, layer="studies/kobayashi2020")
 
 
 def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:

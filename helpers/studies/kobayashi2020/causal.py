@@ -416,4 +416,4 @@ def causal_tables(
         "best": with_best,
         "seed": seed,
     }
-    return cached("head-edges", compute, inputs=inputs)
+    return cached("head-edges", compute, inputs=inputs, layer="studies/kobayashi2020")

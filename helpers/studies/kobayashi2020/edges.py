@@ -240,7 +240,7 @@ def edge_tables(
         "ablations": ablations,
         "seed": seed,
     }
-    return cached("edges", compute, inputs=inputs)
+    return cached("edges", compute, inputs=inputs, layer="studies/kobayashi2020")
 
 
 def label_values(

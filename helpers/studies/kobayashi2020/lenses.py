@@ -194,7 +194,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
         }
 
     inputs = {"store": source.key, "model": encoder.identity, "segments": count}
-    return cached("lenses", compute, inputs=inputs)
+    return cached("lenses", compute, inputs=inputs, layer="studies/kobayashi2020")
 
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:

@@ -64,7 +64,9 @@ def accuracy_table(
         return pd.DataFrame(rows).assign(learned=is_learned, test=len(run.labels))
 
     random_folders = [run.folder.name for run in random_runs]
-    return table_by_task(runs, "task-accuracy", compute, random_runs=random_folders)
+    return table_by_task(
+        runs, "task-accuracy", compute, layer="studies/kovaleva2019", random_runs=random_folders
+    )
 
 
 def similarity_table(runs: Sequence[FineTuningRun]) -> pd.DataFrame:
@@ -94,7 +96,7 @@ def similarity_table(runs: Sequence[FineTuningRun]) -> pd.DataFrame:
         mean = np.mean(similarities, axis=0)
         return head_rows(run.encoder.layers, run.encoder.heads, similarity=mean)
 
-    return table_by_task(runs, "finetuning-similarity", compute)
+    return table_by_task(runs, "finetuning-similarity", compute, layer="studies/kovaleva2019")
 
 
 def map_similarity(before: Maps, after: Maps) -> PerHead:
@@ -132,7 +134,7 @@ def disabling_table(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         ]
         return pd.concat(changes, ignore_index=True)
 
-    return table_by_task(runs, "disabling", compute, seed=seed)
+    return table_by_task(runs, "disabling", compute, layer="studies/kovaleva2019", seed=seed)
 
 
 def _uniform_changes(

@@ -101,7 +101,12 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
             difference_high=high,
         )
 
-    return cached("semantic-links", compute, inputs={"store": store.key, "seed": seed})
+    return cached(
+        "semantic-links",
+        compute,
+        inputs={"store": store.key, "seed": seed},
+        layer="studies/kovaleva2019",
+    )
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:

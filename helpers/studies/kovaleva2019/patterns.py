@@ -285,7 +285,7 @@ def pattern_table(
         "segments": segments,
         "max_tokens": max_tokens,
     }
-    return cached("patterns", compute, inputs=inputs)
+    return cached("patterns", compute, inputs=inputs, layer="studies/kovaleva2019")
 
 
 def share_table(table: pd.DataFrame) -> pd.DataFrame:

@@ -68,7 +68,7 @@ def cross_data(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
             )
         return pd.DataFrame(rows)
 
-    return table_by_task(runs, "heads-halves", compute, seed=seed)
+    return table_by_task(runs, "heads-halves", compute, layer="studies/michel2019", seed=seed)
 
 
 def first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:

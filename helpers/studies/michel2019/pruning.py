@@ -113,7 +113,7 @@ def head_importance(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         importance = np.abs(gradients).mean(axis=0)
         return head_rows(*shape, importance=importance, normalised=normalize(importance))
 
-    return table_by_task(runs, "heads-importance", compute, seed=seed)
+    return table_by_task(runs, "heads-importance", compute, layer="studies/michel2019", seed=seed)
 
 
 def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
@@ -152,7 +152,7 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best_heads + 1})
         return table.join(head_removal.accuracy_changes(best_scores))
 
-    return table_by_task(runs, "heads-one-head", compute, seed=seed)
+    return table_by_task(runs, "heads-one-head", compute, layer="studies/michel2019", seed=seed)
 
 
 def pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
@@ -199,7 +199,7 @@ def pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
         leads = _lead_table(right, random_right)
         return pd.concat([table, random_table]).merge(leads, on="order")
 
-    return table_by_task(runs, "heads-pruning", compute, seed=seed)
+    return table_by_task(runs, "heads-pruning", compute, layer="studies/michel2019", seed=seed)
 
 
 def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
@@ -229,7 +229,7 @@ def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
         table.insert(0, "seed", run.recipe.seed)
         return table
 
-    return table_by_task(runs, "heads-seeds", compute, seed=seed)
+    return table_by_task(runs, "heads-seeds", compute, layer="studies/michel2019", seed=seed)
 
 
 def _prune_along(

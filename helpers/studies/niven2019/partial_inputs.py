@@ -198,7 +198,7 @@ def choices_in_test(
         "recipe": recipe,
         "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
     }
-    return cached("warrant-choices", compute, inputs=inputs)
+    return cached("warrant-choices", compute, inputs=inputs, layer="studies/niven2019")
 
 
 def score_tables(
