@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NoReturn
 
 from helpers.errors import InputError
-from helpers.files import build_dir, check_writable
+from helpers.files import cache_root, check_writable
 from helpers.settings import Settings, flag
-
-if TYPE_CHECKING:
-    from helpers.study import Study
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
@@ -109,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=REPLICATE_EPILOG,
         formatter_class=help_format,
     )
-    run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
+    run.add_argument("--only", default="", metavar="00-03,05", help="numbers of notebooks")
     run.add_argument(
         "--extended", action="store_true", help="notebooks 07 to 10 as well, on later papers"
     )
@@ -118,6 +117,17 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check everything, list what would be extracted and the disk space, and stop",
     )
+    for command_parser in (run, replicate):
+        command_parser.add_argument(
+            "--publish",
+            action="store_true",
+            help="replace the results of a run that is committed in figures/",
+        )
+        command_parser.add_argument(
+            "--zip",
+            action="store_true",
+            help="write the report and the notebooks' HTML copies into one file, to mail",
+        )
     for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type != "bool":
@@ -139,15 +149,6 @@ def parser() -> argparse.ArgumentParser:
         help="folder in figures/, path to such a folder, or model that has run "
         "(default: the bundled model and its control with random weights)",
     )
-    power = command("power", _power, "compute how often each claim's test finds what effect")
-    power.add_argument("run", nargs="?", default="minilm", help="as for compare (default: minilm)")
-    report = command("report", _report, "print the path of the report of a finished run")
-    report.add_argument("run", nargs="?", default="minilm", help="as for compare (default: minilm)")
-    report.add_argument(
-        "--zip",
-        action="store_true",
-        help="write the report, the notebooks' HTML copies and the tables into one file, to mail",
-    )
     command("corpora", _corpora, "list the corpora that have a name")
     verify = command(
         "verify", _verify, "check every byte of the cache: stores, tables, trained models"
@@ -161,8 +162,6 @@ def parser() -> argparse.ArgumentParser:
     cache = command("cache", _cache, "list the stores, or remove some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
     command("doctor", _doctor, "list what a run needs, and how to install what is missing")
-    refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")
-    refresh.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     return top
 
 
@@ -177,39 +176,61 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from helpers.study import Study
-
-    return _run_study(Study(**_settings(options)), options)
-
-
-def _run_study(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
 
+    settings = Settings(**_settings(options))
     paths = notebooks.notebooks(options.only, extended=options.extended)
-    declared = notebooks.check_settings(paths, study.settings)
-    study.results.check_name()
-    check_writable(study.slug)
-    # Imported late, because it takes seconds: a wrong argument is answered before.
-    from helpers.run.record import check, recorded
-
-    for line in check(study, declared):
-        print(line, flush=True)
+    notebooks.check_settings(paths, settings)
+    # The bundled default needs no check, which takes seconds.
+    if options.dry_run or settings != Settings(name=settings.name):
+        _check_inputs(settings, paths)
     if options.dry_run:
         return 0
-    from helpers.results import run_record
-    from helpers.run.report import example_viewers, write_report
+    for later in (False, True):  # the paper's notebooks and the later ones are two runs
+        of_run = [path for path in paths if notebooks.is_later(path) == later]
+        if of_run:
+            status = _run_notebooks(of_run, settings, options, later=later)
+            if status:
+                return status
+    return 0
 
+
+def _check_inputs(settings: Settings, paths: Sequence[Path]) -> None:
+    """Read all that notebooks need; print what it is, and how much is to be extracted."""
+    from helpers.run.check import check_inputs
+    from helpers.run.notebooks import used_settings
+    from helpers.study import Study
+
+    used = set().union(*map(used_settings, paths))
+    for line in check_inputs(Study(**asdict(settings)), used):
+        print(line, flush=True)
+    free = shutil.disk_usage(cache_root()).free
+    print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
+
+
+def _run_notebooks(
+    paths: Sequence[Path], settings: Settings, options: argparse.Namespace, *, later: bool
+) -> int:
+    """Execute the notebooks of one run, write its report, and publish it."""
+    from helpers.results import Results
+    from helpers.run import notebooks
+
+    results = Results(settings, later=later)
+    results.check_name()
+    check_writable(results.name)
     try:
-        with recorded(study) as record:
-            folder = notebooks.run(paths, study, record)
+        notebooks.run(paths, settings, results)
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    results = study.results.folder
-    viewers = example_viewers(study)
-    report = write_report(run_record(results), results, results / "tables", folder, viewers)
-    print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
-    print(record.outcome())
+    # Imported late, because it takes seconds.
+    from helpers.run.publish import publish
+    from helpers.run.report import write_run_report, zip_report
+
+    print(f"report: {write_run_report(settings, later=later)}")
+    if options.zip:
+        print(f"to mail: {zip_report(results.build)}")
+    print(publish(results, replace=options.publish))
     return 0
 
 
@@ -224,10 +245,10 @@ def _replicate(options: argparse.Namespace) -> int:
             "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
             "other"
         )
-    status = _run_study(study, options)
+    status = _run(options)
     if status == 0:
         print(summarise_replication(study.tables()["replication"]).to_string())
-        print(f"each number: {study.results.folder / 'tables' / 'replication.csv'}")
+        print(f"each number: {study.results.build / 'tables' / 'replication.csv'}")
     return status
 
 
@@ -237,27 +258,6 @@ def _compare(options: argparse.Namespace) -> int:
     claims, notes, (results, report) = compare.compare(compare.open_runs(options.runs))
     print(claims.round(3).to_string(index=False, na_rep=""))
     print(*notes, f"tables and figure: {results}", f"report: {report}", sep="\n")
-    return 0
-
-
-def _power(options: argparse.Namespace) -> int:
-    from helpers.run.compare import open_run
-    from helpers.studies.registry import later_claims
-    from helpers.study import Study
-
-    study = Study(name=open_run(options.run).name)
-    study.save_claims()
-    study.save_claims(claims=later_claims())
-    print(study.tables()["power"].round(3).to_string(index=False, na_rep=""))
-    return 0
-
-
-def _report(options: argparse.Namespace) -> int:
-    from helpers.run.compare import open_run
-    from helpers.run.report import zip_report
-
-    name = open_run(options.run).name
-    print(zip_report(name) if options.zip else build_dir(name) / "index.html")
     return 0
 
 
@@ -293,13 +293,6 @@ def _doctor(_: argparse.Namespace) -> int:
 
     for name, finding in diagnosis():
         print(f"{name:<18} {finding}")
-    return 0
-
-
-def _refresh(options: argparse.Namespace) -> int:
-    from helpers.run import notebooks
-
-    notebooks.refresh(notebooks.notebooks(options.only))
     return 0
 
 

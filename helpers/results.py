@@ -1,11 +1,10 @@
 """The results of a run: the only writer of its tables, its figures and ``run.json``.
 
-``run.json`` has the settings, the model and the corpora of a run and lists, for each notebook, the
-tables and figures that it wrote.  What made them stands there, too: the git commit, the versions of
-the libraries and the digest of the code.  In a batch run, notebooks save to the build folder, which
-has a ``run.json`` of their entries, and `helpers.run.record` writes the results folder at the end.
-A notebook in JupyterLab or a script saves to the results folder directly, and is listed under
-"interactive".
+A run writes one folder, ``build/<run>/``, in a batch and in JupyterLab alike.  A run of the same
+commit, settings and code adds to that folder; any other starts it afresh, so that nothing in a
+folder is of another run.  ``run.json`` says what made it: commit, settings, model, corpora, library
+versions, a digest of the code, and the tables and figures.  A finished batch run is copied to
+``figures/<run>/`` (`helpers.run.publish`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,12 +55,8 @@ if TYPE_CHECKING:
 
     from helpers.claims.engine import Claim
 
-# A spreadsheet runs a cell that begins so as a formula, unless it is a number. An apostrophe put
-# before it makes it text; apostrophes of the text itself may come first.
-FORMULA = r"(?i)^(?='*[=+\-@\t\r\n])(?![+-](\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|[+-](inf|nan)$)"
-ESCAPE = r"^'(?='*[=+\-@\t\r\n])"  # the apostrophe, when a table is read
-INTERACTIVE = "interactive"  # the entry of run.json for what no batch run has made
-EARLIER = "earlier tables"  # of an entry: tables that its notebook shows and did not compute
+RECORD = "run.json"
+LATER = "-later"  # the end of the name of a run of later papers' notebooks
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
 # Numbers that a claim may lack.
 OPTIONAL_CLAIM_COLUMNS = (
@@ -81,38 +77,42 @@ class Results:
     ----------
     settings : Settings
         The settings of the run.
-    declared : collection of str
-        The settings that a notebook or script names.  It does not know the others of the run.
+    later : bool
+        Whether this is the run of the notebooks on later papers, which has a folder of its own.
     special_tokens : callable
         Function that returns the model's tokens for "cls" and "sep"; it is called if a column
         about one of them is empty.
 
     Attributes
     ----------
-    slug : str
-        The name of the run, as in `run_name`.
-    folder, build : Path
-        The folders of its results and of its executed notebooks.
-    batch_folder : Path
-        The folder to which the notebooks of a batch run save.
-    lock_path : Path
-        The path for `folder_lock` by which one process at a time changes ``run.json``.
+    name : str
+        The name of the run and of its folders.
+    build : Path
+        The folder to which notebooks save, ``build/<run>/``.
+    published : Path
+        The folder of the finished run, ``figures/<run>/``.
+    facts : dict
+        What ``run.json`` says about the model and the corpora; a `Study` adds what it opens.
     """
 
     def __init__(
         self,
         settings: Settings,
-        declared: Collection[str],
-        special_tokens: Callable[[], Mapping[str, str | None]],
+        *,
+        later: bool = False,
+        special_tokens: Callable[[], Mapping[str, str | None]] = dict,
     ) -> None:
         self.settings = settings
-        self.declared = declared
         self.special_tokens = special_tokens
-        self.slug = run_name(settings)
-        self.folder = figures_dir(self.slug)
-        self.build = build_dir(self.slug)
-        self.batch_folder = self.build / "results"
-        self.lock_path = cache_root() / "locks" / self.slug
+        self.name = run_name(settings) + LATER * later
+        self.build = build_dir(self.name)
+        self.published = figures_dir(self.name)
+        self.facts: dict[str, Any] = {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes the results: a folder holds those of one commit, settings and code."""
+        return {"settings": serialize_settings(self.settings), **made_by()}
 
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
@@ -145,8 +145,9 @@ class Results:
             optional=optional,
             dtype=self.settings.dtype,
         )
-        folder = self._enter("tables", name)
-        write_table(table, folder / "tables", name, latex=self.settings.latex)
+        with self.edited_record() as record:
+            record["tables"][name] = notebook_name()
+            write_table(table, self.build / "tables", name, latex=self.settings.latex)
         return table
 
     def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
@@ -168,52 +169,36 @@ class Results:
         """
         from helpers.plots.style import save_figure
 
-        folder = self._enter("figures", name, caption)
-        save_figure(figure, folder, name, paper=self.settings.figures == "pdf")
+        with self.edited_record() as record:
+            caption = " ".join(caption.split())
+            record["figures"][name] = {"notebook": notebook_name(), "caption": caption}
+            save_figure(figure, self.build, name, paper=self.settings.figures == "pdf")
         return figure
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Read the tables that this run's notebooks have written so far, by name.
+        """Read the tables of this run by name.
 
-        In a batch run, its own tables are those in the build folder.  Those of notebooks that it
-        does not run are in the results folder.
+        A notebook that is opened alone gets the tables that its run has not computed yet from the
+        finished run in ``figures/<run>/``.
 
         Returns
         -------
         dict of str to DataFrame
             The tables by the names of their files.
         """
-        tables = read_tables(self.folder)
-        if in_batch_run():
-            tables |= read_tables(self.batch_folder)
-        return tables
+        return read_tables(self.published) | self.own_tables()
 
-    def earlier_table(self, name: str) -> pd.DataFrame | None:
-        """Read a table that an earlier run of this name computed, instead of computing it again.
-
-        In ``run.json`` it is listed under "earlier tables", with the commit that made it.
-
-        Parameters
-        ----------
-        name : str
-            Name of its file, without the suffix.
-
-        Returns
-        -------
-        DataFrame or None
-            The table; None if no earlier run has written it.
-        """
-        table = read_tables(self.folder).get(name)
-        if in_batch_run() and table is not None:
-            commits = listed_tables(run_record(self.folder))
-            with self._edited_entries() as (_, _, entry):
-                entry.setdefault(EARLIER, {})[name] = commits.get(name)
-        return table
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        """Read the tables in ``build/<run>/``, unless they are of another commit or code."""
+        if self._is_of_another_run(run_record(self.build)):
+            return {}
+        return read_tables(self.build)
 
     def save_claims(self, section: str = "", claims: Sequence[Claim] | None = None) -> pd.DataFrame:
-        """Test claims on the tables that there are so far; write ``claims.csv`` and ``power.csv``.
+        """Test claims on the tables that there are so far, and write ``claims.csv``.
 
-        Rows of other sections stay in these files as they are.
+        The rows of the section are written, and those of earlier sections are written again,
+        because p-values are adjusted over all of them.
 
         Parameters
         ----------
@@ -228,83 +213,83 @@ class Results:
             The section's claims; for the columns see `check_claims`.
         """
         from helpers.claims.clark2019 import CLAIMS
-        from helpers.claims.engine import COLUMNS, NOT_MEASURED, check_claims
-        from helpers.claims.power import FILE_COLUMNS
+        from helpers.claims.engine import check_claims
 
         # The claims of a section are tested together: all of section 3 for "3.2".
         together = [claim for claim in claims or CLAIMS if claim.section.startswith(section[:1])]
-        tables = self.tables()
-        checked = check_claims(tables, together)
-        is_measured = checked["verdict"] != NOT_MEASURED
-        # A file with claims of the paper has all claims of their sections, measured or not.
-        is_shown = is_measured | (claims is None and is_measured.any())
-        is_tested = checked["p_adjusted"].notna()
-        for name, rows, optional in (
-            ("claims", checked.loc[is_shown, list(COLUMNS)], OPTIONAL_CLAIM_COLUMNS),
-            ("power", checked.loc[is_tested, list(FILE_COLUMNS)], FILE_COLUMNS),
-        ):
-            saved = tables.get(name, rows).reindex(columns=rows.columns)
-            saved["section"] = saved["section"].astype(str).str.removesuffix(".0")
-            is_of_others = ~saved["section"].isin(rows["section"])
-            if len(rows):
-                table = pd.concat([rows, saved[is_of_others]])
-                table = table.sort_values("section", kind="stable")
-                self.save_table(table, name, optional=optional)
-        return checked[checked["section"].str.startswith(section)]
+        checked = check_claims(self.tables(), together)
+        is_of_section = checked["section"].str.startswith(section)
+        earlier = self.own_tables().get("claims", checked.head(0))
+        earlier["section"] = earlier["section"].astype(str)
+        is_saved = is_of_section | checked["section"].isin(earlier["section"])
+        rows = checked[is_saved]
+        others = earlier[~earlier["section"].isin(rows["section"])]
+        table = pd.concat([rows, others]).sort_values("section", kind="stable")
+        self.save_table(table, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
+        return checked[is_of_section]
 
     def check_name(self) -> None:
-        """Refuse a ``--name`` that a run with other settings has.
+        """Refuse a ``--name`` under which a run with other settings was finished.
 
         Raises
         ------
         InputError
             With the settings that differ.
         """
-        names = [name for name in RESULT_SETTINGS if name in self.declared]
-        declared = serialize_settings(self.settings, names)
-        recorded = declared | run_record(self.folder).get("settings", {})
+        recorded = run_record(self.published).get("settings", {})
         conflicts = [
             f"{name} is {recorded[name]!r} there, {value!r} here"
-            for name, value in declared.items()
-            if recorded[name] != value
+            for name, value in serialize_settings(self.settings).items()
+            if recorded.get(name, value) != value
         ]
         if self.settings.name and conflicts:
             raise InputError(
-                f"--name {self.slug}: {self.folder} has a run with other settings "
+                f"--name {self.name}: {self.published} has a run with other settings "
                 f"({'; '.join(conflicts)}); choose another name, or remove that folder"
             )
 
-    def _enter(self, group: str, name: str, caption: str = "") -> Path:
-        """List a table or figure in ``run.json``, and return the folder to which it is written.
-
-        Outside a batch run it leaves the entry of the notebook that wrote an earlier version of it,
-        because that entry names what made the earlier version.
-        """
-        with self._edited_entries() as (folder, record, entry):
-            if not in_batch_run():
-                self.check_name()
-                settings = serialize_settings(self.settings, self.declared)
-                record["settings"] = settings | record.get("settings", {})
-                for earlier in record["notebooks"].values():
-                    earlier[group] = [listed for listed in earlier[group] if listed != name]
-                    if group == "tables":
-                        earlier.get(EARLIER, {}).pop(name, None)
-                entry |= made_by()
-            entry[group] = sorted({*entry[group], name})
-            if caption:
-                entry.setdefault("captions", {})[name] = " ".join(caption.split())
-        return folder
-
     @contextmanager
-    def _edited_entries(self) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
-        """Yield the folder to save to, its ``run.json`` and this notebook's entry; save them."""
-        folder = self.batch_folder if in_batch_run() else self.folder
-        with folder_lock(self.lock_path):
-            record = run_record(folder)
-            notebook = os.environ.get(NOTEBOOK_VARIABLE, INTERACTIVE)
-            entries = record.setdefault("notebooks", {})
-            yield folder, record, entries.setdefault(notebook, {"tables": [], "figures": []})
-            write_record(folder, record)
+    def edited_record(self) -> Iterator[dict[str, Any]]:
+        """Yield ``run.json`` to be changed, and write it; start the folder afresh if needed."""
+        with folder_lock(cache_root() / "locks" / self.name):
+            record = run_record(self.build)
+            if self._is_of_another_run(record):
+                remove_contents(self.build)
+                record = {}
+            record = {"tables": {}, "figures": {}, "seconds": {}} | record | self.identity
+            for name, value in self.facts.items():
+                record[name] = record.get(name, {}) | value if isinstance(value, dict) else value
+            yield record
+            text = json.dumps(record, indent=1, default=str) + "\n"
+            write_atomic(self.build / RECORD, text.encode())
+
+    def _is_of_another_run(self, record: Mapping[str, Any]) -> bool:
+        """Tell whether a folder has results of another commit, code, settings, model or corpus."""
+        today = json.loads(json.dumps(self.facts | self.identity, default=str))
+        for name, value in today.items():
+            recorded = record.get(name)
+            if isinstance(value, dict) and isinstance(recorded, dict):
+                differs = any(recorded.get(key, item) != item for key, item in value.items())
+            else:
+                differs = recorded is not None and recorded != value
+            if differs or (name in self.identity and name not in record):
+                return True
+        return False
+
+
+def remove_contents(folder: Path) -> None:
+    """Remove all that a folder holds, but not the folder: papermill may be writing to it."""
+    for path in folder.glob("*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def notebook_name() -> str:
+    """Return the name of the notebook that runs here: of a batch run, or in JupyterLab."""
+    session = os.environ.get("JPY_SESSION_NAME", "")  # the path of the notebook
+    return os.environ.get(NOTEBOOK_VARIABLE) or Path(session).stem
 
 
 def run_name(settings: Settings) -> str:
@@ -355,7 +340,9 @@ def run_name(settings: Settings) -> str:
     return f"{label[:MAX_LABEL_LENGTH]}-{json_digest(values)[:6]}"
 
 
-def serialize_settings(settings: Settings, names: Collection[str]) -> dict[str, Any]:
+def serialize_settings(
+    settings: Settings, names: Collection[str] = tuple(RESULT_SETTINGS)
+) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
     values = {name: getattr(settings, name) for name in names}
     for name in values.keys() & {"model", *PATH_SETTINGS}:
@@ -376,27 +363,7 @@ def _portable_path(text: str) -> str:
 
 def run_record(results: Path) -> dict[str, Any]:
     """Read a run's ``run.json``; empty if it is missing or damaged."""
-    return read_json(results / "run.json")
-
-
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write ``run.json``."""
-    text = json.dumps(record, indent=1, default=str)
-    write_atomic(folder / "run.json", f"{text}\n".encode())
-
-
-def listed_tables(record: Mapping[str, Any]) -> dict[str, str | None]:
-    """List the tables in ``run.json``, each with the commit of the code that computed it."""
-    commits = {}
-    for entry in record.get("notebooks", {}).values():
-        commits |= dict.fromkeys(entry["tables"], entry.get("commit", record.get("commit")))
-        commits |= entry.get(EARLIER, {})
-    return commits
-
-
-def in_batch_run() -> bool:
-    """Say whether ``run`` executes this notebook."""
-    return NOTEBOOK_VARIABLE in os.environ
+    return read_json(results / RECORD)
 
 
 @cache
@@ -481,7 +448,7 @@ def check_table(
 
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
     """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
-    text = table.replace(FORMULA, "'", regex=True).to_csv(index=False, float_format="%.6g")
+    text = table.to_csv(index=False, float_format="%.6g")
     write_atomic(folder / f"{name}.csv", text.encode())
     if latex:
         write_atomic(folder / f"{name}.tex", as_latex(table).encode())
@@ -510,18 +477,17 @@ def as_latex(table: pd.DataFrame) -> str:
 
 
 def read_tables(results: Path) -> dict[str, pd.DataFrame]:
-    """Read the tables of a run by name: those that ``run.json`` lists, or all without a list.
+    """Read the tables that a folder's ``run.json`` lists, by name.
 
     InputError for a file that is no table.
     """
-    record = run_record(results)
-    names = listed_tables(record)
     tables = {}
-    for path in sorted((results / "tables").glob("*.csv")):
-        if "notebooks" in record and path.stem not in names:
-            continue
+    for name in sorted(run_record(results).get("tables", {})):
+        path = results / "tables" / f"{name}.csv"
         try:
-            tables[path.stem] = pd.read_csv(path).replace(ESCAPE, "", regex=True)
+            tables[name] = pd.read_csv(path)
+        except FileNotFoundError:
+            continue  # somebody removed it
         except ValueError as error:
             raise InputError(f"{path}: not a table; run the notebook again") from error
     return tables

@@ -19,8 +19,8 @@ from jaxtyping import Shaped
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
-from helpers.errors import InputError
-from helpers.results import Results
+from helpers.errors import InputError, MapError, ModelError, StoreError
+from helpers.results import Results, run_name
 from helpers.settings import Settings, capped, flag
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class Study:
 
     Parameters
     ----------
+    later : bool
+        Whether the results are those of the notebooks on later papers, which are a run of their
+        own.
     **settings
         The settings that differ from the defaults, for example ``model="bert-base-uncased"``,
         ``text="my.txt"``, ``segments=100`` or ``name="mine"``.  `Settings` describes all of them.
@@ -70,7 +73,7 @@ class Study:
     uses_cluster : bool
         Whether Dask computes the shards of stores, and the sums over them.
     slug : str
-        The name of the run and of its folders.
+        The name of the paper's run, and of its folders.
     save_table, save_figure, tables, save_claims : callable
         Those of the results: `Results.save_table`, `Results.save_figure`, `Results.tables` and
         `Results.save_claims`.
@@ -88,15 +91,27 @@ class Study:
     (6, 12, 119, 119)
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, later: bool = False, **settings: Any) -> None:
         self.settings = Settings(**settings)
-        self.results = Results(self.settings, settings.keys(), lambda: self.encoder.special_tokens)
+        self.results = Results(
+            self.settings, later=later, special_tokens=lambda: self.encoder.special_tokens
+        )
         self.uses_cluster = bool(self.settings.workers or self.settings.scheduler)
-        self.slug = self.results.slug
+        self.slug = run_name(self.settings)
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
         self.save_claims = self.results.save_claims
+
+    def paper_tables(self) -> dict[str, pd.DataFrame]:
+        """Read the tables of the paper's notebooks (00 to 06), which later ones build on.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            The tables by the names of their files.
+        """
+        return Results(self.settings).tables()
 
     @property
     def title(self) -> str:
@@ -109,7 +124,28 @@ class Study:
     def encoder(self) -> Encoder:
         """The model, loaded once."""
         trained = self._load(None) if self.settings.entropy_matched else None
-        return self._load(self.settings.random_init, match=trained)
+        encoder = self._load(self.settings.random_init, match=trained)
+        self._record(model=encoder.identity, special_tokens=encoder.special_tokens)
+        return encoder
+
+    def _record(self, **facts: Any) -> None:
+        """Have ``run.json`` say what the results are made from."""
+        self.results.facts |= facts
+
+    def _record_corpus(self, role: str, corpus: Corpus) -> None:
+        corpora = self.results.facts.setdefault("corpora", {})
+        corpora |= {role: corpus.name, f"{role} fingerprint": corpus.fingerprint}
+
+    def save_facts(self) -> None:
+        """Have ``run.json`` say which model and language this is, and what the run lacks."""
+        self._record(
+            model=self.encoder.identity,
+            language=self.language,
+            objective=self.objective,
+            notes=self.notes,
+        )
+        with self.results.edited_record():
+            pass  # facts go into every record that is written
 
     def control(self, seed: int, *, entropy_matched: bool = False) -> Encoder:
         """Load a control with random weights.
@@ -160,7 +196,7 @@ class Study:
         model = load_model()
         if match is None:
             return model
-        limit = QUICK_ENTROPY_SEGMENTS if settings.quick else ENTROPY_SEGMENTS
+        limit = QUICK_ENTROPY_SEGMENTS if settings.preset else ENTROPY_SEGMENTS
         texts = self._store(match, self.segment_corpus(limit), stream=True)
 
         def compute() -> list[list[float]]:
@@ -288,7 +324,7 @@ class Study:
         """
         from helpers.data.wikipedia import segments
 
-        count = limit or self.settings.segments
+        count = self.settings.segments if limit is None else limit
         return segments(self.settings.text or None, count=count, seed=self.settings.seed)
 
     def treebank_corpus(self) -> Corpus[Sentence]:
@@ -339,8 +375,9 @@ class Study:
         Store
             At the level ``token``; records have tokens and a title.
         """
-        stream = stream or self.settings.stream
-        return self._store(self.encoder, self.segment_corpus(limit), stream=stream)
+        corpus = self.segment_corpus(limit)
+        self._record_corpus("text", corpus)
+        return self._store(self.encoder, corpus, stream=stream or self.settings.stream)
 
     def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
         """Extract the word-level maps over the treebank; with word vectors, for the own model.
@@ -358,9 +395,9 @@ class Study:
             At the level ``word``; records have words, heads, relations, split and source.
         """
         encoder = control or self.encoder
-        return self._store(
-            encoder, self.treebank_corpus(), level="word", stream=stream, hidden=control is None
-        )
+        corpus = self.treebank_corpus()
+        self._record_corpus("treebank", corpus)
+        return self._store(encoder, corpus, level="word", stream=stream, hidden=control is None)
 
     def example_store(self, *, stream: bool = False) -> Store:
         """Open the store of the examples of Figure 1.
@@ -377,6 +414,8 @@ class Study:
         """
         try:
             return self.treebank_store(stream=stream)
+        except (ModelError, MapError, StoreError):
+            raise
         except InputError:  # the text is too short, no prose, or not of the parser's language
             if self.settings.treebank or self.settings.parser:
                 raise
@@ -398,7 +437,9 @@ class Study:
             At the level ``word``; records have words, mentions, split and source.
         """
         encoder = control or self.encoder
-        return self._store(encoder, self.coreference_corpus(), level="word", stream=stream)
+        corpus = self.coreference_corpus()
+        self._record_corpus("coreference", corpus)
+        return self._store(encoder, corpus, level="word", stream=stream)
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -434,7 +475,9 @@ class Study:
         if self.missing_note("vectors"):
             return None
         vectors = self.settings.vectors
-        return read_glove(vectors) if vectors else glove()
+        embeddings = read_glove(vectors) if vectors else glove()
+        self.results.facts.setdefault("corpora", {})["word vectors"] = embeddings.name
+        return embeddings
 
     @cached_property
     def sums(self) -> Sums:
@@ -537,6 +580,7 @@ class Study:
             layer="store",
         )
         articles_of_records = [articles[index] for index in indices]
+        self._record(objective=encoder.objective, notes=self.notes)
         return gradient_table(gradients, articles_of_records, encoder.objective)
 
     def head_counts(self, store: Store) -> HeadCounts:

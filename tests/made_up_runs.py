@@ -209,8 +209,9 @@ def tables_with_heads(**accuracies):
 
 def write_run(folder, tables=None, settings=None):
     (folder / "tables").mkdir(parents=True)
-    for name, table in (tables or tables_with_heads()).items():
+    tables = tables or tables_with_heads()
+    for name, table in tables.items():
         table.to_csv(folder / "tables" / f"{name}.csv", index=False)
-    if settings is not None:
-        (folder / "run.json").write_text(json.dumps({"settings": settings}))
+    record = {"settings": settings or {}, "tables": dict.fromkeys(tables, "04")}
+    (folder / "run.json").write_text(json.dumps(record))
     return folder

@@ -19,4 +19,5 @@ def executed(number, **parameters):
             if cell.cell_type == "code":
                 exec(compile(cell.source, path.name, "exec"), names)
             if "parameters" in cell.metadata.get("tags", []):
-                names |= parameters
+                for name, value in parameters.items():  # as a batch run passes them
+                    (names if name in names else names["settings"])[name] = value

@@ -98,7 +98,7 @@ def saved_files(study):
     """Save a table and a figure; return the bytes of each file by its name."""
     study.save_table(pd.DataFrame({"layer": [1], "entropy": [1 / 3]}), "entropy")
     study.save_figure(canvas(1.0, "Figure 4", note="A note"), "fig4")
-    files = {path.name: path.read_bytes() for path in study.results.folder.rglob("*.*")}
+    files = {path.name: path.read_bytes() for path in study.results.build.rglob("*.*")}
     del files["run.json"]
     return files
 

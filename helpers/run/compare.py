@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,16 @@ import pandas as pd
 from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims, count_verdicts
 from helpers.errors import InputError
-from helpers.files import build_dir, figures_dir
+from helpers.files import build_dir, figures_dir, json_digest, write_atomic
 from helpers.metrics.reference import paper_names, paper_table1
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
-from helpers.results import read_tables, run_record, write_table
+from helpers.results import RECORD, read_tables, remove_contents, run_name, run_record, write_table
+from helpers.run.publish import copy_results
 from helpers.run.report import write_report
-from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag
-from helpers.study import Study
+from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, Settings, flag
 
-MAX_NAME_LENGTH = 100
+MAX_NAME_LENGTH = 100  # characters: a longer name of a comparison ends with a digest
 BEST_HEAD_COLUMNS = ["head", "accuracy", "accuracy_low", "accuracy_high", "baseline"]
 HEAD = ["layer", "head"]
 SHARES = ["cls", "sep", "punctuation"]
@@ -63,7 +64,7 @@ def open_run(name_or_path: str) -> Run:
     InputError
         If there is no such run, or a table of it cannot be read.
     """
-    names = (Path(name_or_path).resolve(), name_or_path, Study(model=name_or_path).slug)
+    names = (Path(name_or_path).resolve(), name_or_path, run_name(Settings(model=name_or_path)))
     for folder in map(figures_dir, names):  # an absolute path stays as it is
         tables = read_tables(folder)
         if tables:
@@ -82,7 +83,7 @@ def open_runs(names: Sequence[str]) -> list[Run]:
     InputError
         If there are fewer than two, if two have the same name, or see `open_run`.
     """
-    default = [Study(random_init=seed).slug for seed in (None, 0)]
+    default = [run_name(Settings(random_init=seed)) for seed in (None, 0)]
     runs = [open_run(name) for name in names or default]
     if len({run.name for run in runs}) < max(len(runs), 2):
         raise InputError(
@@ -105,8 +106,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
         The folder of the tables and the figure, and the report.
     """
     tables_of = {run.name: run.tables for run in runs}
-    name = "-vs-".join(tables_of)[:MAX_NAME_LENGTH]
-    folder = figures_dir("compare") / name
+    folder = build_dir("compare") / comparison_name(list(tables_of))
+    remove_contents(folder)
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
     tables = {"claims": claims, "best_heads": best, "atlas": atlas(tables_of)}
@@ -114,7 +115,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     if len(across):
         tables["across_treebanks"] = across
     for table_name, table in tables.items():
-        write_table(table, folder, table_name)
+        write_table(table, folder / "tables", table_name)
     notes = []
     for run in runs:
         counts = count_verdicts(
@@ -127,13 +128,26 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     save_figure(figure, folder, "compare")
     if note:
         notes.append(note)
-    description = {
+    part = "Runs side by side"
+    record = {
         "model": {"name": " and ".join(tables_of)},
         "notes": notes,
-        "notebooks": {"Runs side by side": {"tables": [*tables], "figures": ["compare"]}},
+        "tables": dict.fromkeys(tables, part),
+        "figures": {"compare": {"notebook": part, "caption": ""}},
     }
-    report = write_report(description, folder, folder, build_dir("compare") / name)
-    return claims, notes, [folder, report]
+    write_atomic(folder / RECORD, json.dumps(record, indent=1).encode())
+    report = write_report(folder)
+    published = figures_dir("compare") / folder.name
+    copy_results(folder, published)
+    return claims, notes, [published, report]
+
+
+def comparison_name(names: Sequence[str]) -> str:
+    """Make the name of a comparison's folder from those of its runs."""
+    name = "-vs-".join(names)
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    return f"{name[:MAX_NAME_LENGTH]}-{json_digest(names)[:6]}"
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The whole series without a browser: papermill runs the notebooks in order."""
+"""The series without a browser: papermill executes the notebooks of a run in order."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 from tqdm.contrib import DummyTqdmFile
 
 from helpers import errors
 from helpers.errors import InputError
-from helpers.files import IN_CHECKOUT, PROJECT_ROOT, build_dir, json_digest, write_atomic
+from helpers.files import IN_CHECKOUT, PROJECT_ROOT, cache_root, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
-from helpers.settings import SIZES, Settings, flag, flag_value
-
-if TYPE_CHECKING:
-    from helpers.run.record import Record
-    from helpers.study import Study
+from helpers.results import Results, run_name
+from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
 
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
-LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
-KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is folded
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
+OTHER_SETTINGS = "settings"  # the parameter of a notebook that takes the settings it does not name
 
 
 class NotebookFailed(RuntimeError):
@@ -45,9 +42,9 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     Parameters
     ----------
     only : str
-        Numbers of notebooks, separated by commas; empty for the whole series.
+        Numbers of notebooks and ranges, such as "00-03,05"; empty for the whole series.
     extended : bool
-        Whether the whole series includes 07 to 10, which are about later papers.
+        Whether the whole series includes those on later papers, from 07 on.
 
     Raises
     ------
@@ -59,93 +56,147 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
             f"{PROJECT_ROOT}: an installed copy has no notebooks; run them from a checkout of "
             "the project ('make run' there)"
         )
-    paths = sorted((PROJECT_ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    by_number = {path.name[:2]: path for path in sorted(notebook_folder().glob("[0-9]*.ipynb"))}
     if not only:
-        return [path for path in paths if extended or path.name < FIRST_LATER]
-    by_number = {path.name[:2]: path for path in paths}
-    numbers = {number.strip().zfill(2) for number in only.split(",") if number.strip()}
+        return [path for path in by_number.values() if extended or not is_later(path)]
+    numbers: set[str] = set()
+    for part in filter(None, only.replace(" ", "").split(",")):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            numbers.add(part)
+            continue
+        numbers |= {f"{number:02}" for number in range(int(first), int(last or first) + 1)}
     if not numbers or not numbers <= by_number.keys():
         series = ", ".join(by_number)
-        raise InputError(f"--only {only}: expected numbers of notebooks; the series has {series}")
+        raise InputError(
+            f"--only {only}: expected numbers of notebooks, such as 00-03,05; the series has "
+            f"{series}"
+        )
     return [by_number[number] for number in sorted(numbers)]
+
+
+def notebook_folder() -> Path:
+    """Locate the folder of the series."""
+    return PROJECT_ROOT / "notebooks"
+
+
+def is_later(path: Path) -> bool:
+    """Tell whether a notebook is about a later paper; these are a run of their own."""
+    return path.name >= FIRST_LATER
+
+
+def used_settings(path: Path) -> set[str]:
+    """Collect the settings that change what a notebook computes, which its metadata lists."""
+    return set(_read(path)["metadata"].get("attention", {}).get("settings", ()))
 
 
 def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
-    for cell in _read_cells(path):
+    for cell in _read(path)["cells"]:
         if "parameters" in cell["metadata"].get("tags", []):
             return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
     return set()
 
 
-def code_cells_digest(path: Path) -> str:
-    """Compute the SHA-256 of a notebook's code; its prose and outputs change no table."""
-    sources = [cell["source"] for cell in _read_cells(path) if cell["cell_type"] == "code"]
-    return json_digest(sources)
-
-
 def read_title(notebook: str) -> str:
-    """Read the title of a notebook; an entry of ``run.json`` that is none keeps its name."""
-    path = PROJECT_ROOT / "notebooks" / f"{notebook}.ipynb"
+    """Read the title of a notebook; another name stays as it is."""
+    path = notebook_folder() / f"{notebook}.ipynb"
     if not path.is_file():
         return notebook
-    return _read_cells(path)[0]["source"][0].strip("# \n")
+    return _read(path)["cells"][0]["source"][0].strip("# \n")
 
 
-def _read_cells(path: Path) -> list[dict[str, Any]]:
-    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
-def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
-    """Collect the settings that notebooks declare, and refuse one that has no effect.
+def check_settings(paths: Sequence[Path], settings: Settings) -> None:
+    """Refuse a setting that changes nothing in a run of these notebooks.
 
-    A setting has no effect if it differs from its default and no notebook declares it.  A size may
-    have none, because one command line serves several parts of the series.
+    A size may have no effect, because one command line serves several parts of the series.
 
     Raises
     ------
     InputError
-        For any other setting without effect; it names the notebooks that declare the setting.
+        It names the notebooks that use the setting.
     """
-    declared_settings = set().union(*map(declared, paths))
+    used = set().union(*map(used_settings, paths), SIZES)
     defaults = asdict(Settings(quick=settings.quick))
-    for name, value in asdict(settings).items():
-        if value != defaults[name] and name not in declared_settings.union(SIZES):
-            takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
+    for name in RESULT_SETTINGS:
+        value = getattr(settings, name)
+        if value != defaults[name] and name not in used:
+            takers = ", ".join(path.name[:2] for path in notebooks() if name in used_settings(path))
             raise InputError(
                 f"{flag(name)} {flag_value(value)}: no notebook of this run uses it; leave it out, "
                 f"or run notebooks that use it ({takers})"
             )
-    return declared_settings
 
 
-def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
-    """Execute notebooks into ``build/<run>/``, with an HTML copy of each; return that folder.
+def run(paths: Sequence[Path], settings: Settings, results: Results) -> None:
+    """Execute the notebooks of a run into ``build/<run>/``, with an HTML copy of each.
 
-    The study's settings go to the notebooks that declare them.  The tables and figures of each
-    notebook are noted in the record.  What a failed run has computed stays in the cache for the
-    next one.
+    ``run.json`` gets the seconds of each.  What a failed run has computed stays in the cache for
+    the next one.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        The notebooks.
+    settings : Settings
+        Those that differ from the defaults go to the notebooks.
+    results : Results
+        The results of the run.
 
     Raises
     ------
     InputError
-        If a notebook stopped because of something the user gave.
+        If a notebook stopped because of something the user gave, or another process is running
+        under the same name.
     NotebookFailed
         If a notebook stopped for any other reason.
     """
-    folder = study.results.build
-    settings = asdict(study.settings) | {"name": study.slug}
-    bar = tqdm(paths, unit="notebook")
-    with ThreadPoolExecutor(1) as copier:  # a copy is made while the next notebook is executed
-        copies = []
+    with one_run_at_a_time(results.name):
+        with results.edited_record():
+            pass  # a folder of another run is emptied before papermill writes to it
+        bar = tqdm(paths, unit="notebook")
         for path in bar:
             bar.set_description(path.stem)
-            execute(path, folder, settings)
-            record.note(path.stem, code_cells_digest(path))
-            copies.append(copier.submit(write_html, folder / path.name))
-    for copy in copies:
-        copy.result()
-    return folder
+            start = time.monotonic()
+            execute(path, results.build, parameters(path, settings))
+            with results.edited_record() as record:
+                record["seconds"][path.stem] = round(time.monotonic() - start, 1)
+            write_html(results.build / path.name)
+
+
+@contextmanager
+def one_run_at_a_time(name: str) -> Iterator[None]:
+    """Refuse a second run of the same name meanwhile."""
+    path = cache_root() / "locks" / f"{name}.run"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path, timeout=0):
+            yield
+    except Timeout:
+        raise InputError(
+            f"{name}: another run of this name is in progress; wait for it, or choose another "
+            "--name"
+        ) from None
+
+
+def parameters(path: Path, settings: Settings) -> dict[str, Any]:
+    """Collect the parameters of a notebook: all settings that differ from their defaults.
+
+    Those that the notebook does not name go into its parameter ``settings``.  A run with default
+    settings has no parameters, so that its notebooks are those that are committed.
+    """
+    defaults = asdict(Settings())
+    values = {name: value for name, value in asdict(settings).items() if value != defaults[name]}
+    if values:
+        values["name"] = run_name(settings)
+    names = declared(path)
+    others = {name: value for name, value in values.items() if name not in names}
+    own = {name: value for name, value in values.items() if name in names}
+    return own | ({OTHER_SETTINGS: others} if others else {})
 
 
 def write_html(path: Path) -> None:
@@ -169,7 +220,7 @@ def write_html(path: Path) -> None:
     write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
-def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> None:
+def execute(path: Path, folder: Path, values: Mapping[str, Any]) -> None:
     """Execute a notebook into a folder."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
@@ -182,7 +233,7 @@ def execute(path: Path, folder: Path, settings: Mapping[str, Any]) -> None:
             papermill.execute_notebook(
                 path,
                 output,
-                parameters={name: settings[name] for name in declared(path) & settings.keys()},
+                parameters=dict(values),
                 kernel_name="python3",
                 extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # no advice on encryption
                 progress_bar=False,
@@ -213,26 +264,3 @@ def batch_notebook(name: str) -> Iterator[None]:
         yield
     finally:
         del os.environ[NOTEBOOK_VARIABLE]
-
-
-def refresh(paths: Sequence[Path]) -> None:
-    """Execute notebooks in place, as they are committed: without what differs between machines."""
-    import nbformat
-
-    folder = build_dir("refresh")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in tqdm(paths, desc="notebooks", unit="notebook"):
-        execute(path, folder, {})
-        notebook = nbformat.read(folder / path.name, as_version=4)
-        notebook.metadata = {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-            "language_info": {"name": "python"},
-        }
-        for cell in notebook.cells:
-            metadata = cell.metadata
-            cell.metadata = {key: metadata[key] for key in KEPT_METADATA if metadata.get(key)}
-            if cell.cell_type == "code":
-                cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-                for output in cell.outputs:
-                    output.get("data", {}).pop(LIVE_WIDGET, None)
-        nbformat.write(notebook, path)

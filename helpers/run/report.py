@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
@@ -17,10 +18,10 @@ import pandas as pd
 
 from helpers.claims.display import summarise_claims
 from helpers.claims.engine import YES, Verdict, count_verdicts
-from helpers.errors import InputError
-from helpers.files import atomic_file, build_dir, write_atomic
-from helpers.results import EARLIER, ESCAPE
+from helpers.files import atomic_file, write_atomic
+from helpers.results import Results, run_record
 from helpers.run.notebooks import read_title
+from helpers.settings import Settings
 from helpers.study import Study
 from helpers.viewer.page import document, render
 from helpers.viewer.view import Viewer, viewers
@@ -32,94 +33,91 @@ MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
 
 
-def write_report(
-    record: Mapping[str, Any],
-    figures: Path,
-    tables: Path,
-    build: Path,
-    viewers: Sequence[Viewer] = (),
-) -> Path:
-    """Write ``index.html``, the page of a run or a comparison.
+def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = "") -> Path:
+    """Write ``index.html``, the page of a run or a comparison, from what its ``run.json`` lists.
 
     It begins with the model, the corpora and the sizes of the run, the number of verdicts in each
-    section, and Figure 2. The claims follow, and a part for each notebook in
-    ``record["notebooks"]``.
+    section, and Figure 2. The claims follow, and a part for each notebook.
 
     Parameters
     ----------
-    record : mapping
-        The content of ``run.json``, or for a comparison its ``model``, ``notes`` and a part of
-        ``notebooks``.
-    figures, tables : Path
-        The folders of the PNG files and of the CSV files.
-    build : Path
-        The folder of the notebooks' HTML copies, into which the page is written.
+    folder : Path
+        The folder with ``run.json``, ``tables/``, the figures and the notebooks' HTML copies, into
+        which the page is written.
     viewers : sequence of Viewer
         At most 12 of them are shown.
+    link : str
+        The name of the run whose page is the other half of this one; empty if there is none.
 
     Returns
     -------
     Path
     """
-    description = dict(record)
-    notes = description.pop("notes", [])
-    claims_path = tables / "claims.csv"
+    record = run_record(folder)
+    tables, figures = record.pop("tables"), record.pop("figures")
+    notes = record.pop("notes", [])
+    claims_path = folder / "tables" / "claims.csv"
+    figures_of: dict[str, dict[str, Any]] = {}
+    for name, figure in figures.items():
+        figures_of.setdefault(figure["notebook"], {})[name] = figure
     parts = []
-    for notebook, outputs in sorted(description.pop("notebooks", {}).items()):
+    for notebook in sorted({*tables.values(), *figures_of}):
+        names = sorted(name for name, writer in tables.items() if writer == notebook)
         parts.append(
             {
                 "id": f"part-{notebook}".replace(" ", "-"),
-                "title": read_title(notebook),
-                "html": f"{notebook}.html" if (build / f"{notebook}.html").is_file() else "",
-                "pictures": _pictures(figures, outputs),
-                "tables": _tables(tables, [*outputs["tables"], *outputs.get(EARLIER, {})]),
+                "title": read_title(notebook) or "Other results",
+                "html": f"{notebook}.html" if (folder / f"{notebook}.html").is_file() else "",
+                "pictures": _pictures(folder, figures_of.get(notebook, {})),
+                "tables": _tables(folder / "tables", names),
             }
         )
     pictures = [picture for part in parts for picture in part["pictures"]]
     page = render(
         HERE / "report.html",
-        run=build.name,
+        run=folder.name,
+        link=link,
         today=date.today().isoformat(),
-        name=description.get("model", {}).get("name", build.name),
+        name=record.get("model", {}).get("name", folder.name),
         notes=notes,
         claims=_table(claims_path) if claims_path.is_file() else None,
         first_picture=next(
             (picture for picture in pictures if picture["label"].startswith("Figure 2 ")), None
         ),
         parts=parts,
-        facts=description,
+        facts=record,
         viewers=[
             (view.heading, document(view.heading, view.data())) for view in viewers[:MAX_VIEWERS]
         ],
         style=(HERE / "report.css").read_text(encoding="utf-8"),
         script=(HERE / "report.js").read_text(encoding="utf-8"),
     )
-    path = build / "index.html"
+    path = folder / "index.html"
     write_atomic(path, page.encode())
     return path
 
 
-def zip_report(run: str) -> Path:
-    """Zip a run's page, which has the tables in it, and the HTML copies of its notebooks.
-
-    Raises
-    ------
-    InputError
-        If the run has no page.
-    """
-    build = build_dir(run)
-    if not (build / "index.html").is_file():
-        raise InputError(f"{build}: there is no report; 'python -m helpers run' writes it")
-    path = build / f"{run}.zip"
+def zip_report(folder: Path) -> Path:
+    """Zip a run's page, which has the tables in it, and the HTML copies of its notebooks."""
+    path = folder / f"{folder.name}.zip"
     with atomic_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
-        for page in build.glob("*.html"):
-            archive.write(page, Path(run, page.name))
+        for page in folder.glob("*.html"):
+            archive.write(page, Path(folder.name, page.name))
     return path
+
+
+def write_run_report(settings: Settings, *, later: bool = False) -> Path:
+    """Write the report of a run, with viewers of its examples and a link to its other half."""
+    study = Study(later=later, **asdict(settings))
+    folder = study.results.build
+    other = Results(settings, later=not later)
+    link = other.name if (other.build / "index.html").is_file() else ""
+    return write_report(folder, example_viewers(study), link=link)
 
 
 def example_viewers(study: Study) -> list[Viewer]:
     """Make a viewer of each example of Figures 1 and 5 that a notebook has drawn."""
-    tables = study.tables()
+    tables = study.results.own_tables()
     example_viewers = []
     for name in ("fig1_examples", "fig5_examples"):
         if name in tables:
@@ -127,16 +125,16 @@ def example_viewers(study: Study) -> list[Viewer]:
     return example_viewers
 
 
-def _pictures(folder: Path, outputs: Mapping[str, Any]) -> list[dict[str, str]]:
+def _pictures(folder: Path, figures: Mapping[str, Any]) -> list[dict[str, str]]:
     """Prepare the figures of a notebook: label, caption and PNG."""
-    captions = outputs.get("captions", {})
     pictures = []
-    for name in outputs["figures"]:
+    for name, figure in sorted(figures.items()):
         path = folder / f"{name}.png"
         if path.is_file():
             label = name.replace("fig", "figure ").replace("_", " ").capitalize()
-            caption = captions.get(name, "")
-            pictures.append({"label": label, "caption": caption, "data": _in_base64(path)})
+            pictures.append(
+                {"label": label, "caption": figure["caption"], "data": _in_base64(path)}
+            )
     return pictures
 
 
@@ -152,7 +150,7 @@ def _table(path: Path) -> dict[str, Any]:
     Its numbers are cut short; the file, which the page offers, has all digits.
     """
     # Text, with the digits that stand in the file.
-    table = pd.read_csv(path, dtype=str, keep_default_na=False).replace(ESCAPE, "", regex=True)
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
     content: dict[str, Any] = {"title": path.stem.replace("_", " ")}
     if path.stat().st_size > MAX_TABLE_BYTES or table.shape[1] > MAX_COLUMNS:
         return content | {"note": f"{len(table)} x {table.shape[1]}, too large for a page"}
@@ -161,7 +159,7 @@ def _table(path: Path) -> dict[str, Any]:
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         content["verdicts"] = count_verdicts(paper["verdict"], paper["due_to_training"])
         content["counts"] = _grid(_counts_by_section(table))
-        four_columns = summarise_claims(pd.read_csv(path).replace(ESCAPE, "", regex=True))
+        four_columns = summarise_claims(pd.read_csv(path))
         content["summary"] = _grid(four_columns)
     return content | _grid(table)
 

@@ -139,11 +139,11 @@ def test_compare_writes_tables_figure_and_report(figures, capsys, monkeypatch):
     assert lines[-len(notes) - 2 :] == [
         *notes, f"tables and figure: {folder}", f"report: {report}"
     ]  # fmt: skip
-    written = pd.read_csv(folder / "claims.csv", dtype={"section": str})
+    written = pd.read_csv(folder / "tables" / "claims.csv", dtype={"section": str})
     pd.testing.assert_frame_equal(written, claims.replace("", np.nan), rtol=1e-5, check_dtype=False)
-    heads = pd.read_csv(folder / "best_heads.csv")
+    heads = pd.read_csv(folder / "tables" / "best_heads.csv")
     assert heads.loc[0, ["relation", "minilm-random-0 head"]].to_list() == ["All", "3-1"]
-    assert len(pd.read_csv(folder / "atlas.csv")) == 24
+    assert len(pd.read_csv(folder / "tables" / "atlas.csv")) == 24
     assert Image.open(folder / "compare.png").width > 1000
     assert "These runs also differ in" in (folder / "compare.svg").read_text()
     assert notes[-1] == "These runs also differ in --seeds."
@@ -165,5 +165,13 @@ def test_compare_a_complete_and_a_partial_run(figures):
     assert np.isnan(
         numbers["Over half of the attention in middle layers goes to one special token"]
     )
-    assert {f"{name} head" for name in names} <= set(pd.read_csv(folder / "best_heads.csv"))
+    assert {f"{name} head" for name in names} <= set(
+        pd.read_csv(folder / "tables" / "best_heads.csv")
+    )
     assert (folder / "compare.png").is_file()
+
+
+def test_comparison_name_of_long_names_is_that_of_one_comparison():
+    first = compare.comparison_name(["a" * 120, "b"])
+    second = compare.comparison_name(["a" * 120, "c"])
+    assert first != second and len(first) < 120

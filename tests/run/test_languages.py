@@ -13,8 +13,8 @@ from helpers.data.treebank import PIPELINE
 from helpers.errors import CorpusError
 from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import count_heads
+from helpers.results import run_record
 from helpers.run.compare import Run, across_treebanks
-from helpers.run.record import describe
 from helpers.study import Study
 
 FAMILIES = {"Chinese": "bert", "German": "xlm_roberta", "Turkish": "roberta"}
@@ -46,7 +46,7 @@ def test_sections_3_and_6_need_no_parses(language, numbers, settings, figures):
     options = settings(language)
     for number in numbers.split():
         executed(number, **options)
-    tables = figures / language / "tables"
+    tables = figures.parent / "build" / language / "tables"
     assert len(pd.read_csv(tables / "fig1_examples.csv")) >= 3
     if "02" in numbers:
         assert pd.read_csv(tables / "token_types.csv")["punctuation"].between(0.001, 0.5).any()
@@ -72,9 +72,9 @@ def test_study_leaves_english_resources_out_of_another_language(settings, tmp_pa
     assert not study.has_parses and study.embeddings is None
     assert "--vectors" in study.missing_note("vectors")
     assert "--coref" in study.missing_note("coref")
-    record = describe(study)
+    study.save_facts()
+    record = run_record(study.results.build)
     assert record["language"] == "not English" and len(record["notes"]) == 2
-    assert {"text"} == {name for name in record["corpora"] if "fingerprint" not in name}
     documents = other_languages.documents(tmp_path, "German")
     asked = Study(**options | {"coref": str(documents), "vectors": "glove.txt"})
     assert not asked.notes
@@ -95,7 +95,7 @@ def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, 
     for number, flag in (("04", "--coref"), ("05", "--vectors")):
         executed(number, **options)
         assert flag in capsys.readouterr().out
-    tables = {path.stem: pd.read_csv(path) for path in (figures / "German/tables").glob("*.csv")}
+    tables = {path.stem: pd.read_csv(path) for path in (figures.parent / "build/German/tables").glob("*.csv")}
     assert not {"coreference", "silver_quality"} & tables.keys()
     assert {"nsubj", "det"} <= set(tables["universal_relations"]["relation"])
     assert "det" in set(tables["fig5_examples"]["relation"])
@@ -158,7 +158,7 @@ def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tin
     study = Study(model=str(folder), device="cpu")
     assert study.encoder.objective == "contrastive"
     assert "BertForSequenceClassification" in study.objective_note
-    assert describe(study)["notes"] == [study.objective_note]
+    assert study.notes == [study.objective_note]
     assert not Study(model=str(tiny_folder("bert")), device="cpu").objective_note
     bare = tmp_path / "bare"
     tiny_models.save(bare, *tiny_models.bert(lambda config: hf.BertModel(config)))
@@ -174,21 +174,21 @@ def test_objective_of_a_classifier_with_labels_is_its_own(settings, tmp_path, fi
     test.write_text("sentence\tlabel\n" + "der Film war gut\t1\nein Abend , lang .\t0\n" * 3)
     options = settings("German", model=str(folder), task=f"{train},{test}", segments=4)
     executed("02", **options)
-    tables = figures / "German" / "tables"
+    tables = figures.parent / "build" / "German" / "tables"
     for name in ("gradients", "random_gradients", "entropy_matched_gradients"):
         table = pd.read_csv(tables / f"{name}.csv")
         assert set(table["objective"]) == {"classification"}
         assert set(table["articles"]) == {4}  # the limit of --gradient-segments here
         assert table["loss"].between(0.3, 2).all()
     study = Study(**options)
-    description = describe(study)
-    assert description["objective"] == "classification"
-    (note,) = [note for note in description["notes"] if "BertForSequenceClassification" in note]
+    record = run_record(study.results.build)
+    assert record["objective"] == "classification"
+    (note,) = [note for note in record["notes"] if "BertForSequenceClassification" in note]
     assert str(test) in note
     other_labels = tmp_path / "other.tsv"
     other_labels.write_text("gut\t1\nschlecht\tunbekannt\n")
     with pytest.raises(CorpusError, match=r"other\.tsv:2: the label 'unbekannt'"):
         Study(**{**options, "task": f"{train},{other_labels}"}).objective_inputs()
     without_labels = Study(**{**options, "task": "", "name": "other"})
-    assert describe(without_labels)["objective"] == "contrastive"
+    assert without_labels.objective == "contrastive"
     assert without_labels.objective_note not in ("", note)

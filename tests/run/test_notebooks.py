@@ -167,9 +167,9 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
     (store,) = call.args
     assert "relations" in store.record(0)
     assert not call.kwargs
-    relations = pd.read_csv(figures / "sud" / "tables" / "dependency_heads.csv")["relation"]
+    relations = pd.read_csv(figures.parent / "build" / "sud" / "tables" / "dependency_heads.csv")["relation"]
     assert {"All", "subj", "comp:obj"} <= set(relations)
-    examples = pd.read_csv(figures / "sud" / "tables" / "fig5_examples.csv")
+    examples = pd.read_csv(figures.parent / "build" / "sud" / "tables" / "fig5_examples.csv")
     assert set(examples["relation"]) == {"coreference"}
 
 
@@ -183,6 +183,6 @@ def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch
     text.write_text("\n".join("A cat sat here.\nA dog sat there." for _ in range(12)))
     for number in ("03", "06"):
         executed(number, model=str(model), text=str(text), max_tokens=32, device="cpu", name="one")
-    tables = figures / "one" / "tables"
+    tables = figures.parent / "build" / "one" / "tables"
     assert pd.read_csv(tables / "layer_cohesion.csv")["between"].isna().all()
     assert pd.read_csv(tables / "head_cohesion.csv")["within"].isna().all()

@@ -14,12 +14,8 @@ import pytest
 from PIL import Image
 from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
-from helpers.__main__ import main
-from helpers.progress import NOTEBOOK_VARIABLE
-from helpers.results import run_record
 from helpers.run import report
-from helpers.run.record import Record
-from helpers.run.report import write_report
+from helpers.run.report import write_report, zip_report
 from helpers.study import Study
 from helpers.viewer.page import BIDI_CONTROLS
 from helpers.viewer.view import view
@@ -28,15 +24,20 @@ FACTS = {
     "model": {"name": "toy", "layers": 3},
     "settings": {"text": "", "segments": 1000, "treebank": HOSTILE},
     "commit": None,
-    "notebooks": {
-        "06_clustering": {"tables": ["claims", "head_distances"], "figures": []},
-        "04_individual_heads": {"tables": ["dependency_heads", "each_head"], "figures": []},
-        "03_focused_vs_broad": {
-            "tables": ["entropy"],
-            "figures": ["fig4_entropy", "my_own"],
-            "captions": {"fig4_entropy": "Heads near the dashed line attend to everything."},
+    "tables": {
+        "claims": "06_clustering",
+        "head_distances": "06_clustering",
+        "dependency_heads": "04_individual_heads",
+        "each_head": "04_individual_heads",
+        "entropy": "03_focused_vs_broad",
+        "not_there": "",
+    },
+    "figures": {
+        "fig4_entropy": {
+            "notebook": "03_focused_vs_broad",
+            "caption": "Heads near the dashed line attend to everything.",
         },
-        "interactive-1": {"tables": ["not_there"], "figures": []},
+        "my_own": {"notebook": "03_focused_vs_broad", "caption": ""},
     },
 }
 
@@ -49,14 +50,13 @@ def picture(color):
 
 @pytest.fixture
 def run(tmp_path):
-    figures = tmp_path / "figures"
-    build = tmp_path / "build"
-    tables = figures / "tables"
+    """Make the folder of a finished run, without its ``run.json``."""
+    folder = tmp_path / "mine"
+    tables = folder / "tables"
     tables.mkdir(parents=True)
-    build.mkdir()
-    (figures / "fig4_entropy.png").write_bytes(picture("red"))
-    (figures / "my_own.png").write_bytes(picture("blue"))
-    (figures / "fig4_entropy.svg").write_text("<svg/>")
+    (folder / "fig4_entropy.png").write_bytes(picture("red"))
+    (folder / "my_own.png").write_bytes(picture("blue"))
+    (folder / "fig4_entropy.svg").write_text("<svg/>")
     (tables / "unlisted.csv").write_text("x\n1\n")
     (tables / "entropy.csv").write_text("layer,head,entropy\n1,1,4.420812\n2,1,0.00001234\n")
     (tables / "dependency_heads.csv").write_text(
@@ -64,8 +64,14 @@ def run(tmp_path):
     )
     wide = ",".join(f"1-{i}" for i in range(50))
     (tables / "head_distances.csv").write_text(f"head,{wide}\n")
-    (build / "03_focused_vs_broad.html").write_text("<p>")
-    return figures, tables, build
+    (folder / "03_focused_vs_broad.html").write_text("<p>")
+    return folder
+
+
+def report_of(folder, record=FACTS, **options):
+    """Write the report of a run with a record."""
+    (folder / "run.json").write_text(json.dumps(record))
+    return write_report(folder, **options)
 
 
 def sections_of(path):
@@ -75,12 +81,12 @@ def sections_of(path):
 
 
 def test_write_report_has_a_part_for_each_notebook_in_their_order(run):
-    path = write_report(FACTS, *run)
-    assert path == run[2] / "index.html"
+    path = report_of(run)
+    assert path == run / "index.html"
     sections = sections_of(path)
     assert list(sections) == [
-        "part-03_focused_vs_broad", "part-04_individual_heads", "part-06_clustering",
-        "part-interactive-1", "run",
+        "part-", "part-03_focused_vs_broad", "part-04_individual_heads", "part-06_clustering",
+        "run",
     ]  # fmt: skip
     part = sections["part-03_focused_vs_broad"]
     assert "<h2>03 · Focused or broad</h2>" in part
@@ -100,14 +106,14 @@ def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch
         "3.3,B,,0.5,,,,,4,heads,0.02,not supported,0.1,0.2,,x\n"
         "Niven 4.1,D,,3,,,,,0,,,supported,,,,x\n"
     )
-    (run[1] / "claims.csv").write_text(
+    (run / "tables" / "claims.csv").write_text(
         "section,claim,paper_value,value,value_low,value_high,adjusted_low,adjusted_high,cases,"
         "unit,p_adjusted,verdict,control,entropy_matched_control,due_to_training,how_measured\n"
         + rows
     )
     monkeypatch.setattr(report, "MAX_TABLE_BYTES", 300_000)
-    (run[1] / "each_head.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
-    path = write_report(FACTS, *run)
+    (run / "tables" / "each_head.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
+    path = report_of(run)
     page = path.read_text(encoding="utf-8")
     sections = sections_of(path)
     assert "<b>1 of 2 measured claims are supported, 1 of them due to training</b>" in page
@@ -133,13 +139,14 @@ DEFAULT_RUN = {
     "settings": {"lens": "norm", "segments": 1000, "gradient_segments": 9, "sentences": None},
     "corpora": {"text": "wiki", "treebank": "ewt", "coreference": "news"},
     "commit": "0123abc",
-    "notebooks": {"02_separator_tokens": {"tables": [], "figures": ["fig2_token_types"]}},
+    "tables": {},
+    "figures": {"fig2_token_types": {"notebook": "02_separator_tokens", "caption": ""}},
 }
 
 
 def test_write_report_begins_with_what_the_run_is_and_figure_2(run):
-    (run[0] / "fig2_token_types.png").write_bytes(picture("green"))
-    path = write_report(DEFAULT_RUN, *run)
+    (run / "fig2_token_types.png").write_bytes(picture("green"))
+    path = report_of(run, DEFAULT_RUN)
     lead = re.search(r"<header>(.*?)</header>", path.read_text(encoding="utf-8"), re.S)[1]
     texts = re.findall(r"<dd>(.*?)</dd>", lead)
     assert texts[0] == "toy, 3 layers of 4 heads"
@@ -153,7 +160,7 @@ def test_write_report_begins_with_what_the_run_is_and_figure_2(run):
 
 
 def test_write_report_has_headings_in_order_texts_of_pictures_and_heads_of_columns(run):
-    page = write_report(DEFAULT_RUN | FACTS, *run).read_text(encoding="utf-8")
+    page = report_of(run, DEFAULT_RUN | FACTS).read_text(encoding="utf-8")
     levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert max(np.diff(levels)) <= 1
@@ -164,20 +171,20 @@ def test_write_report_has_headings_in_order_texts_of_pictures_and_heads_of_colum
 
 
 def test_tables_are_shown_short_and_offered_whole_with_facts_and_notebooks(run):
-    page = write_report(FACTS, *run).read_text(encoding="utf-8")
+    page = report_of(run).read_text(encoding="utf-8")
     assert '<td class="number">4.421</td>' in page
     assert '<td class="number">1.234e-05</td>' in page
     assert '<td class="">3-1</td>' in page
     files = re.findall(r'download="([^"]+)" href="data:text/csv;base64,([^"]+)"', page)
     assert [name for name, _ in files] == ["entropy.csv", "dependency_heads.csv"]
-    assert base64.b64decode(files[0][1]) == (run[1] / "entropy.csv").read_bytes()
+    assert base64.b64decode(files[0][1]) == (run / "tables" / "entropy.csv").read_bytes()
     assert "<b>head distances</b> (0 x 51, too large for a page)" in page
     assert "<dt>segments</dt><dd>1,000</dd>" in page
     assert '<dt>text</dt><dd><span class="default">default</span></dd>' in page
 
 
 def test_text_from_outside_stays_text(run):
-    page = write_report(FACTS, *run, viewers=[view(word_store(SENTENCE), title=HOSTILE)])
+    page = report_of(run, viewers=[view(word_store(SENTENCE), title=HOSTILE)])
     text = page.read_text(encoding="utf-8")
     assert "<img src=x" not in text
     assert text.count("<script") == text.count("</script>") == 1
@@ -186,10 +193,10 @@ def test_text_from_outside_stays_text(run):
 
 def test_write_report_shows_bidirectional_control_characters(run):
     """Bidi controls of a corpus would draw the text after them in reverse order."""
-    path = run[1] / "dependency_heads.csv"
+    path = run / "tables" / "dependency_heads.csv"
     path.write_text(f"relation,head\n{BIDI_TEXT},3-1\n", encoding="utf-8")
     viewers = [view(word_store(BIDI_SENTENCE), title=BIDI_TEXT)]
-    page = write_report(FACTS | {"notes": [BIDI_TEXT]}, *run, viewers=viewers)
+    page = report_of(run, FACTS | {"notes": [BIDI_TEXT]}, viewers=viewers)
     text = page.read_text(encoding="utf-8")
     assert not BIDI_CONTROLS.search(text)
     assert f'<td class="">{BIDI_SHOWN}</td>' in text
@@ -202,38 +209,24 @@ def test_write_report_shows_bidirectional_control_characters(run):
 def test_write_report_shows_as_many_viewers_as_can_be_sent(run, monkeypatch):
     viewers = [view(word_store(SENTENCE))] * 5
     monkeypatch.setattr(report, "MAX_VIEWERS", 2)
-    page = write_report(FACTS, *run, viewers=viewers).read_text(encoding="utf-8")
+    page = report_of(run, viewers=viewers).read_text(encoding="utf-8")
     assert page.count('<details class="viewer">') == 2
 
 
 def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figures):
     study = Study(name="mine")
     study.save_figure(plt.figure(), "mine", caption="Look for\n<nothing>.")
-    folder = study.results.folder
-    page = write_report(run_record(folder), folder, folder / "tables", folder)
+    page = write_report(study.results.build)
     assert "Look for &lt;nothing&gt;. <button" in page.read_text(encoding="utf-8")
 
 
-def test_record_keeps_the_captions_of_a_batch_run(figures, monkeypatch):
-    study = Study(name="mine")
-    monkeypatch.setenv(NOTEBOOK_VARIABLE, "07_mine")
-    study.save_figure(plt.figure(), "mine", caption="Look for\nnothing.")
-    record = Record(study.results, {})
-    record.note("07_mine")
-    entry = record.notebooks["07_mine"]
-    assert entry["figures"] == ["mine"]
-    assert entry["captions"] == {"mine": "Look for nothing."}
+def test_write_report_links_to_the_other_half_of_a_run(run):
+    page = report_of(run, link="mine-later").read_text(encoding="utf-8")
+    assert '<a href="../mine-later/index.html">mine-later</a>' in page
 
 
-def test_page_notebooks_and_tables_go_into_one_file(run, monkeypatch, capsys):
-    monkeypatch.setattr(report, "build_dir", lambda _: run[2])
-    command = ["report", str(run[0]), "--zip"]
-    assert main(command) == 2
-    assert "there is no report; 'python -m helpers run' writes it" in capsys.readouterr().err
-    write_report(FACTS, *run)
-    (run[0] / "run.json").write_text(json.dumps(FACTS))
-    assert main(command) == 0
-    with ZipFile(capsys.readouterr().out.strip()) as archive:
-        files = {"index.html", "03_focused_vs_broad.html"}
+def test_zip_report_has_the_page_and_the_copies_of_notebooks(run):
+    report_of(run)
+    with ZipFile(zip_report(run)) as archive:
         names = set(archive.namelist())
-    assert {f"figures/{name}" for name in files} == names
+    assert names == {"mine/index.html", "mine/03_focused_vs_broad.html"}

@@ -1,0 +1,79 @@
+"""What is known before anything is computed: that inputs can be read, and how much room maps need.
+
+A run with inputs of the user begins with it; ``run --dry-run`` does nothing else.  The bundled
+default needs no check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from helpers.data.glove import read_glove
+from helpers.files import cache_root, check_free
+from helpers.store.extract import needed_bytes, store_key
+from helpers.studies.registry import check_inputs as check_later_inputs
+from helpers.study import Study
+
+
+def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
+    """Read all inputs of a run, and yield a line about each corpus.
+
+    Parameters
+    ----------
+    study : Study
+        The study whose model and corpora are read.
+    used : collection of str
+        The settings that the notebooks of the run use, which say what it extracts.
+
+    Yields
+    ------
+    str
+        The language, what the run lacks, and the examples of each corpus with the megabytes of
+        their maps.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a corpus or task cannot be read, a scheduler does not answer, or
+        the model cannot be loaded or does not take the settings of the study.
+    StoreError
+        If the disk has no room for the maps.
+    """
+    settings = study.settings
+    if settings.scheduler:
+        from helpers.store.cluster import dask_client  # an extra
+
+        dask_client(scheduler=settings.scheduler).close()
+    check_later_inputs(settings)
+    if settings.vectors:
+        read_glove(settings.vectors, max_lines=1000)
+    study.objective_inputs()
+    # A missing file is refused here, before anything is read.
+    study.treebank_corpus()
+    study.coreference_corpus()
+    store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
+    yield f"language: {study.language}"
+    yield from study.notes
+    # Maps of words are stored again for two controls (04) and for the random weights of section 5.
+    control_stores = 2 if "minimum_count" in used else 0
+    random_stores = settings.initialisations + 1 if "vectors" in used else 0
+    other_stores = max(control_stores, random_stores)
+    # Without other stores, sentences are only for examples, which can be segments as well.
+    open_sentences = study.treebank_store if other_stores else study.example_store
+    stores = {
+        "segments": (0 if settings.stream else 1, study.segment_store),
+        "sentences": (1 + other_stores, open_sentences),
+        "coref": (1 + control_stores, study.coreference_store),
+    }
+    if study.missing_note("coref"):
+        del stores["coref"]
+    total = 0
+    for setting, (n_stores, open_store) in stores.items():
+        if setting in used:
+            store = open_store(stream=True)  # all of a corpus is read, cut and counted
+            size = n_stores * needed_bytes(store)
+            total += size
+            name = store.spec.corpus["name"]
+            yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
+    check_free(cache_root(), total)
+    yield f"{total / 1e9:.1f} GB to extract in all"

@@ -1,0 +1,110 @@
+"""A finished run is copied to ``figures/<run>/``; a committed one is compared."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.results import Results, read_tables
+from helpers.run import publish
+from helpers.run.publish import compare_tables
+from helpers.settings import Settings
+
+
+@pytest.fixture
+def run(figures):
+    """Save a table as a run called "mine"."""
+
+    def run(number, table="entropy"):
+        results = Results(Settings(name="mine"))
+        results.save_table(pd.DataFrame({"layer": [1, 2], "entropy": [number, 4.0]}), table)
+        (results.build / "03.ipynb").write_text("{}")
+        return results
+
+    return run
+
+
+def published_entropy(results):
+    return read_tables(results.published)["entropy"]["entropy"][0]
+
+
+def test_publish_copies_tables_figures_and_record_and_nothing_else(run):
+    results = run(3.0)
+    assert "1 tables" in publish.publish(results)
+    (results.published / "old.png").touch()
+    publish.publish(run(2.0))
+    names = {path.name for path in results.published.rglob("*")}
+    assert names == {"tables", "entropy.csv", "run.json"}
+    assert published_entropy(results) == 2.0
+
+
+def test_publish_replaces_a_committed_run_only_on_request(run, monkeypatch):
+    monkeypatch.setattr(publish, "COMMITTED", ("mine",))
+    results = run(3.0)
+    publish.publish(results)  # there is none yet
+    assert "all 1 tables agree" in publish.publish(run(3.001))
+    line = publish.publish(run(3.1))
+    assert "entropy.csv: entropy by 0.1 in 1 rows" in line
+    assert published_entropy(results) == 3.0
+    publish.publish(results, replace=True)
+    assert published_entropy(results) == 3.1
+
+
+def test_publish_compares_the_tables_that_this_run_wrote(run, monkeypatch):
+    monkeypatch.setattr(publish, "COMMITTED", ("mine",))
+    results = run(3.0)
+    run(3.0, "gradients")
+    publish.publish(results)
+    (results.build / "run.json").unlink()  # a run of one notebook
+    assert "all 1 tables agree" in publish.publish(run(3.0))
+    assert "new.csv: not in the committed run" in publish.publish(run(3.0, "new"))
+
+
+def table(**columns):
+    return pd.DataFrame(columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        (
+            "entropy",
+            table(layer=[1, 2], entropy=[4.0, 1.0]),
+            table(layer=[1, 2], entropy=[4, 1.003]),
+        ),
+        (
+            "random_probes",
+            table(probe=["Attn"], value=[60.0]),
+            table(probe=["Attn"], value=[60.19]),
+        ),
+        (
+            "probes",
+            table(probe=["Structural probe"], value=[60.0]),
+            table(probe=["Structural probe"], value=[61.9]),
+        ),
+        ("no_op", table(p_value=[0.051]), table(p_value=[0.0555])),
+        ("each_head", table(head=["1-1"], accuracy=[9.0]), table(head=["1-2"], accuracy=[9.1])),
+        ("probe_heads", table(layer=[1, 2], gain=[2.0, 1.0]), table(layer=[2, 1], gain=[1.0, 2.0])),
+    ],
+)
+def test_compare_tables_allows_the_tolerance_of_the_unit(name, before, after):
+    assert compare_tables(before, after, name) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        (
+            "entropy",
+            table(layer=[1, 2], entropy=[4.0, 1.0]),
+            table(layer=[1, 2], entropy=[4, 1.005]),
+        ),
+        ("probes", table(probe=["Attn"], value=[60.0]), table(probe=["Attn"], value=[60.3])),
+        ("probes", table(probe=["Attn"], value=[60.0]), table(probe=["Attn"], value=[np.nan])),
+        ("no_op", table(p_value=[0.051]), table(p_value=[0.058])),
+        ("anything", table(word=["a"]), table(word=["b"])),
+        ("anything", table(word=["a"]), table(word=["a", "a"])),
+        ("anything", table(word=["a"]), table(text=["a"])),
+    ],
+)
+def test_compare_tables_names_what_differs_by_more(name, before, after):
+    assert compare_tables(before, after, name)

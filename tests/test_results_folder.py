@@ -1,0 +1,157 @@
+"""A run writes one folder, and a folder is of one run: ``build/<run>/`` and its ``run.json``."""
+
+import json
+import subprocess
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from helpers import results
+from helpers.errors import InputError
+from helpers.progress import NOTEBOOK_VARIABLE
+from helpers.results import Results, read_tables, run_record
+from helpers.settings import Settings
+from helpers.study import Study
+
+
+@pytest.fixture
+def today(figures, monkeypatch):
+    """Stand in for the commit and the digest of the code, which tests change."""
+    made_by = {"commit": "a", "versions": {"torch": "2.13.0"}, "code": "first"}
+    monkeypatch.setattr(results, "made_by", lambda: made_by)
+    return made_by
+
+
+def save(run, number=4.0, table="entropy"):
+    run.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
+
+
+def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "PROJECT_ROOT", tmp_path)
+    assert results.git_commit() is None  # no repository
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "figures").mkdir()
+    for name in ("helpers/cache.py", "requirements.txt", "figures/table.csv"):
+        (tmp_path / name).write_text("1\n")
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "first"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    clean = results.git_commit()
+    assert len(clean) == 12
+    (tmp_path / "figures/table.csv").write_text("2\n")
+    assert results.git_commit() == clean
+    (tmp_path / "helpers/cache.py").write_text("2\n")
+    assert results.git_commit() == f"{clean}-dirty"
+
+
+def test_a_run_of_the_same_commit_settings_and_code_adds_to_its_folder(today):
+    save(Results(Settings(name="mine")))
+    again = Results(Settings(name="mine", device="cpu"))  # which changes no result
+    save(again, table="gradients")
+    assert set(again.own_tables()) == {"entropy", "gradients"}
+    record = run_record(again.build)
+    assert record["commit"] == "a" and record["code"] == "first"
+    assert record["settings"]["segments"] == again.settings.segments
+
+
+@pytest.mark.parametrize("change", ["commit", "code", "settings"])
+def test_any_other_run_starts_the_folder_afresh(change, today):
+    first = Results(Settings(name="mine"))
+    save(first)
+    first.save_figure(plt.figure(), "fig4", caption="Look.")
+    if change != "settings":
+        today[change] = "another"
+    other = Results(Settings(name="mine", seed=1 if change == "settings" else 0))
+    assert other.own_tables() == {}
+    save(other, 5.0, table="gradients")
+    assert set(read_tables(other.build)) == {"gradients"}
+    assert not list(other.build.glob("fig4*"))
+    assert run_record(other.build)["figures"] == {}
+
+
+def test_another_text_of_the_same_name_starts_the_folder_afresh(today):
+    first = Results(Settings(name="mine"))
+    first.facts["corpora"] = {"text": "mini", "text fingerprint": "1"}
+    save(first)
+    other = Results(Settings(name="mine"))
+    other.facts["corpora"] = {"treebank": "trees", "treebank fingerprint": "9"}
+    assert set(other.own_tables()) == {"entropy"}  # another notebook of the run
+    other.facts["corpora"]["text fingerprint"] = "2"
+    assert other.own_tables() == {}
+
+
+def test_run_json_says_which_notebook_wrote_what(today, monkeypatch):
+    run = Results(Settings(name="mine"))
+    save(run)
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/03_focused.ipynb")  # of JupyterLab
+    save(run, table="gradients")
+    monkeypatch.setenv(NOTEBOOK_VARIABLE, "02_types")  # of a batch run
+    run.save_figure(plt.figure(), "fig2", caption="Look for\nnothing.")
+    record = run_record(run.build)
+    assert record["tables"] == {"entropy": "", "gradients": "03_focused"}
+    assert record["figures"] == {"fig2": {"notebook": "02_types", "caption": "Look for nothing."}}
+
+
+def test_tables_reads_from_the_finished_run_what_this_one_lacks(today):
+    run = Results(Settings(name="mine"))
+    save(run, 1.0)
+    save(run, 1.0, table="gradients")
+    run.published.mkdir(parents=True)
+    for path in ("run.json", "tables"):
+        (run.build / path).rename(run.published / path)
+    save(run, 2.0)
+    tables = run.tables()
+    assert tables["entropy"]["entropy"][0] == 2.0
+    assert tables["gradients"]["entropy"][0] == 1.0
+
+
+def test_later_notebooks_are_a_run_of_their_own(today):
+    paper, later = Study(name="mine"), Study(name="mine", later=True)
+    save(paper)
+    save(later, table="edges")
+    assert later.results.build.name == "mine-later"
+    assert set(later.tables()) == {"edges"}
+    assert set(later.paper_tables()) == set(paper.tables()) == {"entropy"}
+
+
+def test_check_name_refuses_the_name_of_a_finished_run_with_other_settings(today):
+    finished = Results(Settings(name="mine"))
+    save(finished)
+    finished.published.parent.mkdir()
+    finished.build.rename(finished.published)
+    finished.check_name()
+    with pytest.raises(InputError, match=r"seed is 0 there, 5 here.*another name"):
+        Results(Settings(name="mine", seed=5)).check_name()
+
+
+def test_a_damaged_record_starts_the_folder_afresh(today):
+    run = Results(Settings(name="mine"))
+    save(run)
+    (run.build / "run.json").write_text("{")
+    save(run, table="gradients")
+    assert set(run.own_tables()) == {"gradients"}
+
+
+def test_read_tables_names_a_file_that_is_no_table(today):
+    run = Results(Settings(name="mine"))
+    save(run)
+    path = run.build / "tables" / "entropy.csv"
+    path.write_text("")
+    with pytest.raises(InputError, match=r"entropy\.csv: not a table"):
+        run.own_tables()
+
+
+def test_run_json_has_the_model_and_the_corpora_that_were_used(tmp_path, tiny_folder, figures):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"A cat sat here {n}.\nA dog sat there {n}." for n in range(12)))
+    study = Study(
+        model=str(tiny_folder("bert")), text=str(text), max_tokens=32, device="cpu", name="mine"
+    )
+    store = study.segment_store()
+    study.save_table(pd.DataFrame({"n": [len(store)]}), "n")
+    record = json.loads((study.results.build / "run.json").read_text())
+    assert record["model"]["weights_sha256"]
+    assert record["corpora"]["text"] == "text"
+    assert record["corpora"]["text fingerprint"] == study.segment_corpus().fingerprint
+    assert "treebank" not in record["corpora"]
