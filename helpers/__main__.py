@@ -27,13 +27,13 @@ What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
 RUN_EPILOG = """\
-Results: figures/<name>/*.png and tables/*.csv; executed notebooks and HTML copies in
-build/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore a second run
-is quick, and an interrupted one goes on where it stopped.
+Results: build/<name>/ has tables, figures, executed notebooks and a report; a finished run is copied
+to figures/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore a second
+run is quick, and an interrupted one goes on where it stopped.
 """
 PAPER_MODEL = "bert-base-uncased"
 REPLICATE_EPILOG = """\
-The table figures/<name>/tables/replication.csv has every number of the paper next to this run's,
+The table build/<name>/tables/replication.csv has every number of the paper next to this run's,
 with a tolerance and an outcome, and so has the report, under notebook 06. Sections 4 and 5 are
 compared with the paper's numbers if --treebank is the Penn Treebank in Stanford Dependencies and
 --coref is CoNLL-2012; with other corpora, their rows say what was used instead.

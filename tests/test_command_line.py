@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from papermill.exceptions import PapermillExecutionError
 
@@ -19,14 +20,13 @@ def calls(monkeypatch, figures):
     """Collect the runs that the command starts: notebooks, settings and name; nothing runs."""
     calls = []
 
-    def run(paths, study, record):
+    def run(paths, settings, results):
         numbers = [path.name[:2] for path in paths]
-        calls.append((numbers, dataclasses.asdict(study.settings), study.slug))
-        return figures.parent / "build" / study.slug
+        calls.append((numbers, dataclasses.asdict(settings), results.name))
+        results.save_table(pd.DataFrame({"layer": [1]}), "anything")
 
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     monkeypatch.setattr(notebooks, "run", run)
-    monkeypatch.setattr(notebooks, "check_settings", lambda *_: set())  # no corpus is read
     return calls
 
 
@@ -40,28 +40,29 @@ def fails(capsys, *arguments):
     return output.err.strip()
 
 
-def numbers(count):
-    """List the numbers of the first notebooks."""
-    return [f"{number:02}" for number in range(count)]
+NUMBERS = [path.name[:2] for path in notebooks.notebooks()]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], numbers(7)),
-        (["--extended"], numbers(11)),
-        (["--only", "9"], ["09"]),
-        (["--only", "3,01"], ["01", "03"]),
+        ([], {"minilm": NUMBERS[:7]}),
+        (["--extended"], {"minilm": NUMBERS[:7], "minilm-later": NUMBERS[7:]}),
+        (["--only", "9"], {"minilm-later": ["09"]}),
+        (["--only", "3,01"], {"minilm": ["01", "03"]}),
+        (["--only", "00-02, 5"], {"minilm": ["00", "01", "02", "05"]}),
     ],
 )
 def test_run_chooses_notebooks_and_the_default_settings(
     arguments, expected, calls, figures, capsys
 ):
     assert main(["run", *arguments]) == 0
-    assert calls == [(expected, dataclasses.asdict(Settings()), "minilm")]
+    defaults = dataclasses.asdict(Settings())
+    assert calls == [(numbers, defaults, name) for name, numbers in expected.items()]
     output = capsys.readouterr().out
-    assert f"figures and tables: {figures / 'minilm'}" in output
-    assert f"notebooks: {figures.parent / 'build' / 'minilm'}" in output
+    for name in expected:
+        assert f"report: {figures.parent / 'build' / name / 'index.html'}" in output
+        assert (figures / name / "tables" / "anything.csv").is_file()
 
 
 @pytest.mark.parametrize(
@@ -88,20 +89,22 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     options = ["--text", str(text), "--model", str(tiny_folder("bert")), "--max-tokens", "32"]
     before = set(tmp_path.rglob("*.safetensors"))
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
-    *stores, disk = capsys.readouterr().out.splitlines()
+    *stores, in_all, disk = capsys.readouterr().out.splitlines()
     assert [re.sub(r"\d+ MB", "MB", line) for line in stores] == [
         "language: English",
         "my: 12 examples, MB to extract",
         "my-silver: 40 examples, MB to extract",
         "coreference-sample: 66 examples, MB to extract",
     ]
-    assert "GB in all" in disk
+    assert "GB to extract in all" in in_all and "GB are free" in disk
     assert not list(figures.rglob("*"))
     assert set(tmp_path.rglob("*.safetensors")) == before
 
 
 INVALID = [
-    ("--only", "11", "the series has 00, 01"),
+    ("--only", "90", "the series has 00, 01"),
+    ("--only", "05-90", "the series has 00, 01"),
+    ("--only", "5-3", "the series has 00, 01"),
     ("--only", "1,99", "the series has 00, 01"),
     ("--only", "abc", "the series has 00, 01"),
     ("--only", ",", "the series has 00, 01"),
@@ -147,7 +150,6 @@ def test_run_refuses_folders_that_cannot_be_written_to(name, calls, capsys, tmp_
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "inside"
     monkeypatch.setenv(f"ATTENTION_{name}", str(folder))
-    monkeypatch.setattr("helpers.run.record.check", lambda *_: pytest.fail("work has begun"))
     error = fails(capsys, "run", "--only", "00")
     assert error.startswith(f"error: {folder}/minilm: cannot be written (Not a directory; ")
     assert f"ATTENTION_{name}" in error
@@ -184,10 +186,8 @@ def parameters(monkeypatch, figures):
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
-    monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
-    monkeypatch.setattr(
-        "helpers.run.record.describe", lambda study: {"settings": {}, "model": {}, "corpora": {}}
-    )
+    monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [])
+    monkeypatch.setattr("helpers.run.report.example_viewers", lambda *_: [])
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     return by_number
 
@@ -198,7 +198,7 @@ VALUES_BY_NAME = {"lens": "norm", "dtype": "float16", "figures": "pdf"}
 
 
 @pytest.mark.parametrize("setting", dataclasses.fields(Settings), ids=lambda setting: setting.name)
-def test_every_flag_reaches_the_notebooks_that_declare_it(setting, parameters):
+def test_every_flag_reaches_every_notebook(setting, parameters):
     value = VALUES_BY_NAME.get(setting.name, VALUES_BY_TYPE[setting.type])
     arguments = [flag(setting.name)]
     if value is not True:
@@ -206,22 +206,24 @@ def test_every_flag_reaches_the_notebooks_that_declare_it(setting, parameters):
     if setting.name == "entropy_matched":
         arguments += ["--random-init", "7"]
     assert main(["run", "--extended", *arguments]) == 0
-    takers = set()
-    for number, values in parameters.items():
-        if values.get(setting.name) == value:
-            takers.add(number)
-    assert takers
     for path in notebooks.notebooks():
-        if path.name[:2] not in takers:
-            assert setting.name not in notebooks.declared(path)
+        values = parameters[path.name[:2]]
+        taken = values if setting.name in notebooks.declared(path) else values["settings"]
+        assert taken[setting.name] == value
 
 
 def test_all_on_the_command_line_is_no_limit(parameters):
     assert main(["run", "--only", "00,07", "--segments", "all", "--task-examples", "all"]) == 0
     assert parameters["00"]["segments"] is None
-    assert parameters["07"]["segments"] is None
-    assert parameters["07"]["task_examples"] is None
-    assert parameters["00"]["sentences"] == 2000
+    values = parameters["07"] | parameters["07"]["settings"]
+    assert values["segments"] is None and values["task_examples"] is None
+    assert "sentences" not in parameters["00"]  # its default stands in the notebook
+
+
+def test_a_run_with_default_settings_has_no_parameters(parameters):
+    """Its executed notebooks can therefore be committed."""
+    assert main(["run"]) == 0
+    assert parameters == {number: {} for number in NUMBERS[:7]}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from helpers.metrics.coreference import coreference_table, evaluate_antecedents
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
 from helpers.metrics.dependency_heads import dependency_heads
-from helpers.run.record import save_description
 from helpers.study import Study
 
 model, text, vectors = sys.argv[1:]
@@ -42,7 +41,7 @@ study.save_table(dependency_heads(count_heads(study.treebank_store()), minimum=5
 study.save_table(coreference_table(evaluate_antecedents(study.coreference_store())), "coreference")
 for name, table in study.probe_tables().items():
     study.save_table(table, name)
-save_description(study)
+study.save_facts()
 """
 
 
@@ -51,7 +50,7 @@ def start_study(folder, *arguments, hash_seed, threads):
     environment = {
         **os.environ,
         "ATTENTION_CACHE": str(folder / "cache"),
-        "ATTENTION_FIGURES": str(folder / "figures"),
+        "ATTENTION_BUILD": str(folder / "build"),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
@@ -123,7 +122,7 @@ def folders_of_runs(tiny_folder, tmp_path_factory):
 
 def test_hash_seed_and_threads_change_no_table(folders_of_runs):
     first, second = folders_of_runs
-    assert_same_tables(first / "figures", second / "figures")
+    assert_same_tables(first / "build", second / "build")
 
 
 def test_hash_seed_and_threads_change_no_store(folders_of_runs):
@@ -133,7 +132,7 @@ def test_hash_seed_and_threads_change_no_store(folders_of_runs):
 
 def test_run_json_has_settings_weights_versions_and_commit(folders_of_runs):
     for folder in folders_of_runs:
-        run = json.loads((folder / "figures/tiny/run.json").read_text())
+        run = json.loads((folder / "build/tiny/run.json").read_text())
         assert run["settings"]["seed"] == 0
         assert run["settings"]["segments"] == 8
         assert run["model"]["weights_sha256"]

@@ -95,7 +95,8 @@ def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, 
     for number, flag in (("04", "--coref"), ("05", "--vectors")):
         executed(number, **options)
         assert flag in capsys.readouterr().out
-    tables = {path.stem: pd.read_csv(path) for path in (figures.parent / "build/German/tables").glob("*.csv")}
+    folder = figures.parent / "build" / "German" / "tables"
+    tables = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
     assert not {"coreference", "silver_quality"} & tables.keys()
     assert {"nsubj", "det"} <= set(tables["universal_relations"]["relation"])
     assert "det" in set(tables["fig5_examples"]["relation"])

@@ -167,9 +167,10 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
     (store,) = call.args
     assert "relations" in store.record(0)
     assert not call.kwargs
-    relations = pd.read_csv(figures.parent / "build" / "sud" / "tables" / "dependency_heads.csv")["relation"]
+    tables = figures.parent / "build" / "sud" / "tables"
+    relations = pd.read_csv(tables / "dependency_heads.csv")["relation"]
     assert {"All", "subj", "comp:obj"} <= set(relations)
-    examples = pd.read_csv(figures.parent / "build" / "sud" / "tables" / "fig5_examples.csv")
+    examples = pd.read_csv(tables / "fig5_examples.csv")
     assert set(examples["relation"]) == {"coreference"}
 
 

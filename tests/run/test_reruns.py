@@ -1,6 +1,5 @@
 """The folder of a run: no other run uses it, and a rerun leaves it as it was."""
 
-import json
 import os
 import re
 import shutil
@@ -13,7 +12,6 @@ import pytest
 
 from helpers.__main__ import main
 from helpers.run import notebooks
-from helpers.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = ["--max-tokens", "48"]
@@ -29,11 +27,11 @@ def workplace(tmp_path, tiny_folder, figures, monkeypatch):
         (tmp_path / folder / "mini.txt").write_text("A paragraph of a text.\nAnother one of it.\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
+    monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [])
+    monkeypatch.setattr("helpers.run.report.write_run_report", lambda *_, **__: "report")
 
-    def run(paths, study, record):
-        record.note("03")  # nothing
-        return figures / "ran" / study.slug
+    def run(paths, settings, results):
+        results.save_table(pd.DataFrame({"layer": [1]}), "anything")
 
     monkeypatch.setattr(notebooks, "run", run)
     return tmp_path
@@ -42,7 +40,7 @@ def workplace(tmp_path, tiny_folder, figures, monkeypatch):
 def name_of_run(capsys, *arguments):
     capsys.readouterr()
     assert main(["run", "--only", "03", *arguments]) == 0
-    return re.search("^notebooks: .*/(.*)$", capsys.readouterr().out, re.M)[1]
+    return re.search(r"^(\S+): 1 tables", capsys.readouterr().out, re.M)[1]
 
 
 def from_subfolder(arguments):
@@ -84,20 +82,8 @@ def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
     assert name_of_run(capsys, "--name", "mine", "--text", "a/mini.txt", "--stream") == "mine"
 
 
-def test_notebooks_run_by_themselves_are_compared_in_what_they_declare(figures):
-    def save(**parameters):
-        study = Study(model="minilm", name="mine", **parameters)
-        study.save_table(pd.DataFrame({"layer": [1]}), "anything")
-        return json.loads((figures / "mine" / "run.json").read_text())["settings"]
-
-    assert "vectors" not in save(segments=5)
-    assert save(vectors="one.txt") | {"segments": 5} == save(segments=5, vectors="one.txt")
-    with pytest.raises(ValueError, match=r"vectors is 'one.txt' there, 'two.txt' here"):
-        save(vectors="two.txt")
-
-
-def test_a_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_folder):
-    """Less of it, too: entries and claims of notebook 10 stay, and come back where it is run."""
+def test_a_committed_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_folder):
+    """Its last line says that the tables agree; what the machine computed is in ``build/``."""
     environment = {key: value for key, value in os.environ.items() if "ATTENTION_" not in key}
     environment["ATTENTION_PROFILE"] = "small"
     environment["ATTENTION_CACHE"] = str(tmp_path / "cache")
@@ -115,9 +101,10 @@ def test_a_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_fol
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout.splitlines()
 
-    def run(folder, only):
-        arguments = ["--model", "../tiny", "--device", "cpu", "--name", "tiny", *SHORT]
-        *_, last = call(folder, sys.executable, "-m", "helpers", "run", "--only", only, *arguments)
+    def run(folder, only, *options):
+        arguments = ["--model", "../tiny", "--device", "cpu", "--name", "mpnet-ewt", *SHORT]
+        command = [sys.executable, "-m", "helpers", "run", "--only", only, *arguments, *options]
+        *_, last = call(folder, *command)
         return last, call(folder, "git", "status", "--porcelain")
 
     shutil.copytree(tiny_folder("bert"), tmp_path / "tiny")
@@ -127,16 +114,18 @@ def test_a_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_fol
         )
     shutil.copy(ROOT / ".gitignore", tmp_path / "first")
     call("first", "git", "init", "-q")
-    assert run("first", "06,10")[0].startswith("22 tables and 4 figures; tables: 22 new; ")
+    for command in (["add", "-A"], ["commit", "-qm", "Code"]):
+        call("first", "git", *command)
+    last, _ = run("first", "03,06")  # mpnet-ewt is in the list of committed runs
+    assert "tables and their figures are in" in last
     for command in (["add", "-A"], ["commit", "-qm", "A run"], ["clone", "-q", ".", "../clone"]):
         call("first", "git", *command)
-    call("clone", "git", "commit", "-q", "--allow-empty", "-m", "Another commit")
-    tables = tmp_path / "clone" / "figures" / "tiny" / "tables"
-    (tables / "head_positions.csv").write_text("layer\n")
     last, status = run("clone", "06")
-    assert "1 different in rows or columns (head_positions.csv)" in last
-    assert status == [" M figures/tiny/run.json"]  # another commit made it
-    assert "Abnar and Zuidema" in (tables / "claims.csv").read_text()
-    call("clone", "git", "checkout", "-q", ".")
-    last, status = run("clone", "10")
-    assert "tables: 14 identical; all verdicts agree" in last and status == []
+    assert "tables agree with the committed run" in last and status == []
+    path = tmp_path / "clone" / "figures" / "mpnet-ewt" / "tables" / "head_positions.csv"
+    path.write_text("layer\n")
+    last, _ = run("clone", "06")
+    assert "head_positions.csv: other columns" in last
+    last, _ = run("clone", "06", "--publish")
+    assert {item.name for item in path.parent.iterdir()} >= {"head_positions.csv", "claims.csv"}
+    assert not (path.parent / "entropy.csv").exists()  # nothing of another run is left
