@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+from helpers import __version__
 from helpers.errors import InputError
 from helpers.files import cache_root, check_writable
 from helpers.settings import Settings, flag
@@ -27,9 +30,9 @@ What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
 RUN_EPILOG = """\
-Results: build/<name>/ has tables, figures, executed notebooks and a report; a finished run is copied
-to figures/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore a second
-run is quick, and an interrupted one goes on where it stopped.
+Results: build/<name>/ has tables, figures, executed notebooks and a report; a finished run is
+copied to figures/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore
+a second run is quick, and an interrupted one goes on where it stopped.
 """
 PAPER_MODEL = "bert-base-uncased"
 REPLICATE_EPILOG = """\
@@ -74,7 +77,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line instead of the full usage, which is a page; exit with 2."""
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+        flags = [flag(setting.name) for setting in fields(Settings)] + ["--only", "--dry-run"]
+        unknown = re.search(r"unrecognized arguments: (--\S+)", message)
+        close = difflib.get_close_matches(unknown[1], flags, n=1) if unknown else []
+        hint = f"; did you mean {close[0]}?" if close else f"; see {self.prog} --help"
+        self.exit(2, f"error: {message}{hint}\n")
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    def _get_help_string(self, action: argparse.Action) -> str:
+        """Add the default to the help of an option, unless it is empty or off."""
+        default = action.default
+        if default in (None, "", False, argparse.SUPPRESS) or "(default" in action.help:
+            return action.help
+        return f"{action.help} (default: %(default)s)"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"attention-notebooks {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(
@@ -93,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(command=function)
         return added
 
-    help_format = argparse.ArgumentDefaultsHelpFormatter
+    help_format = _HelpFormatter
     run = command(
         "run",
         _run,
@@ -204,6 +221,7 @@ def _check_inputs(settings: Settings, paths: Sequence[Path]) -> None:
     used = set().union(*map(used_settings, paths))
     for line in check_inputs(Study(**asdict(settings)), used):
         print(line, flush=True)
+    cache_root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_root()).free
     print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
 

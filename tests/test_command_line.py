@@ -70,7 +70,11 @@ def test_run_chooses_notebooks_and_the_default_settings(
     [
         ([], "required: COMMAND; see python -m helpers --help"),
         (["fly"], "invalid choice: 'fly'"),
-        (["run", "--sgments", "3"], "unrecognized arguments: --sgments 3; see"),
+        (
+            ["run", "--sgments", "3"],
+            "unrecognized arguments: --sgments 3; did you mean --segments?",
+        ),
+        (["run", "--zzz"], "unrecognized arguments: --zzz; see"),
     ],
 )
 def test_main_refuses_unknown_arguments_in_one_line(arguments, message, capsys):
