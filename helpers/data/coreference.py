@@ -84,7 +84,6 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     folder = source.parent if source.is_file() else source
     spec = {
         "kind": "coreference",
-        "format": 1,
         "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files},
     }
     if any(file.suffix != ".conllu" for file in files):

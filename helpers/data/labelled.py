@@ -23,7 +23,7 @@ SECOND_TEXT_NAMES = ("sentence2", "question2", "#2 string", "sentence")
 LABEL_NAMES = ("gold_label", "label", "is_duplicate", "quality")
 EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
 
-MOST_DAMAGED = 0.01  # damaged lines per example; a file with more has another format
+MAX_DAMAGED_SHARE = 0.01  # a file with more damaged lines per example has another format
 
 
 class LabelledText(NamedTuple):
@@ -50,8 +50,8 @@ def read_labelled(path: Path) -> list[LabelledText]:
     Raises
     ------
     CorpusError
-        If the file has no label, or more than `MOST_DAMAGED` damaged lines; the message names the
-        line.
+        If the file has no label, or too many damaged lines (`MAX_DAMAGED_SHARE`); the message
+        names the line.
     """
     columns = []
     width = 0
@@ -71,7 +71,7 @@ def read_labelled(path: Path) -> list[LabelledText]:
             continue
         *texts, label = [cells[column] for column in columns]
         examples.append(LabelledText(number, texts, label))
-    if len(damaged) > MOST_DAMAGED * len(examples):
+    if len(damaged) > MAX_DAMAGED_SHARE * len(examples):
         problem = f"not {width} columns as in the first line, or a text or the label is empty"
         raise CorpusError(path, f"{problem}; {EXPECTED}", damaged[0])
     if not examples:

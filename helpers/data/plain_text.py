@@ -15,13 +15,13 @@ from pathlib import Path
 
 from helpers.data.text_files import lines, one_line, text_paths, visible
 
-MAX_BLOCK = 10  # paragraphs
+MAX_BLOCK_PARAGRAPHS = 10
 
 
 def documents(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the paragraphs of each file of a folder, or of each block of a file.
 
-    A block is a tenth of the file: an even number of paragraphs, from 2 to `MAX_BLOCK`.
+    A block is a tenth of the file: an even number of paragraphs, from 2 to `MAX_BLOCK_PARAGRAPHS`.
     """
     files = text_paths(path)
     if len(files) > 1:
@@ -29,7 +29,7 @@ def documents(path: Path) -> Iterator[tuple[str, list[str]]]:
             yield file.relative_to(path).as_posix(), list(_paragraphs(file))
         return
     paragraphs = _paragraphs(files[0])
-    beginning = list(islice(paragraphs, 10 * MAX_BLOCK))
+    beginning = list(islice(paragraphs, 10 * MAX_BLOCK_PARAGRAPHS))
     size = max(len(beginning) // 20 * 2, 2)
     all_paragraphs = chain(beginning, paragraphs)
     number = 1

@@ -17,11 +17,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool
 
+from helpers.errors import InputError
 from helpers.files import json_digest
 
-# How the source of a sentence tells its document.
+# The source of a sentence whose document is known; the document is one of the two groups.
 _IN_DOCUMENT = re.compile(r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+")
-# Full stops and commas of all scripts by their names in Unicode, such as IDEOGRAPHIC FULL STOP,
+# What the names of full stops and commas have in common in Unicode, as in IDEOGRAPHIC FULL STOP,
 # ARABIC COMMA or DEVANAGARI DANDA.
 _STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
@@ -145,19 +146,40 @@ class Corpus(Generic[Item]):
     spec : Mapping
         Everything that determines the content, so that a store can be found without reading the
         corpus.  It must be serialisable as JSON.
-    read : callable
+    reader : callable
         Function that yields the records.  It takes a counter, in which it counts what it dropped
         or changed, by reason.
     """
 
     name: str
     spec: Mapping[str, Any]
-    read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
+    reader: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
 
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of the specification, in hexadecimal."""
         return json_digest(self.spec)
+
+    def read(self, counts: Counter[str]) -> Iterator[Item]:
+        """Yield the records, in order.
+
+        Parameters
+        ----------
+        counts : Counter
+            Receives the numbers of what was dropped or changed, by reason.
+
+        Raises
+        ------
+        InputError
+            With the name of the file, for one that is missing or that cannot be read.
+        """
+        try:
+            yield from self.reader(counts)
+        except OSError as error:
+            raise InputError(
+                f"{error.filename or f'corpus {self.name!r}'}: cannot be read "
+                f"({error.strerror or error}); check the path and the reader of this corpus"
+            ) from error
 
     def records(self) -> list[Item]:
         """Read everything into memory."""

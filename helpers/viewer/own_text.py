@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from helpers.data.treebank import parsed_text
 from helpers.model.encoder import DEFAULT, load_encoder
-from helpers.store.extract import extract
+from helpers.store.extract import complete, fill_here, store_key, write_examples
 from helpers.store.store import Store
 
 MAX_TOKENS = 512  # of a sentence, if the model takes as many
@@ -13,7 +18,8 @@ MAX_TOKENS = 512  # of a sentence, if the model takes as many
 def read(text: str, *, model: str = DEFAULT) -> Store:
     """Parse a text with spaCy and compute the word-level attention maps of its sentences.
 
-    ``view(read("The keys to the cabinet are here."))`` shows them.
+    ``view(read("The keys to the cabinet are here."))`` shows them.  The text and its maps are in a
+    temporary folder, which is removed together with the store; the cache keeps nothing of them.
 
     Parameters
     ----------
@@ -32,6 +38,15 @@ def read(text: str, *, model: str = DEFAULT) -> Store:
     InputError
         If the text has no word, or the model cannot be loaded.
     """
+    corpus = parsed_text(text)
     encoder = load_encoder(model)
     max_tokens = min(encoder.max_length, MAX_TOKENS)
-    return extract(encoder, parsed_text(text), level="word", max_tokens=max_tokens)
+    key = store_key(encoder, corpus, level="word", max_tokens=max_tokens)
+    with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
+        temporary = TemporaryDirectory(prefix="attention-text-", ignore_cleanup_errors=True)
+        folder = Path(cleanup.enter_context(temporary))
+        write_examples(encoder, corpus, folder, key)
+        complete(Store(folder, encoder), fill_here)
+        store = Store(folder)
+        weakref.finalize(store, cleanup.pop_all().close)
+    return store

@@ -271,11 +271,11 @@ def documents_file(sent_id: str, newdoc: str = "") -> str:
 def test_treebank_documents_are_those_of_newdoc(write, sent_id, newdoc, clusters):
     path = write(documents_file(sent_id, newdoc), "x.conllu")
     records = [tree._asdict() for tree in treebank(path).records()]
-    of_split = {}
+    cluster_splits = {}
     for index, record in enumerate(records):
-        of_split.setdefault(cluster_of(record, index), set()).add(record["split"])
-    assert len(records) == 40 and len(of_split) == clusters
-    assert all(len(splits) == 1 for splits in of_split.values()), "a document in both splits"
+        cluster_splits.setdefault(cluster_of(record, index), set()).add(record["split"])
+    assert len(records) == 40 and len(cluster_splits) == clusters
+    assert all(len(splits) == 1 for splits in cluster_splits.values()), "a document in both splits"
     stated = describe_documents(records)
     assert (
         stated == "10" if clusters == 10 else stated.startswith("0, and 40 sentences without one")

@@ -1,9 +1,12 @@
 """Records: the roles of tokens, clusters of sentences, documents that are cut."""
 
+import re
+
 import pytest
 from tokenizers import pre_tokenizers
 
 from helpers.data.records import (
+    Corpus,
     Document,
     Mention,
     cluster_of,
@@ -11,6 +14,7 @@ from helpers.data.records import (
     is_punctuation,
     roles,
 )
+from helpers.errors import InputError
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 
@@ -52,6 +56,20 @@ def test_roles_without_a_special_token_has_no_mask_for_it():
     token_roles = roles(["a", "</s>"], {"cls": None, "sep": "</s>"})
     assert token_roles.cls is None
     assert token_roles.sep.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "folder"])
+def test_corpus_names_a_file_that_its_reader_cannot_read(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / name
+
+    def reader(_counts):
+        yield Document(("a",), ("X",), (), "dev", "a")
+        path.read_text()
+
+    corpus = Corpus("mine", {}, reader)
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))}: cannot be read .*check the"):
+        corpus.records()
 
 
 def test_cut_keeps_mentions_that_end_before_it():

@@ -53,6 +53,36 @@ def test_silver_treebank_without_a_limit_has_every_usable_sentence(tmp_path):
     assert len(unlimited) == 2 and "sentences fewer than asked for" not in counts
 
 
+@pytest.fixture
+def one_line_paragraphs(tmp_path):
+    """Write a text in which one paragraph of three has a usable sentence: 40 of 120."""
+    path = tmp_path / "lines.txt"
+    sentence = "They gave the child with number {} an apple."
+    path.write_text("".join(f"Why?\n{sentence}\nIt was not.\n".format(i) for i in range(40)))
+    return path
+
+
+def test_silver_treebank_goes_on_until_there_are_enough(one_line_paragraphs):
+    counts = Counter()
+    chosen = list(silver_treebank(one_line_paragraphs, count=30, seed=1).read(counts))
+    assert len({sentence.words for sentence in chosen}) == len(chosen) == 30
+    assert counts["sentences fewer than asked for"] == 0
+    assert counts["articles"] == 12 and counts["paragraphs kept"] == 120  # counted once
+    numbers = [int(sentence.words[6]) for sentence in chosen]
+    assert numbers == sorted(numbers)
+    assert chosen == [
+        silver.Sentence(*parts)
+        for parts in silver._parse(one_line_paragraphs, 30, 1, silver.PIPELINE)["sentences"]
+    ]
+
+
+def test_silver_treebank_reads_each_paragraph_once(one_line_paragraphs):
+    counts = Counter()
+    chosen = list(silver_treebank(one_line_paragraphs, count=41, seed=1).read(counts))
+    assert len({sentence.words for sentence in chosen}) == len(chosen) == 40
+    assert counts["paragraphs parsed"] == 120 and counts["sentences fewer than asked for"] == 1
+
+
 def test_silver_treebank_parses_plain_text(tmp_path):
     path = tmp_path / "my text.txt"
     path.write_text(
