@@ -30,7 +30,6 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, or_wider
-from helpers.model.portable_random import PortableRandom
 from helpers.model.sites import set_temperatures
 from helpers.torch_utils import torch_device
 
@@ -262,10 +261,11 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
     """Re-initialise all weights of a copy except its input embeddings (section 5).
 
     Input embeddings are the tables of words, positions and segments, and their normalisation.
-    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The weights
-    of a seed hardly depend on the processor (`helpers.model.portable_random`).
+    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The new
+    weights are those with which transformers begins a training, and the same for a seed; the
+    caller's random numbers go on as if nothing had been drawn.
     """
-    with torch.random.fork_rng(devices=[]), PortableRandom():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = type(model)(model.config)
     for module, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):
