@@ -12,7 +12,7 @@ from helpers.data.labelled import LabelledText
 from helpers.data.records import Record
 from helpers.data.text_files import quoted
 from helpers.errors import CorpusError, ModelError
-from helpers.model.encoder import LOADING, Encoder, as_model_error, model_folder
+from helpers.model.encoder import Encoder, as_model_error, model_folder
 from helpers.model.forward import text_inputs
 from helpers.model.sites import set_temperatures
 from helpers.model.weights import from_pretrained, reinitialised
@@ -45,7 +45,7 @@ def with_classifier(encoder: Encoder) -> Encoder:
     """
     folder = model_folder(encoder.name, encoder.identity.get("revision"))
     seed = encoder.identity["random_init"]
-    with LOADING, as_model_error(encoder.name):
+    with as_model_error(encoder.name):
         model, report = from_pretrained(AutoModelForSequenceClassification, folder, encoder.dtype)
         missing_keys = [*report["missing_keys"], *report["mismatched_keys"]]
         if missing_keys:

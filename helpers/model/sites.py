@@ -10,6 +10,7 @@ including what positions add to them, before the softmax.
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -251,6 +252,16 @@ def temperatures(
             "heads cannot have temperatures. There is no entropy-matched control of this model."
         )
     return torch.stack(matched).tolist()
+
+
+def copy_with_temperatures(
+    model: PreTrainedModel, factors: Sequence[Sequence[float]]
+) -> PreTrainedModel:
+    """Copy a model, whose heads get temperatures, without copying its weights."""
+    tensors = [*model.parameters(), *model.buffers()]
+    copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    set_temperatures(copied.base_model, factors)
+    return copied
 
 
 def set_temperatures(base: PreTrainedModel, factors: Sequence[Sequence[float]]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +30,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, or_wider
-from helpers.model.portable_random import PortableRandom
-from helpers.model.sites import set_temperatures
+from helpers.model.encoder import Loaded
 from helpers.torch_utils import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -41,28 +40,19 @@ IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version",
                        "dtype")  # fmt: skip
 
 
-class Loaded(NamedTuple):
-    """A model on its device with its tokenizer.
-
-    ``properties`` are fields of `Encoder`: "identity" is the part of its identity that depends on
-    configuration and tokenizer; "inputs" are properties of the inputs that it takes.
-    """
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerFast
-    properties: Mapping[str, Any]
-
-
 def read_encoder(
-    name: str,
-    folder: Path,
-    *,
-    device: str,
-    dtype: str,
-    random_init: int | None,
-    temperatures: Sequence[Sequence[float]] | None,
-) -> Loaded:
-    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load_encoder`."""
+    name: str, folder: Path, *, device: str, dtype: str, random_init: int | None
+) -> tuple[Loaded, dict[str, Any]]:
+    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load_encoder`.
+
+    Returns
+    -------
+    loaded : Loaded
+    properties : dict
+        Attributes of `Encoder`.  The identity is the part that depends on configuration and
+        tokenizer.
+    """
+    target_device = torch_device(device)
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
     tokenizer = read_tokenizer(name, folder)
@@ -76,10 +66,8 @@ def read_encoder(
         )
     if random_init is not None:
         model = reinitialised(model, seed=random_init)
-    model = model.to(torch_device(device)).eval().requires_grad_(False)
+    model = model.to(target_device).eval().requires_grad_(False)
     layers, heads = attention_shape(name, model, tokenizer)
-    if temperatures is not None:
-        set_temperatures(model.base_model, temperatures)
     config = json.loads((folder / "config.json").read_bytes())
     settings = {  # which determine maps and gradients next to the weights
         "config": {key: config[key] for key in config.keys() - set(IGNORED_CONFIG_KEYS)},
@@ -93,13 +81,13 @@ def read_encoder(
             "layers": layers,
             "heads": heads,
         },
-        "inputs": {
-            "objective": "contrastive" if model is model.base_model else "masked-lm",
-            "architecture": "".join((model.config.architectures or [])[:1]),
-            **tokenizer_properties(model, tokenizer),
-        },
+        "layers": layers,
+        "heads": heads,
+        "objective": "contrastive" if model is model.base_model else "masked-lm",
+        "architecture": "".join((model.config.architectures or [])[:1]),
+        **tokenizer_properties(model, tokenizer),
     }
-    return Loaded(model, tokenizer, properties)
+    return Loaded(model, tokenizer), properties
 
 
 def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
@@ -262,10 +250,11 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
     """Re-initialise all weights of a copy except its input embeddings (section 5).
 
     Input embeddings are the tables of words, positions and segments, and their normalisation.
-    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The weights
-    of a seed hardly depend on the processor (`helpers.model.portable_random`).
+    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The new
+    weights are those with which transformers begins a training, and the same for a seed; the
+    caller's random numbers go on as if nothing had been drawn.
     """
-    with torch.random.fork_rng(devices=[]), PortableRandom():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = type(model)(model.config)
     for module, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):

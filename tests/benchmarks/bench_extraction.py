@@ -1,17 +1,14 @@
-"""Extraction against a bare forward pass, the norm lens against it; layers that convolve.
+"""Extraction against a bare forward pass, and the norm lens against extraction.
 
     python tests/benchmarks/bench_extraction.py [--json PATH] [--repeats N] [--segments N]
 
 The limit of extraction is ``model(..., output_attentions=True)`` over the same padded batches,
 its results thrown away; extraction also reads records, checks, converts and writes the maps.
-A step of training (a pass and its gradient, on one thread) is timed with linear layers as they
-are and as `convolve` makes them.
 The variants run in turn, repeat after repeat; the table shows medians.
 """
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import tempfile
@@ -23,8 +20,6 @@ import torch
 from common import extract_into, interleaved, options, random_encoder, random_segments, report
 
 from helpers.model.forward import length_batches, model_inputs, padded
-from helpers.model.linear import convolve
-from helpers.probes.training import one_thread
 from helpers.store.examples import BATCH_TOKENS
 from helpers.store.extract import stream
 from helpers.store.store import Store
@@ -77,31 +72,11 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
     }
 
 
-def training_row(name: str, repeats: int) -> dict[str, object]:
-    """Return the seconds of a training step with linear layers that multiply and that convolve."""
-    multiplying = random_encoder(name).model.requires_grad_(True)
-    convolving = copy.deepcopy(multiplying)
-    convolve(convolving)
-    ids = torch.randint(1000, 2000, (16, 64), generator=torch.Generator().manual_seed(0))
-
-    def step(model: torch.nn.Module) -> None:
-        model(input_ids=ids).last_hidden_state.sum().backward()
-
-    variants = {
-        "multiplying": partial(step, multiplying),
-        "convolving": partial(step, convolving),
-    }
-    with one_thread():
-        seconds = interleaved(variants, repeats)
-    ratio = seconds["multiplying"] / seconds["convolving"]
-    return {"geometry": name, **seconds, "ratio": ratio}
-
-
 def main() -> None:
     parser = options(__doc__, repeats=5)
     parser.add_argument("--segments", type=int, default=256)
     arguments = parser.parse_args()
-    results: dict[str, list[dict[str, object]]] = {"extraction": [], "training": []}
+    results: dict[str, list[dict[str, object]]] = {"extraction": []}
     for name, share in (("minilm", 1), ("bert-base", 4)):
         row = extraction_row(name, arguments.segments // share, arguments.repeats)
         results["extraction"].append(row)
@@ -110,9 +85,6 @@ def main() -> None:
             f"{row['bare_per_s']:.1f} by bare forward passes: ratio {row['ratio']:.2f}; "
             f"through the norm lens {row['norm_cost']:.2f} times the time"
         )
-        training = training_row(name, arguments.repeats)
-        results["training"].append(training)
-        print(f"{name}: a training step is {training['ratio']:.2f} times as fast with convolutions")
     report(results, arguments.json)
 
 

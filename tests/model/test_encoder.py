@@ -1,8 +1,11 @@
-"""The identity of an encoder, which is known without its weights once it was loaded."""
+"""The identity of an encoder, and what is known of it without its weights."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import json
+import os
+import subprocess
+import sys
 from unittest import mock
 
 import huggingface_hub
@@ -15,8 +18,7 @@ from tiny_models import FAMILIES, POSITIONS, edit
 from helpers.data import text_files
 from helpers.errors import ModelError
 from helpers.model import encoder as encoders
-from helpers.model import weights
-from helpers.model.encoder import load_encoder, slug
+from helpers.model.encoder import Encoder, encoder_key, load_encoder, slug
 from helpers.store.extract import extract, store_key
 
 
@@ -105,66 +107,68 @@ def test_slug_is_a_folder_name(tmp_path):
 # What is known without the weights
 
 
-@pytest.fixture
-def loads(monkeypatch, own_cache):
-    """The names of the models whose weights were read, with a cache of its own."""
-    original = weights.read_encoder
-    names = []
-
-    def spy(name, *args, **options):
-        names.append(name)
-        return original(name, *args, **options)
-
-    monkeypatch.setattr(weights, "read_encoder", spy)
-    return names
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_load_encoder_does_not_read_the_weights_of_a_known_encoder(
-    family, tiny_folder, tiny_encoder, loads
-):
-    name = str(tiny_folder(family))
-    first = load_encoder(name, device="cpu")
-    second = load_encoder(name, device="cpu")
-    assert first == second == tiny_encoder(family)
-    assert loads == [name]
-    assert second.model.device.type == "cpu"
-    assert loads == [name, name]
+def test_an_encoder_of_kept_properties_loads_its_model_when_it_is_used(family, tiny_encoder):
+    loaded = tiny_encoder(family)
+    load = mock.Mock(return_value=loaded)
+    properties = json.loads(json.dumps(loaded.properties))
+    encoder = Encoder(**properties, load=load)
+    assert encoder == loaded
+    assert encoder.slug == loaded.slug
+    assert not load.called
+    assert encoder.model is loaded.model
+    assert encoder.tokenizer is loaded.tokenizer
+    assert load.call_count == 1
+
+
+def test_an_encoder_with_temperatures_loads_its_model_when_it_is_used(tiny_encoder):
+    loaded = tiny_encoder("bert")
+    load = mock.Mock(return_value=loaded)
+    encoder = Encoder(**loaded.properties, load=load).with_temperatures([[2.0] * 4] * 3)
+    assert not load.called
+    assert encoder.identity == {**loaded.identity, "temperatures": [[2.0] * 4] * 3}
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    maps = encoder.model(ids, output_attentions=True).attentions[0]
+    plain_maps = loaded.model(ids, output_attentions=True).attentions[0]
+    assert not torch.allclose(maps, plain_maps)
+    table = encoder.model.get_input_embeddings().weight
+    assert table.data_ptr() == loaded.model.get_input_embeddings().weight.data_ptr()
+
+
+def test_a_known_encoder_needs_no_torch(tiny_encoder, tiny_folder, tmp_path):
+    """Its key is read off files, and its properties off what was kept."""
+    kept = tmp_path / "properties.json"
+    kept.write_text(json.dumps(tiny_encoder("bert").properties))
+    script = (
+        "import json, pathlib, sys\n"
+        "from helpers.model.encoder import Encoder, encoder_key\n"
+        "encoder_key(sys.argv[1])\n"
+        "properties = json.loads(pathlib.Path(sys.argv[2]).read_text())\n"
+        "print(Encoder(**properties, load=exit).slug, 'torch' in sys.modules)"
+    )
+    arguments = [sys.executable, "-c", script, str(tiny_folder("bert")), str(kept)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["bert", "False"]
 
 
 @pytest.mark.parametrize("remembered_bytes", [0, 1 << 30])  # the weights count as large, or not
 @pytest.mark.parametrize("changed", ["config.json", "tokenizer_config.json", "model.safetensors"])
-def test_load_encoder_reads_the_weights_again_after_a_change_of_any_file(
-    changed, remembered_bytes, bert_copy, loads, monkeypatch
+def test_encoder_key_changes_with_any_file_and_option(
+    changed, remembered_bytes, bert_copy, own_cache, monkeypatch
 ):
     monkeypatch.setattr(text_files, "LARGE_FILE_BYTES", remembered_bytes)
     path = bert_copy / changed
-    load_encoder(str(bert_copy), device="cpu")
+    keys = [encoder_key(str(bert_copy))]
     if path.suffix == ".json":
         path.write_text(path.read_text() + "\n")
     else:
         tensors = safetensors.torch.load_file(path)
         safetensors.torch.save_file(tensors, path, {"format": "pt", "note": "saved again"})
     for options in ({}, {"dtype": "bfloat16"}, {"random_init": 1}):
-        load_encoder(str(bert_copy), device="cpu", **options)
-    assert len(loads) == 4
-
-
-def test_load_encoder_reads_the_weights_again_if_the_cache_is_damaged(bert_copy, loads, tmp_path):
-    first = load_encoder(str(bert_copy), device="cpu")
-    (cached_value,) = (tmp_path / "cache").rglob("value.json")
-    cached_value.write_bytes(cached_value.read_bytes().replace(b"4", b"5"))
-    assert load_encoder(str(bert_copy), device="cpu") == first
-    assert len(loads) == 2
-
-
-def test_encoder_reads_its_model_once_for_all_threads(bert_copy, loads):
-    load_encoder(str(bert_copy), device="cpu")
-    encoder = load_encoder(str(bert_copy), device="cpu")
-    with ThreadPoolExecutor(4) as pool:
-        models = list(pool.map(lambda _: encoder.model, range(8)))
-    assert len({id(model) for model in models}) == 1
-    assert len(loads) == 2
+        keys.append(encoder_key(str(bert_copy), **options))
+    assert len({json.dumps(key) for key in keys}) == 4
+    assert encoder_key(str(bert_copy)) == keys[1]
 
 
 # Inputs: their length, and texts that hold the names of special tokens

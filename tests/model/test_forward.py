@@ -1,6 +1,5 @@
 """Words and the norm lens, against slow loops over heads and the attention block's own output."""
 
-import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -26,7 +25,6 @@ from helpers.model.forward import (
     vectors_to_words,
     word_inputs,
 )
-from helpers.model.linear import convolve
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
 from helpers.torch_utils import COMPILATION_LOCK, CompilationLock
@@ -343,21 +341,6 @@ LENGTHS = [5, 60, 7, 30, 30, 6, 100]
 
 def test_length_batches_keep_to_the_budget_of_tokens_from_the_longest_on():
     assert length_batches(LENGTHS, budget=64) == [[6], [1], [3, 4], [2, 5, 0]]
-
-
-@pytest.mark.parametrize("shape", [(3, 5, 8), (1, 1, 8), (5, 8)], ids=str)
-def test_convolve_keeps_outputs_gradients_and_names(shape):
-    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
-    convolved = copy.deepcopy(model)
-    convolve(convolved)
-    assert list(convolved.state_dict()) == list(model.state_dict())
-    x = random_maps(*shape)
-    torch.testing.assert_close(convolved(x), model(x), atol=1e-5, rtol=1e-5)
-    gradients = []
-    for network in (model, convolved):
-        loss = network(x).square().sum()
-        gradients.append(torch.autograd.grad(loss, list(network.parameters())))
-    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-5, rtol=1e-5)
 
 
 def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):

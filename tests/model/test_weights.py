@@ -291,6 +291,14 @@ def test_reinitialised_gives_the_same_weights_for_a_seed(family, tiny_encoder):
             assert not torch.equal(parameter, other_seed.get_parameter(name)), name
 
 
+def test_reinitialised_leaves_the_random_numbers_of_its_caller_alone(tiny_encoder):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    reinitialised(tiny_encoder("bert").model, seed=3)
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_reinitialised_keeps_a_normalisation_next_to_the_tables():
     sizes = {"d_model": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 8}
     config = hf.BartConfig(vocab_size=32, decoder_attention_heads=2, **sizes)

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded, text_inputs
-from helpers.model.linear import convolve
 from helpers.studies.common.tasks import Pair, Task
 
 BATCH_SIZE = 16
@@ -59,7 +58,7 @@ class Classifier(nn.Module):
         # Not by torch.nn.init, which transformers replaces while another thread loads a model.
         self.head.weight.data.normal_(std=INITIAL_STD, generator=generator)
         self.head.bias.data.zero_()
-        convolve(self.eval().to(encoder.model.device))
+        self.eval().to(encoder.model.device)
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
         """Compute the logits of a padded batch (input_ids, attention_mask, ...)."""
