@@ -3,6 +3,7 @@
 # make notebooks   executes the committed notebooks in place
 # make faults    breaks everything in the long form and writes tests/FAULTS.md
 # make benchmarks  measures speed and memory; the machine should be idle
+# make constraints  writes constraints.txt again, after an upgrade in requirements.txt
 #
 # Setting up uses uv where it is installed, and pip otherwise; make UV= uses pip in any case.
 
@@ -11,7 +12,7 @@ UV ?= $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test lint lab notebooks benchmarks faults clean
+.PHONY: run test lint lab notebooks benchmarks faults constraints clean
 
 run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
@@ -27,9 +28,9 @@ lab: $(READY)
 	$(BIN)/jupyter lab notebooks
 
 notebooks: $(READY)
-	$(BIN)/python -m helpers refresh $(ARGS)
+	$(BIN)/python scripts/refresh.py $(ARGS)
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.txt constraints.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'
 ifneq ($(UV),)
 	test -x $(BIN)/python || "$(UV)" venv --quiet --seed --allow-existing --python "$$(command -v $(PYTHON))" .venv
@@ -47,6 +48,11 @@ benchmarks: $(READY)
 
 faults: $(READY)
 	$(BIN)/python tests/faults.py $(ARGS)
+
+constraints:
+	: > constraints.txt
+	$(MAKE) $(READY)
+	$(BIN)/python scripts/constraints.py
 
 clean:
 	rm -rf .venv .cache build

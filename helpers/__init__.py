@@ -2,23 +2,40 @@
 
 `Study` has the settings, the model, the maps and the results of a run.  `load_encoder` loads a
 model, and `open_store` opens a folder of attention maps.  ``metrics``, ``probes`` and ``plots``
-are the functions of the notebooks.  Everything is imported when it is first used.
+are the functions of the notebooks.  Each name is imported when it is first used.
 
 ``data`` reads text and annotations, ``model`` and ``store`` turn them into attention maps,
 ``metrics``, ``probes`` and ``claims`` turn maps into tables, and ``plots`` turns tables into
 figures.  Imports run in that direction only; README.md has the whole map.
 """
 
-import lazy_loader
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=["metrics", "plots", "probes"],
-    submod_attrs={
-        "model.encoder": ["load_encoder"],
-        "settings": ["Settings"],
-        "store.store": ["open_store"],
-        "study": ["Study", "describe_store", "head_grid", "show_claims"],
-    },
-)
+
+# The public names, and the module that has each; a subpackage is a name itself.
+_SUBPACKAGES = ("metrics", "plots", "probes")
+_MODULES = {
+    "Settings": "helpers.settings",
+    "Study": "helpers.study",
+    "describe_store": "helpers.study",
+    "head_grid": "helpers.study",
+    "load_encoder": "helpers.model.encoder",
+    "open_store": "helpers.store.store",
+    "show_claims": "helpers.study",
+}
+__all__ = [*_MODULES, *_SUBPACKAGES]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for: the command line starts without PyTorch."""
+    if name in _SUBPACKAGES:
+        return import_module(f"helpers.{name}")
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

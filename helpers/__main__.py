@@ -147,8 +147,8 @@ def parser() -> argparse.ArgumentParser:
         )
     for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
-        if setting.type != "bool":
-            is_number = setting.type.startswith("int")
+        if setting.type is not bool:
+            is_number = "minimum" in setting.metadata
             options = {"type": _number if is_number else str, "default": setting.default}
         for added in (run, replicate):
             added.add_argument(flag(setting.name), help=setting.metadata["help"], **options)

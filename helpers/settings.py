@@ -1,20 +1,11 @@
 """Run settings.  There are no heavy imports, so that the command line starts fast."""
 
-from __future__ import annotations
-
 import os
 import re
-import tomllib
-from dataclasses import Field, dataclass, field, fields, make_dataclass
-from pathlib import Path
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from helpers.errors import InputError
-
-# The declarations of the settings that only studies of later papers use, by name.
-LATER_SETTINGS: dict[str, dict[str, Any]] = {}
-for _path in sorted(Path(__file__).parent.glob("studies/*/settings.toml")):
-    LATER_SETTINGS |= tomllib.loads(_path.read_text(encoding="utf-8"))
 
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
@@ -35,11 +26,12 @@ def _flag(default: Any, help_text: str, **limits: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _PaperSettings:
+class Settings:
     """Settings of a run: its model, corpora, sizes, and how it is executed.
 
-    The command line has a flag for each, and `_flag` has its meaning.  A size of None has no
-    limit; the text "all" is read as None, because papermill passes on text.
+    The command line has a flag for each.  A size of None has no limit; the text "all" is read as
+    None, because papermill passes on text.  A path may be a `pathlib.Path`, and a number may be one
+    of NumPy's.
 
     Raises
     ------
@@ -131,6 +123,19 @@ class _PaperSettings:
         "TRAIN.tsv,TEST.tsv for fine-tuning (default: from the text), and in 02 for a classifier",
         is_path=True,
     )
+    task_examples: int | None = _flag(
+        2000,
+        "largest number of examples to train, and to test, on ('all': no limit)",
+        minimum=2,
+        unlimited=True,
+        small=12,
+    )
+    arct: str = _flag(
+        "", "corpus name or folder of arguments (default: the bundled ones)", is_path=True
+    )
+    appendix: bool = _flag(
+        False, "07, 08 and 10: also run the experiments of their appendices", execution=True
+    )
     stream: bool = _flag(
         False, "compute the maps of sections 3 and 6 when they are read; store none", execution=True
     )
@@ -154,10 +159,11 @@ class _PaperSettings:
     def __post_init__(self) -> None:
         preset = self.preset
         for setting in fields(self):
-            value = getattr(self, setting.name)
+            value = _plain_value(getattr(self, setting.name))
             if "unlimited" in setting.metadata and value == NO_LIMIT:
                 value = None
-            _check(setting, value)
+            if not _is_valid(setting, value):
+                raise InputError(f"{flag(setting.name)} {value}: expected {_expected(setting)}")
             if preset in setting.metadata:
                 value = capped(value, setting.metadata[preset])
             # The one change of a frozen object: it is still being made.
@@ -188,32 +194,19 @@ class _PaperSettings:
         return 2 if self.preset else 3
 
 
-_later_fields = []
-for _name, _declaration in LATER_SETTINGS.items():
-    _type = type(_declaration["default"]).__name__
-    if "unlimited" in _declaration:
-        _type += " | None"
-    _later_fields.append((_name, _type, _flag(**_declaration)))
-# The settings of the paper's notebooks and of the studies of later papers, as one dataclass.
-Settings = make_dataclass(
-    "Settings",
-    _later_fields,
-    bases=(_PaperSettings,),
-    namespace={"__doc__": _PaperSettings.__doc__, "__module__": __name__},
-    frozen=True,
-)
-
-# Settings that change results, that say how much is computed, that hold paths, and that identify
-# the model.
+# Settings that change results.
 RESULT_SETTINGS = [
     setting.name for setting in fields(Settings) if "execution" not in setting.metadata
 ]
+# Settings that say how much is computed.
 SIZES = [
     setting.name
     for setting in fields(Settings)
-    if not {"quick", "unlimited"}.isdisjoint(setting.metadata)
+    if "quick" in setting.metadata or "unlimited" in setting.metadata
 ]
+# Settings that hold paths.
 PATH_SETTINGS = [setting.name for setting in fields(Settings) if "is_path" in setting.metadata]
+# Settings that identify the model.
 MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
 
 
@@ -237,22 +230,31 @@ def flag_value(value: object) -> str:
     return NO_LIMIT if value is None else str(value)
 
 
-def _check(setting: Field, value: object) -> None:
-    """Raise InputError unless a value has the type, and is within the limits, of its setting."""
-    type_name = setting.type.removesuffix(" | None")
+def _plain_value(value: Any) -> Any:
+    """Convert a path, or a number of NumPy, to the text or the number that a setting holds."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    is_scalar = getattr(value, "ndim", None) == 0
+    return value.item() if is_scalar else value
+
+
+def _is_valid(setting: Field, value: Any) -> bool:
+    """Tell whether a value has the type of its setting and is within its limits."""
     limits = setting.metadata
-    if value is None and type_name != setting.type:
-        return
-    is_valid = type(value).__name__ == type_name
-    if type_name == "int":
-        is_valid = is_valid and limits["minimum"] <= value <= MAX_NUMBER
-        expected = f"a whole number from {limits['minimum']} to {MAX_NUMBER:,}"
-        if "unlimited" in limits:
-            expected += f", or {NO_LIMIT}"
-    elif "choices" in limits:
-        is_valid = value in limits["choices"]
-        expected = " or ".join(choice or "nothing" for choice in limits["choices"])
-    else:
-        expected = "text" if type_name == "str" else "True or False"
-    if not is_valid:
-        raise InputError(f"{flag(setting.name)} {value}: expected {expected}")
+    is_bool = isinstance(value, bool)  # which is an int, too
+    if not isinstance(value, setting.type) or is_bool != (setting.type is bool):
+        return False
+    if "choices" in limits:
+        return value in limits["choices"]
+    return value is None or "minimum" not in limits or limits["minimum"] <= value <= MAX_NUMBER
+
+
+def _expected(setting: Field) -> str:
+    """Describe the values that a setting can have."""
+    limits = setting.metadata
+    if "choices" in limits:
+        return " or ".join(choice or "nothing" for choice in limits["choices"])
+    if "minimum" in limits:
+        number = f"a whole number from {limits['minimum']} to {MAX_NUMBER:,}"
+        return f"{number}, or {NO_LIMIT}" if "unlimited" in limits else number
+    return "True or False" if setting.type is bool else "text"

@@ -197,7 +197,7 @@ def parameters(monkeypatch, figures):
 
 
 # A value for each setting, by its type, or by its name if it does not take any text.
-VALUES_BY_TYPE = {"str": "x", "str | None": "x", "int": 9, "int | None": 9, "bool": True}
+VALUES_BY_TYPE = {str: "x", str | None: "x", int: 9, int | None: 9, bool: True}
 VALUES_BY_NAME = {"lens": "norm", "dtype": "float16", "figures": "pdf"}
 
 

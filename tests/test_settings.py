@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers.errors import InputError
@@ -53,6 +55,24 @@ def test_settings_of_a_wrong_type_are_refused_with_the_flag(setting, value, mess
     with pytest.raises(InputError) as error:
         Settings(**{setting: value})
     assert str(error.value) == message
+
+
+def test_numbers_of_numpy_and_paths_become_plain_values():
+    settings = Settings(
+        text=Path("a/b.txt"), segments=np.int64(5), seed=np.uint8(7), stream=np.bool_(True)
+    )
+    for setting, expected in {"text": "a/b.txt", "segments": 5, "seed": 7, "stream": True}.items():
+        value = getattr(settings, setting)
+        assert value == expected and type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("segments", np.float64(5.0)), ("model", np.int64(5))],
+)
+def test_other_values_of_numpy_are_refused_with_the_flag(setting, value):
+    with pytest.raises(InputError, match=f"^--{setting} .*: expected"):
+        Settings(**{setting: value})
 
 
 @pytest.mark.parametrize("setting", ["segments", "sentences", "gradient_segments", "task_examples"])

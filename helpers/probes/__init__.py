@@ -1,16 +1,18 @@
 """Section 5 of the paper: the probing classifiers, and Table 3."""
 
-import lazy_loader
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=[
-        "bilinear",
-        "data",
-        "distances",
-        "linear",
-        "structural",
-        "table3",
-        "training",
-    ],
-)
+__all__ = [module.name for module in iter_modules(__path__)]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module of this package when ``probes.<name>`` is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,8 +2,6 @@
 
 A study takes part in a run through files in its folder, so that no other layer knows it:
 
-- ``settings.toml`` declares the settings that only later papers use; `helpers.settings` makes flags
-  and parameters of notebooks of them.
 - ``paper.csv`` has the numbers of the paper that its tables and its notebook compare with.
 - ``claims.py`` lists the claims of the paper.
 
