@@ -12,7 +12,6 @@ Each measure compares the ablated with the intact model on the same texts:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -44,7 +43,7 @@ from helpers.studies.common.edge_cuts import (
     list_ablations,
     plan_ablations,
 )
-from helpers.studies.common.head_edges import turned_angles, word_vectors
+from helpers.studies.common.head_edges import turned_angles, with_vectors, word_vectors
 from helpers.studies.common.head_removal import map_over_model_copies, run_interventions
 from helpers.studies.kobayashi2020.lenses import (
     SPECIAL_TYPES,
@@ -150,11 +149,10 @@ def probe_losses(
         run = partial(model, **batch, output_hidden_states=True)
         right = []
         for output in run_interventions(model, run, interventions):
-            layer = output.hidden_states[middle - encoder.layers - 1][0].float()
-            vectors = word_vectors(layer, record)
-            states = {(sentence, middle): (vectors - vectors.mean(dim=0)).cpu().numpy()}
-            ablated = replace(data, states=states)
-            right.append(undirected_attachment(ablated, probe, [sentence]).right[0])
+            states = output.hidden_states[middle - encoder.layers - 1][0].float()
+            vectors = word_vectors(states, record)
+            sentence_data = with_vectors(data, sentence, middle, vectors)
+            right.append(undirected_attachment(sentence_data, probe, [sentence]).right[0])
         return 100 * (right[0] - np.array(right[1:]))  # [ablation, one]
 
     losses = map_over_model_copies(encoder.model.base_model, dev, measure, "probe, edges cut")
