@@ -88,7 +88,8 @@ class Study:
     (6, 12, 119, 119)
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, later: bool = False, **settings: Any) -> None:
+        self.later = later
         self.settings = Settings(**settings)
         self.results = Results(self.settings, settings.keys(), lambda: self.encoder.special_tokens)
         self.uses_cluster = bool(self.settings.workers or self.settings.scheduler)
