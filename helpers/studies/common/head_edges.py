@@ -95,7 +95,10 @@ def relation_edges(record: Record, relation: str, direction: Direction) -> list[
 
 
 def cut_head_edges(
-    model: nn.Module, cut: HeadCut, edges: Edges, is_word: Edges
+    model: nn.Module,
+    cut: HeadCut,
+    edges: Edges,
+    is_word: Bool[Tensor, "batch 1 #query key"],
 ) -> AbstractContextManager:
     """Ablate edges in one head inside the context, see `edge_cuts.patch_layers`.
 
@@ -123,7 +126,9 @@ def cut_head_edges(
     return patch_layers(model, (cut.layer,), ablate)
 
 
-def turned_angles(before: WordVectors, after: WordVectors) -> Float[Tensor, " word"]:
+def turned_angles(
+    before: Float[Tensor, "*word width"], after: Float[Tensor, "*word width"]
+) -> Float[Tensor, "*word"]:
     """Compute the angle between two vectors of each word, in degrees; 0 if they are the same."""
     chord = (F.normalize(before, dim=-1) - F.normalize(after, dim=-1)).norm(dim=-1)
     return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))

@@ -255,7 +255,7 @@ def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dic
 
 def rank_correlation(
     effect: HeadValues, within: str, predictor: HeadValues, *held_constant: HeadValues
-) -> Float[np.ndarray, "*resample"]:
+) -> Float[np.ndarray, "*resample"] | float:
     """Compute Spearman's correlation of a predictor and an effect over heads.
 
     Parameters
@@ -274,8 +274,8 @@ def rank_correlation(
 
     Returns
     -------
-    array
-        A number for each resample; NaN if all ranks are equal.
+    array or float
+        A number for each resample, or one number; NaN if all ranks are equal.
     """
     *constants, x, y = [
         centred_ranks(np.where(np.isnan(effect), np.nan, values), within)

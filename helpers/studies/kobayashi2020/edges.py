@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
@@ -113,7 +113,8 @@ def loss_increases(
 
     label = "objective, edges cut"
     losses = torch.cat(map_over_model_copies(encoder.model, starts, measure, label)).numpy()
-    return label_values(ablations, [OBJECTIVE], losses[:, 1:] - losses[:, :1], records)
+    increases = losses[:, 1:] - losses[:, :1]
+    return label_values(ablations, [OBJECTIVE], increases[..., None], records)
 
 
 def probe_losses(
@@ -143,7 +144,7 @@ def probe_losses(
     dev = data.splits["dev"]
     interventions = list_ablations(encoder, ablations)
 
-    def measure(model: nn.Module, sentence: int) -> np.ndarray:
+    def measure(model: nn.Module, sentence: int) -> Int[np.ndarray, "ablation one"]:
         record = store.record(sentence)
         batch = padded(encoder, [record["inputs"]])
         run = partial(model, **batch, output_hidden_states=True)
@@ -244,7 +245,7 @@ def edge_tables(
 def label_values(
     ablations: Sequence[Ablation],
     measures: Sequence[str],
-    values: Float[np.ndarray, "example ablation measure"],
+    values: Num[np.ndarray, "example ablation measure"],
     records: Iterable[Record],
 ) -> Values:
     """Label the values of some examples by their articles, ablations and measures."""

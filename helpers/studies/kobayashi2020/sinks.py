@@ -32,7 +32,7 @@ from helpers.studies.kobayashi2020.lenses import (
     special_table,
 )
 
-TokenStates = Float[np.ndarray, "token width"]
+TokenStates = Float[np.ndarray, "_ width"]  # of a text; texts have different numbers of tokens
 ProjectedTokens = Float[np.ndarray, "layer token head width"]
 
 
@@ -203,8 +203,8 @@ def largest_components(states: Sequence[TokenStates]) -> LargestComponents:
     return LargestComponents(
         dimensions=(largest, second),
         means=(float(all_tokens[:, largest].mean()), float(all_tokens[:, second].mean())),
-        over_median=first_sizes.max() / median,
-        others_over_median=np.mean(largest_of_others) / median,
+        over_median=float(first_sizes.max() / median),
+        others_over_median=float(np.mean(largest_of_others) / median),
     )
 
 
