@@ -1,12 +1,7 @@
-"""The studies of later papers, in the order of their notebooks (07 to 10).
+"""What a run needs of all later papers together: their claims, and a check of their inputs.
 
-A study takes part in a run through files in its folder, so that no other layer knows it:
-
-- ``paper.csv`` has the numbers of the paper that its tables and its notebook compare with.
-- ``claims.py`` lists the claims of the paper.
-
-The modules that import torch are imported when they are needed, because the command line is slow
-with it.
+No other layer names a study.  Modules that import torch are imported when they are needed, because
+the command line is slow with it.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ def check_inputs(settings: Settings) -> None:
 
 
 def later_claims() -> list[Claim]:
-    """List the claims of all studies."""
+    """List the claims of all studies, in the order of the notebooks."""
     from helpers.studies.kobayashi2020 import causal_claims
     from helpers.studies.kobayashi2020 import claims as kobayashi
     from helpers.studies.kovaleva2019 import claims as kovaleva

@@ -35,6 +35,8 @@ MAJORITY = "most frequent label"
 BAG_OF_WORDS = "bag of words"
 FROZEN_ENCODER = "classifier alone"
 
+# Tokenized texts, or their vectors.
+Examples = Sequence[Inputs] | Float[np.ndarray, "_ width"]
 # A padded batch, its labels, and the indices of its examples.
 LabelledBatch = tuple[dict[str, Tensor], Int[Tensor, " example"], Int[np.ndarray, " example"]]
 
@@ -133,7 +135,7 @@ def baselines(
     """
     train_labels = [pair.label for pair in task.train]
 
-    def predict(features: Any, train: Sequence, test: Sequence) -> Int[np.ndarray, " example"]:
+    def predict(features: Any, train: Examples, test: Examples) -> Int[np.ndarray, " example"]:
         model = make_pipeline(features, LogisticRegression(max_iter=MAX_ITERATIONS))
         return model.fit(train, train_labels).predict(test)
 

@@ -108,11 +108,11 @@ def plan_ablations(layers: int, group: tuple[int, ...], roles: Sequence[str]) ->
 
 
 def ablate_edges(
-    weights: Weights,
-    chosen: Edges,
+    weights: Float[Tensor, "*row key"],
+    chosen: Bool[Tensor, "*#row key"],
     mode: AblationMode,
-    is_word: Bool[Tensor, ...],
-) -> Weights:
+    is_word: Bool[Tensor, "*#row key"],
+) -> Float[Tensor, "*row key"]:
     """Compute the attention weights after an ablation of the chosen edges.
 
     Parameters

@@ -240,12 +240,12 @@ def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRu
     sequence of FineTuningRun
         One trained run per task and seed.
     """
-    of_seeds = []
+    seed_runs = []
     for run in runs:
         for seeds_before in range(TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)):
             recipe = replace(run.recipe, seed=run.recipe.seed + seeds_before)
-            of_seeds.append(replace(run, recipe=recipe))
-    return fine_tune(of_seeds)
+            seed_runs.append(replace(run, recipe=recipe))
+    return fine_tune(seed_runs)
 
 
 def gradient_steps(

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,6 +29,7 @@ from helpers.metrics.heads import DIRECTIONS, Direction, gold_links
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded, to_words, vectors_to_words
 from helpers.model.sites import Weights
+from helpers.probes.data import ProbeData
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import Edges, ablate_edges, mark_keys, patch_layers
 from helpers.studies.common.head_removal import (
@@ -37,8 +39,8 @@ from helpers.studies.common.head_removal import (
 )
 
 RESAMPLED = "resampled"  # the rows of the edges are those of the next sentence of the batch
-# Of dependent and parent, over all edges and over edges that can be matched; of the other words; of
-# the edges.
+# "turns" and "loses" are of dependent and parent, over all edges or over those that can be matched.
+# "attention" and "unmatched" are of the edges.
 MEASURES = (
     "turns", "turns, matched", "loses, matched", "turns, other words", "loses, other words",
     "attention", "unmatched",
@@ -61,23 +63,42 @@ class HeadCut(NamedTuple):
     mode: str
 
 
-def relation_edges(record: Record, relation: str, direction: Direction) -> list[list[int]]:
-    """List the dependent, the parent, the query and the key of each edge: words, from 0.
+class RelationEdge(NamedTuple):
+    """A dependent, its parent, and the edge between them: from a query to a key.
+
+    All four are words, counted from 0.
+    """
+
+    dependent: int
+    parent: int
+    query: int
+    key: int
+
+
+def relation_edges(record: Record, relation: str, direction: Direction) -> list[RelationEdge]:
+    """List the edges of a relation in a sentence, in one direction.
 
     The edge of a possessor is that of its 's (section 4.2).
     """
     edges = []
     for question in gold_links(record):
-        if question.relation == relation:
-            (parent,) = question.gold
-            reader = question.word if question.mark is None else question.mark
-            ends = [reader, parent] if direction == DIRECTIONS[0] else [parent, reader]
-            edges.append([question.word, parent, *ends])
+        if question.relation != relation:
+            continue
+        dependent = question.word
+        (parent,) = question.gold
+        reader = dependent if question.mark is None else question.mark
+        if direction == DIRECTIONS[0]:
+            edges.append(RelationEdge(dependent, parent, query=reader, key=parent))
+        else:
+            edges.append(RelationEdge(dependent, parent, query=parent, key=reader))
     return edges
 
 
 def cut_head_edges(
-    model: nn.Module, cut: HeadCut, edges: Edges, is_word: Edges
+    model: nn.Module,
+    cut: HeadCut,
+    edges: Edges,
+    is_word: Bool[Tensor, "batch 1 #query key"],
 ) -> AbstractContextManager:
     """Ablate edges in one head inside the context, see `edge_cuts.patch_layers`.
 
@@ -94,17 +115,20 @@ def cut_head_edges(
     """
 
     def ablate(weights: Weights) -> Weights:
-        of_head = weights[:, [cut.head]]
+        head_weights = weights[:, [cut.head]]
         if cut.mode == RESAMPLED:
-            changed = torch.where(edges.any(-1, keepdim=True), of_head.roll(-1, 0), of_head)
+            has_edge = edges.any(dim=-1, keepdim=True)
+            changed = torch.where(has_edge, head_weights.roll(-1, 0), head_weights)
         else:
-            changed = ablate_edges(of_head, edges, cut.mode, is_word)
+            changed = ablate_edges(head_weights, edges, cut.mode, is_word)
         return weights.index_copy(1, torch.tensor([cut.head]).to(edges.device), changed)
 
     return patch_layers(model, (cut.layer,), ablate)
 
 
-def turned_angles(before: WordVectors, after: WordVectors) -> Float[Tensor, " word"]:
+def turned_angles(
+    before: Float[Tensor, "*word width"], after: Float[Tensor, "*word width"]
+) -> Float[Tensor, "*word"]:
     """Compute the angle between two vectors of each word, in degrees; 0 if they are the same."""
     chord = (F.normalize(before, dim=-1) - F.normalize(after, dim=-1)).norm(dim=-1)
     return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
@@ -118,6 +142,16 @@ def word_positions(record: Record) -> slice:
 def word_vectors(states: Float[Tensor, "token width"], record: Record) -> WordVectors:
     """Average the vectors of the tokens of each word of a sentence."""
     return vectors_to_words(states, record["inputs"]["groups"])[word_positions(record)]
+
+
+def with_vectors(data: ProbeData, sentence: int, layer: int, vectors: WordVectors) -> ProbeData:
+    """Replace the hidden states that a probe reads of a sentence by other vectors of its words.
+
+    The mean of the sentence is subtracted, as from all states of a probe.  The result has no states
+    of other sentences or layers.
+    """
+    centred = (vectors - vectors.mean(dim=0)).cpu().numpy()
+    return replace(data, states={(sentence, layer): centred})
 
 
 def cut_passes(
@@ -213,17 +247,17 @@ def edge_effects(
     return np.concatenate(measured, axis=1).transpose(2, 1, 0, 3)
 
 
-def mark_edges(record: Record, relation: str, direction: Direction) -> Edges:
-    """Mark the edges of a relation among the tokens of a sentence: [query, key]."""
-    words = torch.tensor(record["inputs"]["groups"]) - record["offset"]  # of each token
-    is_edge = torch.zeros(len(words), len(words), dtype=torch.bool)
-    for *_, query, key in relation_edges(record, relation, direction):
-        is_edge |= (words == query)[:, None] & (words == key)
+def mark_edges(record: Record, relation: str, direction: Direction) -> Bool[Tensor, "query key"]:
+    """Mark the edges of a relation among the tokens of a sentence."""
+    word_of_token = torch.tensor(record["inputs"]["groups"]) - record["offset"]
+    is_edge = torch.zeros(len(word_of_token), len(word_of_token), dtype=torch.bool)
+    for edge in relation_edges(record, relation, direction):
+        is_edge |= (word_of_token == edge.query)[:, None] & (word_of_token == edge.key)
     return is_edge
 
 
 def sum_over_words(
-    edges: Sequence[Sequence[int]],
+    edges: Sequence[RelationEdge],
     turned: WordValues,
     lost: WordValues,
     attention: Float[np.ndarray, "query key"],
@@ -235,11 +269,11 @@ def sum_over_words(
     dependents, parents, queries, keys = np.transpose(edges)
     mass = attention[queries, keys]
     is_matched = mass <= attention[queries].sum(axis=1) - mass
-    of_edge = (turned[dependents] + turned[parents]) / 2
+    edge_turns = (turned[dependents] + turned[parents]) / 2
     is_other = np.ones(len(turned), bool)
     is_other[[*dependents, *parents]] = False
     parts = (
-        of_edge, of_edge[is_matched], lost[dependents[is_matched]], turned[is_other],
+        edge_turns, edge_turns[is_matched], lost[dependents[is_matched]], turned[is_other],
         lost[is_other], mass, ~is_matched,
     )  # fmt: skip
     return np.array([[np.sum(part) for part in parts], [len(part) for part in parts]])

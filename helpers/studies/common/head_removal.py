@@ -265,7 +265,6 @@ def map_over_model_copies(
     return thread_map(run_with_copy, inputs, label=label, unit="batch", threads=threads)
 
 
-@torch.inference_mode()
 def run_interventions(
     model: nn.Module, run: Callable[[], Result], changes: Sequence[Intervention]
 ) -> Iterator[Result]:
@@ -297,13 +296,13 @@ def run_interventions(
     def store_output(layer: nn.Module, _args: tuple, output: Any) -> None:
         layer_outputs[layer] = output
 
-    with ExitStack() as hooks:
+    with torch.inference_mode(), ExitStack() as hooks:
         for layer in layers:
             hooks.callback(layer.register_forward_hook(store_output).remove)
         unchanged = run()
     yield unchanged
     for first_affected, context in changes:
         reused = {layer: layer_outputs[layer] for layer in layers[:first_affected]}
-        with skip_layers(model, reused), context(model):
+        with torch.inference_mode(), skip_layers(model, reused), context(model):
             output = run()
         yield output

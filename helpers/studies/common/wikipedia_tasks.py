@@ -156,10 +156,11 @@ def next_paragraphs(
     examples = []
     for turn, pair in enumerate(generator.sample(pairs, capped(size, len(pairs)))):
         label = turn % 2
-        second_from = pair
-        while label == 0 and second_from.article == pair.article:
-            second_from = generator.choice(pairs)
-        examples.append(Pair((pair.first, second_from.second), label, pair.title))
+        if label == 1:
+            second = pair.second
+        else:
+            second = _choose_from_other_article(pairs, pair.article, generator).second
+        examples.append(Pair((pair.first, second), label, pair.title))
     return tuple(examples)
 
 
@@ -176,6 +177,16 @@ def split_by_article(sources: Sequence[Source], seed: int) -> tuple[list[Source]
     train = [source for source in sources if source.article not in test_articles]
     test = [source for source in sources if source.article in test_articles]
     return train, test
+
+
+def _choose_from_other_article(
+    pairs: Sequence[ParagraphPair], article: int, generator: random.Random
+) -> ParagraphPair:
+    """Choose a random pair of paragraphs of any article but one; there are two articles or more."""
+    while True:
+        chosen = generator.choice(pairs)
+        if chosen.article != article:
+            return chosen
 
 
 def _paragraph_pairs(articles: Sequence[Article]) -> list[ParagraphPair]:

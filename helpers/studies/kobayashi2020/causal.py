@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -62,6 +61,7 @@ from helpers.studies.common.head_edges import (
     WordVectors,
     edge_effects,
     relation_edges,
+    with_vectors,
 )
 from helpers.studies.kobayashi2020.lenses import SampleSizes, list_articles, with_ratio
 
@@ -163,13 +163,24 @@ def fit_probe(store: Store) -> Probe:
 
     @torch.no_grad()
     def log_probabilities(sentence: int, vectors: WordVectors) -> WordValues:
-        centred = (vectors - vectors.mean(dim=0)).numpy()
-        changed = replace(data, states={(sentence, layer): centred})
-        scores = candidate_scores(bilinear, changed, [sentence])[0].double()
+        sentence_data = with_vectors(data, sentence, layer, vectors)
+        scores = candidate_scores(bilinear, sentence_data, [sentence])[0].double()
         parents = data.parses[sentence].heads
         return scores.log_softmax(dim=-1).numpy()[np.arange(len(parents)), parents]
 
     return log_probabilities
+
+
+def list_cuts(heads: pd.DataFrame) -> dict[str, list[HeadCut]]:
+    """List the ablations of the heads of each relation: each head dropped, then mass-matched.
+
+    ``heads`` is the table of `sample_heads`.
+    """
+    cuts = defaultdict(list)
+    for row in heads.itertuples():
+        for mode in (DROPPED, MASS_MATCHED):
+            cuts[row.relation].append(HeadCut(row.layer - 1, row.head - 1, row.direction, mode))
+    return dict(cuts)
 
 
 def compare_best_head(
@@ -190,12 +201,13 @@ def compare_best_head(
         example = store[sentence]
         attention = example.attention[layer]  # [head, query, key]
         entropies.append(entr(attention).sum(axis=-1).mean(axis=-1))
-        for *_, query, key in relation_edges(example.record, relation, best.direction):
-            masses.append(attention[:, query + example.offset, key + example.offset])
+        for edge in relation_edges(example.record, relation, best.direction):
+            masses.append(attention[:, edge.query + example.offset, edge.key + example.offset])
     profiles = np.column_stack([np.mean(masses, axis=0), np.mean(entropies, axis=0)])
     distances = np.linalg.norm((profiles - profiles[head]) / profiles.std(axis=0), axis=1)
-    of_layer = margins[:, layer].max(axis=0)
-    distances[of_layer > max(0, of_layer.min())] = np.inf
+    layer_margins = margins[:, layer].max(axis=0)
+    has_margin = layer_margins > max(0, layer_margins.min())
+    distances[has_margin] = np.inf
     distances[head] = np.inf
     changes = [best._replace(mode=mode) for mode in BEST_CHANGES[:-1]]
     return [*changes, best._replace(head=int(distances.argmin()))]
@@ -222,6 +234,16 @@ def measure_cuts(
     return values[is_used], totals[is_used]
 
 
+def effect_table(heads: pd.DataFrame, sums: Sums) -> pd.DataFrame:
+    """Add to the table of `sample_heads` the `head_effects` of each head, over all articles.
+
+    The sums are those of `measure_cuts` for `list_cuts`.
+    """
+    values, totals = [array.sum(axis=0) for array in sums]
+    ratios = divide(values, totals).reshape(len(heads), 2, len(MEASURES))
+    return heads.assign(**head_effects(ratios))
+
+
 def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dict[str, np.ndarray]:
     """Compute the `EFFECTS` of heads that are dropped and mass-matched, and the attention."""
     dropped, matched = np.moveaxis(ratios, (-2, -1), (0, 1))  # each [measure, ..., head]
@@ -233,7 +255,7 @@ def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dic
 
 def rank_correlation(
     effect: HeadValues, within: str, predictor: HeadValues, *held_constant: HeadValues
-) -> Float[np.ndarray, "*resample"]:
+) -> Float[np.ndarray, "*resample"] | float:
     """Compute Spearman's correlation of a predictor and an effect over heads.
 
     Parameters
@@ -252,8 +274,8 @@ def rank_correlation(
 
     Returns
     -------
-    array
-        A number for each resample; NaN if all ranks are equal.
+    array or float
+        A number for each resample, or one number; NaN if all ranks are equal.
     """
     *constants, x, y = [
         centred_ranks(np.where(np.isnan(effect), np.nan, values), within)
@@ -272,8 +294,8 @@ def centred_ranks(values: HeadValues, within: str) -> HeadVectors:
     """
     axes = WITHIN[within]
     by_group = np.moveaxis(values, axes, range(-len(axes), 0))
-    of_heads = by_group.reshape(*by_group.shape[: -len(axes)], -1)
-    ranks = np.ma.masked_invalid(rankdata(of_heads, axis=-1, nan_policy="omit"))
+    values_in_groups = by_group.reshape(*by_group.shape[: -len(axes)], -1)
+    ranks = np.ma.masked_invalid(rankdata(values_in_groups, axis=-1, nan_policy="omit"))
     centred = ranks - ranks.mean(axis=-1, keepdims=True)
     return unit_length(centred.filled(0).reshape(*values.shape[:-3], -1))
 
@@ -325,6 +347,43 @@ def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFram
     return pd.DataFrame(rows)
 
 
+def best_head_table(
+    encoder: Encoder, store: Store, counts: HeadCounts, sentences: Batches, probe: Probe
+) -> pd.DataFrame:
+    """Tabulate what each of the `BEST_CHANGES` of each relation's best head does.
+
+    Parameters
+    ----------
+    encoder
+        The model.
+    store
+        Its word-level maps of a treebank.
+    counts
+        The counts of the store.
+    sentences
+        From `choose_sentences`.
+    probe
+        From `fit_probe`.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation, change and measure (`MEASURES`): the ``head``, the
+        ``matched_head``, and the ``value`` with its interval over articles.
+    """
+    cuts = {}
+    rows = []
+    for relation, batches in sentences.items():
+        indices = np.concatenate(batches).tolist()
+        cuts[relation] = compare_best_head(store, counts, relation, indices)
+        best, *_, matched = [head_label(cut.layer, cut.head) for cut in cuts[relation]]
+        for change, measure in product(BEST_CHANGES, MEASURES):
+            rows.append((relation, best, matched, change, measure))
+    table = pd.DataFrame(rows, columns=["relation", "head", "matched_head", "change", "measure"])
+    values, totals = measure_cuts(encoder, store, sentences, cuts, probe)
+    return with_ratio(table, "value", values, totals)
+
+
 def causal_tables(
     encoder: Encoder,
     store: Store,
@@ -358,11 +417,10 @@ def causal_tables(
     Returns
     -------
     dict of str to DataFrame
-        ``head_edge_effects``: `sample_heads` with the `EFFECTS`, the attention on the edges, and
+        ``head_edge_effects``: `effect_table`, with the `EFFECTS`, the attention on the edges, and
         the share of edges that cannot be matched.
         ``head_edge_correlations``: `correlation_table`.
-        ``head_edges``: the `MEASURES` of each of the `BEST_CHANGES` of each relation's best head,
-        with intervals over articles.
+        ``head_edges``: `best_head_table`.
 
     Raises
     ------
@@ -380,32 +438,14 @@ def causal_tables(
                 "several dev sentences of one length; give a treebank with more sentences"
             )
         heads = sample_heads(counts, list(sentences), size.heads)
-        cuts = defaultdict(list)
-        for row in heads.itertuples():
-            for mode in (DROPPED, MASS_MATCHED):
-                cut = HeadCut(row.layer - 1, row.head - 1, row.direction, mode)
-                cuts[row.relation].append(cut)
         probe = fit_probe(store) if with_best else None
-        sums = measure_cuts(encoder, store, sentences, cuts, probe)
-        values, totals = [array.sum(axis=0) for array in sums]
-        ratios = divide(values, totals).reshape(len(heads), 2, len(MEASURES))
-        effects = head_effects(ratios)
+        sums = measure_cuts(encoder, store, sentences, list_cuts(heads), probe)
         tables = {
-            "head_edge_effects": heads.assign(**effects),
+            "head_edge_effects": effect_table(heads, sums),
             "head_edge_correlations": correlation_table(heads, sums, seed),
         }
         if with_best:
-            rows = []
-            for relation, batches in sentences.items():
-                indices = np.concatenate(batches).tolist()
-                cuts[relation] = compare_best_head(store, counts, relation, indices)
-                best, *_, matched = [head_label(cut.layer, cut.head) for cut in cuts[relation]]
-                for change, measure in product(BEST_CHANGES, MEASURES):
-                    rows.append((relation, best, matched, change, measure))
-            columns = ["relation", "head", "matched_head", "change", "measure"]
-            table = pd.DataFrame(rows, columns=columns)
-            sums = measure_cuts(encoder, store, sentences, cuts, probe)
-            tables["head_edges"] = with_ratio(table, "value", *sums)
+            tables["head_edges"] = best_head_table(encoder, store, counts, sentences, probe)
         return tables
 
     inputs = {

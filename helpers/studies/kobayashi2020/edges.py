@@ -12,14 +12,13 @@ Each measure compares the ablated with the intact model on the same texts:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
@@ -44,7 +43,7 @@ from helpers.studies.common.edge_cuts import (
     list_ablations,
     plan_ablations,
 )
-from helpers.studies.common.head_edges import turned_angles, word_vectors
+from helpers.studies.common.head_edges import turned_angles, with_vectors, word_vectors
 from helpers.studies.common.head_removal import map_over_model_copies, run_interventions
 from helpers.studies.kobayashi2020.lenses import (
     SPECIAL_TYPES,
@@ -114,7 +113,8 @@ def loss_increases(
 
     label = "objective, edges cut"
     losses = torch.cat(map_over_model_copies(encoder.model, starts, measure, label)).numpy()
-    return label_values(ablations, [OBJECTIVE], losses[:, 1:] - losses[:, :1], records)
+    increases = losses[:, 1:] - losses[:, :1]
+    return label_values(ablations, [OBJECTIVE], increases[..., None], records)
 
 
 def probe_losses(
@@ -144,17 +144,16 @@ def probe_losses(
     dev = data.splits["dev"]
     interventions = list_ablations(encoder, ablations)
 
-    def measure(model: nn.Module, sentence: int) -> np.ndarray:
+    def measure(model: nn.Module, sentence: int) -> Int[np.ndarray, "ablation one"]:
         record = store.record(sentence)
         batch = padded(encoder, [record["inputs"]])
         run = partial(model, **batch, output_hidden_states=True)
         right = []
         for output in run_interventions(model, run, interventions):
-            layer = output.hidden_states[middle - encoder.layers - 1][0].float()
-            vectors = word_vectors(layer, record)
-            states = {(sentence, middle): (vectors - vectors.mean(dim=0)).cpu().numpy()}
-            ablated = replace(data, states=states)
-            right.append(undirected_attachment(ablated, probe, [sentence]).right[0])
+            states = output.hidden_states[middle - encoder.layers - 1][0].float()
+            vectors = word_vectors(states, record)
+            sentence_data = with_vectors(data, sentence, middle, vectors)
+            right.append(undirected_attachment(sentence_data, probe, [sentence]).right[0])
         return 100 * (right[0] - np.array(right[1:]))  # [ablation, one]
 
     losses = map_over_model_copies(encoder.model.base_model, dev, measure, "probe, edges cut")
@@ -246,7 +245,7 @@ def edge_tables(
 def label_values(
     ablations: Sequence[Ablation],
     measures: Sequence[str],
-    values: Float[np.ndarray, "example ablation measure"],
+    values: Num[np.ndarray, "example ablation measure"],
     records: Iterable[Record],
 ) -> Values:
     """Label the values of some examples by their articles, ablations and measures."""

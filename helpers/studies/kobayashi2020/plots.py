@@ -173,8 +173,8 @@ def fig15_edges(
         "bands and bars: 95% intervals over articles",
     )
     panels = panel_grid(figure, len(by_token) + len(outcomes), 2)
-    for axes, (role, of_token) in zip(panels, by_token, strict=False):
-        for name, rows in of_token.groupby("model", sort=False):
+    for axes, (role, token_rows) in zip(panels, by_token, strict=False):
+        for name, rows in token_rows.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
         axes.axhline(1, **DASHED)
         axes.set(yscale="log", xlabel="Layer", ylabel="Ratio of angles")

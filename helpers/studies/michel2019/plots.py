@@ -36,8 +36,8 @@ def fig10_importance(weights: pd.DataFrame, *, model: str) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    most = weights.loc[weights["normalised"].idxmax()]
-    title = f"head {most['layer']}-{most['head']}, {most['normalised']:.2f} of its layer's norm"
+    top = weights.loc[weights["normalised"].idxmax()]
+    title = f"head {top['layer']}-{top['head']}, {top['normalised']:.2f} of its layer's norm"
     return style.heat_maps(
         heads_by_task(weights, "normalised"),
         f"Figure 10 · Most important: {title}",

@@ -154,8 +154,8 @@ class WordChooser(nn.Module):
         vectors = [self.vectors_of(text) for text in unique_texts]
         lengths = torch.tensor([len(text_vectors) for text_vectors in vectors])
         read = self.text_vectors(pad_sequence(vectors, batch_first=True), lengths)
-        of_parts = read[rows].chunk(len(self.parts))  # each [argument and warrant, state]
-        hidden = self.inner(torch.cat(of_parts, dim=-1)).relu()
+        part_vectors = read[rows].chunk(len(self.parts))  # each [argument and warrant, state]
+        hidden = self.inner(torch.cat(part_vectors, dim=-1)).relu()
         return self.outer(hidden).view(-1, 2)
 
     def text_vectors(

@@ -51,11 +51,11 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figu
         Figure 12.  The paper's values are diamonds, unless the cue is planted.
     """
     by_cue = cues.set_index(["half", "split", "cue"])
-    of_not = by_cue.loc[(AS_WRITTEN, ALL_SPLITS, NOT)]
+    not_row = by_cue.loc[(AS_WRITTEN, ALL_SPLITS, NOT)]
     figure = canvas(
         HEIGHT,
-        f"Figure 12 · One warrant has “{NOT}” in {of_not['coverage']:.0f}% of arguments; "
-        f"{of_not['productivity']:.0f}% of these are right",
+        f"Figure 12 · One warrant has “{NOT}” in {not_row['coverage']:.0f}% of arguments; "
+        f"{not_row['productivity']:.0f}% of these are right",
         model,
         "means with 95% intervals over arguments; dashed: chance; crimson diamonds: paper",
     )
@@ -83,25 +83,25 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
         originals, x="coverage", y="productivity", hue="kind", style="kind", s=36, alpha=0.75,
         palette=CUE_COLORS, markers=CUE_MARKERS, ax=axes,
     )  # fmt: skip
-    of_not = as_written[as_written["cue"] == NOT].set_index("split")
+    not_by_split = as_written[as_written["cue"] == NOT].set_index("split")
     axes.plot(
-        "coverage", "productivity", "P", data=of_not.loc["test"], color=INK,
+        "coverage", "productivity", "P", data=not_by_split.loc["test"], color=INK,
         label="“not” in the test split",
     )  # fmt: skip
     if "paper_coverage" in originals:  # absent if the cue is planted
         axes.plot(
-            "paper_coverage", "paper_productivity", "D", data=of_not.loc[ALL_SPLITS], color=ACCENT,
-            markeredgecolor="white", zorder=4, label="“not” in the paper",
+            "paper_coverage", "paper_productivity", "D", data=not_by_split.loc[ALL_SPLITS],
+            color=ACCENT, markeredgecolor="white", zorder=4, label="“not” in the paper",
         )  # fmt: skip
-    left = 0.8 * originals["coverage"].min()
-    x = np.geomspace(left, 100, CHANCE_POINTS)
+    lowest_coverage = 0.8 * originals["coverage"].min()  # on the axis, with a margin
+    x = np.geomspace(lowest_coverage, 100, CHANCE_POINTS)
     axes.plot(x, np.full_like(x, CHANCE), color=INK, dashes=(4, 3), linewidth=1)
     drawn_lines = [line.get_xydata() for line in axes.lines]
     points = np.vstack([originals[["coverage", "productivity"]], *drawn_lines])
     axes.set_xscale("log")
     axes.set_xticks(COVERAGE_TICKS, COVERAGE_TICKS)
     axes.set(
-        xlim=(left, 100), ylim=(-4, 104),
+        xlim=(lowest_coverage, 100), ylim=(-4, 104),
         xlabel="Coverage: arguments where the cue is in one warrant only (%, log scale)",
         ylabel="Productivity:\nthat warrant is right (%)",
     )  # fmt: skip

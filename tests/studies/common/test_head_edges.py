@@ -16,6 +16,7 @@ from helpers.studies.common.head_edges import (
     MEASURES,
     RESAMPLED,
     HeadCut,
+    RelationEdge,
     cut_head_edges,
     edge_effects,
     mark_edges,
@@ -143,16 +144,19 @@ def test_relation_edges_of_a_possessor_are_those_of_its_mark():
         "heads": [4, 1, 4, 0],
         "relations": ["poss", "case", "amod", "root"],
     }
-    assert relation_edges(record, "poss", DIRECTIONS[0]) == [[0, 3, 1, 3]]
-    assert relation_edges(record, "poss", DIRECTIONS[1]) == [[0, 3, 3, 1]]
-    assert relation_edges(record, "amod", DIRECTIONS[0]) == [[2, 3, 2, 3]]
+    assert relation_edges(record, "poss", DIRECTIONS[0]) == [(0, 3, 1, 3)]
+    assert relation_edges(record, "poss", DIRECTIONS[1]) == [(0, 3, 3, 1)]
+    assert relation_edges(record, "amod", DIRECTIONS[0]) == [(2, 3, 2, 3)]
 
 
 def test_sum_over_words_leaves_out_edges_that_cannot_be_matched():
     attention = np.array([[0.1, 0.6, 0.2, 0.0], [0.1] * 4, [0.1, 0.2, 0.1, 0.3], [0.25] * 4])
     turned = np.array([1.0, 2.0, 4.0, 8.0])
     lost = np.array([0.1, 0.2, 0.4, 0.8])
-    edges = [[0, 1, 0, 1], [2, 1, 2, 1]]  # the first has over half of its row
+    edges = [
+        RelationEdge(dependent=0, parent=1, query=0, key=1),  # it has over half of its row
+        RelationEdge(dependent=2, parent=1, query=2, key=1),
+    ]
     sums, counts = sum_over_words(edges, turned, lost, attention)
     expected = {
         "turns": 1.5 + 3, "turns, matched": 3, "loses, matched": 0.4, "turns, other words": 8,

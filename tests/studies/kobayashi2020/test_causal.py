@@ -136,9 +136,9 @@ def test_rank_correlation_given_a_value_is_that_of_residuals():
 
 def test_rank_correlation_of_four_heads_given_a_third_ranking_by_hand():
     # Correlations: 0.8 of predictor and effect, 0.6 of effect and constant, 0 of the other pair.
-    effect = np.array([1, 2, 3, 4]).reshape(1, 1, 4)
-    predictor = np.array([1, 3, 2, 4]).reshape(1, 1, 4)
-    constant = np.array([2, 1, 4, 3]).reshape(1, 1, 4)
+    effect = np.array([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 4)
+    predictor = np.array([1.0, 3.0, 2.0, 4.0]).reshape(1, 1, 4)
+    constant = np.array([2.0, 1.0, 4.0, 3.0]).reshape(1, 1, 4)
     by_formula = (0.8 - 0.6 * 0) / np.sqrt((1 - 0.6**2) * (1 - 0**2))
     assert rank_correlation(effect, "all", predictor, constant) == pytest.approx(by_formula)
 
@@ -188,7 +188,7 @@ def test_causal_tables_have_the_effects_of_each_head_and_change(causal_run):
     assert len(effects) == 9
     sentences = causal.choose_sentences(causal_run.store, ["dep"], 2)["dep"]
     row = effects.iloc[4]
-    head = (row["layer"] - 1, row["head"] - 1, row["direction"])
+    head = (int(row["layer"]) - 1, int(row["head"]) - 1, row["direction"])
     cuts = [HeadCut(*head, mode) for mode in (DROPPED, MASS_MATCHED)]
     values, totals = edge_effects(
         causal_run.encoder, causal_run.store, sentences, "dep", cuts, None
