@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, MapError, ModelError, StoreError
 from helpers.results import Results, run_name
 from helpers.settings import Settings, capped, flag
+from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -123,8 +124,9 @@ class Study:
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded once."""
-        trained = self._load(None) if self.settings.entropy_matched else None
-        encoder = self._load(self.settings.random_init, match=trained)
+        encoder = self._load(self.settings.random_init)
+        if self.settings.entropy_matched:
+            encoder = self._match_entropies(encoder, self._load(None))
         self._record(model=encoder.identity, special_tokens=encoder.special_tokens)
         return encoder
 
@@ -166,7 +168,8 @@ class Study:
         own_seed = self.settings.random_init
         if own_seed is not None:
             seed += own_seed + 1
-        return self._load(seed, match=self.encoder if entropy_matched else None)
+        control = self._load(seed)
+        return self._match_entropies(control, self.encoder) if entropy_matched else control
 
     @cached_property
     def controls(self) -> dict[str, Encoder]:
@@ -176,43 +179,45 @@ class Study:
             "entropy_matched": self.control(self.settings.seed, entropy_matched=True),
         }
 
-    def _load(self, random_init: int | None, match: Encoder | None = None) -> Encoder:
-        """Load the study's model, or its control of a seed.
+    def _load(self, random_init: int | None) -> Encoder:
+        """Find the study's model, or its control of a seed.
 
-        The heads of a control get the mean entropies of the model to ``match``, over a part of the
-        text.
+        What a store's key needs of a model is kept, so that finished stores open without weights.
         """
-        from helpers.model.encoder import load_encoder
+        from helpers.model.encoder import Encoder, encoder_key, load_encoder
 
         settings = self.settings
-        load_model = partial(
-            load_encoder,
-            settings.model,
-            revision=settings.revision,
-            device=settings.device,
-            dtype=settings.dtype,
-            random_init=random_init,
-        )
-        model = load_model()
-        if match is None:
-            return model
-        limit = QUICK_ENTROPY_SEGMENTS if settings.preset else ENTROPY_SEGMENTS
-        texts = self._store(match, self.segment_corpus(limit), stream=True)
+        options = {
+            "revision": settings.revision,
+            "dtype": settings.dtype,
+            "random_init": random_init,
+        }
+        if settings.device not in ("auto", "cpu"):
+            torch_device(settings.device)  # fails now, and not when a map is needed
+        key = encoder_key(settings.model, **options)
+        load = cache(partial(load_encoder, settings.model, device=settings.device, **options))
+        properties = cached("model", lambda: load().properties, inputs=key, layer="store")
+        return Encoder(**properties, load=load)
+
+    def _match_entropies(self, control: Encoder, trained: Encoder) -> Encoder:
+        """Give the heads of a control the mean entropies of a model over a part of the text."""
+        limit = QUICK_ENTROPY_SEGMENTS if self.settings.preset else ENTROPY_SEGMENTS
+        texts = self._store(trained, self.segment_corpus(limit), stream=True)
 
         def compute() -> list[list[float]]:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
 
-            batch = padded(match, [model_inputs(match, record) for record in texts.records()])
-            return temperatures(model.model.base_model, match.model.base_model, batch)
+            batch = padded(trained, [model_inputs(trained, record) for record in texts.records()])
+            return temperatures(control.model.base_model, trained.model.base_model, batch)
 
         head_temperatures = cached(
             "temperatures",
             compute,
-            inputs={"random": model.identity, "texts": texts.key},
+            inputs={"random": control.identity, "texts": texts.key},
             layer="store",
         )
-        return load_model(temperatures=head_temperatures)
+        return control.with_temperatures(head_temperatures)
 
     @cached_property
     def language(self) -> str:
