@@ -149,7 +149,7 @@ class Study:
         with self.results.edited_record():
             pass  # facts go into every record that is written
 
-    def control(self, seed: int, *, entropy_matched: bool = False) -> Encoder:
+    def control(self, seed: int) -> Encoder:
         """Load a control with random weights.
 
         Its seed differs from the one that the study itself uses.
@@ -158,8 +158,6 @@ class Study:
         ----------
         seed : int
             Seed of the random weights.
-        entropy_matched : bool
-            Whether each attention head gets the mean entropy of the study's own (entropy-matched).
 
         Returns
         -------
@@ -168,16 +166,13 @@ class Study:
         own_seed = self.settings.random_init
         if own_seed is not None:
             seed += own_seed + 1
-        control = self._load(seed)
-        return self._match_entropies(control, self.encoder) if entropy_matched else control
+        return self._load(seed)
 
     @cached_property
     def controls(self) -> dict[str, Encoder]:
         """The controls of sections 3, 4 and 6, by the beginning of the names of their tables."""
-        return {
-            "random": self.control(self.settings.seed),
-            "entropy_matched": self.control(self.settings.seed, entropy_matched=True),
-        }
+        random = self.control(self.settings.seed)
+        return {"random": random, "entropy_matched": self._match_entropies(random, self.encoder)}
 
     def _load(self, random_init: int | None) -> Encoder:
         """Find the study's model, or its control of a seed.
