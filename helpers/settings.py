@@ -210,6 +210,11 @@ PATH_SETTINGS = [setting.name for setting in fields(Settings) if "is_path" in se
 MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
 
 
+def default_settings() -> dict[str, Any]:
+    """Collect the defaults of all settings, by name."""
+    return {setting.name: setting.default for setting in fields(Settings)}
+
+
 def capped(size: int | None, cap: int) -> int:
     """Compute the smaller of a size and a cap; a size of None has no limit."""
     return cap if size is None else min(size, cap)

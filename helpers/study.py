@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
 from functools import cache, cached_property, partial
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +24,7 @@ from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, MapError, ModelError, StoreError
 from helpers.results import Results, run_name
-from helpers.settings import Settings, capped, flag
+from helpers.settings import Settings, capped, default_settings, flag
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
@@ -92,7 +95,19 @@ class Study:
     (6, 12, 119, 119)
     """
 
+    # For help and completion: each setting by its name, with its default.
+    __signature__ = Signature(
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default)
+            for name, default in {"later": False, **default_settings()}.items()
+        ]
+    )
+
     def __init__(self, *, later: bool = False, **settings: Any) -> None:
+        for name in settings.keys() - default_settings().keys():
+            close = get_close_matches(name, default_settings(), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "helpers.Settings lists them all"
+            raise InputError(f"there is no setting {name!r}; {hint}")
         self.settings = Settings(**settings)
         self.results = Results(
             self.settings, later=later, special_tokens=lambda: self.encoder.special_tokens
@@ -103,6 +118,14 @@ class Study:
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
         self.save_claims = self.results.save_claims
+
+    def __repr__(self) -> str:
+        defaults = default_settings()
+        named = {"model": self.settings.model}
+        for name, value in asdict(self.settings).items():
+            if value != defaults[name]:
+                named[name] = value
+        return f"Study({', '.join(f'{name}={value!r}' for name, value in named.items())})"
 
     def paper_tables(self) -> dict[str, pd.DataFrame]:
         """Read the tables of the paper's notebooks (00 to 06), which later ones build on.

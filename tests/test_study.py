@@ -2,14 +2,16 @@
 
 from dataclasses import asdict
 from functools import wraps
+from inspect import signature
 
 import pandas as pd
 import pytest
 from toy_corpora import SENTENCES, conllu
 
+from helpers.errors import InputError, StoreError
 from helpers.metrics import head_counts
 from helpers.plots.style import canvas
-from helpers.study import Study, describe_store
+from helpers.study import QUICK_ENTROPY_SEGMENTS, Study, describe_store
 
 
 @pytest.fixture
@@ -109,3 +111,38 @@ def test_save_for_papers_adds_pdf_and_latex_to_the_same_files(figures):
     assert usual.keys() == {"entropy.csv", "fig4.png", "fig4.svg"}
     assert for_papers.keys() - usual.keys() == {"fig4.pdf", "entropy.tex"}
     assert all(for_papers[name] == usual[name] for name in usual)
+
+
+def test_study_lists_its_settings_and_names_the_one_that_was_meant():
+    parameters = signature(Study).parameters
+    assert parameters["segments"].default == 1000 and "later" in parameters
+    assert repr(Study(model="mine", max_tokens=48)).startswith("Study(model='mine', ")
+    with pytest.raises(InputError, match="no setting 'segmnts'; did you mean 'segments'"):
+        Study(segmnts=5)
+
+
+def test_segment_store_without_segments_says_so(study):
+    with pytest.raises(InputError, match="no example is left"):
+        study.segment_store(limit=0)
+
+
+def test_example_store_reports_a_full_disk(study, monkeypatch):
+    def refuse(*_, **__):
+        raise StoreError("disk full")
+
+    monkeypatch.setattr("helpers.store.extract.extract", refuse)
+    with pytest.raises(StoreError, match="disk full"):
+        study.example_store()
+
+
+def test_entropies_are_matched_on_fewer_segments_in_a_preset(study, monkeypatch):
+    limits = []
+    segment_corpus = study.segment_corpus
+
+    def spy(limit=None):
+        limits.append(limit)
+        return segment_corpus(limit)
+
+    monkeypatch.setattr(study, "segment_corpus", spy)
+    _ = study.controls
+    assert limits == [QUICK_ENTROPY_SEGMENTS]  # the tests run in the small profile
