@@ -92,9 +92,10 @@ def copy_results(source: Path, target: Path) -> None:
     """Copy tables, figures and ``run.json`` of a folder, and remove all that the target held."""
     target.mkdir(parents=True, exist_ok=True)
     remove_contents(target)
-    shutil.copytree(source / "tables", target / "tables", dirs_exist_ok=True)
     for path in source.glob("*"):
-        if path.suffix in RESULT_SUFFIXES or path.name == RECORD:
+        if path.name == "tables":
+            shutil.copytree(path, target / path.name)
+        elif path.suffix in RESULT_SUFFIXES or path.name == RECORD:
             shutil.copy(path, target)
 
 
