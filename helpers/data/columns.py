@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from helpers.data.other_formats import EXPECTED, refuse_other_formats
 from helpers.data.records import AnnotatedText, Sentence, Span
 from helpers.data.text_files import lines, quoted, word
 from helpers.errors import CorpusError
@@ -26,17 +27,20 @@ TreeFormat = Literal["conllu", "conllx", "plain"]
 
 # The numbers of columns that a format allows; predicate arguments add some to CoNLL-2012.
 COLUMN_COUNTS = {"conllu": (10,), "conllx": (8, 10), "plain": (2,), "conll2012": range(12, 1 << 20)}
-WORD_COLUMNS = {"conllu": 1, "conllx": 1, "plain": 0, "conll2012": 3}  # from 0
-EXPECTED = {
+# The column of the word, counted from 0.
+WORD_COLUMNS = {"conllu": 1, "conllx": 1, "plain": 0, "conll2012": 3}
+EXPECTED_COLUMNS = {
     "conllu": "10 columns",
-    "conllx": "CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'",
+    "conllx": EXPECTED["treebank"],
     "plain": "'word head-relation'",
-    "conll2012": "at least 12 columns",
+    "conll2012": "at least 12 columns (CoNLL-2012)",
 }
-_NOT_A_WORD = re.compile(
-    r"\d+[-.]\d+\s"
-)  # the beginning of a line in CoNLL-U: a multi-word range, an empty node
-_CELL = re.compile("[^ ]+")  # of a line without tabs
+# What stands in for words that a corpus leaves out, mostly for reasons of licence.
+_LEFT_OUT = {"_", "[WORD]"}
+# The beginning of a line in CoNLL-U that is a multi-word range or an empty node.
+_NOT_A_WORD = re.compile(r"\d+[-.]\d+\s")
+# A cell of a line without tabs.
+_CELL = re.compile("[^ ]+")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
 # The label of a comment that names something, and the value or name after it.
@@ -58,26 +62,35 @@ def universal_tags() -> dict[str, str]:
 
 
 class _Row(NamedTuple):
-    """A line with a word: its number in the file, the word, and all columns."""
+    """A line with a word: its number in the file, the word as it is and cleaned, all columns."""
 
     line: int
+    form: str
     word: str
     cells: list[str]
 
 
 def detect_format(path: Path) -> TreeFormat:
-    """Detect the format of a treebank from its suffix and its first line that is not blank."""
+    """Detect the format of a treebank.
+
+    Only the name tells CoNLL-U from CoNLL-X, because files of both have comments.
+
+    Raises
+    ------
+    CorpusError
+        For a file that begins as one in another format.
+    """
+    refuse_other_formats(path, "treebank")
     first = next((text for _, text in lines(path) if text.strip()), "")
     if _PLAIN_LINE.fullmatch(first.strip(" \t")):
         return "plain"
-    is_conllu = ".conllu" in path.suffixes or first[:1] == "#" or _NOT_A_WORD.match(first)
-    return "conllu" if is_conllu else "conllx"
+    return "conllu" if ".conllu" in path.suffixes else "conllx"
 
 
 def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
     """Yield the tree of each sentence of a treebank file, in order.
 
-    Multi-word ranges and empty nodes of CoNLL-U are skipped.
+    Multi-word ranges and empty nodes are skipped.
 
     Parameters
     ----------
@@ -95,8 +108,8 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
     Raises
     ------
     CorpusError
-        With the line, for what breaks the format.  A tree of CoNLL-U has exactly one root;
-        converted treebanks may have several.
+        With the line, for what breaks the format, and for a sentence whose words are left out.  A
+        tree in a ``.conllu`` file has exactly one root; converted treebanks may have several.
     """
     format = detect_format(path)
     file_name = path.name.removesuffix(".gz").removesuffix(".bz2")
@@ -110,7 +123,7 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
         source = f"{origin}, sentence {marks.get('sent_id', number)}"
         yield Sentence(words, heads, relations, "", source)
     if not number:
-        raise CorpusError(path, f"has no sentence; expected {EXPECTED['conllx']}")
+        raise CorpusError(path, f"has no sentence; expected {EXPECTED['treebank']}")
 
 
 def read_documents(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
@@ -154,6 +167,7 @@ def _blocks(
         is_comment = text[:1] == "#" and format != "plain"  # in the plain format "#" is a word
         if is_comment or not text.strip():
             if rows:
+                _check_words(path, rows)
                 yield marks, rows
                 marks = {}
                 rows = []
@@ -161,14 +175,27 @@ def _blocks(
             if mark:
                 marks[mark[1]] = mark[2].strip()
             continue
-        if format == "conllu" and _NOT_A_WORD.match(text):
+        if format in ("conllu", "conllx") and _NOT_A_WORD.match(text):
             continue
         cells = text.split("\t") if "\t" in text else _CELL.findall(text)
         if len(cells) not in COLUMN_COUNTS[format]:
             raise CorpusError(
-                path, f"expected {EXPECTED[format]}, found {len(cells)} columns", line
+                path, f"expected {EXPECTED_COLUMNS[format]}, found {len(cells)} columns", line
             )
-        rows.append(_Row(line, word(cells[WORD_COLUMNS[format]], counts), cells))
+        form = cells[WORD_COLUMNS[format]]
+        rows.append(_Row(line, form, word(form, counts), cells))
+
+
+def _check_words(path: Path, rows: Sequence[_Row]) -> None:
+    """Refuse a sentence whose words the corpus leaves out; a single "_" can be a word."""
+    forms = {row.form for row in rows}
+    if forms <= _LEFT_OUT and (len(rows) > 1 or forms == {"[WORD]"}):
+        raise CorpusError(
+            path,
+            f"the words of this corpus are left out (each is {quoted(rows[0].form)}); put them in "
+            "as its README says (CoNLL-2012: skeleton2conll), or use another corpus",
+            rows[0].line,
+        )
 
 
 def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -196,7 +223,10 @@ def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...
         relations.append(relation)
     if format == "conllu" and heads.count(0) > 1:
         row = rows[heads.index(0, heads.index(0) + 1)]
-        problem = f"a second root, {quoted(row.word)}; give it a parent, since CoNLL-U has one root"
+        problem = (
+            f"a second root, {quoted(row.word)}; give it a parent, since CoNLL-U has one root, or "
+            "name the file .conllx if its trees have several"
+        )
         raise CorpusError(path, problem, row.line)
     ancestors = np.array([0, *heads])
     for _ in range(len(heads).bit_length()):
@@ -228,9 +258,6 @@ def _document(path: Path, format: str, mark: str, sentences: Sequence[list[_Row]
         brackets = ["".join(_ENTITY.findall(row.cells[9])) for row in rows]
         tags = [row.cells[3] for row in rows]
     else:
-        if rows[0].word == "[WORD]":
-            problem = "the file has no words; run the shared task's skeleton2conll on it first"
-            raise CorpusError(path, problem, rows[0].line)
         brackets = [row.cells[-1].strip("-_") for row in rows]
         tags = [universal_tags().get(row.cells[4]) for row in rows]
     return AnnotatedText(

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
 
 from helpers.data.columns import read_documents
 from helpers.data.language import is_english
+from helpers.data.other_formats import refuse_other_formats
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
 from helpers.data.text_files import file_fingerprint, lines, one_line, word
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
@@ -77,10 +78,13 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     Raises
     ------
     CorpusError
-        For a missing or damaged file, and for a corpus without mentions.
+        For a missing file, and for one in another format; when the corpus is read, for a damaged
+        file and for a corpus without mentions.
     """
     source = path or SAMPLE
     files = _files(source)
+    for file in files:
+        refuse_other_formats(file, "coreference")
     folder = source.parent if source.is_file() else source
     spec = {
         "kind": "coreference",
@@ -102,6 +106,10 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
         names = dict.fromkeys(text.name for text in texts)  # in order, each once
         splits = dict(zip(names, cycle(SPLITS), strict=False))
         for text in texts:
+            spans = one_mention_per_span(text.spans, counts)
+            counts["documents read"] += 1
+            counts["mentions read"] += len(spans)
+            text = text._replace(spans=spans)
             yield _with_heads(text, splits[text.name], counts, english=english)
 
     name = source.name.partition(".")[0] if path else SAMPLE_NAME
@@ -118,6 +126,53 @@ def _files(source: Path) -> list[Path]:
             return files
     expected = ", ".join(FILE_PATTERNS)
     raise CorpusError(source, f"no coreference file and no folder with one; expected {expected}")
+
+
+def one_mention_per_span(spans: Sequence[Span], counts: Counter[str]) -> tuple[Span, ...]:
+    """Keep each span once; two chains that share a span become one chain.
+
+    Otherwise a mention would be asked about twice, and its copy would be the nearest mention with
+    the same head word.
+
+    Parameters
+    ----------
+    spans : sequence of Span
+        The mentions of a document, in order.
+    counts : Counter
+        Receives the numbers of mentions that were listed twice, and of chains that were joined.
+
+    Returns
+    -------
+    tuple of Span
+        The mentions, in order.  A joined chain has the number of the one that was listed first.
+    """
+    chains: dict[tuple[int, int], int | None] = {}
+    joined: dict[int, int] = {}  # the chain into which a chain was joined
+    for start, end, chain in spans:
+        if (start, end) not in chains:
+            chains[start, end] = chain
+            continue
+        counts["mentions dropped: listed twice"] += 1
+        kept = chains[start, end]
+        if kept is None:
+            chains[start, end] = chain
+        elif chain is not None:
+            kept_root = _root(joined, kept)
+            root = _root(joined, chain)
+            if kept_root != root:
+                counts["chains joined: they share a mention"] += 1
+                joined[root] = kept_root
+    return tuple(
+        (start, end, chain if chain is None else _root(joined, chain))
+        for (start, end), chain in chains.items()
+    )
+
+
+def _root(joined: Mapping[int, int], chain: int) -> int:
+    """Find the chain into which a chain was joined, in any depth, or itself."""
+    while chain in joined:
+        chain = joined[chain]
+    return chain
 
 
 def _with_heads(
@@ -198,7 +253,12 @@ def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
         if line.startswith("#"):
             header = _HEADER.fullmatch(line.rstrip())
             if not header:
-                raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
+                raise CorpusError(
+                    path,
+                    "expected '# name genre' (or '##', a comment); if the file is in CoNLL-2012, "
+                    "give it a name that ends with conll",
+                    number,
+                )
             documents.append((header, []))
         elif documents:
             _, text = documents[-1]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -89,9 +91,16 @@ def find_corpus(source: str, annotation: str) -> Path:
     if not path.exists():
         raise InputError(
             f"{source} is neither a path nor the name of a corpus with {annotation} annotation; "
-            f"give a path, or one of {', '.join(names)}"
+            f"give a path, or one of {', '.join(names)}{_suggestion(source, names)}"
         )
     return path
+
+
+def _suggestion(source: str, names: Iterable[str]) -> str:
+    """Write which name was probably meant; empty if none is similar."""
+    by_lower_case = {name.lower(): name for name in names}
+    similar = get_close_matches(source.lower().replace("_", "-"), by_lower_case, n=1)
+    return f". Did you mean {by_lower_case[similar[0]]}?" if similar else ""
 
 
 def fetch(name: str) -> Path:

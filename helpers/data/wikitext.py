@@ -15,7 +15,7 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from helpers.data.text_files import one_line
@@ -45,8 +45,7 @@ _CLOSES = {"}}": "{{", "]]": "[[", "|}": "{|"}
 MAX_NESTING = 50
 
 _RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
-# What is replaced in the text of a page, in this order: external links, tags, switches, and
-# character references over which html.unescape() fails.
+# What is replaced in the text of a page, in this order: external links, tags and switches.
 _REPLACEMENTS = (
     (re.compile(r"\[(?:https?:|ftp:|mailto:)?//[^\s\[\]]*+[ ]?([^\[\]\n]*+)\]"), r"\1"),
     (
@@ -71,8 +70,9 @@ _REPLACEMENTS = (
         "",
     ),
     (re.compile(r"__[A-Z]{3,20}__"), ""),
-    (re.compile(r"&#[0-9]{20,}+;?"), "\ufffd"),
 )
+# Character references over which html.unescape() fails.
+_HUGE_REFERENCE = re.compile(r"&#[0-9]{20,}+;?")
 _APOSTROPHES = re.compile(r"'{2,}+")
 # How the punctuation of a paragraph is closed up: ``Ann ( ; 428 )`` becomes ``Ann (428)``.
 _TIDYING = (
@@ -107,8 +107,16 @@ def paragraphs(wikitext: str, hidden: Collection[str], counts: Counter[str]) -> 
     counts : Counter
         Receives the numbers of paragraphs and lines that were dropped, by reason.
     """
-    for raw in _blocks(plain(wikitext, hidden), counts):
-        text = tidy(raw)
+    yield from prose(_blocks(plain(wikitext, hidden), counts), counts)
+
+
+def prose(blocks: Iterable[str], counts: Counter[str]) -> Iterator[str]:
+    """Yield the paragraphs of running prose among blocks of text, tidied.
+
+    ``counts`` receives the number of blocks, and of those that were dropped, by reason.
+    """
+    for block in blocks:
+        text = tidy(block)
         if not text:
             continue
         counts["paragraphs"] += 1
@@ -144,7 +152,12 @@ def plain(wikitext: str, hidden: Collection[str]) -> str:
     text = _without_brackets(prose, hidden)
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
-    return _APOSTROPHES.sub(lambda run: "'" if len(run[0]) == 4 else "", html.unescape(text))
+    return _APOSTROPHES.sub(lambda run: "'" if len(run[0]) == 4 else "", unescape(text))
+
+
+def unescape(text: str) -> str:
+    """Resolve character references such as ``&amp;``."""
+    return html.unescape(_HUGE_REFERENCE.sub("\ufffd", text))
 
 
 def tidy(text: str) -> str:

@@ -15,7 +15,7 @@ from helpers.store.store import Store
 MAX_TOKENS = 512  # of a sentence, if the model takes as many
 
 
-def read(text: str, *, model: str = DEFAULT) -> Store:
+def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
     """Parse a text with spaCy and compute the word-level attention maps of its sentences.
 
     ``view(read("The keys to the cabinet are here."))`` shows them.  The text and its maps are in a
@@ -27,6 +27,9 @@ def read(text: str, *, model: str = DEFAULT) -> Store:
         One or more sentences.
     model
         Name or folder of a model, as for ``--model``.
+    parser
+        Name of an installed spaCy pipeline, such as ``de_core_news_sm`` for a German text; by
+        default the bundled English one.
 
     Returns
     -------
@@ -36,9 +39,10 @@ def read(text: str, *, model: str = DEFAULT) -> Store:
     Raises
     ------
     InputError
-        If the text has no word, or the model cannot be loaded.
+        If the text has no word or is not English and no parser is named, or if the model or the
+        parser cannot be loaded.
     """
-    corpus = parsed_text(text)
+    corpus = parsed_text(text, parser)
     encoder = load_encoder(model)
     max_tokens = min(encoder.max_length, MAX_TOKENS)
     key = store_key(encoder, corpus, level="word", max_tokens=max_tokens)

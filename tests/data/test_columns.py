@@ -92,10 +92,28 @@ def test_read_trees_of_the_plain_format_takes_number_signs_for_words(write):
 
 
 @pytest.mark.parametrize(
-    ("content", "format"), [(CONLLU, "conllu"), (CONLLX, "conllx"), (PLAIN, "plain")]
+    ("name", "content", "format"),
+    [
+        ("x.conllu", CONLLU, "conllu"),
+        ("x.conllu.gz", CONLLU, "conllu"),
+        ("x.conllx", f"# sent_id = 1\n{CONLLX}", "conllx"),
+        ("x.txt", CONLLX, "conllx"),
+        ("x.txt", PLAIN, "plain"),
+    ],
 )
-def test_detect_format_goes_by_the_first_line(write, content, format):
-    assert detect_format(write(content)) == format
+def test_detect_format_goes_by_the_name_and_the_first_line(write, name, content, format):
+    assert detect_format(write(content, name)) == format
+
+
+def test_read_trees_of_conllx_may_have_comments(write):
+    """A comment does not make a file CoNLL-U, which has one root."""
+    two_roots = row(1, 2) + row(2, 0) + row(3, 0)
+    path = write(f"# sent_id = r0\n{two_roots}", "x.conllx")
+    (tree,) = trees_of(path)
+    assert tree.heads == (2, 0, 0)
+    assert list(trees_of(write(two_roots, "x.conllx"))) == [
+        tree._replace(source="x.conllx, sentence 1")
+    ]
 
 
 def test_read_trees_is_the_same_with_compression_byte_order_mark_and_crlf(write):
@@ -111,6 +129,11 @@ def test_read_trees_is_the_same_with_compression_byte_order_mark_and_crlf(write)
         (row(1, 0) + "\n" + row(1, 3) + row(2, 0), 3, "'w' has the head '3' .*at most 2"),
         (row(1, 2) + row(2, 1), 1, "circle"),
         (row(1, 0) + row(2, 0), 2, "second root"),
+        (
+            row(1, 0) + "\n" + row(1, 2, "_") + row(2, 0, "_"),
+            3,
+            "words of this corpus are left out",
+        ),
         (row(1, 0) + row(2, 3) + row(3, 2), 2, "circle"),
         (row(1, 0) + "2\tw\t_\n", 2, "expected 10 columns, found 3"),
         (row(1, 0) + row(3, 1), 2, "expected word 2"),
@@ -122,6 +145,11 @@ def test_read_trees_names_the_line_of_a_broken_tree(write, content, line, messag
     with pytest.raises(CorpusError, match=message) as caught:
         list(trees_of(path))
     assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+def test_read_trees_may_have_an_underscore_as_a_word(write):
+    content = row(1, 0, "_") + "\n" + row(1, 2, "_") + row(2, 0, "x")
+    assert [tree.words for tree in trees_of(write(content))] == [("_",), ("_", "x")]
 
 
 # Documents
@@ -165,6 +193,7 @@ def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(write):
     [
         ("a_gold_conll", document_2012(row_2012(0, "[WORD]", "NN", "-")), 2, "skeleton"),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(1")), 2, "never closed"),
+        ("a.conllu", row(1, 2, "_") + row(2, 0, "_"), 1, "left out"),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(one)")), 2, "'(one)'"),
         ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1"), 14, "never closed"),
     ],
@@ -305,7 +334,7 @@ def test_treebank_sample_is_seeded_in_order_and_a_fifth_dev(write):
     corpus = treebank(train, dev, sentences=20, seed=1)
     chosen = list(corpus.read(counts))
     assert Counter(sentence.split for sentence in chosen) == {"train": 16, "dev": 4}
-    assert counts == {"sentences outside the sample": 70}
+    assert counts == {"sentences outside the sample": 70, "sentences read": 20}
     numbers = [number_of(sentence) for sentence in chosen if sentence.split == "train"]
     assert numbers == sorted(numbers)
     assert chosen == treebank(train, dev, sentences=20, seed=1).records()

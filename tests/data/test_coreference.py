@@ -9,10 +9,15 @@ import other_languages
 import pytest
 from toy_corpora import write
 
-from helpers.data.coreference import coreference_corpus, head_candidates, read_brackets
+from helpers.data.coreference import (
+    coreference_corpus,
+    head_candidates,
+    one_mention_per_span,
+    read_brackets,
+)
 from helpers.data.records import Mention
 from helpers.errors import CorpusError
-from helpers.metrics.coreference import document_mentions
+from helpers.metrics.coreference import SYSTEMS, document_mentions, select_antecedent
 
 CORPORA = os.environ.get("CORPORA_DIR")
 
@@ -29,6 +34,63 @@ def test_coreference_corpus_takes_head_words_from_trees(tmp_path):
     assert document.mentions == (Mention(0, 3, 1, 1), Mention(2, 3, 2, 2))
     assert (document.tags, document.source) == (("NOUN", "CCONJ", "NOUN"), "pets")
     assert counts["mention heads that needed a tie-break"] == 0
+
+
+def conll_2012(*rows: str) -> str:
+    """Write a document of words with their tags and brackets."""
+    lines = []
+    for index, row in enumerate(rows):
+        word, tag, brackets = row.split()
+        lines.append(f"nw/0 0 {index} {word} {tag} - - - - - - {brackets}\n")
+    return f"#begin document (nw/0); part 000\n{''.join(lines)}\n#end document\n"
+
+
+ONCE = conll_2012(
+    "Ann NNP (1)", "told VBD -", "herself PRP (1)", "that IN -", "her PRP$ (2|(1)", "ring NN 2)",
+    "was VBD -", "lost VBN -",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("replacements", "dropped", "joined"),
+    [
+        ({}, 0, 0),
+        ({"herself PRP - - - - - - (1)": "herself PRP - - - - - - (1)|(1)"}, 1, 0),
+        ({"NNP - - - - - - (1)": "NNP - - - - - - (1)|(3)",
+          "herself PRP - - - - - - (1)": "herself PRP - - - - - - (3)"}, 1, 1),
+        ({"NNP - - - - - - (1)": "NNP - - - - - - (3)|(1)",
+          "herself PRP - - - - - - (1)": "herself PRP - - - - - - (3)|(1)"}, 2, 1),
+    ],
+    ids=["once", "twice in a chain", "in two chains", "twice in two chains"],
+)  # fmt: skip
+def test_coreference_corpus_asks_once_about_a_span(tmp_path, replacements, dropped, joined):
+    text = ONCE
+    for old, new in replacements.items():
+        assert old in text
+        text = text.replace(old, new)
+    counts = Counter()
+    (document,) = coreference_corpus(write(tmp_path, "a_conll", text)).read(counts)
+    (expected,) = coreference_corpus(write(tmp_path, "b_conll", ONCE)).records()
+    assert [(m.start, m.end, m.head) for m in document.mentions] == [
+        (m.start, m.end, m.head) for m in expected.mentions
+    ]
+    chains = {}
+    for mention in document.mentions:
+        chains.setdefault(mention.chain, []).append(mention.start)
+    assert sorted(chains.values()) == [[0, 2, 4], [4]]
+    mentions = document_mentions(document._asdict())
+    for system in SYSTEMS:  # "herself" has one candidate, which is not a copy of itself
+        assert select_antecedent(system, mentions, 1) in (0, None)
+    assert counts["mentions dropped: listed twice"] == dropped
+    assert counts["chains joined: they share a mention"] == joined
+    assert counts["mentions read"] == 4
+
+
+def test_one_mention_per_span_prefers_a_chain_to_none():
+    counts = Counter()
+    spans = ((0, 1, None), (0, 1, 4), (2, 3, 4), (2, 3, None), (4, 5, 5), (4, 5, 6), (6, 7, 6))
+    assert one_mention_per_span(spans, counts) == ((0, 1, 4), (2, 3, 4), (4, 5, 5), (6, 7, 5))
+    assert one_mention_per_span((), counts) == ()
 
 
 def test_read_brackets_separates_words_and_nests_mentions(tmp_path):
@@ -102,12 +164,16 @@ def test_coreference_corpus_has_the_counts_published_with_ontogum():
     counts = Counter()
     documents = list(coreference_corpus(folder / "conllu").read(counts))
     assert {document.source for document in documents} == set(table) and len(documents) == 83
+    # One span of each of these documents is in two chains, which are one chain here.
+    joined = ("GUM_bio_galois", "GUM_bio_moreau", "GUM_court_property", "GUM_interview_chomsky")
+    assert counts["chains joined: they share a mention"] == len(joined)
     for document in documents:
         row = table[document.source]
         chains = {mention.chain for mention in document.mentions}
+        n_joined = document.source in joined
         assert len(document.words) == int(row["tokens"])
-        assert len(document.mentions) == int(row["mentions"])
-        assert len(chains) == int(row["chains"])
+        assert len(document.mentions) == int(row["mentions"]) - n_joined
+        assert len(chains) == int(row["chains"]) - n_joined
     assert counts["mention heads that needed a tie-break"] == 8_865 - 8_784
     assert Counter(document.split for document in documents) == {"train": 42, "dev": 41}
 

@@ -128,6 +128,22 @@ def test_find_corpus_refuses_unknown_names_with_those_that_exist(tiny, tmp_path)
         corpora.resolve_treebank(f"{path},b,c")
 
 
+@pytest.mark.parametrize(
+    ("source", "annotation", "meant"),
+    [
+        ("ontogumm", "coreference", "ontogum"),
+        ("UD_English-EWT", "treebank", "ud-english-ewt"),
+        ("english-ewt", "treebank", "ud-english-ewt"),
+    ],
+)
+def test_find_corpus_says_which_name_was_meant(source, annotation, meant):
+    with pytest.raises(InputError, match=rf"Did you mean {meant}\?"):
+        corpora.find_corpus(source, annotation)
+    with pytest.raises(InputError) as error:
+        corpora.find_corpus("nowhere", annotation)
+    assert "Did you mean" not in str(error.value)
+
+
 def test_resolve_treebank_takes_files_and_folders_in_the_home_folder(tiny, monkeypatch, tmp_path):
     (tmp_path / "a-train.conllu").write_text(TREE * 3)
     (tmp_path / "a-dev.conllu").write_text(TREE * 2)

@@ -91,6 +91,10 @@ DUMP = (
     "<?xml version='1.0' encoding='utf-8'?>\n<mediawiki>\n<siteinfo><namespaces>"
     f"<namespace key='6'>Datei</namespace></namespaces></siteinfo>\n{PAGE}{PAGE}</mediawiki>\n"
 )
+EXTRACTED = "".join(
+    f'<doc id="{number}" url="u" title="T &amp; {number}">\nT\n\n{PROSE}\n{PROSE}\n\n</doc>\n'
+    for number in (1, 2)
+)
 TEXT = "One paragraph.\nAnother one.\n\n東京\n🙂\r\n\r\ny\n"
 ARGUMENTS = (
     "#id\twarrant0\twarrant1\tcorrectLabelW0orW1\treason\tclaim\tadversarial\n"
@@ -233,6 +237,7 @@ def corpus_of(make, **options):
 
 READERS = {
     "Wikipedia XML": ("a.xml", DUMP, corpus_of(segments, count=5)),
+    "WikiExtractor": ("wiki_00", EXTRACTED, corpus_of(segments, count=None)),
     "plain text": ("a.txt", TEXT, corpus_of(segments, count=None)),
     "CoNLL-U": ("a.conllu", TREE, corpus_of(treebank)),
     "CoNLL-X": ("a.conll", TREE_X, corpus_of(treebank)),

