@@ -1,4 +1,4 @@
-"""What a run needs of all later papers together: their claims, and a check of their inputs.
+"""All studies together: their claims, and a check of their inputs before a run.
 
 No other layer names a study.  Modules that import torch are imported when they are needed, because
 the command line is slow with it.

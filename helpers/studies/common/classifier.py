@@ -37,8 +37,8 @@ FROZEN_ENCODER = "classifier alone"
 
 # Tokenized texts, or their vectors.
 Examples = Sequence[Inputs] | Float[np.ndarray, "_ width"]
-# A padded batch, its labels, and the indices of its examples.
-LabelledBatch = tuple[dict[str, Tensor], Int[Tensor, " example"], Int[np.ndarray, " example"]]
+# A padded batch, its labels, and the indices of its examples; batches have different sizes.
+LabelledBatch = tuple[dict[str, Tensor], Int[Tensor, " _"], Int[np.ndarray, " _"]]
 
 
 class Classifier(nn.Module):

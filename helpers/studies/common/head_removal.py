@@ -221,7 +221,7 @@ def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         scores = evaluate_interventions(run, scored[:HEAD_EXAMPLES], without_one_head)
         return head_rows(run.encoder.layers, run.encoder.heads).join(accuracy_changes(scores))
 
-    return table_by_task(runs, "heads-ablation", ablate_heads, seed=seed)
+    return table_by_task(runs, "heads-ablation", ablate_heads, layer="studies/common", seed=seed)
 
 
 def single_head_interventions(run: FineTuningRun) -> list[Intervention]:

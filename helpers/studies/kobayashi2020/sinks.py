@@ -1,4 +1,4 @@
-"""What makes the first token a sink: the score of its key, and one dimension of its vector.
+"""Two causes of a sink: the score of the first token's key, and one dimension of its vector.
 
 The *lead* of the first token is its score minus the mean score of the other tokens that the query
 can see, in nats.  A score is what the softmax sees.
@@ -102,9 +102,9 @@ def first_token_leads(encoder: Encoder, inputs: Inputs) -> Float[np.ndarray, "la
     leads = []
 
     def keep_lead(_layer: int, scores: Scores, softmax: partial) -> Weights:
-        others = scores[0, :, 1:, 1:]  # [head, query, key]
-        is_visible = others > torch.finfo(others.dtype).min / 2
-        sums = torch.where(is_visible, others, 0).sum(dim=-1)
+        other_scores = scores[0, :, 1:, 1:]  # [head, query, key]
+        is_visible = other_scores > torch.finfo(scores.dtype).min / 2
+        sums = torch.where(is_visible, other_scores, 0).sum(dim=-1)
         lead = scores[0, :, 1:, 0] - sums / is_visible.sum(dim=-1)
         leads.append(lead.float().numpy(force=True))
         return softmax(scores)

@@ -70,7 +70,7 @@ def mask_gradients(
     return np.concatenate(gradients)
 
 
-def pruning_order(*scores: Float[np.ndarray, "layer head"]) -> Int[np.ndarray, " head"]:
+def pruning_order(*scores: Float[np.ndarray, "layer head"]) -> Int[np.ndarray, " all_heads"]:
     """Sort the heads (indices into the flat scores) by their scores, the lowest first.
 
     Ties in the first scores are broken by the next ones, and in the end by position.
@@ -79,7 +79,7 @@ def pruning_order(*scores: Float[np.ndarray, "layer head"]) -> Int[np.ndarray, "
 
 
 def masks_along(
-    order: Int[np.ndarray, " head"], shape: tuple[int, int], shares: Sequence[float]
+    order: Int[np.ndarray, " all_heads"], shape: tuple[int, int], shares: Sequence[float]
 ) -> Float[np.ndarray, "mask layer head"]:
     """Make one head mask per share (0-1), in which this share of the heads is 0: the first ones."""
     rank = np.argsort(order)
@@ -234,7 +234,7 @@ def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
 
 def _prune_along(
     run: FineTuningRun,
-    orders: Sequence[tuple[str, Int[np.ndarray, " head"]]],
+    orders: Sequence[tuple[str, Int[np.ndarray, " all_heads"]]],
     shares: Sequence[float],
     pairs: Sequence[Pair],
 ) -> tuple[pd.DataFrame, Bool[np.ndarray, "order share example"]]:

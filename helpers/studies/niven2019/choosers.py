@@ -99,7 +99,7 @@ class EncoderChooser(nn.Module):
         pairs = pd.Series(warrant_pairs(arguments, self.inputs))
         rows, unique_pairs = pd.factorize(pairs)
         longest = min(Recipe.max_tokens, self.encoder.max_length)
-        texts = task_inputs(self.encoder, unique_pairs, longest)
+        texts = task_inputs(self.encoder, list(unique_pairs), longest)
         order = np.argsort([len(text["input_ids"]) for text in texts], kind="stable")
         scores = []
         for batch in np.split(order, range(BATCH_SIZE, len(order), BATCH_SIZE)):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
@@ -202,7 +203,7 @@ def choices_in_test(
 
 
 def score_tables(
-    choices: Sequence[Sequence[int]],
+    choices: ArrayLike,
     arguments: Sequence[Argument],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measure the accuracy of several training runs on each of the `ARGUMENT_SETS`.
