@@ -56,8 +56,8 @@ def set_up(tmp_path, python, monkeypatch):
     folder = tmp_path / "a checkout"
     folder.mkdir()
     shutil.copy(ROOT / "Makefile", folder)
-    (folder / "requirements.txt").touch()
-    (folder / "pyproject.toml").touch()
+    for name in ("requirements.txt", "constraints.txt", "pyproject.toml"):
+        (folder / name).touch()
     monkeypatch.chdir(folder)
 
     def run(*variables):

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 import tomllib
 from dataclasses import fields
 from graphlib import TopologicalSorter
@@ -10,9 +11,11 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
 from helpers.model import mpnet
 from helpers.settings import Settings
+from scripts.constraints import direct_requirements, installed_versions
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "helpers"
@@ -43,27 +46,27 @@ LAYERS = (  # from the bottom up
 )
 
 
-def normalised(name):
-    """The form of a package's name that all its spellings share."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def pinned_versions():
-    """The versions in requirements.txt by package."""
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    assert lines[-1] == "-e ."
+def pinned_versions(name):
+    """The exact versions in a file of requirements, by package."""
     versions = {}
-    for line in lines[:-1]:
-        if line and not line.startswith("#"):
-            assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line)
-            name, version = line.split("==")
-            versions[normalised(name)] = version
+    for line in (ROOT / name).read_text().splitlines():
+        if line[0] not in "#-":
+            package, version = line.partition(" #")[0].rstrip().split("==")
+            versions[canonicalize_name(package)] = version
     return versions
 
 
 def test_requirements_and_pyproject_name_the_same_packages():
-    names = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
-    assert {normalised(name) for name in names} == set(pinned_versions())
+    extras = PROJECT["optional-dependencies"]
+    names = PROJECT["dependencies"] + extras["cluster"] + extras["test"]
+    assert sorted(map(canonicalize_name, names)) == sorted(pinned_versions("requirements.txt"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="constraints.txt is written on Linux")
+def test_every_installed_need_of_the_requirements_has_its_version_pinned():
+    pinned = pinned_versions("constraints.txt") | pinned_versions("requirements.txt")
+    installed = installed_versions(direct_requirements())
+    assert installed.items() <= pinned.items(), set(installed.items()) - set(pinned.items())
 
 
 def test_the_conda_environment_installs_the_requirements():
@@ -79,7 +82,7 @@ def test_the_second_model_is_an_extra_that_setting_up_leaves_out():
     assert [line for line in lines if not line.startswith("#")] == extra
     assert extra == [f"{package}=={mpnet.VERSION}" for package in mpnet.PACKAGES]
     extra_names = {entry.split("==")[0] for entry in extra}
-    assert not extra_names & set(pinned_versions())
+    assert not extra_names & set(pinned_versions("requirements.txt"))
     assert "mpnet" not in (ROOT / "Makefile").read_text()
 
 

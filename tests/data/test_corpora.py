@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pooch
 import pytest
-import requests
 
 from helpers.__main__ import main
 from helpers.data import corpora
@@ -39,9 +38,9 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.delenv("CORPORA_DIR", raising=False)
 
     def refuse(*args, **kwargs):
-        raise requests.ConnectionError("no network")
+        raise ConnectionError("no network")
 
-    monkeypatch.setattr(requests, "get", refuse)
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", refuse)
 
 
 def serve(monkeypatch, contents: dict[str, str]):
