@@ -142,6 +142,7 @@ def test_claims_of_a_missing_table_or_column_are_not_measured(missing):
         claim for claim, verdict in zip(CLAIMS, verdicts, strict=True) if verdict == "not measured"
     ]
     assert bool(unmeasured) == (missing not in NOT_IN_CLAIMS)
+    del tables["averages_by_article"]  # without bootstraps, for speed
     for name in removed:
         tables[missing] = removed.drop(columns=name)
         assert len(check_claims(tables, unmeasured)) == len(unmeasured)
