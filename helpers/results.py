@@ -58,10 +58,6 @@ if TYPE_CHECKING:
 RECORD = "run.json"
 LATER = "-later"  # the end of the name of a run of later papers' notebooks
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
-# Numbers that a claim may lack.
-OPTIONAL_CLAIM_COLUMNS = (
-    "value", "threshold", "turns_at", "power_at_paper", "control", "entropy_matched_control",
-)  # fmt: skip
 # The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
 NON_FINITE_HINT = (
@@ -213,20 +209,14 @@ class Results:
             The section's claims; for the columns see `check_claims`.
         """
         from helpers.claims.clark2019 import CLAIMS
-        from helpers.claims.engine import check_claims
+        from helpers.claims.engine import NUMERIC_COLUMNS, check_claims, merge_claims
 
         # The claims of a section are tested together: all of section 3 for "3.2".
         together = [claim for claim in claims or CLAIMS if claim.section.startswith(section[:1])]
         checked = check_claims(self.tables(), together)
-        is_of_section = checked["section"].str.startswith(section)
-        earlier = self.own_tables().get("claims", checked.head(0))
-        earlier["section"] = earlier["section"].astype(str)
-        is_saved = is_of_section | checked["section"].isin(earlier["section"])
-        rows = checked[is_saved]
-        others = earlier[~earlier["section"].isin(rows["section"])]
-        table = pd.concat([rows, others]).sort_values("section", kind="stable")
-        self.save_table(table, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
-        return checked[is_of_section]
+        table = merge_claims(checked, self.own_tables().get("claims"), section=section)
+        self.save_table(table, "claims", optional=NUMERIC_COLUMNS)
+        return checked[checked["section"].str.startswith(section)]
 
     def check_name(self) -> None:
         """Refuse a ``--name`` under which a run with other settings was finished.

@@ -48,11 +48,8 @@ def parent_word(relation):
 CLASSES = ["[SEP]", ".", ",", *map(parent_word, RELATIONS)]
 
 
-def head_targets(moved=()):
-    """List what each head attends to: a relative position, `BROAD`, or classes of tokens.
-
-    Heads of the relations in ``moved`` are one place to the right of the paper's.
-    """
+def head_targets():
+    """List what each head attends to: a relative position, `BROAD`, or classes of tokens."""
     targets = defaultdict(lambda: BROAD)
     for layer in SEP_LAYERS:
         for head in range(1, HEADS + 1):
@@ -62,7 +59,7 @@ def head_targets(moved=()):
     by_head = defaultdict(set)
     for relation in RELATIONS:
         layer, head = map(int, paper_table1().loc[relation, "head"].split("-"))
-        by_head[layer, head + (relation in moved)].add(parent_word(relation))
+        by_head[layer, head].add(parent_word(relation))
     return targets | by_head
 
 
@@ -72,7 +69,7 @@ def tokens():
     return named + [f"[unused{number}]" for number in range(VOCABULARY - len(named))]
 
 
-def model_and_tokenizer(moved=()):
+def model_and_tokenizer():
     """Make the model and its tokenizer, as in `tiny_models`."""
     names = tokens()
     tokenizer = hf.BertTokenizer(vocab={name: index for index, name in enumerate(names)})
@@ -98,7 +95,7 @@ def model_and_tokenizer(moved=()):
             words[index, column] = 1
             words[index, column + 1] = -1
         scale = hidden**0.5 / (4 + 2) ** 0.5  # of a hidden state after its normalisation
-        for (layer, head), target in head_targets(moved).items():
+        for (layer, head), target in head_targets().items():
             attention = model.bert.encoder.layer[layer - 1].attention.self
             rows = slice((head - 1) * WIDTH, head * WIDTH)
             if target == BROAD:

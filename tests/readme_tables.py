@@ -44,8 +44,8 @@ ARCT_MODELS = {
 READINGS = {"among mentions": "mentions", "among words": "words"}
 DUE_TO_TRAINING = {"yes": "by training", "no": "not by training", "inconclusive": "by training?"}
 POSITIONAL = "4 / 5 of 144"  # heads of the paper, section 3.1
-ENTROPY_OF_FIRST = "In the last layer, [CLS] attends very broadly"
-SEPARATOR = "Over half of the attention in middle layers goes to one special token"
+ENTROPY_OF_FIRST = "sec3-last-cls-broad"  # claims
+SEPARATOR = "sec3-special-half"
 
 
 def committed_runs(figures: Path) -> dict[str, Run]:
@@ -85,7 +85,7 @@ def blocks(figures: Path) -> dict[str, str]:
 
 def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> pd.DataFrame:
     """Return section 3 (and 6) in short."""
-    paper = claims.set_index("claim")["paper"]
+    paper = claims.set_index("id")["paper"]
     columns: dict[str, dict[str, str]] = {
         "paper": {
             "heads mostly on the previous / next token": POSITIONAL,

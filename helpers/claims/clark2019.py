@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from helpers.claims.section3 import SECTION_3
-from helpers.claims.section4 import SECTION_4
-from helpers.claims.section5 import SECTION_5
-from helpers.claims.section6 import SECTION_6
+from pathlib import Path
 
-CLAIMS = [*SECTION_3.claims, *SECTION_4.claims, *SECTION_5.claims, *SECTION_6.claims]
+from helpers.claims import section3, section4, section5, section6
+from helpers.claims.claim import read_claims
+from helpers.metrics.reference import paper_numbers
+
+CLAIMS = read_claims(
+    Path(__file__).with_name("claims.toml"),
+    {**section3.MEASURES, **section4.MEASURES, **section5.MEASURES, **section6.MEASURES},
+    thresholds=section3.THRESHOLDS,
+    paper_numbers=paper_numbers(),
+)

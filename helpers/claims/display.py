@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE
+from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE, NOT_MEASURED
 
 LEAST_P = 0.001  # a smaller p-value is shown as smaller than this
 LEAST_POWER = 0.5
@@ -19,6 +19,9 @@ CAUSES = {
     "no": "not due to training",
     "inconclusive": "unclear whether due to training",
 }
+SHARE_OF = "share of "  # the beginning of the unit of a share that is shown as a count of cases
+# What stands behind a number, where it is not its unit.
+UNIT_WORDS = {"share": "", "correlation": "", "similarity": "", "ratio": "times"}
 THIS_MODEL = "this model [95% interval]"
 DETAILS = {
     "claim": "claim",
@@ -32,6 +35,7 @@ DETAILS = {
     "control": "random weights",
     "entropy_matched_control": "random weights, entropy-matched",
     "power_at_paper": "power at the paper's number",
+    "least_effect": "number that half of such runs would support",
 }  # headings by column
 
 
@@ -48,14 +52,14 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         The columns claim, paper, this model and verdict, all of text.  The interval is adjusted for
         the number of claims, like the verdict.  That of a count ends at 0 and at the number of
-        cases.
+        cases.  A verdict "not measured" has its reason.
     """
     rows = []
     for row in claims.to_dict("records"):
         number = _number(row, "value")
         low = row["adjusted_low"]
         high = row["adjusted_high"]
-        if row["cases"] and row["unit"]:  # a share, shown as a count
+        if _is_count_of_cases(row):
             low = row["cases"] * max(low, 0)
             high = row["cases"] * min(high, 1)
         if not pd.isna(low):
@@ -63,6 +67,8 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
         verdict = row["verdict"]
         if verdict == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
             verdict = UNSEEN
+        elif verdict == NOT_MEASURED and isinstance(row["reason"], str) and row["reason"]:
+            verdict += f": {row['reason']}"
         elif row["due_to_training"] in CAUSES:
             controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
             numbers = ", entropy-matched ".join(filter(None, controls))
@@ -92,14 +98,20 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def _number(row: Mapping[Hashable, Any], column: str) -> str:
-    """Word a number; a share of cases as "70 of 72 heads"."""
+    """Word a number with its unit; a share of cases as "70 of 72 heads"."""
     value = row[column]
     if pd.isna(value):
         return ""
-    unit = "" if pd.isna(row["unit"]) else row["unit"]
-    if row["cases"] and unit:
-        return f"{round(value * row['cases'])} of {row['cases']:.0f} {unit}"
-    return f"{_rounded(value)} {unit}".strip()
+    unit = row["unit"]
+    if _is_count_of_cases(row):
+        cases = unit.removeprefix(SHARE_OF)
+        return f"{round(value * row['cases'])} of {row['cases']:.0f} {cases}"
+    return f"{_rounded(value)} {UNIT_WORDS.get(unit, unit)}".strip()
+
+
+def _is_count_of_cases(row: Mapping[Hashable, Any]) -> bool:
+    """Say whether a number is a share that is shown as a count."""
+    return row["cases"] > 0 and row["unit"].startswith(SHARE_OF)
 
 
 def _rounded(value: float) -> str:

@@ -1,21 +1,21 @@
-"""Statements of papers as claims: how one is declared, and how it is tested on a run's tables.
+"""The test of claims on a run's tables: the table claims.csv.
 
-A claim is declared where it is measured: the decorator `Family.claim` holds the statement, and the
-function below it computes the number from the tables of a run.  A claim whose tables are missing is
-not measured.
+A claim is asked two questions.  Is it supported: is its number beyond the threshold?  Is it due to
+training: is its number beyond those of the controls with random weights?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 
+from helpers.claims.claim import Claim
 from helpers.claims.power import POWER_COLUMNS, power_table
-from helpers.claims.tables import Measure, NotMeasurable, Tables
+from helpers.claims.tables import NotMeasurable, Tables
 from helpers.metrics.statistics import ALPHA, Estimate, difference, holm, p_value
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
@@ -32,99 +32,40 @@ ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
 CONTROL_COLUMNS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
 COLUMNS = (
-    "section", "claim", "paper_value", "value", "value_low", "value_high", "adjusted_low",
-    "adjusted_high", "cases", "unit", "threshold", "threshold_source", "turns_at", "p_adjusted",
-    "verdict", "power_at_paper", "control", "entropy_matched_control", "due_to_training",
-    "how_measured",
+    "id", "section", "claim", "reason", "least_effect", "paper_value", "value", "value_low",
+    "value_high", "threshold", "p_adjusted", "verdict", "control", "entropy_matched_control",
+    "due_to_training", "how_measured", "unit", "cases", "adjusted_low", "adjusted_high", "turns_at",
+    "threshold_source", "power_at_paper",
 )  # fmt: skip
 TEXT_COLUMNS = (
-    "section", "claim", "unit", "threshold_source", "verdict", "due_to_training", "how_measured",
+    "id", "section", "claim", "reason", "verdict", "due_to_training", "how_measured", "unit",
+    "threshold_source",
 )  # fmt: skip
 NUMERIC_COLUMNS = tuple(name for name in COLUMNS if name not in TEXT_COLUMNS)
-TEST_COLUMNS = ("claim", "question", "family", "sign", "estimate", "threshold", "p_value")
-
-Threshold = float | Callable[[Tables], float]
+TEST_COLUMNS = ("p_adjusted", "adjusted_low", "adjusted_high", "turns_at", "verdict")
+UNDEFINED = "its number is not defined on the tables of this run"
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A statement of a paper with its measure and its threshold.
+class Measurement:
+    """A claim's number and threshold on some tables, or the reason why it has none."""
 
-    Parameters
-    ----------
-    family
-        Name of the `Family`.
-    section
-        Section of the paper, or the name of a later paper and its section.
-    statement
-        The statement in words.
-    measure
-        Function of a run's tables.  It returns an `Estimate`, which has an interval where the text
-        is a sample and is `exact` for a count, or raises `NotMeasurable`.
-    how_measured
-        Description of the measure and the threshold.
-    above, below
-        The threshold; the claim holds on that side of it.  A number, or a function of a run's
-        tables, which may raise `NotMeasurable`.
-    threshold_source
-        Whether the threshold is the paper's ("paper") or "ours".
-    paper
-        The paper's number.
-    unit
-        What the number counts: "points", "nats", or for a share of cases their plural, such as
-        "heads".
-    about_training
-        Whether the claim is about training, and therefore compared with controls.  It is not if
-        the comparison would be true by construction.
+    estimate: Estimate
+    threshold: float
+    reason: str = ""
+
+
+class Comparison(NamedTuple):
+    """A number of a claim, and the number that it is compared with.
+
+    ``sign`` is 1 if the claim holds above that number, and -1 if it holds below.
     """
 
+    id: str
     family: str
-    section: str
-    statement: str
-    measure: Measure
-    how_measured: str
-    above: Threshold | None = None
-    below: Threshold | None = None
-    threshold_source: Literal["paper", "ours"] = "ours"
-    paper: float = np.nan
-    unit: str = ""
-    about_training: bool = False
-
-
-@dataclass(frozen=True)
-class Family:
-    """The claims of a section or a paper, whose p-values are adjusted together.
-
-    Parameters
-    ----------
-    name
-        Name of the section or the paper.
-    claims
-        The claims, in the order of their declaration.
-    """
-
-    name: str
-    claims: list[Claim] = field(default_factory=list)
-
-    def claim(self, section: str, statement: str, **fields: Any) -> Callable[[Measure], Measure]:
-        """Declare a claim: a decorator of its measure.
-
-        Parameters
-        ----------
-        section, statement, **fields
-            As in `Claim`.
-
-        Returns
-        -------
-        callable
-            It takes the measure, and returns it as it is.
-        """
-
-        def declare(measure: Measure) -> Measure:
-            self.claims.append(Claim(self.name, section, statement, measure, **fields))
-            return measure
-
-        return declare
+    sign: int
+    estimate: Estimate
+    threshold: float
 
 
 def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
@@ -141,12 +82,14 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each claim, with the columns `COLUMNS` and those of `power_table`.  ``verdict`` is
+        A row for each claim in the given order, with the columns `COLUMNS`.  ``verdict`` is
         "supported" or "not supported" where the measure is significantly beyond or short of the
         threshold.  It would turn at the threshold ``turns_at``, the nearer end of the adjusted
-        interval.  ``due_to_training`` compares with the controls in the same way: "yes" if the
-        measure is beyond all controls that there are, "no" if it is short of one, empty if the
-        claim is not supported, not about training, or there is no control.
+        interval.  For a claim that is "not measured", ``reason`` says why.  ``due_to_training``
+        compares with the controls in the same way: "yes" if the measure is beyond all controls
+        that there are, "no" if it is short of one, empty if the claim is not supported, not about
+        training, or there is no control.  ``power_at_paper`` and ``least_effect`` are those of
+        `power_table`.
 
     Raises
     ------
@@ -163,79 +106,115 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     model and control are paired article by article; see `difference`.
     """
     claims = list(claims)
-    rows, tests = _evaluate_claims(tables, claims)
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    against_threshold = tests[tests["question"] == "verdict"].set_index("claim")
-    for column in ("p_adjusted", "adjusted_low", "adjusted_high", "turns_at", "verdict"):
-        table[column] = against_threshold[column]
+    run_tables, tables_by_control = _split_tables(tables)
+    rows = []
+    with_thresholds = []
+    with_controls = []
+    for claim in claims:
+        measured = measure(claim, run_tables)
+        row = _describe(claim, measured)
+        comparison = Comparison(
+            claim.id, claim.family, claim.sign, measured.estimate, measured.threshold
+        )
+        with_thresholds.append(comparison)
+        for control_column, control_tables in tables_by_control.items():
+            control = measure(claim, control_tables).estimate
+            row[control_column] = control.value
+            if claim.about_training:
+                lead = difference(measured.estimate, control)
+                with_controls.append(comparison._replace(estimate=lead, threshold=0.0))
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=COLUMNS).set_index("id", drop=False)
+    tests = _test(with_thresholds)
+    for name in TEST_COLUMNS:
+        table[name] = tests[name]
     table["verdict"] = table["verdict"].fillna(NOT_MEASURED)
-    against_controls = tests[tests["question"] == "due_to_training"].groupby("claim")["verdict"]
-    worst = against_controls.agg(lambda verdicts: max(verdicts, key=list(DUE_TO_TRAINING).index))
-    table["due_to_training"] = worst.map(DUE_TO_TRAINING)
-    is_answered = (table["verdict"] == SUPPORTED) & table["due_to_training"].notna()
-    table["due_to_training"] = table["due_to_training"].where(is_answered, "")
-    power = power_table(against_threshold, [claim.paper for claim in claims])
-    for column in POWER_COLUMNS:
-        table[column] = power[column]
-    return table.astype(dict.fromkeys([*NUMERIC_COLUMNS, *POWER_COLUMNS], float))
+    table["due_to_training"] = _due_to_training(_test(with_controls), table["verdict"])
+    power = power_table(tests, {claim.id: claim.paper for claim in claims})
+    for name in POWER_COLUMNS:
+        table[name] = power[name]
+    return table.reset_index(drop=True).astype(dict.fromkeys(NUMERIC_COLUMNS, float))
 
 
-def _evaluate_claims(
-    tables: Tables, claims: Iterable[Claim]
-) -> tuple[list[dict[str, str | float]], pd.DataFrame]:
-    """Measure claims, and test their numbers as `check_claims` does.
+def measure(claim: Claim, tables: Tables) -> Measurement:
+    """Measure a claim's number and its threshold on the tables of one model.
+
+    Raises
+    ------
+    TypeError
+        If the measure returns no `Estimate`.
+    """
+    threshold = claim.threshold
+    try:
+        estimate = claim.measure(tables)
+        if callable(threshold):
+            threshold = threshold(tables)
+    except NotMeasurable as error:
+        return Measurement(Estimate(np.nan), np.nan, str(error))
+    if not isinstance(estimate, Estimate):
+        raise TypeError(
+            f"the measure of the claim {claim.id} returned {estimate!r}: return an Estimate, or "
+            "exact(...) for a count"
+        )
+    if np.isnan(estimate.value - threshold):
+        return Measurement(estimate, threshold, UNDEFINED)
+    if claim.is_count:
+        estimate = _exact_if_certain(estimate, threshold)
+    return Measurement(estimate, threshold)
+
+
+def _exact_if_certain(count: Estimate, threshold: float) -> Estimate:
+    """Take a count of heads or relations for exact if no resample brings it nearer to a threshold.
+
+    Counts are few, so the bound on the threshold's side may be the count itself.
+    """
+    nearer_bound = count.low if count.value > threshold else count.high
+    return replace(count, is_exact=bool(nearer_bound == count.value))
+
+
+def _describe(claim: Claim, measured: Measurement) -> dict[str, Any]:
+    """Make the row of a claim without its verdicts and without the numbers of controls."""
+    return {
+        "id": claim.id,
+        "section": claim.section,
+        "claim": claim.statement,
+        "reason": measured.reason,
+        "paper_value": claim.paper,
+        **measured.estimate.columns("value"),
+        "cases": measured.estimate.cases,
+        "unit": claim.unit,
+        "threshold": measured.threshold,
+        "threshold_source": claim.threshold_source,
+        "how_measured": claim.how_measured,
+    }
+
+
+def _test(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+    """Test numbers against thresholds, adjusted for the number of tests of a family (Holm).
 
     Returns
     -------
-    rows
-        The row of each claim without its verdicts.
-    tests
-        A row for each comparison of a claim's number with its threshold, or with a control's
-        number: the columns `TEST_COLUMNS`, ``p_adjusted``, ``verdict``, the adjusted interval and
-        ``turns_at``.  ``sign`` is 1 if the claim holds above, and -1 if it holds below.
+    DataFrame
+        A row for each comparison of two numbers that are there, with the claim's id as index.  Its
+        columns are those of `Comparison`, ``p_value`` and `TEST_COLUMNS`.
     """
-    run, *controls = _tables_by_model(tables)
-    rows = []
-    tests = []
-    for number, claim in enumerate(claims):
-        estimate, threshold = _measure(claim, run)
-        comparisons = [("verdict", estimate, threshold)]
-        row = {
-            "section": claim.section,
-            "claim": claim.statement,
-            "paper_value": claim.paper,
-            **estimate.columns("value"),
-            "cases": estimate.cases,
-            "unit": claim.unit,
-            "threshold": threshold,
-            "threshold_source": claim.threshold_source,
-            "how_measured": claim.how_measured,
-        }
-        for column, control in zip(CONTROL_COLUMNS.values(), controls, strict=True):
-            of_control, _ = _measure(claim, control)
-            row[column] = of_control.value
-            if claim.about_training:
-                comparisons.append(("due_to_training", difference(estimate, of_control), 0.0))
-        rows.append(row)
-        sign = 1 if claim.below is None else -1
-        for question, tested, limit in comparisons:
-            if not np.isnan(tested.value - limit):
-                p = p_value(tested, limit)
-                tests.append((number, question, claim.family, sign, tested, limit, p))
-    return rows, _with_adjustment(pd.DataFrame(tests, columns=TEST_COLUMNS))
-
-
-def _with_adjustment(tests: pd.DataFrame) -> pd.DataFrame:
-    """Adjust tests for the number of those of the same family and question, by Holm's method."""
-    by_family = tests.groupby(["family", "question"])["p_value"]
+    comparable = [
+        comparison
+        for comparison in comparisons
+        if not np.isnan(comparison.estimate.value - comparison.threshold)
+    ]
+    tests = pd.DataFrame(comparable, columns=Comparison._fields).set_index("id")
+    estimates = tests["estimate"]
+    values = np.array([estimate.value for estimate in estimates], float)
+    is_exact = np.array([estimate.is_exact for estimate in estimates], bool)
+    p_values = [p_value(test.estimate, test.threshold) for test in comparable]
+    tests["p_value"] = np.array(p_values, float)
+    by_family = tests.groupby("family")["p_value"]
     products = by_family.transform(lambda p_values: holm(p_values, largest=np.inf))
     levels = 1 - ALPHA * tests["p_value"] / products
-    estimates = tests["estimate"]
     bounds = [estimate.interval(level) for estimate, level in zip(estimates, levels, strict=True)]
     low, high = np.array(bounds, float).reshape(-1, 2).T
-    values = np.array([estimate.value for estimate in estimates], float)
     is_low_nearer = np.abs(low - tests["threshold"]) < np.abs(high - tests["threshold"])
-    is_exact = np.array([estimate.is_exact for estimate in estimates], bool)
     is_decided = is_exact | (products < ALPHA)  # NaN is not below
     holds = tests["sign"] * (values - tests["threshold"]) > 0
     return tests.assign(
@@ -247,39 +226,81 @@ def _with_adjustment(tests: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _measure(claim: Claim, tables: Tables) -> tuple[Estimate, float]:
-    """Measure a claim's number and its threshold; NaN where that is not possible."""
-    threshold = claim.above if claim.below is None else claim.below
-    try:
-        estimate = claim.measure(tables)
-        if callable(threshold):
-            threshold = threshold(tables)
-    except NotMeasurable:
-        return Estimate(np.nan), np.nan
-    if not isinstance(estimate, Estimate):
-        raise TypeError(
-            f"the measure of {claim.statement!r} ({claim.section}) returned {estimate!r}: return "
-            "an Estimate, or exact(...) for a count"
-        )
-    return estimate, threshold
+def _due_to_training(control_tests: pd.DataFrame, verdicts: pd.Series) -> pd.Series:
+    """Answer whether each supported claim is due to training, by the worst of its controls."""
+    by_claim = control_tests.groupby(level="id")["verdict"]
+    worst = by_claim.agg(lambda verdicts: max(verdicts, key=list(DUE_TO_TRAINING).index))
+    answers = worst.map(DUE_TO_TRAINING).reindex(verdicts.index)
+    return answers.where(verdicts == SUPPORTED).fillna("")
 
 
-def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:
+def _split_tables(
+    tables: Tables,
+) -> tuple[dict[str, pd.DataFrame], dict[str, dict[str, pd.DataFrame]]]:
     """Split tables into those of the run and those of each control, without their prefixes.
 
     Articles that a model has no averages of are added to them, so that models share resamples.
+
+    Returns
+    -------
+    run_tables
+        The tables of the run, by name.
+    tables_by_control
+        The tables of each control, by the column of its number in claims.csv.
     """
-    by_model = []
-    for prefix in ("", *CONTROL_COLUMNS):
+    run_tables = dict(tables)
+    tables_by_control = {}
+    for prefix, control_column in CONTROL_COLUMNS.items():
         names = [name for name in tables if name.startswith(prefix)]
-        by_model.append({name.removeprefix(prefix): tables[name] for name in names})
-    with_articles = [of_model for of_model in by_model if ARTICLES in of_model]
+        tables_by_control[control_column] = {
+            name.removeprefix(prefix): tables[name] for name in names
+        }
+    with_articles = [
+        model_tables
+        for model_tables in (run_tables, *tables_by_control.values())
+        if ARTICLES in model_tables
+    ]
     if with_articles:
-        articles = pd.concat([of_model[ARTICLES]["article"] for of_model in with_articles])
-    for of_model in with_articles:
-        averages = of_model[ARTICLES].merge(articles.drop_duplicates(), how="outer")
-        of_model[ARTICLES] = averages.fillna({"layer": 1, "examples": 0})
-    return by_model
+        articles = pd.concat([model_tables[ARTICLES]["article"] for model_tables in with_articles])
+    for model_tables in with_articles:
+        averages = model_tables[ARTICLES].merge(articles.drop_duplicates(), how="outer")
+        model_tables[ARTICLES] = averages.fillna({"layer": 1, "examples": 0})
+    return run_tables, tables_by_control
+
+
+def merge_claims(
+    checked: pd.DataFrame, saved: pd.DataFrame | None = None, *, section: str = ""
+) -> pd.DataFrame:
+    """Put newly checked claims into the table that was saved earlier.
+
+    Parameters
+    ----------
+    checked
+        What `check_claims` returns for claims that are tested together.
+    saved
+        The table claims.csv as it was read, if there is one.  Its rows of the checked sections are
+        replaced, because p-values are adjusted over all of them, and the others stay.
+    section
+        The beginning of the sections whose rows are added, for example "3.2".  By default all
+        checked rows are.
+
+    Returns
+    -------
+    DataFrame
+        The rows in the order of the sections, and in a section in the order of ``checked``.  The
+        columns are `COLUMNS`.
+    """
+    if saved is None:
+        saved = checked.head(0)
+    saved = saved.reindex(columns=COLUMNS)
+    # pandas reads an empty text as NaN, and a section such as "5" as a number.
+    texts = saved[list(TEXT_COLUMNS)].astype(object).fillna("").astype(str)
+    saved[list(TEXT_COLUMNS)] = texts.assign(section=texts["section"].str.removesuffix(".0"))
+    is_added = checked["section"].str.startswith(section)
+    is_replaced = checked["section"].isin(saved["section"])
+    is_of_others = ~saved["section"].isin(checked["section"])
+    table = pd.concat([checked[is_added | is_replaced], saved[is_of_others]])
+    return table.sort_values("section", kind="stable", ignore_index=True)
 
 
 def count_verdicts(verdict: pd.Series, due_to_training: pd.Series) -> str:

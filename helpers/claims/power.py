@@ -9,7 +9,7 @@ are.  The probabilities are exact under these assumptions; nothing is drawn.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +21,7 @@ from scipy.stats import binom, nct, t
 from helpers.metrics.statistics import ALPHA, Estimate, p_value, t_quantile, wilson_proportion
 
 FOUND = 0.5  # the power at which an effect counts as one that can be found
-POWER_COLUMNS = ("clusters", "power_at_paper", "least_effect", "false_support")
-# The columns of power.csv, which has a row for each tested claim.
-FILE_COLUMNS = (
-    "section", "claim", "clusters", "threshold", "paper_value", "power_at_paper", "least_effect",
-    "false_support",
-)  # fmt: skip
+POWER_COLUMNS = ("power_at_paper", "least_effect")
 
 
 @dataclass(frozen=True)
@@ -117,26 +112,25 @@ def largest_significant_p(family_p_values: Float[np.ndarray, " test"]) -> float:
     return ALPHA / (n_tests - n_rejected)
 
 
-def power_table(tests: pd.DataFrame, paper_values: Sequence[float]) -> pd.DataFrame:
-    """Compute the probability that each tested claim is supported, by its true value.
+def power_table(tests: pd.DataFrame, paper_values: Mapping[str, float]) -> pd.DataFrame:
+    """Compute how likely each tested claim is supported, by its true value.
 
     Parameters
     ----------
     tests
-        A row for each claim's test against its threshold, with the claim's number as index, and
-        the columns family, sign, estimate, threshold and p_value.
+        A row for each claim's test against its threshold, with the claim's id as index, and the
+        columns family, sign, estimate, threshold and p_value.
     paper_values
-        The paper's number of every claim, tested or not.
+        The paper's number of every claim, by id.
 
     Returns
     -------
     DataFrame
-        A row for each test that has a p-value, with the columns `POWER_COLUMNS`.  ``clusters`` is
-        the number of articles, documents or cases.  ``power_at_paper`` is the probability of
-        "supported" if the paper's number is true; it is empty if the paper has none, or one that
-        is not beyond the threshold.  ``least_effect`` is the number nearest to the threshold at
-        which the probability is a half, and empty if there is none.  ``false_support`` is the
-        probability at the threshold.
+        A row for each test that has a p-value, with the columns `POWER_COLUMNS`.
+        ``power_at_paper`` is the probability of "supported" if the paper's number is true; it is
+        empty if the paper has none, or one that is not beyond the threshold.  ``least_effect`` is
+        the number nearest to the threshold at which the probability is a half, and empty if there
+        is none.
     """
     rows = {}
     tests = tests[tests["p_value"].notna()]
@@ -147,10 +141,7 @@ def power_table(tests: pd.DataFrame, paper_values: Sequence[float]) -> pd.DataFr
         paper_value = paper_values[test.Index]
         is_paper_beyond = test.sign * (paper_value - test.threshold) > 0
         rows[test.Index] = {
-            "clusters": test.estimate.cases or test.estimate.df + 1,
             "power_at_paper": planned.power(paper_value) if is_paper_beyond else np.nan,
             "least_effect": planned.least_effect(),
-            "false_support": planned.power(test.threshold),
         }
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=POWER_COLUMNS)
-    return table.replace(np.inf, np.nan)  # clusters of a normal interval
+    return pd.DataFrame.from_dict(rows, orient="index", columns=POWER_COLUMNS)

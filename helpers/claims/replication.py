@@ -1,31 +1,22 @@
 """Every number of the paper next to a run's, for a run of the paper's own model (BERT-base).
 
-``paper_numbers.csv`` lists the numbers of the paper's text, Figure 1 and Tables 1 to 3.  Each is
-compared with a tolerance that the size of this run's sample gives.  The columns of the file:
-
-- ``section``, ``quantity``, ``source``: where the number stands in the paper, and what it is;
-- ``annotation``: the corpus that it presumes;
-- ``measure``: the comparison (`COMPARISONS`), with the ``table``, the ``column`` and the ``place``
-  (layers, a head, a relation, a system and a type of mention, or a probe) of the run's number;
-- ``paper``: what the paper prints; ``expected``: the number that the run's is compared with;
-- ``correction``: why the two differ.
-
-Tables 1 to 3 stand in ``helpers/metrics/paper_table*.csv``, too, as tables that a run's are shown
-beside.  A test compares the two.
+The numbers are those of ``helpers/metrics/paper.toml``: of the paper's text, Figure 1 and Tables 1
+to 3.  Each is compared with a tolerance that the size of this run's sample gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from helpers.claims.tables import NotMeasurable, Tables, rows_of, rows_where, with_bounds
 from helpers.metrics.paper_heads import COREFERENCE
-from helpers.metrics.reference import COMPARED
+from helpers.metrics.reference import COMPARED, printed_numbers
 
 PENN_TREEBANK = "Penn Treebank (Stanford Dependencies)"
 CONLL_2012 = "CoNLL-2012"
@@ -34,13 +25,51 @@ OTHER_HEAD = "another head"
 WITHIN = "within tolerance"
 OUTSIDE = "outside"
 NOT_MEASURED = "not measured"
-HALF = 0.5  # the share from which the paper counts heads and layers
 Z = 1.96  # standard errors on either side of a 95% interval
+CORRECTION = "compared with {}, which the authors' notebook has"
+NEURAL_SYSTEM = "neural coreference"  # of another paper; a run has none
+HEAD = "head"  # the row of Table 2 that is an attention head; the others are rules
+# What a head of Figure 1 does, in words, by its behaviour in head_positions.csv.
+BEHAVIOURS = {
+    "broad": "attends broadly",
+    "next": "attends to the next token",
+    "sep": "attends to [SEP]",
+    "punctuation": "attends to periods and commas",
+}
 COLUMNS = (
     "section", "quantity", "source", "annotation", "paper", "run", "tolerance", "outcome", "note",
 )  # fmt: skip
 
 Row = dict[str, object]  # some columns of the table
+
+
+@dataclass(frozen=True)
+class PaperNumber:
+    """A number of the paper, and how a run's is compared with it.
+
+    Parameters
+    ----------
+    section, source
+        The section, and the table or figure, in which it stands.
+    quantity
+        What it is, in words.
+    paper
+        The number as printed.
+    compare
+        Function of a run's tables that returns columns of the table, or raises `NotMeasurable`.
+    annotation
+        The corpus that it presumes, if it does.
+    correction
+        The number that is compared in its place, and why.
+    """
+
+    section: str
+    source: str
+    quantity: str
+    paper: str
+    compare: Callable[[Tables], Row]
+    annotation: str = ""
+    correction: str = ""
 
 
 def replication_table(tables: Tables) -> pd.DataFrame:
@@ -62,19 +91,20 @@ def replication_table(tables: Tables) -> pd.DataFrame:
         annotation, and "not measured" if the run lacks the table.
     """
     used_instead = _used_instead(tables)
-    path = Path(__file__).with_name("paper_numbers.csv")
+    numbers = [*numbers_of_section_3(), *numbers_of_table_1()]
+    numbers += [*numbers_of_table_2(), *numbers_of_table_3()]
     rows = []
-    for number in pd.read_csv(path, dtype=str, keep_default_na=False).itertuples():
+    for number in numbers:
         row = {"run": "", "tolerance": np.nan, "outcome": NOT_MEASURED, "note": ""}
         with suppress(NotMeasurable):
-            row |= COMPARISONS[number.measure](tables, number)
+            row |= number.compare(tables)
             notes = [row["note"], number.correction]
             used = used_instead.get(number.annotation)
             if used:
                 row["outcome"] = f"needs {number.annotation}"
                 notes.insert(0, f"used: {used}")
             row["note"] = "; ".join(filter(None, notes))
-        rows.append(number._asdict() | row)
+        rows.append(vars(number) | row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -104,19 +134,88 @@ def _used_instead(tables: Tables) -> dict[str, str]:
     return heads["used_instead"].astype(object).fillna("").groupby(annotation).first().to_dict()
 
 
-def _compare_layers_over_half(tables: Tables, number: Any) -> Row:
+# The numbers of the paper
+
+
+def numbers_of_section_3() -> Iterator[PaperNumber]:
+    """List the numbers in the text of section 3, and what the heads of Figure 1 do."""
+    for name, compare in IN_TEXT.items():
+        printed = printed_numbers()["text"][name]
+        section = printed["section"]
+        value = printed["value"]
+        text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        compare_text = partial(compare, expected=text)
+        yield PaperNumber(section, f"section {section}", printed["quantity"], text, compare_text)
+    for head, behaviour in printed_numbers()["figure1"].items():
+        compare = partial(compare_behaviour, head=head, expected=behaviour)
+        quantity = f"head {head} {BEHAVIOURS[behaviour]}"
+        yield PaperNumber("3", "Figure 1", quantity, behaviour, compare)
+
+
+def numbers_of_table_1() -> Iterator[PaperNumber]:
+    """List the heads and the fixed offsets of Table 1, with their accuracies."""
+    for relation, row in printed_numbers()["table1"].items():
+        offset = f"{row['baseline_offset']:+d}"
+        for quantity, choice, column, compare in (
+            ("head and accuracy", row["head"], "accuracy", compare_head),
+            ("best fixed offset and its accuracy", offset, "baseline", compare_offset),
+        ):
+            printed = row[column]
+            expected = row.get(f"notebook_{column}", printed)
+            is_slip = expected != printed
+            yield PaperNumber(
+                section="4.2",
+                source="Table 1",
+                quantity=f"{relation}: {quantity} (%)",
+                paper=f"{choice}, {printed}",
+                compare=partial(compare, place=relation, expected=str(expected)),
+                annotation=PENN_TREEBANK,
+                correction=CORRECTION.format(expected) if is_slip else "",
+            )
+
+
+def numbers_of_table_2() -> Iterator[PaperNumber]:
+    """List the accuracies of Table 2: those of rules and of an attention head."""
+    for system, by_type in printed_numbers()["table2"].items():
+        if system == NEURAL_SYSTEM:
+            continue
+        for mention_type, accuracy in by_type.items():
+            compare = partial(compare_rule, system=system, mention_type=mention_type)
+            if system == HEAD:
+                compare = partial(compare_head, place=f"{COREFERENCE}, {mention_type}")
+            quantity = f"{system}, {mention_type} mentions: accuracy (%)"
+            text = str(accuracy)
+            compare_text = partial(compare, expected=text)
+            yield PaperNumber("4.3", "Table 2", quantity, text, compare_text, CONLL_2012)
+
+
+def numbers_of_table_3() -> Iterator[PaperNumber]:
+    """List the attachment scores of Table 3."""
+    for probe, score in printed_numbers()["table3"].items():
+        text = str(score)
+        compare = partial(compare_probe, probe=probe, expected=text)
+        quantity = f"{probe}: attachment score (%)"
+        yield PaperNumber("5", "Table 3", quantity, text, compare, PENN_TREEBANK)
+
+
+# How a run's number is compared with a printed one, ``expected``
+
+
+def compare_layers_over_half(
+    tables: Tables, *, table: str, column: str, expected: str, by_layer: bool = False
+) -> Row:
     """List the layers of the heads, or the layers on average, that give over half of attention.
 
     Heads or layers whose interval has a half in it may be on either side.  The list is within
     tolerance if the paper's is one of those that this leaves open.
     """
-    columns = with_bounds(number.column)
-    shares = rows_of(tables, number.table, *columns).set_index("layer")[columns]
-    if number.measure == "layers over half":
+    columns = with_bounds(column)
+    shares = rows_of(tables, table, *columns).set_index("layer")[columns]
+    if by_layer:
         shares = shares.groupby("layer").mean()
-    is_over_half = shares > HALF
+    is_over_half = shares > printed_numbers()["text"]["over-half"]
     counts = is_over_half.groupby("layer").sum()
-    in_paper = pd.Series(number.expected.split(), dtype=int).value_counts()
+    in_paper = pd.Series(expected.split(), dtype=int).value_counts()
     in_paper = in_paper.reindex(counts.index, fill_value=0)
     name, low, high = columns
     return {
@@ -125,32 +224,41 @@ def _compare_layers_over_half(tables: Tables, number: Any) -> Row:
     }
 
 
-def _compare_mean(tables: Tables, number: Any) -> Row:
-    """Compare the mean over layers of a quantity of heads; its place is the first and last layer.
+def compare_mean(
+    tables: Tables,
+    *,
+    table: str,
+    column: str,
+    layers: tuple[int, int],
+    expected: str,
+    is_limit: bool = False,
+) -> Row:
+    """Compare the mean of a quantity of heads from a first to a last layer.
 
     A lower limit may be exceeded.
     """
-    first, last = map(int, number.place.split())
-    columns = with_bounds(number.column)
-    rows = rows_of(tables, number.table, *columns)
-    value, low, high = rows.loc[rows["layer"].between(first, last), columns].mean()
-    is_limit = number.measure == "lower limit"
-    compared = min(value, float(number.expected)) if is_limit else value
-    return _compare_interval(compared, low, high, number) | {"run": f"{value:.3g}"}
+    columns = with_bounds(column)
+    rows = rows_of(tables, table, *columns)
+    value, low, high = rows.loc[rows["layer"].between(*layers), columns].mean()
+    compared = min(value, float(expected)) if is_limit else value
+    return _compare_interval(compared, low, high, expected) | {"run": f"{value:.3g}"}
 
 
-def _compare_behaviour(tables: Tables, number: Any) -> Row:
-    """Compare what a head of Figure 1 does; its place is its name."""
-    layer, head = map(int, number.place.split("-"))
-    rows = rows_of(tables, number.table, number.column)
-    behaviour = rows_where(rows, layer=layer, head=head).iloc[0][number.column]
-    return {"run": behaviour, "outcome": _within(behaviour == number.expected)}
+def compare_behaviour(tables: Tables, *, head: str, expected: str) -> Row:
+    """Compare what a head does most."""
+    layer, number = map(int, head.split("-"))
+    rows = rows_of(tables, "head_positions", "layer", "head", "behaviour")
+    behaviour = rows_where(rows, layer=layer, head=number)["behaviour"].iloc[0]
+    return {"run": behaviour, "outcome": _within(behaviour == expected)}
 
 
-def _compare_head(tables: Tables, number: Any) -> Row:
-    """Compare the accuracy of the paper's head; it has to be the best one here, too."""
-    head = rows_where(rows_of(tables, number.table), relation=number.place).iloc[0]
-    row = _compare_share(head[number.column], head["count"], number)
+def compare_head(tables: Tables, *, place: str, expected: str) -> Row:
+    """Compare the accuracy of the paper's head; it has to be the best one here, too.
+
+    The place is a relation, or "coreference" and a type of mention.
+    """
+    head = rows_where(rows_of(tables, "paper_heads"), relation=place).iloc[0]
+    row = _compare_share(head["accuracy"], head["count"], expected)
     outcome = SAME_HEAD if row["outcome"] == WITHIN else OUTSIDE
     note = f"rank {head['rank']:.0f}"
     if head["rank"] > 1:
@@ -160,51 +268,50 @@ def _compare_head(tables: Tables, number: Any) -> Row:
     return row | {"run": run, "outcome": outcome, "note": note}
 
 
-def _compare_offset(tables: Tables, number: Any) -> Row:
+def compare_offset(tables: Tables, *, place: str, expected: str) -> Row:
     """Compare the accuracy of the paper's fixed offset; it has to be the best one here, too."""
-    head = rows_where(rows_of(tables, number.table), relation=number.place).iloc[0]
-    row = _compare_share(head[number.column], head["count"], number)
+    head = rows_where(rows_of(tables, "paper_heads"), relation=place).iloc[0]
+    row = _compare_share(head["offset_accuracy"], head["count"], expected)
     row["run"] = f"{head['paper_offset']:+.0f}, {row['run']}"
     if head["best_offset"] != head["paper_offset"]:
         row |= {"outcome": OUTSIDE, "note": f"best: {head['best_offset']:+.0f}"}
     return row
 
 
-def _compare_rule(tables: Tables, number: Any) -> Row:
-    """Compare the accuracy of a rule for coreference; its place is the rule and a mention type."""
-    system, mention_type = number.place.split(", ")
-    scores = rows_of(tables, number.table, "system", "type", "n", number.column)
+def compare_rule(tables: Tables, *, system: str, mention_type: str, expected: str) -> Row:
+    """Compare the accuracy of a rule for coreference."""
+    scores = rows_of(tables, "coreference", "system", "type", "n", "accuracy")
     rule = rows_where(scores, system=system, type=mention_type).iloc[0]
-    return _compare_share(rule[number.column], rule["n"], number)
+    return _compare_share(rule["accuracy"], rule["n"], expected)
 
 
-def _compare_probe(tables: Tables, number: Any) -> Row:
+def compare_probe(tables: Tables, *, probe: str, expected: str) -> Row:
     """Compare the attachment score of a probe."""
-    name, low, high = with_bounds(number.column)
-    scores = rows_where(rows_of(tables, number.table, "probe", low), probe=number.place)
-    score = scores[scores["metric"].isin(COMPARED)].iloc[0]
-    return _compare_interval(score[name], score[low], score[high], number)
+    columns = with_bounds("value")
+    scores = rows_where(rows_of(tables, "probes", "probe", *columns), probe=probe)
+    value, low, high = scores.loc[scores["metric"].isin(COMPARED), columns].iloc[0]
+    return _compare_interval(value, low, high, expected)
 
 
-def _compare_share(accuracy: float, count: float, number: Any) -> Row:
+def _compare_share(accuracy: float, count: float, expected: str) -> Row:
     """Compare percentages of two samples of ``count`` cases."""
-    share = float(number.expected) / 100
-    return _compare(accuracy, 100 * Z * np.sqrt(2 * share * (1 - share) / count), number)
+    share = float(expected) / 100
+    return _compare(accuracy, 100 * Z * np.sqrt(2 * share * (1 - share) / count), expected)
 
 
-def _compare_interval(value: float, low: float, high: float, number: Any) -> Row:
+def _compare_interval(value: float, low: float, high: float, expected: str) -> Row:
     """Compare numbers of two samples, of which one has a known 95% interval."""
-    return _compare(value, np.sqrt(2) * (high - low) / 2, number)
+    return _compare(value, np.sqrt(2) * (high - low) / 2, expected)
 
 
-def _compare(value: float, spread: float, number: Any) -> Row:
+def _compare(value: float, spread: float, expected: str) -> Row:
     """Compare a number with a printed one, which is rounded to its last digit."""
-    decimals = len(number.expected.partition(".")[2])
+    decimals = len(expected.partition(".")[2])
     tolerance = spread + 0.5 * 10.0**-decimals
     return {
         "run": f"{value:.1f}",
         "tolerance": tolerance,
-        "outcome": _within(abs(value - float(number.expected)) <= tolerance),
+        "outcome": _within(abs(value - float(expected)) <= tolerance),
     }
 
 
@@ -213,14 +320,19 @@ def _within(agrees: bool) -> str:
     return WITHIN if agrees else OUTSIDE
 
 
-COMPARISONS = {
-    "heads over half": _compare_layers_over_half,
-    "layers over half": _compare_layers_over_half,
-    "mean": _compare_mean,
-    "lower limit": _compare_mean,
-    "behaviour": _compare_behaviour,
-    "head": _compare_head,
-    "offset": _compare_offset,
-    "rule": _compare_rule,
-    "probe": _compare_probe,
-}  # by the name of the measure
+# The comparison of each number in the text, by its name in paper.toml.
+IN_TEXT: dict[str, Callable[..., Row]] = {
+    "previous-over-half": partial(
+        compare_layers_over_half, table="relative_position", column="previous"
+    ),
+    "next-over-half": partial(compare_layers_over_half, table="relative_position", column="next"),
+    "sep-over-half": partial(
+        compare_layers_over_half, table="token_types", column="sep", by_layer=True
+    ),
+    "sep-to-sep": partial(
+        compare_mean, table="token_types", column="sep_to_sep", layers=(6, 10), is_limit=True
+    ),
+    "entropy-from-cls": partial(
+        compare_mean, table="entropy", column="entropy_from_cls", layers=(12, 12)
+    ),
+}

@@ -16,7 +16,11 @@ Measure = Callable[[Tables], Estimate]
 
 
 class NotMeasurable(LookupError):
-    """The run has no table, row or column that a claim needs."""
+    """A claim has no number in this run.
+
+    The message is the reason, for the column ``reason`` of claims.csv: half a sentence such as
+    "the run has no gradients.csv" or "cannot occur under a causal mask".
+    """
 
 
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
@@ -27,8 +31,11 @@ def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     NotMeasurable
         If the run has no such table, or the table lacks one of the columns.
     """
-    if table not in tables or not set(columns) <= set(tables[table]):
-        raise NotMeasurable(f"{table}: {', '.join(columns)}")
+    if table not in tables:
+        raise NotMeasurable(f"the run has no {table}.csv")
+    missing = [name for name in columns if name not in tables[table]]
+    if missing:
+        raise NotMeasurable(f"{table}.csv has no column {', '.join(missing)}")
     return tables[table]
 
 
@@ -42,22 +49,22 @@ def column(tables: Tables, table: str, name: str) -> pd.Series:
     """
     values = rows_of(tables, table, name)[name]
     if values.isna().all():
-        raise NotMeasurable(f"{table}.{name} is empty")
+        raise NotMeasurable(f"the column {name} of {table}.csv is empty")
     return values
 
 
 def select_or_raise(
-    rows: pd.DataFrame | pd.Series, chosen: pd.Series, description: str
+    rows: pd.DataFrame | pd.Series, chosen: pd.Series, reason: str
 ) -> pd.DataFrame | pd.Series:
     """Select rows of a table or column by a mask.
 
     Raises
     ------
     NotMeasurable
-        If the mask selects none; the message is their description.
+        If the mask selects none; the message is the reason.
     """
     if not chosen.any():
-        raise NotMeasurable(description)
+        raise NotMeasurable(reason)
     return rows[chosen]
 
 
@@ -65,7 +72,8 @@ def rows_where(rows: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """Select the rows with some values in some columns; `NotMeasurable` if there are none."""
     required = pd.Series(values, dtype=object)
     is_match = (rows[list(values)] == required).all(axis=1)
-    return select_or_raise(rows, is_match, f"no row with {values}")
+    description = ", ".join(f"{name} {value!r}" for name, value in values.items())
+    return select_or_raise(rows, is_match, f"no row has {description}")
 
 
 def with_bounds(name: str) -> list[str]:
@@ -93,7 +101,7 @@ def estimate_in(row: pd.Series, name: str, df: float = np.nan) -> Estimate:
     """
     df = row.get(f"{name}_df", df)
     if np.isnan(df):
-        raise NotMeasurable(f"no column {name}_df")
+        raise NotMeasurable(f"no degrees of freedom in a column {name}_df")
     return Estimate(*row[with_bounds(name)], df=df)
 
 
@@ -119,7 +127,10 @@ def estimate_from_table(
         If the table, a column or the row is missing.
     """
     rows = rows_of(tables, table, *with_bounds(column), *where)
-    return estimate_in(rows_where(rows, **where).iloc[0], column, df)
+    try:
+        return estimate_in(rows_where(rows, **where).iloc[0], column, df)
+    except NotMeasurable as error:
+        raise NotMeasurable(f"{table}.csv: {error}") from error
 
 
 def cell(table: str, column: str, **options: Any) -> Measure:

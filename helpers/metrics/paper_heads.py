@@ -9,9 +9,8 @@ from jaxtyping import Float
 from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import COREFERENCE, head_label, parse_head
-from helpers.metrics.reference import paper_names, paper_table1
+from helpers.metrics.reference import paper_names, paper_table1, printed_numbers
 
-COREFERENCE_HEAD = "5-4"  # in Table 2 and Figure 5
 COLUMNS = (
     "relation", "count", "paper_head", "accuracy", "rank", "best_head", "best_accuracy",
     "paper_offset", "offset_accuracy", "best_offset",
@@ -41,6 +40,7 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         - ``best_head`` and ``best_accuracy``;
         - ``offset_accuracy`` of the paper's fixed offset, and ``best_offset``.
     """
+    coreference_head = printed_numbers()["figure5"]["coreference"]
     names = paper_names(counts.frequent(1))
     rows = []
     for corpus_relation, relation in names.items():
@@ -50,7 +50,7 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         n_mentions = judgements.mentions[mention_type].sum()
         if n_mentions:
             accuracy = judgements.accuracy(mention_type=mention_type)
-            comparison = _compare_heads(accuracy[None], COREFERENCE_HEAD)
+            comparison = _compare_heads(accuracy[None], coreference_head)
             name = f"{COREFERENCE}, {mention_type}"
             rows.append({"relation": name, "count": n_mentions, **comparison})
     # Several relations of a corpus can have one name: the most frequent one comes first.

@@ -1,14 +1,16 @@
 """The paper's numbers, and its names of relations.
 
-Numbers are in ``paper*.csv``.  The paper's scheme is Stanford Dependencies; ``relations.csv``
+Numbers are in ``paper.toml``.  The paper's scheme is Stanford Dependencies; ``relations.csv``
 compares CLEAR (spaCy) and Universal Dependencies with it.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -22,9 +24,19 @@ ONLY_IN_UD = frozenset({"obj", "obl", "nsubj:pass", "aux:pass", "nmod:poss", "fl
 BROAD = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
 
 
-def paper_table3() -> dict[str, float]:
-    """Read Table 3 (Penn Treebank, without punctuation): UAS or UUAS in percent, by probe."""
-    return pd.read_csv(HERE / "paper_table3.csv", index_col="row")["score"].to_dict()
+@cache
+def printed_numbers() -> dict[str, dict[str, Any]]:
+    """Read what the paper prints, as in ``paper.toml``: by table or figure, and by row.
+
+    A number has the decimals that the paper prints: 27 is an integer, and 40.0 is none.
+    """
+    return tomllib.loads((HERE / "paper.toml").read_text(encoding="utf-8"))
+
+
+def paper_numbers() -> dict[str, float]:
+    """List the paper's numbers by name, such as "table1.det.accuracy" or "table3.Attn"."""
+    by_name = pd.json_normalize(printed_numbers(), sep=".").iloc[0]
+    return {name: value for name, value in by_name.items() if pd.api.types.is_number(value)}
 
 
 @cache
@@ -34,11 +46,12 @@ def paper_table1() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Indexed by relation; columns ``head``, ``accuracy``, ``baseline``, ``baseline_offset`` and
-        ``note``.  The figures are as printed, also where the released Syntax_Analysis.ipynb has
-        others (auxpass).
+        Indexed by relation; columns ``head``, ``accuracy``, ``baseline`` and ``baseline_offset``.
+        The figures are as printed, also where the released Syntax_Analysis.ipynb has others
+        (auxpass), which are in ``notebook_accuracy`` and ``notebook_baseline``.
     """
-    return pd.read_csv(HERE / "paper_table1.csv", index_col="row")
+    table = pd.DataFrame.from_dict(printed_numbers()["table1"], orient="index")
+    return table.rename_axis("row")
 
 
 def paper_table2() -> pd.DataFrame:
@@ -51,7 +64,13 @@ def paper_table2() -> pd.DataFrame:
         (Wiseman et al. 2015) only roughly comparable, because it reads whole documents and finds
         its own mentions.
     """
-    return pd.read_csv(HERE / "paper_table2.csv", index_col="row").astype(float)
+    table = pd.DataFrame.from_dict(printed_numbers()["table2"], orient="index", dtype=float)
+    return table.rename_axis("row")
+
+
+def paper_table3() -> dict[str, float]:
+    """Read Table 3 (Penn Treebank, without punctuation): UAS or UUAS in percent, by probe."""
+    return printed_numbers()["table3"]
 
 
 @cache

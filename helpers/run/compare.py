@@ -156,13 +156,15 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Columns section, claim, paper; for each run its number in ``<name>`` and its verdicts in
+        Columns id, section, claim, paper; for each run its number in ``<name>`` and its verdicts in
         ``<name> verdict`` and ``<name> due_to_training``.
     """
     claims = pd.DataFrame()
     for run in runs:
         table = check_claims(run.tables, CLAIMS)
-        claims[["section", "claim", "paper"]] = table[["section", "claim", "paper_value"]]
+        claims[["id", "section", "claim", "paper"]] = table[
+            ["id", "section", "claim", "paper_value"]
+        ]
         columns = [run.name, f"{run.name} verdict", f"{run.name} due_to_training"]
         claims[columns] = table[["value", "verdict", "due_to_training"]]
     return claims

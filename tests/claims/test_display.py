@@ -3,26 +3,46 @@
 import numpy as np
 import pytest
 
+from helpers.claims.claim import Claim
 from helpers.claims.display import THIS_MODEL, UNSEEN, claim_details, summarise_claims
-from helpers.claims.engine import Family, check_claims
+from helpers.claims.engine import check_claims
+from helpers.claims.tables import NotMeasurable
 from helpers.metrics.statistics import Estimate, exact
+
+
+def declare(measure, unit="share", **fields):
+    """Declare a claim with a measure."""
+    return Claim(
+        id="a",
+        family="a paper",
+        section="3",
+        statement="A",
+        measure=measure,
+        how_measured="how",
+        unit=unit,
+        **fields,
+    )
 
 
 def shown(estimate, **fields):
     """Show a claim whose measure is an estimate."""
-    family = Family("a paper")
-    family.claim("3", "A", how_measured="how", **fields)(lambda tables: estimate)
-    claims = check_claims({}, family.claims)
+    claims = check_claims({}, [declare(lambda tables: estimate, **fields)])
     return summarise_claims(claims).iloc[0], claim_details(claims).iloc[0]
 
 
 @pytest.mark.parametrize(
     ("estimate", "unit", "expected"),
     [
-        (Estimate(7.3265, 5.6309, 9.1449), "points", "7.33 points [5.63 to 9.14]"),
-        (exact(70 / 72, 72), "heads", "70 of 72 heads"),
-        (Estimate(0.25, 0.125, 0.5, cases=8), "heads", "2 of 8 heads [1 to 4]"),
-        (Estimate(0.5, -0.1, 1.2, cases=8), "heads", "4 of 8 heads [0 to 8]"),
+        (
+            Estimate(7.3265, 5.6309, 9.1449),
+            "percentage points",
+            "7.33 percentage points [5.63 to 9.14]",
+        ),
+        (Estimate(0.5, 0.25, 0.75), "share", "0.5 [0.25 to 0.75]"),
+        (Estimate(2, 1.5, 2.5), "ratio", "2 times [1.5 to 2.5]"),
+        (exact(70 / 72, 72), "share of heads", "70 of 72 heads"),
+        (Estimate(0.25, 0.125, 0.5, cases=8), "share of heads", "2 of 8 heads [1 to 4]"),
+        (Estimate(0.5, -0.1, 1.2, cases=8), "share of heads", "4 of 8 heads [0 to 8]"),
         (Estimate(-5.85e-06, -1e-05, 0.002), "nats", "0.000 nats [0.000 to 0.002]"),
         (Estimate(np.nan), "nats", ""),
     ],
@@ -62,12 +82,18 @@ def test_details_have_no_powers_of_ten():
 
 
 def test_the_controls_stand_next_to_the_cause():
-    family = Family("a paper")
-    family.claim("3", "A", how_measured="", above=0, about_training=True)(
-        lambda tables: tables["number"]
-    )
+    claim = declare(lambda tables: tables["number"], above=0, about_training=True)
     tables = {"number": Estimate(9, 8, 10), "random_number": Estimate(1, 0.5, 1.5)}
     tables["entropy_matched_number"] = Estimate(8.9, 8, 10)
-    claims = check_claims(tables, family.claims)
+    claims = check_claims(tables, [claim])
     verdict = "supported, unclear whether due to training (random weights: 1, entropy-matched 8.9)"
     assert summarise_claims(claims)["verdict"].tolist() == [verdict]
+
+
+def test_a_claim_that_is_not_measured_has_its_reason():
+    def measure(tables):
+        raise NotMeasurable("cannot occur under a causal mask")
+
+    claims = check_claims({}, [declare(measure, above=0)])
+    row = summarise_claims(claims).iloc[0]
+    assert row["verdict"] == "not measured: cannot occur under a causal mask"

@@ -4,17 +4,41 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.claims.engine import INCONCLUSIVE, NOT_SUPPORTED, SUPPORTED, Family, check_claims
+from helpers.claims.claim import Claim
+from helpers.claims.engine import (
+    INCONCLUSIVE,
+    NOT_MEASURED,
+    NOT_SUPPORTED,
+    SUPPORTED,
+    UNDEFINED,
+    check_claims,
+)
 from helpers.claims.section3 import over_layers
 from helpers.claims.tables import NotMeasurable
 from helpers.metrics.statistics import Estimate, exact, p_value
 
 
-def declare(measure, family=None, **fields):
-    """Declare a claim with a measure, alone or as a further one of a family."""
-    family = family or Family("a paper")
-    family.claim("3", "A", how_measured="how", **fields)(measure)
-    return family.claims
+def declare(measure, claim_id="a", family="a paper", **fields):
+    """Declare a claim with a measure."""
+    return Claim(
+        id=claim_id,
+        family=family,
+        section="3",
+        statement="A",
+        measure=measure,
+        how_measured="how",
+        unit="share",
+        **fields,
+    )
+
+
+def declare_estimates(estimates, family="a paper"):
+    """Declare a claim for each estimate: that it is above zero."""
+    claims = []
+    for number, estimate in enumerate(estimates):
+        claim_id = f"{family}-{number}"
+        claims.append(declare(lambda tables, it=estimate: it, claim_id, family, above=0))
+    return claims
 
 
 def number(tables):
@@ -26,8 +50,8 @@ def number(tables):
 
 def check_one(measured, about_training=True, controls=(), **threshold):
     """Check a claim whose measure is the table "number" of the run and of each control."""
-    claims = declare(number, about_training=about_training, **threshold)
-    return check_claims({"number": measured, **dict(controls)}, claims).iloc[0]
+    claim = declare(number, about_training=about_training, **threshold)
+    return check_claims({"number": measured, **dict(controls)}, [claim]).iloc[0]
 
 
 @pytest.mark.parametrize(
@@ -51,9 +75,9 @@ def test_check_claims_compares_with_the_threshold(measured, above, below):
 
 @pytest.mark.parametrize("returned", [1.5, 3, np.float64(2), (1, 0, 2)])
 def test_check_claims_refuses_a_number_that_is_no_estimate(returned):
-    claims = declare(lambda tables: returned, above=0)
-    with pytest.raises(TypeError, match=r"the measure of 'A' \(3\) returned .*exact"):
-        check_claims({}, claims)
+    claim = declare(lambda tables: returned, above=0)
+    with pytest.raises(TypeError, match=r"the measure of the claim a returned .*exact"):
+        check_claims({}, [claim])
 
 
 def test_check_claims_does_not_measure_a_claim_without_its_threshold():
@@ -61,12 +85,17 @@ def test_check_claims_does_not_measure_a_claim_without_its_threshold():
         raise NotMeasurable("the run has no such table")
 
     row = check_one(Estimate(3, 2, 4), above=threshold)
-    assert row["verdict"] == "not measured"
+    assert row["verdict"] == NOT_MEASURED
     assert np.isnan(row["value"])
+    assert row["reason"] == "the run has no such table"
 
 
-def test_claim_returns_the_measure_as_it_is():
-    assert Family("a paper").claim("3", "A", how_measured="how", above=0)(number) is number
+def test_check_claims_says_why_a_claim_is_not_measured():
+    claim = declare(number, above=0)
+    assert check_claims({}, [claim]).loc[0, "reason"] == "number"
+    undefined = check_claims({"number": Estimate(np.nan)}, [claim])
+    assert undefined.loc[0, ["verdict", "reason"]].tolist() == [NOT_MEASURED, UNDEFINED]
+    assert check_claims({"number": Estimate(1)}, [claim]).loc[0, "reason"] == ""
 
 
 def test_check_claims_without_claims_is_an_empty_table():
@@ -107,36 +136,30 @@ def test_check_claims_has_no_answer_where_a_claim_is_not_about_training():
 
 
 def test_p_values_are_adjusted_within_a_family():
-    first = Family("Kovaleva et al.")
-    second = Family("Kobayashi et al.")  # the same letter is another family
     larger = Estimate(1.1, 0, 2)
     smaller = Estimate(1.3, 0.1, 2, df=20)
-    for estimate in (larger, smaller):
-        declare(lambda tables, estimate=estimate: estimate, first, above=0)
-    declare(lambda tables: larger, second, above=0)
-    adjusted = check_claims({}, first.claims + second.claims)["p_adjusted"].to_list()
+    first = declare_estimates([larger, smaller], "Kovaleva et al.")
+    second = declare_estimates([larger], "Kobayashi et al.")  # the same letter is another family
+    adjusted = check_claims({}, first + second)["p_adjusted"].to_list()
     p_larger = p_value(larger)
     p_smaller = p_value(smaller)
     assert adjusted == pytest.approx([max(p_larger, 2 * p_smaller), 2 * p_smaller, p_larger])
 
 
 def test_p_values_are_not_adjusted_for_a_claim_without_interval():
-    family = Family("a paper")
     measured = Estimate(1.3, 0.1, 2)
-    declare(lambda tables: Estimate(3), family, above=0)
-    declare(lambda tables: measured, family, above=0)
-    adjusted = check_claims({}, family.claims)["p_adjusted"].to_list()
+    claims = declare_estimates([Estimate(3), measured])
+    adjusted = check_claims({}, claims)["p_adjusted"].to_list()
     assert adjusted == pytest.approx([np.nan, p_value(measured)], nan_ok=True)
 
 
 def test_adjusted_interval_and_p_agree_with_the_verdict():
     """The adjusted interval leaves the threshold out where p is below 5%, and only there."""
     rng = np.random.default_rng(0)
-    family = Family("a paper")
+    estimates = []
     for value in rng.normal(0, 3, 40):
-        estimate = Estimate(value, value - 1, value + 1.5, df=rng.integers(2, 50))
-        declare(lambda tables, estimate=estimate: estimate, family, above=0)
-    table = check_claims({}, family.claims)
+        estimates.append(Estimate(value, value - 1, value + 1.5, df=rng.integers(2, 50)))
+    table = check_claims({}, declare_estimates(estimates))
     is_excluded = (table["adjusted_low"] > 0) | (table["adjusted_high"] < 0)
     is_decided = table["verdict"] != INCONCLUSIVE
     assert is_excluded.equals(is_decided)
@@ -150,6 +173,18 @@ def test_an_exact_number_is_compared_without_a_test():
     row = check_one(exact(0.75, 8), above=0.5, about_training=False)
     assert (row["verdict"], row["turns_at"], row["cases"]) == ("supported", 0.75, 8)
     assert np.isnan([row["p_adjusted"], row["adjusted_low"]]).all()
+
+
+@pytest.mark.parametrize(
+    ("count", "verdict"),
+    [
+        (Estimate(3, 0, 3), INCONCLUSIVE),  # some resamples have none
+        (Estimate(3, 3, 4), SUPPORTED),  # none has fewer
+        (Estimate(0.5, 0, 0.5), NOT_SUPPORTED),  # none has more
+    ],
+)
+def test_a_count_is_exact_if_no_resample_is_nearer_to_the_threshold(count, verdict):
+    assert check_one(count, about_training=False, is_count=True, above=0.75)["verdict"] == verdict
 
 
 def test_due_to_training_is_empty_unless_a_claim_is_supported():
@@ -177,12 +212,12 @@ def test_model_and_control_are_compared_article_by_article():
         "token_types": types,
         "random_token_types": types.assign(cls=of_control.mean()),
     }
-    claims = declare(
+    claim = declare(
         lambda tables: over_layers(tables, lambda values: values.mean(), "cls"),
         above=-3,
         about_training=True,
     )
-    row = check_claims(tables, claims).iloc[0]
+    row = check_claims(tables, [claim]).iloc[0]
     resamples = rng.integers(0, 40, (4000, 40))
     in_control = resamples < 39
     control_sums = (of_control[np.minimum(resamples, 38)] * in_control).sum(axis=1)

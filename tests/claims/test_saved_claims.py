@@ -1,11 +1,12 @@
-"""Rows of claims.csv by section, and the command for the power of claims."""
+"""Rows of claims.csv by section."""
 
 import pandas as pd
 import pytest
 from made_up_runs import run_like_the_paper, with_intervals
 
-from helpers.__main__ import main
-from helpers.claims.engine import COLUMNS, Family
+from helpers.claims.claim import Claim
+from helpers.claims.clark2019 import CLAIMS
+from helpers.claims.engine import COLUMNS, check_claims, merge_claims
 from helpers.claims.tables import rows_of
 from helpers.metrics.statistics import mean_interval
 from helpers.study import Study
@@ -34,11 +35,11 @@ def test_a_section_is_saved_next_to_those_that_are_there(study):
     assert tuple(table) == COLUMNS
     assert set(table["section"].str[0]) == {"3", "4"}
     assert table["section"].str[0].is_monotonic_increasing
-    assert not table["claim"].duplicated().any()
+    assert not table["id"].duplicated().any()
     study.save_claims()
     assert set(saved(study)["section"].str[0]) == {"3", "4", "5", "6"}
     study.save_claims("5")  # sections that a table has as whole numbers
-    assert not saved(study)["claim"].duplicated().any()
+    assert list(saved(study)["id"]) == [claim.id for claim in CLAIMS]
 
 
 def test_claims_of_a_later_paper_are_saved_next_to_those_of_the_paper(study):
@@ -46,32 +47,35 @@ def test_claims_of_a_later_paper_are_saved_next_to_those_of_the_paper(study):
     of_paper = saved(study)
     table = pd.DataFrame({"half": [0.4, 0.6, 0.7, 0.5]})
     study.save_table(table, "halves")
-    family = Family("Later et al.")
-
-    @family.claim("Later et al.", "Halves are above zero", how_measured="", above=0)
-    def mean_of_halves(tables):
-        return mean_interval(rows_of(tables, "halves")["half"])
-
-    checked = study.save_claims(claims=family.claims)
-    assert list(checked["verdict"]) == ["supported"]
-    assert list(saved(study)["claim"]) == [*of_paper["claim"], "Halves are above zero"]
-    study.save_claims()  # a rerun of the paper's notebooks
-    assert list(saved(study)["claim"]) == [*of_paper["claim"], "Halves are above zero"]
-    power = pd.read_csv(study.results.folder / "tables/power.csv")
-    assert power["claim"].iloc[-1] == "Halves are above zero"
-    study.save_claims(claims=family.claims)
-    assert list(saved(study)["claim"]) == [*of_paper["claim"], "Halves are above zero"]
-
-
-def test_power_is_written_and_stands_in_the_claims(study, capsys):
-    study.save_claims()
-    assert main(["power", "made-up"]) == 0
-    power = pd.read_csv(study.results.folder / "tables/power.csv").set_index("claim")
-    claims = saved(study).set_index("claim")
-    is_tested = claims["p_adjusted"].notna()
-    assert set(power.index) == set(claims.index[is_tested])
-    pd.testing.assert_series_equal(
-        claims.loc[power.index, "power_at_paper"], power["power_at_paper"], atol=1e-6
+    claim = Claim(
+        id="later-halves",
+        family="Later et al.",
+        section="Later et al.",
+        statement="Halves are above zero",
+        measure=lambda tables: mean_interval(rows_of(tables, "halves")["half"]),
+        how_measured="",
+        unit="share",
+        above=0,
     )
-    assert "false_support" in capsys.readouterr().out
-    assert (power["false_support"] < 0.1).all()
+    checked = study.save_claims(claims=[claim])
+    assert list(checked["verdict"]) == ["supported"]
+    both = [*of_paper["id"], "later-halves"]
+    assert list(saved(study)["id"]) == both
+    study.save_claims()  # a rerun of the paper's notebooks
+    assert list(saved(study)["id"]) == both
+    study.save_claims(claims=[claim])
+    assert list(saved(study)["id"]) == both
+
+
+def test_merge_claims_adds_a_section_and_replaces_those_that_are_there():
+    checked = check_claims(run_like_the_paper(), CLAIMS)
+    in_section_3 = checked[checked["section"].str.startswith("3")]
+    first = merge_claims(in_section_3, section="3.1")
+    assert set(first["section"]) == {"3.1"}
+    earlier = pd.DataFrame({"section": ["3.1", "9"], "id": ["old", "kept"], "value": [1.0, 2.0]})
+    merged = merge_claims(in_section_3, earlier, section="3.3")
+    assert list(merged) == list(checked)
+    assert list(merged["section"].unique()) == ["3.1", "3.3", "9"]
+    assert "old" not in set(merged["id"])
+    kept = merged.set_index("id").loc["kept"]
+    assert (kept["value"], kept["reason"]) == (2, "")

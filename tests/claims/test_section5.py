@@ -4,11 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims
-from helpers.claims.section5 import SECTION_5
 from helpers.metrics.reference import paper_table3
 from helpers.metrics.statistics import Estimate
 from helpers.probes.table3 import COMPARISONS
+
+SECTION_5 = [claim for claim in CLAIMS if claim.family == "section 5"]
 
 
 def difference_table(**of_probe):
@@ -21,22 +23,18 @@ def difference_table(**of_probe):
     return pd.DataFrame(rows)
 
 
-def claims(**of_probe):
+def check_section_5(**of_probe):
+    """Check the claims of section 5 on a table of differences, by id."""
     tables = {
         "probe_differences": difference_table(**of_probe),
         "random_probe_differences": difference_table(Bilinear=-30.0),
     }
-    return check_claims(tables, SECTION_5.claims)
-
-
-def claim_about(table, words):
-    (row,) = table[table["claim"].str.contains(words)].itertuples()
-    return row
+    return check_claims(tables, SECTION_5).set_index("id")
 
 
 def test_every_comparison_has_a_claim():
-    assert len(SECTION_5.claims) == len(COMPARISONS)
-    assert claims()["value"].notna().all()
+    assert len(SECTION_5) == len(COMPARISONS)
+    assert check_section_5()["value"].notna().all()
 
 
 @pytest.mark.parametrize(
@@ -45,7 +43,7 @@ def test_every_comparison_has_a_claim():
      (9.5, "inconclusive"), (-10.5, "inconclusive")],
 )  # fmt: skip
 def test_hidden_states_are_compared_in_both_directions(difference, verdict):
-    row = claim_about(claims(Bilinear=difference), "^Hidden states")
+    row = check_section_5(Bilinear=difference).loc["sec5-hidden-states-alike"]
     assert row.value == abs(difference)
     assert row.value_low < row.value < row.value_high
     assert row.verdict == verdict
@@ -54,14 +52,14 @@ def test_hidden_states_are_compared_in_both_directions(difference, verdict):
 
 
 def test_interval_of_a_small_difference_begins_at_zero():
-    row = claim_about(claims(Bilinear=-0.5), "^Hidden states")
+    row = check_section_5(Bilinear=-0.5).loc["sec5-hidden-states-alike"]
     assert (row.value, row.value_low, row.value_high) == (0.5, 0, 1.5)
 
 
 def test_claims_that_are_true_by_construction_are_not_due_to_training():
-    table = claims()
-    for words in ("^With attention of random weights", "^Word vectors add"):
-        row = claim_about(table, words)
+    table = check_section_5()
+    for claim_id in ("sec5-random-weights-worse", "sec5-glove-adds"):
+        row = table.loc[claim_id]
         assert row.verdict == "supported"
         assert row.control == 20
         assert row.due_to_training == ""
@@ -69,6 +67,6 @@ def test_claims_that_are_true_by_construction_are_not_due_to_training():
 
 def test_paper_values_are_differences_of_uas_in_table_3():
     paper = paper_table3()
-    for claim, (probe, other) in zip(SECTION_5.claims[:5], COMPARISONS[:5], strict=True):
+    for claim, (probe, other) in zip(SECTION_5[:5], COMPARISONS[:5], strict=True):
         assert claim.paper == paper[probe] - paper[other]
-    assert np.isnan([claim.paper for claim in SECTION_5.claims[5:]]).all()
+    assert np.isnan([claim.paper for claim in SECTION_5[5:]]).all()

@@ -16,9 +16,7 @@ from helpers.run import compare
 from helpers.study import Study
 
 NOT_MEASURED = "not measured"
-DIRECT_OBJECTS = (
-    "For direct objects, a head outdoes the best fixed offset by over ten percentage points"
-)
+DIRECT_OBJECTS = "sec4-margin-dobj"
 
 
 def runs_of(**tables_by_run):
@@ -63,7 +61,7 @@ def test_claims_side_by_side_of_two_runs():
     del second["probe_differences"]
     table = compare.claims_side_by_side(runs_of(first=first, second=second))
     assert list(table) == [
-        "section", "claim", "paper",
+        "id", "section", "claim", "paper",
         "first", "first verdict", "first due_to_training",
         "second", "second verdict", "second due_to_training",
     ]  # fmt: skip
@@ -72,7 +70,7 @@ def test_claims_side_by_side_of_two_runs():
         np.testing.assert_array_equal(table[name], checked["value"])
         for verdict in ("verdict", "due_to_training"):
             assert list(table[f"{name} {verdict}"]) == list(checked[verdict])
-    row = table.set_index("claim").loc[DIRECT_OBJECTS]
+    row = table.set_index("id").drop(columns="claim").loc[DIRECT_OBJECTS]
     assert list(row) == [
         "4.2",
         *[pytest.approx(46.8)] * 2,
@@ -135,7 +133,7 @@ def test_compare_writes_tables_figure_and_report(figures, capsys, monkeypatch):
     assert folder == figures / "compare" / "minilm-vs-minilm-random-0"
     assert main(["compare"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:5] == ["section", "claim", "paper", "minilm", "minilm"]
+    assert lines[0].split()[:6] == ["id", "section", "claim", "paper", "minilm", "minilm"]
     assert lines[-len(notes) - 2 :] == [
         *notes, f"tables and figure: {folder}", f"report: {report}"
     ]  # fmt: skip
@@ -160,11 +158,9 @@ def test_compare_a_complete_and_a_partial_run(figures):
     partial = ("dependency_heads", "dependency_heads_held_out", "probes")
     write_run(figures / names[1], {name: tables[name] for name in partial})
     claims, _, (folder, _) = compare.compare(compare.open_runs(names))
-    numbers = claims.set_index("claim")[names[1]]
+    numbers = claims.set_index("id")[names[1]]
     assert numbers[DIRECT_OBJECTS] == pytest.approx(46.8)
-    assert np.isnan(
-        numbers["Over half of the attention in middle layers goes to one special token"]
-    )
+    assert np.isnan(numbers["sec3-special-half"])
     assert {f"{name} head" for name in names} <= set(
         pd.read_csv(folder / "tables" / "best_heads.csv")
     )

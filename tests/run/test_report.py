@@ -101,13 +101,14 @@ def test_write_report_has_a_part_for_each_notebook_in_their_order(run):
 
 def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch):
     rows = (
-        "3.1,A,40,1.23456,1,2,1,2,0,,0.0001,supported,0.1,0.2,yes,x\n"
-        "3.3,C,,,,,,,0,,,not measured,,,,x\n"
-        "3.3,B,,0.5,,,,,4,heads,0.02,not supported,0.1,0.2,,x\n"
-        "Niven 4.1,D,,3,,,,,0,,,supported,,,,x\n"
+        "3.1,A,,40,1.23456,1,2,1,2,0,share,0.0001,supported,0.1,0.2,yes,x\n"
+        "3.3,C,no table,,,,,,,0,share,,not measured,,,,x\n"
+        "3.3,B,,,0.5,,,,,4,share of heads,0.02,not supported,0.1,0.2,,x\n"
+        "Niven 4.1,D,,,3,,,,,0,share,,supported,,,,x\n"
     )
     (run / "tables" / "claims.csv").write_text(
-        "section,claim,paper_value,value,value_low,value_high,adjusted_low,adjusted_high,cases,"
+        "section,claim,reason,paper_value,value,value_low,value_high,adjusted_low,adjusted_high,"
+        "cases,"
         "unit,p_adjusted,verdict,control,entropy_matched_control,due_to_training,how_measured\n"
         + rows
     )

@@ -1,26 +1,18 @@
-"""Claims of the causal test of Table 1: does the margin of a head say what it does?"""
+"""Claims of the causal test of Table 1: does the margin of a head say what it does?
+
+What they say is in ``causal_claims.toml``; here is how they are measured.
+"""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
-from helpers.claims.engine import Family
-from helpers.claims.tables import NotMeasurable, Tables, cell, rows_of
+from helpers.claims.claim import read_claims
+from helpers.claims.tables import Measure, NotMeasurable, Tables, cell, rows_of
 from helpers.metrics.statistics import Estimate, mean_interval
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
 from helpers.studies.kobayashi2020.causal import GIVEN_ATTENTION, LOSES, MATCHED_HEAD, TURNS
-
-SECTION = "Causal test"
-CAUSAL = Family(SECTION)
-OUTCOMES = {  # in words, and their units, by the measure in head_edges.csv
-    TURNS: ("turns dependent and parent further", "degrees"),
-    LOSES: ("costs a probe more of the parent's log-probability", "nats"),
-}
-GROUPS = {"all": "over all heads", "layers": "within layers"}
-CHANGES = {
-    MASS_MATCHED: "taking as much attention from other words of the row",
-    MATCHED_HEAD: "dropping them in a similar head of the layer without a margin",
-}
 
 
 def mean_difference(tables: Tables, measure: str, minus: str, minus_measure: str = "") -> Estimate:
@@ -34,64 +26,29 @@ def mean_difference(tables: Tables, measure: str, minus: str, minus_measure: str
     subtrahend = by_column[minus, minus_measure or measure]
     differences = (by_column[DROPPED, measure] - subtrahend).dropna()
     if len(differences) < 2:
-        raise NotMeasurable("several relations")
+        raise NotMeasurable("fewer than two relations have edges that can be matched")
     return mean_interval(differences)
 
 
-for effect, (does_more, unit) in OUTCOMES.items():
-    for within, group in GROUPS.items():
-        CAUSAL.claim(
-            SECTION,
-            (
-                "The larger a head's margin for a relation, the more dropping its edges "
-                f"{does_more} than a matched loss, {group}"
-            ),
-            how_measured=(
-                "Spearman's correlation of the margin on train with the effect on dev, dropped "
-                f"minus mass-matched; {group}; interval over relations and articles; holds above 0"
-            ),
-            above=0,
-            about_training=effect == TURNS,
-        )(
-            cell(
-                "head_edge_correlations", "correlation",
-                predictor="margin", effect=effect, within=within,
-            )
-        )  # fmt: skip
-    for minus, change in CHANGES.items():
-        CAUSAL.claim(
-            SECTION,
-            f"Dropping the edges of a relation's best head {does_more} than {change}",
-            how_measured=(
-                f"{unit}, mean over the relations whose best head beats its offset by ten "
-                "percentage points on train; interval over relations; holds above 0"
-            ),
-            above=0,
-            unit=unit,
-        )(partial(mean_difference, measure=effect, minus=minus))
-CAUSAL.claim(
-    SECTION,
-    "The larger a head's margin for a relation, the further dropping its edges turns dependent and "
-    "parent, among heads with equal attention on the edges",
-    how_measured=(
-        "partial rank correlation of margin and effect given the mean attention on the edges, over "
-        "all heads; interval over relations and articles; holds above 0"
+correlation = partial(cell, "head_edge_correlations", "correlation")
+MEASURES: dict[str, Measure] = {
+    "causal-margin-turns": correlation(predictor="margin", effect=TURNS, within="all"),
+    "causal-margin-turns-within-layers": correlation(
+        predictor="margin", effect=TURNS, within="layers"
     ),
-    above=0,
-    about_training=True,
-)(
-    cell(
-        "head_edge_correlations", "correlation",
-        predictor=GIVEN_ATTENTION, effect=TURNS, within="all",
-    )
-)  # fmt: skip
-CAUSAL.claim(
-    SECTION,
-    "Dropping the edges of a relation's best head turns dependent and parent further than other "
-    "words of the sentence",
-    how_measured="degrees, mean over the same relations; interval over relations; holds above 0",
-    above=0,
-    unit="degrees",
-)(partial(mean_difference, measure="turns", minus=DROPPED, minus_measure="turns, other words"))
-
-CLAIMS = CAUSAL.claims
+    "causal-turns-over-matched-words": partial(mean_difference, measure=TURNS, minus=MASS_MATCHED),
+    "causal-turns-over-matched-head": partial(mean_difference, measure=TURNS, minus=MATCHED_HEAD),
+    "causal-margin-loses": correlation(predictor="margin", effect=LOSES, within="all"),
+    "causal-margin-loses-within-layers": correlation(
+        predictor="margin", effect=LOSES, within="layers"
+    ),
+    "causal-loses-over-matched-words": partial(mean_difference, measure=LOSES, minus=MASS_MATCHED),
+    "causal-loses-over-matched-head": partial(mean_difference, measure=LOSES, minus=MATCHED_HEAD),
+    "causal-margin-turns-given-attention": correlation(
+        predictor=GIVEN_ATTENTION, effect=TURNS, within="all"
+    ),
+    "causal-turns-over-other-words": partial(
+        mean_difference, measure="turns", minus=DROPPED, minus_measure="turns, other words"
+    ),
+}
+CLAIMS = read_claims(Path(__file__).with_suffix(".toml"), MEASURES)

@@ -1,19 +1,22 @@
 """The claims of *Are Sixteen Heads Really Better than One?* (Michel, Levy and Neubig, 2019).
 
-Claims are measured only on the tasks that the model learns and needs its heads for: without any
-head its accuracy falls significantly.
+What they say is in ``claims.toml``; here is how they are measured.  Claims are measured only on the
+tasks that the model learns and needs its heads for: without any head its accuracy falls
+significantly.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from helpers.claims.engine import Family
+from helpers.claims.claim import read_claims
 from helpers.claims.tables import (
+    Measure,
     Tables,
     estimate_in,
     rows_of,
@@ -27,41 +30,15 @@ from helpers.studies.common.tasks import estimates_by_task, learned_rows, smalle
 from helpers.studies.michel2019.data_sets import ALL_HEADS
 from helpers.studies.michel2019.pruning import RANDOM_ORDERS
 
-MICHEL = Family("Michel et al.")
-claim = MICHEL.claim
 COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
 
 
-@claim(
-    "Michel et al. 3.2",
-    "In fine-tuning tasks (made up by default), most heads can be removed one at a time",
-    how_measured=(
-        "share of heads that are removable, over the tasks that the model learns and needs its "
-        "heads for (output zeroed, accuracy within two percentage points by an equivalence test at "
-        "5%, on at most 300 test examples); Wilson's interval over heads; the threshold, half, is "
-        "ours: the paper counts 88 of 96 heads of a translation model without a change of p < 0.01"
-    ),
-    above=0.5,
-    unit="heads",
-)
 def share_of_removable_heads(tables: Tables) -> Estimate:
     """Compute the share of heads that are removable one at a time, over all tasks."""
     removable = _rows_that_need_heads(tables, "ablation", "removable")["removable"]
     return wilson_proportion(removable.sum(), len(removable))
 
 
-@claim(
-    "Michel et al. 3.3",
-    "In fine-tuning tasks (made up by default), most layers can do with one head",
-    how_measured=(
-        "share of the layers of all tasks that the model learns and needs its heads for whose "
-        "other heads are shown to be removable (accuracy within two percentage points, equivalence "
-        "test at 5%); the lower bound is Wilson's, the upper bound counts all layers that are not "
-        "shown to lose two points; threshold: half"
-    ),
-    above=0.5,
-    unit="layers",
-)
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     """Compute the share of layers whose heads are removable, except one."""
     rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
@@ -70,20 +47,6 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     return replace(removable, high=at_most.high)
 
 
-@claim(
-    "Michel et al. 3.4",
-    (
-        "Heads that matter more on one half of the test articles matter more on the other, in "
-        "every fine-tuning task (made up by default)"
-    ),
-    how_measured=(
-        "Spearman's correlation, over heads, of what zeroing each costs on the two halves, "
-        "smallest over the tasks where a head changes anything; bootstrap interval over heads, its "
-        "upper bound widened for the choice of the task; in the paper Pearson's correlation "
-        "between two data sets is 0.68 (MNLI matched and mismatched)"
-    ),
-    above=0,
-)
 def rank_correlation_of_halves(tables: Tables) -> Estimate:
     """Find the smallest rank correlation, over tasks, between the halves of the articles."""
     correlations = estimates_by_task(
@@ -92,56 +55,34 @@ def rank_correlation_of_halves(tables: Tables) -> Estimate:
     return smallest_over_tasks(correlations.values())
 
 
-PRUNING_MEASURE = (
-    "change of accuracy (percentage points) on the test examples that score, lowest over the tasks "
-    "that the model learns and needs its heads for; mean over the seeds of the fine-tuning, whose "
-    "interval (Student's t) and that over examples are combined; over examples only if a task has "
-    "one seed; the upper bound is widened for the choice of the task; threshold: a loss of two "
-    "points, which is ours"
-)
-
-
 def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
 
-    A task has several seeds if the appendix of notebook 08 was run for it, and one otherwise.  All
-    seeds of a task are scored on the same examples.  Therefore the interval of their mean over
+    All seeds of a task are scored on the same examples.  Therefore the interval of their mean over
     examples has the mean bounds of the seeds.
     """
-    columns = ("pruned", "examples", *with_bounds("change"))
-    rows = _rows_that_need_heads(tables, "pruning", "order", *columns)
-    rows = rows_where(rows, order="importance")
-    if "pruning_seeds" in tables:
-        of_seeds = _rows_that_need_heads(tables, "pruning_seeds", *columns)
-        has_seeds = rows["task"].isin(of_seeds["task"])
-        rows = pd.concat([of_seeds, rows[~has_seeds]])
+    rows = rows_where(_pruning_by_seed(tables), pruned=pruned)
     changes = []
-    for _, seeds in rows_where(rows, pruned=pruned).groupby("task"):
+    for _, seeds in rows.groupby("task"):
         means = seeds.mean(numeric_only=True)
         over_examples = estimate_in(means, "change", df=means["examples"] - 1)
         changes.append(with_seed_noise(over_examples, seeds["change"].to_numpy()))
     return smallest_over_tasks(changes)
 
 
-# Statements by the percentage of the heads that are pruned.
-PRUNED = {
-    20: (
-        "A fifth of the heads can be pruned by importance at a cost of less than two percentage "
-        "points, in every fine-tuning task (made up by default)"
-    ),
-    40: (
-        "Two fifths of the heads can be pruned by importance at a cost of less than two percentage "
-        "points, in every fine-tuning task (made up by default), as in the paper's BERT on MNLI"
-    ),
-}
-for pruned, statement in PRUNED.items():
-    claim(
-        "Michel et al. 4.2",
-        statement,
-        how_measured=PRUNING_MEASURE,
-        above=-MARGIN,
-        unit="points",
-    )(partial(smallest_change, pruned=pruned))
+def _pruning_by_seed(tables: Tables) -> pd.DataFrame:
+    """Select the rows of pruning by importance, for each task and each seed of its fine-tuning.
+
+    A task has several seeds if the appendix of notebook 08 was run for it, and one otherwise.
+    """
+    columns = ("pruned", "examples", *with_bounds("change"))
+    by_order = _rows_that_need_heads(tables, "pruning", "order", *columns)
+    with_one_seed = rows_where(by_order, order="importance")
+    if "pruning_seeds" not in tables:
+        return with_one_seed
+    with_several_seeds = _rows_that_need_heads(tables, "pruning_seeds", *columns)
+    has_several = with_one_seed["task"].isin(with_several_seeds["task"])
+    return pd.concat([with_several_seeds, with_one_seed[~has_several]])
 
 
 def lead_over_single_ablation(tables: Tables) -> Estimate:
@@ -165,42 +106,6 @@ def lead_over_random_order(tables: Tables, *, factor: float = 1.0) -> Estimate:
 lead_over_mean_random_order = partial(lead_over_random_order, factor=1 / np.sqrt(RANDOM_ORDERS + 1))
 
 
-LEAD_MEASURE = (
-    "accuracy with the heads left by importance (divided by the norm of its layer) minus that by "
-    "the other order on the same examples, mean over 20, 40 and 60% of the heads, percentage "
-    "points, smallest over the tasks that the model learns and needs its heads for; "
-)
-# The other order, the interval, and the measure of each claim.
-LEADS = (
-    (
-        "what each costs alone",
-        "bootstrap interval over examples",
-        lead_over_single_ablation,
-    ),
-    (
-        "random orders are on average",
-        "interval of the mean over ten random orders (Student's t)",
-        lead_over_mean_random_order,
-    ),
-    (
-        "any one random order",
-        "interval of one more random order (Student's t)",
-        lead_over_random_order,
-    ),
-)
-for other_order, interval, measure in LEADS:
-    claim(
-        "Michel et al. 4.2",
-        (
-            f"Importance is a better order to prune heads in than {other_order}, in every "
-            "fine-tuning task (made up by default)"
-        ),
-        how_measured=LEAD_MEASURE + interval,
-        above=0,
-        unit="points",
-    )(measure)
-
-
 def _leads(tables: Tables, order: str) -> list[Estimate]:
     """Read the lead of pruning by importance over another order in each task."""
     leads = estimates_by_task(
@@ -216,7 +121,7 @@ def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataF
     is_loss = (without_heads["change"] < 0) & (without_heads["p_value"] < COST_LEVEL)
     rows = _learned_rows(tables, table, *columns)
     needs_heads = rows["task"].isin(without_heads.loc[is_loss, "task"])
-    return select_or_raise(rows, needs_heads, "a task that the model needs its heads for")
+    return select_or_raise(rows, needs_heads, "the model needs its heads for no task")
 
 
 def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
@@ -228,4 +133,14 @@ def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     return select(tables, table, "task", *columns)
 
 
-CLAIMS = MICHEL.claims
+MEASURES: dict[str, Measure] = {
+    "michel-heads-removable": share_of_removable_heads,
+    "michel-one-head-enough": share_of_layers_with_one_head,
+    "michel-halves-agree": rank_correlation_of_halves,
+    "michel-prune-a-fifth": partial(smallest_change, pruned=20),
+    "michel-prune-two-fifths": partial(smallest_change, pruned=40),
+    "michel-importance-over-single-ablation": lead_over_single_ablation,
+    "michel-importance-over-mean-random-order": lead_over_mean_random_order,
+    "michel-importance-over-random-order": lead_over_random_order,
+}
+CLAIMS = read_claims(Path(__file__).with_suffix(".toml"), MEASURES)

@@ -73,17 +73,9 @@ TABLES = {
 }
 
 
-def verdicts_by_claim(tables):
-    """Check the claims; the statements of "cls" and of "sep" differ in the token only."""
-    table = check_claims(tables, CLAIMS)
-    return dict(zip(table["claim"], table["verdict"], strict=True))
-
-
-def test_every_statement_names_its_token_and_no_two_are_the_same():
-    statements = [claim.statement for claim in CLAIMS]
-    assert len(set(statements)) == len(statements) == 17
-    of_tokens = [text for text in statements if "Rollout" not in text]
-    assert all(("[CLS]" in text) != ("[SEP]" in text) for text in of_tokens)
+def check(tables):
+    """Check the claims on tables; the rows have the ids of the claims."""
+    return check_claims(tables, CLAIMS).set_index("id")
 
 
 def test_largest_ratio_is_that_of_a_single_layer_with_its_interval():
@@ -99,16 +91,21 @@ def test_outcome_in_group_is_the_mass_matched_loss_minus_the_dropped_one():
 
 
 def test_claims_are_decided_for_each_token():
-    verdicts = verdicts_by_claim(TABLES)
-    of_cls = {claim: verdict for claim, verdict in verdicts.items() if "[CLS]" in claim}
-    of_sep = {claim: verdict for claim, verdict in verdicts.items() if "[SEP]" in claim}
-    assert set(of_cls.values()) == {"supported"}
-    assert {claim for claim, verdict in of_sep.items() if verdict == "supported"} == {
-        "Value vectors of [SEP] are shorter than those of words"
-    }
-    assert [verdict for claim, verdict in verdicts.items() if "Rollout" in claim] == [
-        "not supported"
-    ]
+    verdicts = check(TABLES)["verdict"]
+    names_cls = verdicts.index.str.contains("cls")
+    names_sep = verdicts.index.str.contains("sep")
+    assert names_cls.sum() == names_sep.sum() == 8
+    assert set(verdicts[names_cls]) == {"supported"}
+    of_sep = verdicts[names_sep]
+    assert list(of_sep.index[of_sep == "supported"]) == ["kobayashi-values-sep"]
+    assert verdicts["abnar-rollout"] == "not supported"
+
+
+def test_each_claim_names_the_token_that_its_measure_is_about():
+    for claim in CLAIMS:
+        for token in ("cls", "sep"):
+            is_about_token = f"-{token}" in claim.id
+            assert (f"[{token.upper()}]" in claim.statement) == is_about_token
 
 
 def test_claims_on_tables_of_all_special_tokens_together_are_not_measured():
@@ -116,12 +113,10 @@ def test_claims_on_tables_of_all_special_tokens_together_are_not_measured():
     tables["special_tokens"] = TABLES["special_tokens"].drop(columns="token")
     tables["edge_ratios"] = TABLES["edge_ratios"].query("keys == 'special'")
     tables["edges"] = TABLES["edges"].query("keys == 'special'")
-    verdicts = verdicts_by_claim(tables)
-    assert {claim for claim, verdict in verdicts.items() if verdict != "not measured"} == {
-        claim for claim in verdicts if "Rollout" in claim
-    }
+    verdicts = check(tables)["verdict"]
+    assert list(verdicts.index[verdicts != "not measured"]) == ["abnar-rollout"]
 
 
 def test_claims_about_special_tokens_are_not_measured_without_them():
     tables = {"special_tokens": TABLES["special_tokens"].assign(ratio=np.nan, value_ratio=np.nan)}
-    assert set(verdicts_by_claim(tables).values()) == {"not measured"}
+    assert set(check(tables)["verdict"]) == {"not measured"}

@@ -1,7 +1,5 @@
 """The claims of Michel et al., measured on made-up tables that support or contradict them."""
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -83,43 +81,30 @@ def contradicting():
     }
 
 
-PARTIAL_MEASURES = [claim.measure for claim in claims.CLAIMS if isinstance(claim.measure, partial)]
-CHANGE_WITHOUT_A_FIFTH, CHANGE_WITHOUT_TWO_FIFTHS = [
-    measure for measure in PARTIAL_MEASURES if measure.func is claims.smallest_change
-]
-EXPECTED = {  # measure -> the value of `supporting`, over all tasks or in the worst of them
-    claims.share_of_removable_heads: 17 / 20,
-    claims.share_of_layers_with_one_head: 0.95,
-    claims.rank_correlation_of_halves: 0.6,
-    CHANGE_WITHOUT_A_FIFTH: -0.5,
-    CHANGE_WITHOUT_TWO_FIFTHS: -1.2,
-    claims.lead_over_single_ablation: 2,
-    claims.lead_over_mean_random_order: 15,
-    claims.lead_over_random_order: 15,
+EXPECTED = {  # the values of `supporting`, over all tasks or in the worst of them
+    "michel-heads-removable": 17 / 20,
+    "michel-one-head-enough": 0.95,
+    "michel-halves-agree": 0.6,
+    "michel-prune-a-fifth": -0.5,
+    "michel-prune-two-fifths": -1.2,
+    "michel-importance-over-single-ablation": 2,
+    "michel-importance-over-mean-random-order": 15,
+    "michel-importance-over-random-order": 15,
 }
-CONTRADICTED = {  # measure -> the value of `contradicting`
-    claims.rank_correlation_of_halves: -0.8,
-    CHANGE_WITHOUT_A_FIFTH: -3.4,
-    CHANGE_WITHOUT_TWO_FIFTHS: -9,
-    claims.lead_over_single_ablation: -1,
-    claims.lead_over_mean_random_order: -30,
-    claims.lead_over_random_order: -30,
+CONTRADICTED = {  # the values of `contradicting`
+    "michel-halves-agree": -0.8,
+    "michel-prune-a-fifth": -3.4,
+    "michel-prune-two-fifths": -9,
+    "michel-importance-over-single-ablation": -1,
+    "michel-importance-over-mean-random-order": -30,
+    "michel-importance-over-random-order": -30,
 }
 
 
-def checked_claim(tables, measure):
-    """Find the row of the claim that a function measures."""
-    (statement,) = [claim.statement for claim in claims.CLAIMS if claim.measure is measure]
-    return check_claims(tables, claims.CLAIMS).set_index("claim").loc[statement]
-
-
-def test_every_measure_has_an_expected_value():
-    assert [claim.measure for claim in claims.CLAIMS] == list(EXPECTED)
-
-
-@pytest.mark.parametrize("measure", EXPECTED)
-def test_measure_is_the_worst_of_the_tasks_that_count(supporting, measure):
-    assert measure(supporting).value == pytest.approx(EXPECTED[measure])
+@pytest.mark.parametrize("claim_id", claims.MEASURES)
+def test_measure_is_the_worst_of_the_tasks_that_count(supporting, claim_id):
+    measured = claims.MEASURES[claim_id](supporting).value
+    assert measured == pytest.approx(EXPECTED[claim_id])
 
 
 def test_supporting_tables_support_every_claim(supporting):
@@ -127,10 +112,11 @@ def test_supporting_tables_support_every_claim(supporting):
     assert set(checked["verdict"]) == {"supported"}
 
 
-@pytest.mark.parametrize("measure", CONTRADICTED)
-def test_contradicting_tables_contradict_a_claim(contradicting, measure):
-    assert measure(contradicting).value == pytest.approx(CONTRADICTED[measure])
-    assert checked_claim(contradicting, measure)["verdict"] == "not supported"
+@pytest.mark.parametrize("claim_id", CONTRADICTED)
+def test_contradicting_tables_contradict_a_claim(contradicting, claim_id):
+    checked = check_claims(contradicting, claims.CLAIMS).set_index("id").loc[claim_id]
+    assert checked["value"] == pytest.approx(CONTRADICTED[claim_id])
+    assert checked["verdict"] == "not supported"
 
 
 def test_claims_without_their_tables_are_not_measured(contradicting):
@@ -151,7 +137,7 @@ def test_layers_that_are_not_shown_to_lose_leave_the_claim_open(supporting):
 def test_change_with_several_seeds_has_the_spread_of_seeds_and_of_examples(supporting):
     by_seed = supporting["pruning_seeds"]
     supporting["pruning_seeds"] = by_seed[by_seed["task"] == "a second"]
-    change = CHANGE_WITHOUT_A_FIFTH(supporting)
+    change = claims.smallest_change(supporting, pruned=20)
     assert change.value == pytest.approx(-0.3)
     over_seeds = student.ppf(0.975, 2) * 0.1 / 3**0.5
     assert change.low == pytest.approx(-0.3 - np.hypot(over_seeds, 0.5))
@@ -159,7 +145,7 @@ def test_change_with_several_seeds_has_the_spread_of_seeds_and_of_examples(suppo
 
 
 def test_change_of_a_task_with_one_seed_has_the_interval_over_examples(supporting):
-    change = CHANGE_WITHOUT_A_FIFTH(supporting)
+    change = claims.smallest_change(supporting, pruned=20)
     assert (change.value, change.low) == pytest.approx((-0.5, -1))
     assert change.df == 799
 
@@ -170,9 +156,9 @@ def test_change_of_a_task_without_further_seeds_is_that_of_pruning(supporting):
     is_task = (table["task"] == "a task") & (table["order"] == "importance")
     table.loc[is_task, ["change", "change_low", "change_high"]] = (-4.0, -5.0, -3.0)
     supporting["pruning_seeds"] = by_seed[by_seed["task"] == "a second"]
-    assert CHANGE_WITHOUT_A_FIFTH(supporting).value == -4
+    assert claims.smallest_change(supporting, pruned=20).value == -4
     del supporting["pruning_seeds"]
-    assert CHANGE_WITHOUT_TWO_FIFTHS(supporting).value == -4
+    assert claims.smallest_change(supporting, pruned=40).value == -4
 
 
 def test_mean_of_random_orders_has_the_narrower_interval(supporting):

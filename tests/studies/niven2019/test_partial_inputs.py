@@ -205,19 +205,11 @@ def run_like_the_paper():
 
 
 def check_argument_claims(tables):
-    return check_claims(tables, CLAIMS).set_index("claim")
+    return check_claims(tables, CLAIMS).set_index("id")
 
 
-def claim_statement(phrase):
-    """Find the statement of the only claim that has a phrase."""
-    (statement,) = [claim.statement for claim in CLAIMS if phrase in claim.statement]
-    return statement
-
-
-ENCODER_OVER_BAG = claim_statement("better than a bag of vectors")
-AT_CHANCE = claim_statement("within two percentage points of chance")
-SHARE_OF_WARRANTS = claim_statement("Warrants alone are enough")
-PRODUCTIVITY_OF_NOT = claim_statement("more often right than the other, over all splits")
+ENCODER_OVER_BAG = "niven-encoder-over-bag"
+AT_CHANCE = "niven-both-at-chance"
 BAG_57 = ("bag of vectors", "warrants", "original", "original", 57)
 
 
@@ -226,20 +218,19 @@ def test_all_claims_are_supported_by_a_run_like_the_paper():
     assert set(claims["verdict"]) == {"supported"}
     with_paper = [claim for claim in CLAIMS if not np.isnan(claim.paper)]
     for claim in with_paper:
-        measured = claims.loc[claim.statement, "value"]
-        assert measured == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
+        measured = claims.loc[claim.id, "value"]
+        assert measured == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.id
 
 
 def test_values_of_the_paper_in_claims_are_those_of_its_tables():
     published = cues.published_values()
     with_warrants = published["encoder, warrants, original, mean"]
     with_everything = published["encoder, all, original, mean"]
-    paper = {claim.statement: claim.paper for claim in CLAIMS}
-    assert np.isnan(paper[claim_statement("words that are cues, over all splits")])
-    in_test = claim_statement("more often right than the other, in the test split")
-    assert paper[in_test] == published["productivity of not, test"]
-    assert paper[PRODUCTIVITY_OF_NOT] == pytest.approx(published["productivity of not, all"])
-    assert paper[SHARE_OF_WARRANTS] == pytest.approx(with_warrants - with_everything / 2, rel=1e-5)
+    paper = {claim.id: claim.paper for claim in CLAIMS}
+    assert np.isnan(paper["niven-not-strongest"])
+    assert paper["niven-not-right-in-test"] == published["productivity of not, test"]
+    assert paper["niven-not-right"] == published["productivity of not, all"]
+    assert paper["niven-warrants-most"] == pytest.approx(with_warrants - with_everything / 2)
 
 
 def test_a_difference_of_means_combines_the_spreads_of_both():
@@ -285,15 +276,18 @@ def test_claims_are_not_measured_on_a_planted_cue():
     """The bundled sample would pass most claims, because its cue was put there to be learned."""
     tables = run_like_the_paper()
     planted = {name: table.assign(corpus="arguments-sample") for name, table in tables.items()}
-    assert set(check_argument_claims(planted)["verdict"]) == {"not measured"}
+    claims = check_argument_claims(planted)
+    assert set(claims["verdict"]) == {"not measured"}
+    assert set(claims["reason"]) == {"the cue of the bundled sample is planted"}
 
 
 def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
     study = Study(name="arct")
+    path = tmp_path / "arct/tables/claims.csv"
     study.save_claims(claims=CLAIMS)
-    assert not (tmp_path / "arct").exists()  # nothing is measured yet
+    assert set(pd.read_csv(path)["verdict"]) == {"not measured"}  # yet
     for name, table in run_like_the_paper().items():
         study.save_table(table, name)
     study.save_claims(claims=CLAIMS)
-    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["verdict"]) == ["supported"] * 11
+    assert list(pd.read_csv(path)["verdict"]) == ["supported"] * 11
