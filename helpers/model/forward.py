@@ -226,7 +226,7 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
         with ExitStack() as output_hooks:
             for module in {site.output for site in layers}:
                 output_hooks.callback(module.register_forward_pre_hook(keep).remove)
-            maps, _, _ = run([encoder.tokenizer("a b c")])
+            maps, _, _ = run([dict(encoder.tokenizer("a b c"))])
         values = list(map(Site.value_vectors, layers, current.projected))
         is_complete = len(values) == len(head_outputs) == len(layers)
         if not (is_complete and all(map(_are_weighted_sums, head_outputs, maps, values))):

@@ -137,8 +137,8 @@ def test_an_encoder_with_temperatures_loads_its_model_when_it_is_used(tiny_encod
 
 def test_a_known_encoder_needs_no_torch(tiny_encoder, tiny_folder, tmp_path):
     """Its key is read off files, and its properties off what was kept."""
-    kept = tmp_path / "properties.json"
-    kept.write_text(json.dumps(tiny_encoder("bert").properties))
+    path = tmp_path / "properties.json"
+    path.write_text(json.dumps(tiny_encoder("bert").properties))
     script = (
         "import json, pathlib, sys\n"
         "from helpers.model.encoder import Encoder, encoder_key\n"
@@ -146,7 +146,7 @@ def test_a_known_encoder_needs_no_torch(tiny_encoder, tiny_folder, tmp_path):
         "properties = json.loads(pathlib.Path(sys.argv[2]).read_text())\n"
         "print(Encoder(**properties, load=exit).slug, 'torch' in sys.modules)"
     )
-    arguments = [sys.executable, "-c", script, str(tiny_folder("bert")), str(kept)]
+    arguments = [sys.executable, "-c", script, str(tiny_folder("bert")), str(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["bert", "False"]
