@@ -20,8 +20,8 @@ COMMITTED = (
 )  # fmt: skip
 RESULT_SUFFIXES = (".png", ".svg", ".pdf")
 
-# Two processors may differ by so much in a number of each unit.  Shares, nats and all that is not
-# listed may differ by a thousandth of the largest number of the column.
+# Two processors may differ by so much in a number of each unit.  A share, and any number without a
+# unit here, may differ by a thousandth of the largest number of its column.
 TOLERANCES = {"percentage": 0.2, "percentage of a trained probe": 2.0, "p": 0.005}
 SHARE_TOLERANCE = 1e-3
 UNITS = dict.fromkeys(
@@ -39,12 +39,12 @@ UNITS = dict.fromkeys(
     ],
     "percentage of a trained probe",
 )  # fmt: skip
-TRAINED_PROBES = ("Structural probe", "Distances + GloVe", "bilinear probe", "Bilinear probe")
+TRAINED_PROBES = "Structural probe|Distances|ilinear probe"  # by gradient steps, in other tables
 # The best of several: another one may be best where two are tied.
-CHOICES = (
-    "head", "direction", "relation", "chosen", "pattern", "removable", "title", "offset",
-    "baseline_offset", "passes",
-)  # fmt: skip
+CHOICES = {
+    "head", "direction", "chosen", "pattern", "removable", "title", "offset", "baseline_offset",
+    "passes",
+}  # fmt: skip
 CONTROL_PREFIXES = ("random_", "entropy_matched_")
 
 
@@ -116,42 +116,59 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> str:
     """
     if list(before.columns) != list(after.columns) or len(before) != len(after):
         return f"other columns or rows ({len(before)} and {len(after)} rows)"
-    before, after = _sorted_rows(before), _sorted_rows(after)
-    for column in before.columns.difference(CHOICES, sort=False):
+    before, after = _sort_rows(before), _sort_rows(after)
+    for column in before.columns.difference(_choices(before), sort=False):
         old, new = before[column], after[column]
+        is_different = old.ne(new) & ~(old.isna() & new.isna())
+        differences = pd.Series(np.inf, old.index)
         if {old.dtype.kind, new.dtype.kind} <= set("iuf"):
-            differences = np.abs(old.to_numpy(float) - new.to_numpy(float))
-            allowed = np.array([_tolerance(name, column, row, old) for _, row in before.iterrows()])
-            is_lost = old.isna().to_numpy() != new.isna().to_numpy()
-            is_different = is_lost | (differences > allowed)
-            if is_different.any():
-                worst = np.nanmax(np.where(is_lost, np.inf, differences)[is_different])
-                return f"{column} by {worst:.2g} in {is_different.sum()} rows"
-        elif not old.equals(new):
-            is_different = old.ne(new) & ~(old.isna() & new.isna())
-            return f"{column} in {is_different.sum()} rows"
+            differences = (old - new).abs().fillna(np.inf)
+            is_different &= differences > _tolerances(before, column, name)
+        if is_different.any():
+            size = f" by {differences[is_different].max():.2g}".replace(" by inf", "")
+            return f"{column} differs{size} in {is_different.sum()} rows"
     return ""
 
 
-def _sorted_rows(table: pd.DataFrame) -> pd.DataFrame:
+def _choices(table: pd.DataFrame) -> set[str]:
+    """Collect the columns that name the best of several."""
+    if "layer" in table:  # a row for each head
+        return CHOICES - {"head"} | {"relation"}
+    return CHOICES
+
+
+def _sort_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Sort rows by what names them, because some tables are in the order of their numbers."""
-    if "id" in table:  # claims
-        return table.sort_values("id", ignore_index=True)
-    names = [column for column in table if table[column].dtype.kind != "f"]
-    names = [name for name in names if name not in CHOICES] or list(table.columns[:1])
+    names = ["id"] if "id" in table else list(table.select_dtypes(exclude="float"))
+    names = [name for name in names if name not in _choices(table)] or list(table.columns[:1])
     return table.sort_values(names, kind="stable", ignore_index=True)
 
 
-def _tolerance(name: str, column: str, row: pd.Series, numbers: pd.Series) -> float:
-    """Find by how much a number of a column may differ."""
-    if column == "p" or column.startswith("p_"):
-        return TOLERANCES["p"]
+def _tolerances(table: pd.DataFrame, column: str, name: str) -> pd.Series:
+    """Find by how much each number of a column may differ."""
     for prefix in CONTROL_PREFIXES:
         name = name.removeprefix(prefix)
-    unit = UNITS.get(name, "share")
-    is_trained = row.astype(str).str.contains("|".join(TRAINED_PROBES)).any()
-    if unit == "percentage" and is_trained:
-        unit = "percentage of a trained probe"
-    if name == "claims":  # each row has a unit of its own
-        return max(SHARE_TOLERANCE, 0.01 * abs(row[column]))
-    return TOLERANCES.get(unit, SHARE_TOLERANCE * numbers.abs().max())
+    if column.startswith("p_") or column in ("p", "power_at_paper"):
+        unit = "p"
+    elif name == "claims":
+        return _claim_tolerances(table, column)
+    else:
+        unit = UNITS.get(name, "share")
+    usual = TOLERANCES.get(unit, SHARE_TOLERANCE * table[column].abs().max())
+    tolerances = pd.Series(usual, table.index)
+    if unit == "percentage":
+        is_trained = pd.Series(False, table.index)
+        for texts in table.select_dtypes(exclude="number"):
+            is_trained |= table[texts].astype(str).str.contains(TRAINED_PROBES)
+        tolerances[is_trained] = TOLERANCES["percentage of a trained probe"]
+    return tolerances
+
+
+def _claim_tolerances(claims: pd.DataFrame, column: str) -> pd.Series:
+    """Find the tolerances of claims, each of which has a unit of its own."""
+    tolerances = claims[column].abs() * 0.01 + SHARE_TOLERANCE
+    is_percentage = claims["unit"].isin(["percent", "percentage points"])
+    is_trained = ~claims["section"].astype(str).str.startswith(("3", "4"))
+    tolerances[is_percentage] = TOLERANCES["percentage"]
+    tolerances[is_percentage & is_trained] = TOLERANCES["percentage of a trained probe"]
+    return tolerances

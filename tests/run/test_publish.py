@@ -43,7 +43,7 @@ def test_publish_replaces_a_committed_run_only_on_request(run, monkeypatch):
     publish.publish(results)  # there is none yet
     assert "all 1 tables agree" in publish.publish(run(3.001))
     line = publish.publish(run(3.1))
-    assert "entropy.csv: entropy by 0.1 in 1 rows" in line
+    assert "entropy.csv: entropy differs by 0.1 in 1 rows" in line
     assert published_entropy(results) == 3.0
     publish.publish(results, replace=True)
     assert published_entropy(results) == 3.1
@@ -83,6 +83,20 @@ def table(**columns):
         ),
         ("no_op", table(p_value=[0.051]), table(p_value=[0.0555])),
         ("each_head", table(head=["1-1"], accuracy=[9.0]), table(head=["1-2"], accuracy=[9.1])),
+        (
+            "anything",
+            table(relation=["a", "b"], x=[1.0, 2.0]),
+            table(relation=["b", "a"], x=[2.0, 1.0]),
+        ),
+        (
+            "claims",
+            table(
+                id=["a", "b"], section=["3.1", "5"], unit=["share", "percent"], value=[0.5, 60.0]
+            ),
+            table(
+                id=["b", "a"], section=["5", "3.1"], unit=["percent", "share"], value=[61.0, 0.505]
+            ),
+        ),
         ("probe_heads", table(layer=[1, 2], gain=[2.0, 1.0]), table(layer=[2, 1], gain=[1.0, 2.0])),
     ],
 )
@@ -102,6 +116,18 @@ def test_compare_tables_allows_the_tolerance_of_the_unit(name, before, after):
         ("probes", table(probe=["Attn"], value=[60.0]), table(probe=["Attn"], value=[np.nan])),
         ("no_op", table(p_value=[0.051]), table(p_value=[0.058])),
         ("anything", table(word=["a"]), table(word=["b"])),
+        (
+            "anything",
+            table(relation=["a", "b"], x=[1.0, 2.0]),
+            table(relation=["b", "a"], x=[1.0, 2.0]),
+        ),
+        (
+            "claims",
+            table(id=["a"], section=["4.2"], unit=["percent"], value=[60.0], verdict=["supported"]),
+            table(
+                id=["a"], section=["4.2"], unit=["percent"], value=[60.0], verdict=["not supported"]
+            ),
+        ),
         ("anything", table(word=["a"]), table(word=["a", "a"])),
         ("anything", table(word=["a"]), table(text=["a"])),
     ],
