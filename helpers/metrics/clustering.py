@@ -107,8 +107,7 @@ def head_positions(
         scaling = MDS(
             metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
         ).fit(distances)
-        # Further digits differ between runs.
-        positions[["x", "y"]] = scaling.embedding_.round(6)
+        positions[["x", "y"]] = scaling.embedding_
         positions["stress"] = np.sqrt(scaling.stress_ / squares)
     return positions
 

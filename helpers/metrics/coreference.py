@@ -125,10 +125,13 @@ class AntecedentJudgements:
         if not self.mentions[mention_type].any():
             mention_type = "all"
         accuracy = self.accuracy(candidates, mention_type)
-        return np.unravel_index(accuracy.argmax(), accuracy.shape)
+        layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+        return int(layer), int(head)
 
     def sums(
-        self, values: Num[np.ndarray, " mention"], mention_type: str
+        self,
+        values: Num[np.ndarray, " mention"] | Bool[np.ndarray, " mention"],
+        mention_type: str,
     ) -> tuple[Clusters, Clusters]:
         """Sum a value of each mention over documents: the input of an interval over documents.
 
@@ -146,10 +149,11 @@ class AntecedentJudgements:
         counts : array of shape (document,)
             Number of mentions.
         """
-        documents = self.mentions["document"]
-        is_of_type = self.mentions[mention_type]
+        documents = self.mentions["document"].to_numpy()
+        is_of_type = self.mentions[mention_type].to_numpy()
         by_mention = np.column_stack([100 * values * is_of_type, is_of_type])
-        return cluster_sums(by_mention, documents, np.unique(documents)).T
+        totals, counts = cluster_sums(by_mention, documents, np.unique(documents)).T
+        return totals, counts
 
     def held_out(self) -> bool:
         """Whether a head can be chosen on train and scored on dev."""
@@ -243,7 +247,7 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
         label = ""
         scored = judgements
         if system in SYSTEMS:
-            right = judgements.mentions[system]
+            right = judgements.mentions[system].to_numpy()
         else:
             best = judgements.best_head(candidates)
             if system == HELD_OUT:
@@ -298,7 +302,7 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
             chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
             best = train.best_head(candidates, chosen_type)
             heads[mention_type] = head_label(*best)
-            lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule]
+            lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule].to_numpy()
             sums[mention_type] = dev.sums(lead, mention_type)
         for name, weights in margins.items():
             by_type = np.array([sums[mention_type] for mention_type in weights])

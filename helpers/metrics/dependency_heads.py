@@ -29,6 +29,7 @@ from helpers.metrics.statistics import (
     DRAWS,
     Clusters,
     Estimate,
+    Whole,
     bootstrap_estimate,
     bootstrap_intervals,
     bootstrap_t_test,
@@ -498,8 +499,9 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = table[table["paper_accuracy"].notna()]
     correspondence = relation_table()
-    of_scheme = correspondence[correspondence["scheme"] == scheme_of(table["relation"])]
-    fits = rows["relation"].map(of_scheme.set_index("relation")["fit"])
+    is_of_scheme = correspondence["scheme"] == scheme_of(table["relation"])
+    fit_by_relation = correspondence[is_of_scheme].set_index("relation")["fit"]
+    fits = rows["relation"].map(fit_by_relation)
     return rows.assign(fit=fits.astype(object).fillna("exact"))
 
 
@@ -535,7 +537,7 @@ def _score_best(
 
 
 def _leads(
-    counts: HeadCounts, relation: str, offset: int
+    counts: HeadCounts, relation: str, offset: Whole
 ) -> Int[np.ndarray, "article direction layer head"]:
     """Count by how many words of each article every head is ahead of a fixed offset."""
     by_offset = counts.by_article(counts.offset_right[:, offset == OFFSETS], relation)

@@ -14,7 +14,14 @@ from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
 from helpers.metrics.reference import ALL
-from helpers.metrics.statistics import Clusters, Estimate, Statistics, cluster_sums, ratio
+from helpers.metrics.statistics import (
+    Clusters,
+    Estimate,
+    Statistics,
+    Whole,
+    cluster_sums,
+    ratio,
+)
 from helpers.store.store import Example
 
 ROOT = "root"  # its name in lower case
@@ -105,7 +112,7 @@ class HeadCounts:
 
     def size(self, relation: str) -> int:
         """Count the words of a relation."""
-        return self.by_article(self.total, relation).sum()
+        return int(self.by_article(self.total, relation).sum())
 
     def frequent(self, minimum: int) -> list[str]:
         """List the relations with at least ``minimum`` words, except the root.
@@ -139,7 +146,7 @@ class HeadCounts:
         right = self.offset_right if offsets else self.right
         return 100 * self.by_article(right, relation).sum(axis=0) / self.size(relation)
 
-    def estimate(self, relation: str, head: Sequence[int]) -> Estimate:
+    def estimate(self, relation: str, head: Sequence[Whole]) -> Estimate:
         """Estimate the accuracy of a head in percent, with its interval over articles.
 
         Parameters

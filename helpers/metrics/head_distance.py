@@ -53,8 +53,8 @@ LOG2_POLYNOMIAL = (
 SQRT_HALF_BITS = 0x3F3504F3  # sqrt(1/2) as a float32
 EXPONENT_BITS = -0x800000  # the sign and exponent of a float32
 
-Tiles = Float[Tensor, "head tile element"]
-PairEntropies = Float[Tensor, "head partner"]
+Tiles = Float[Tensor, "heads tile element"]
+PairEntropies = Float[Tensor, "heads partner"]
 Kernel = Callable[[Tiles], PairEntropies]
 
 
@@ -92,7 +92,9 @@ def head_distances(attention: Maps, *, compiled: bool = False) -> Float[np.ndarr
     return mean_entropy - (head_entropy[:, None] + head_entropy) / 2
 
 
-def renormalise_over_words(attention: Maps, roles: Roles) -> Maps:
+def renormalise_over_words(
+    attention: Maps, roles: Roles
+) -> Float[np.ndarray, "layer head word word"]:
     """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
     A row becomes uniform if all its attention went to special tokens.  An example of special

@@ -15,6 +15,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.data.records import Record
+from helpers.metrics.statistics import Whole
 
 PerHead = Float[np.ndarray, "layer head"]
 Direction = Literal["dependent attends to head", "head attends to dependent"]
@@ -25,7 +26,7 @@ POSSESSIVE_MARKS = frozenset({"'s", "s'"})
 COREFERENCE = "coreference"  # name of the only relation of a coreference corpus
 
 
-def head_label(layer: int, head: int) -> str:
+def head_label(layer: Whole, head: Whole) -> str:
     """Format the label of a head.
 
     Parameters

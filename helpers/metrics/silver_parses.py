@@ -151,6 +151,6 @@ def _silver_relations() -> dict[str, str]:
     """Translate relations of Universal Dependencies whose words have the same head in CLEAR."""
     table = relation_table()
     is_same = (table["attachment"] == "same") & (table["paper"] != "")
-    of_clear = table[table["scheme"] == "clear"]
-    merged = table[is_same].merge(of_clear, on="paper", suffixes=("", "_silver"))
+    clear_relations = table[table["scheme"] == "clear"]
+    merged = table[is_same].merge(clear_relations, on="paper", suffixes=("", "_silver"))
     return dict(zip(merged["relation"], merged["relation_silver"], strict=True))

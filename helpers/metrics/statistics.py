@@ -25,13 +25,13 @@ That a difference is not significant does not show that two numbers are equivale
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Num
-from numpy.typing import ArrayLike
+import pandas as pd
+from jaxtyping import Bool, Float, Int, Num, Shaped
 from scipy.stats import binom, binomtest, norm, sem, t
 
 WEIGHTS_AT_ONCE = 1 << 19  # of resamples: 8 MiB, as integers and as floats
@@ -42,8 +42,13 @@ RESAMPLES = 1000
 DRAWS = 10_000  # resamples for an interval that a claim is tested with
 ROUNDING = 1e-12  # of a variance of values of about unit size
 
+Whole = int | np.integer
+Real = float | Whole
+Values = Sequence[Real] | Shaped[np.ndarray, " value"] | pd.Series
 Statistics = Num[np.ndarray, "*statistic"]  # of any shape
+Cases = Num[np.ndarray, "case *statistic"] | Bool[np.ndarray, "case *statistic"]
 Clusters = Num[np.ndarray, "cluster *statistic"]
+Totals = Num[np.ndarray, "cluster *#statistic"]  # one for several statistics, or one for each
 Replicates = Float[np.ndarray, "resample *statistic"]
 Bounds = Float[np.ndarray, "2 *statistic"]  # of intervals: low, high
 
@@ -70,29 +75,29 @@ class Estimate:
         The number from each resample of a bootstrap (`bootstrap_estimate`), for differences.
     """
 
-    value: float
-    low: float = np.nan
-    high: float = np.nan
-    df: float = np.inf
-    cases: int = 0
+    value: Real
+    low: Real = np.nan
+    high: Real = np.nan
+    df: Real = np.inf
+    cases: Whole = 0
     is_exact: bool = False
     replicates: Float[np.ndarray, " resample"] | None = field(default=None, compare=False)
 
-    def __iter__(self) -> Iterator[float]:
+    def __iter__(self) -> Iterator[Real]:
         """Yield the number and its bounds, so that they can be unpacked."""
         yield from (self.value, self.low, self.high)
 
     @property
-    def below(self) -> float:
+    def below(self) -> Real:
         """Width of the interval below the number."""
         return self.value - self.low
 
     @property
-    def above(self) -> float:
+    def above(self) -> Real:
         """Width of the interval above the number."""
         return self.high - self.value
 
-    def columns(self, name: str, *, df: bool = False) -> dict[str, float]:
+    def columns(self, name: str, *, df: bool = False) -> dict[str, Real]:
         """Name the number and its bounds for a row of a table.
 
         Parameters
@@ -112,7 +117,7 @@ class Estimate:
             columns[f"{name}_df"] = self.df
         return columns
 
-    def interval(self, level: float) -> tuple[float, float]:
+    def interval(self, level: float) -> tuple[Real, Real]:
         """Compute the bounds of the interval of another level, by Student's t.
 
         Either side is stretched by the ratio of two quantiles.
@@ -120,7 +125,7 @@ class Estimate:
         stretch = t_quantile(self.df, level) / t_quantile(self.df)
         return self.value - stretch * self.below, self.value + stretch * self.above
 
-    def scaled(self, factor: float) -> Estimate:
+    def scaled(self, factor: Real) -> Estimate:
         """Multiply the number and its interval by a positive factor, such as 100 for percent."""
         replicates = None if self.replicates is None else factor * self.replicates
         return replace(
@@ -132,17 +137,17 @@ class Estimate:
         )
 
 
-def t_quantile(df: ArrayLike, level: float = LEVEL) -> Statistics:
+def t_quantile(df: Real | Sequence[Real], level: float = LEVEL) -> Statistics | float:
     """Compute the half-width, in standard errors, of Student's interval of a level."""
     return t.ppf((1 + level) / 2, df)
 
 
-def exact(value: float, cases: int = 0) -> Estimate:
+def exact(value: Real, cases: Whole = 0) -> Estimate:
     """Make the estimate of a number without error, such as a share of all heads of a model."""
     return Estimate(value, value, value, cases=cases, is_exact=True)
 
 
-def bootstrap_estimate(value: float, replicates: ArrayLike, clusters: int) -> Estimate:
+def bootstrap_estimate(value: Real, replicates: Values, clusters: Whole) -> Estimate:
     """Make the estimate of a number with bootstrap replicates, from which its interval is.
 
     Parameters
@@ -208,7 +213,7 @@ def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
     return Estimate(estimate.value, estimate.value - below, estimate.value + above, df)
 
 
-def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " seed"]) -> Estimate:
+def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " _seed"]) -> Estimate:
     """Widen an interval by the noise of training, which shows in the scores of several seeds.
 
     Parameters
@@ -231,7 +236,7 @@ def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " seed"]) -> 
     return estimate
 
 
-def p_value(estimate: Estimate, threshold: float = 0) -> float:
+def p_value(estimate: Estimate, threshold: Real = 0) -> float:
     """Compute the two-sided p-value that an estimate's true value is the threshold.
 
     The distance to the threshold, in standard errors, is compared with Student's t.  A standard
@@ -252,9 +257,9 @@ def p_value(estimate: Estimate, threshold: float = 0) -> float:
 
 
 def cluster_sums(
-    values: Num[np.ndarray, "row ..."],
-    owner: Num[np.ndarray, " row"],
-    clusters: Num[np.ndarray, " cluster"],
+    values: Cases,
+    owner: Shaped[np.ndarray, " case"],
+    clusters: Shaped[np.ndarray, " cluster"],
 ) -> Clusters:
     """Sum the values of each cluster.
 
@@ -300,7 +305,7 @@ def ratio(right: Clusters, total: Clusters) -> Estimate:
 def weighted_ratios(
     right: Clusters,
     total: Clusters,
-    weights: ArrayLike,
+    weights: Sequence[Real] | Float[np.ndarray, " ratio"],
 ) -> Estimate:
     """Estimate a weighted sum of ratios over the same clusters, with its bootstrap interval.
 
@@ -325,7 +330,7 @@ def weighted_ratios(
     return bootstrap_estimate(value, replicates, n_clusters.min())
 
 
-def bootstrap_intervals(right: Clusters, total: Clusters) -> Bounds:
+def bootstrap_intervals(right: Clusters, total: Totals) -> Bounds:
     """Compute 95% bootstrap intervals of the ratios ``sum(right) / sum(total)`` of columns.
 
     Clusters are resampled with replacement, the same ones for every column.  The interval is the
@@ -437,7 +442,7 @@ def _t_values(sums: Statistics, squares: Statistics, clusters: int) -> Statistic
     return means / np.sqrt(np.maximum(variances, ROUNDING) / clusters)
 
 
-def mean_interval(values: ArrayLike) -> Estimate:
+def mean_interval(values: Values) -> Estimate:
     """Estimate the mean of independent values, with its 95% interval by Student's t.
 
     The bounds are NaN for a single value.
@@ -451,7 +456,7 @@ def mean_interval(values: ArrayLike) -> Estimate:
     return Estimate(mean, mean - half_width, mean + half_width, df=count - 1)
 
 
-def wilson_proportion(right: int, total: int) -> Estimate:
+def wilson_proportion(right: Whole, total: Whole) -> Estimate:
     """Estimate the share of independent cases that are right, with Wilson's 95% score interval."""
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
     return Estimate(right / total, low, high, cases=int(total))
@@ -485,7 +490,7 @@ def correlation(values: Float[np.ndarray, "head side"]) -> Estimate:
 
 def mcnemar(
     before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "*change example"]
-) -> Statistics:
+) -> Float[np.ndarray, "*change"] | float:
     """Compute the two-sided p-value that two classifiers are right equally often.
 
     The test is exact: of the examples that only one of the two gets right, each should get half.
@@ -497,7 +502,7 @@ def mcnemar(
 
     Returns
     -------
-    array
+    array, or float for a single change
         A p-value for each change; 1 where both get the same examples right.
     """
     lost = (before & ~after).sum(axis=-1)
@@ -505,7 +510,7 @@ def mcnemar(
     return np.minimum(1, 2 * binom.cdf(np.minimum(lost, won), lost + won, 0.5))
 
 
-def holm(p_values: Float[np.ndarray, " test"], largest: float = 1) -> Float[np.ndarray, " test"]:
+def holm(p_values: Values, largest: Real = 1) -> Float[np.ndarray, " test"]:
     """Adjust p-values for their number: Holm's (1979) control of the family-wise error rate.
 
     It suits a few tests of which each would be a claim.  For a list that may hold some false
@@ -557,19 +562,21 @@ def _resample_weights(clusters: int, draws: int) -> list[Int[np.ndarray, "resamp
     return parts
 
 
-def resampled_ratios(right: Clusters, total: Clusters, draws: int = RESAMPLES) -> Replicates:
+def resampled_ratios(right: Clusters, total: Totals, draws: int = RESAMPLES) -> Replicates:
     """Compute the ratios of each resample, NaN where none of its clusters has a ``total``."""
     right_sums = resampled_sums(right, draws=draws)
     return divide(right_sums, resampled_sums(total, draws=draws))
 
 
-def divide(right: Statistics, total: Statistics) -> Statistics:
+def divide(right: Statistics, total: Num[np.ndarray, "*#statistic"]) -> Statistics:
     """Divide sums, or sums by counts; NaN where the second is not positive."""
     undefined = np.full(np.shape(right), np.nan)
     return np.divide(right, total, out=undefined, where=np.greater(total, 0))
 
 
-def percentiles(replicates: Replicates, clusters: Statistics | int, level: float = LEVEL) -> Bounds:
+def percentiles(
+    replicates: Replicates, clusters: Num[np.ndarray, "*#statistic"] | Whole, level: float = LEVEL
+) -> Bounds:
     """Compute percentile intervals of bootstrap replicates (Hesterberg 2015).
 
     Parameters

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.data.records import WORD_MARKS, Roles, cluster_of, roles
+from helpers.data.records import KEY_TYPES, WORD_MARKS, Roles, cluster_of, roles
 from helpers.metrics.heads import PerHead, head_rows
 from helpers.metrics.statistics import (
     DRAWS,
@@ -37,9 +37,9 @@ TOKEN_TYPES = (
 )  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
-# Articles are assigned to at most this number of bootstrap clusters by a checksum of their title,
-# so that the memory for intervals does not grow with the corpus.
-GROUPS = 1024
+# Each article is a bootstrap cluster.  If there are more, they are assigned to this number of
+# clusters by a checksum of their title: memory for intervals does not grow with the corpus.
+MAX_CLUSTERS = 1024
 
 Maps = Float[np.ndarray, "layer head query key"]
 
@@ -158,12 +158,17 @@ class Sums:
     ----------
     names : tuple of str
         The measures, in the order of the first example.
-    groups : dict of int to array, shape (2, measure, layer, head)
-        For each group of articles the sums, and the number of examples that had a value.
+    groups : dict of str to array, shape (2, measure, layer, head)
+        For each group of articles the sums, and the number of examples that had a value.  A group
+        is an article, and has its name.
+    are_buckets : bool
+        Whether the groups are buckets of articles instead, because there were more articles than
+        `MAX_CLUSTERS`.
     """
 
     names: tuple[str, ...] = ()
-    groups: dict[int, Float[np.ndarray, "2 measure ..."]] = field(default_factory=dict)
+    groups: dict[str, Float[np.ndarray, "2 _measure ..."]] = field(default_factory=dict)
+    are_buckets: bool = False
 
     def add(self, values: Mapping[str, np.ndarray], article: str = "") -> None:
         """Add one example's values, of the same measures for every example; NaN does not count."""
@@ -171,8 +176,35 @@ class Sums:
         measured = np.stack(list(values.values()))
         is_measured = ~np.isnan(measured)
         sums_and_counts = np.stack([np.where(is_measured, measured, 0), is_measured])
-        group = crc32(article.encode()) % GROUPS
-        self.groups[group] = self.groups.get(group, 0) + sums_and_counts.astype(np.float64)
+        self._add_to_group(article, sums_and_counts.astype(np.float64))
+
+    def add_sums(self, sums: Sums) -> None:
+        """Add the sums of further examples."""
+        self.names = sums.names
+        if sums.are_buckets and not self.are_buckets:
+            self._assign_to_buckets()
+        for group, sums_and_counts in sums.groups.items():
+            if sums.are_buckets:
+                self.groups[group] = self.groups.get(group, 0) + sums_and_counts
+            else:
+                self._add_to_group(group, sums_and_counts)
+
+    def _add_to_group(
+        self, article: str, sums_and_counts: Float[np.ndarray, "2 measure ..."]
+    ) -> None:
+        """Add sums of an article to its group."""
+        group = _bucket(article) if self.are_buckets else article
+        self.groups[group] = self.groups.get(group, 0) + sums_and_counts
+        if len(self.groups) > MAX_CLUSTERS:
+            self._assign_to_buckets()
+
+    def _assign_to_buckets(self) -> None:
+        """Put the articles into buckets."""
+        articles = self.groups
+        self.groups = {}
+        self.are_buckets = True
+        for article, sums_and_counts in articles.items():
+            self._add_to_group(article, sums_and_counts)
 
     def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
         """Select the sums and counts of one measure, ordered by group."""
@@ -188,6 +220,7 @@ class Sums:
         return {
             "names": np.array(self.names),
             "groups": np.array(list(self.groups)),
+            "are_buckets": np.array(self.are_buckets),
             "sums": np.stack(list(self.groups.values())),
         }
 
@@ -195,16 +228,19 @@ class Sums:
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
         """Restore the sums from the arrays of :meth:`to_arrays`."""
         groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
-        return cls(tuple(arrays["names"].tolist()), groups)
+        return cls(tuple(arrays["names"].tolist()), groups, bool(arrays["are_buckets"]))
+
+
+def _bucket(article: str) -> str:
+    """Name the bucket of an article, which depends on its title only."""
+    return f"{crc32(article.encode()) % MAX_CLUSTERS:04d}"
 
 
 def combine(parts: Iterable[Sums]) -> Sums:
     """Add up the sums of shards in the order in which they come."""
     combined = Sums()
     for part in parts:
-        combined.names = part.names
-        for group, sums_and_counts in part.groups.items():
-            combined.groups[group] = combined.groups.get(group, 0) + sums_and_counts
+        combined.add_sums(part)
     return combined
 
 
@@ -301,13 +337,14 @@ def article_table(sums: Sums) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``article`` (a number), ``layer`` (from 1), ``examples``, and the measures of section 3
-        (means over the heads of the layer).
+        ``article`` (its number in alphabetical order, from 0), ``layer`` (from 1), ``examples``,
+        and the measures of section 3 (means over the heads of the layer).
     """
     _, counts = sums.by_group("current")  # [group, layer, head]
     examples = counts.max(axis=2).astype(int)  # [group, layer]
+    articles = range(len(examples))
     layers = range(1, examples.shape[1] + 1)
-    rows = pd.MultiIndex.from_product([sorted(sums.groups), layers], names=["article", "layer"])
+    rows = pd.MultiIndex.from_product([articles, layers], names=["article", "layer"])
     table = pd.DataFrame({"examples": examples.ravel()}, rows)
     for name in sums.names:
         table[name] = divide(*sums.by_group(name)).mean(axis=2).ravel()
@@ -336,7 +373,8 @@ def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, in
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
     sizes = examples.where(values.notna(), 0)
-    means = resampled_ratios((values * sizes).fillna(0), sizes, DRAWS)  # [resample, layer]
+    totals = (values * sizes).fillna(0)
+    means = resampled_ratios(totals.to_numpy(), sizes.to_numpy(), DRAWS)  # [resample, layer]
     return pd.DataFrame(means.T, values.columns), int(values.notna().any(axis=1).sum())
 
 
@@ -382,8 +420,6 @@ def gradient_table(
         of the means; and 95% bootstrap intervals over articles (``sep_low`` ...).  Empty for a
         token that the model does not have.
     """
-    from helpers.model.gradients import KEY_TYPES
-
     article_number, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
     table = pd.DataFrame({"layer": np.arange(importance["gradients"].shape[1]) + 1})

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from helpers.data.records import Record, roles
+from helpers.data.records import KEY_TYPES, Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
@@ -32,7 +32,6 @@ from helpers.torch_utils import keep_freed_memory
 Item = TypeVar("Item")
 Importance = dict[str, Float[np.ndarray, "example ..."]]
 
-KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16

@@ -53,10 +53,10 @@ TITLE_WIDTH = 0.58  # of the average character of a title, which may be bold
 LINES_WIDTH = 0.45  # between the two columns of words, with the gap to the next panel, at least
 TITLE_GAP = 0.15  # between titles
 ROW_GAP = 1.6  # lines, between rows of panels
-MAX_COLUMNS = 3  # panels in a row of a page, ...
-COLUMN_COLUMNS = 2  # ... and of a column of a paper
-COLUMN_HEADS = 4  # in the Figure 5 for a column, ...
-COLUMN_ROWS = 2  # ... and its rows of panels, at most
+MAX_COLUMNS = 3  # panels in a row of a page, at most
+COLUMN_COLUMNS = 2  # panels in a row of a column of a paper, at most
+COLUMN_HEADS = 4  # heads in the Figure 5 for a column, at most
+COLUMN_ROWS = 2  # rows of panels in the Figure 5 for a column, at most
 MIN_DRAWN_DARKNESS = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
 
@@ -84,13 +84,14 @@ BEHAVIOURS = {
         "verbs attend to their passive auxiliaries",
     ),
 }
-# Some wrong parses are not drawn: in these relations English has only these words ...
+# Rules by which some wrong parses are not drawn.  In these relations English has only these words.
 CLOSED_CLASSES = {
     "det": "a all an another any both each either every neither no some that the these this those "
     "what which whatever whichever half such",
     "auxpass": "am are be been being 'm 're 's get gets getting got gotten is was were",
 }
-FOLLOWS_HEAD = ("dobj", "pobj")  # ... and a word with one of these follows its verb or preposition.
+# A word with one of these relations follows its verb or preposition.
+FOLLOWS_HEAD = ("dobj", "pobj")
 # A compound between a possessor and its noun may be wrong, as in "keeps their [skin moist]".
 COMPOUNDS = frozenset({"compound", "nn"})
 
@@ -354,10 +355,55 @@ def _longest_word(panel: Panel) -> int:
 def _columns(panels: Sequence[Panel]) -> int:
     """Choose how many panels a row has: as many as the longest words leave room for."""
     longest_word = max(map(_longest_word, panels), default=MAX_CHARACTERS)
-    type_size = plt.rcParams["font.size"] / 72  # inches
-    panel_width = 2 * longest_word * WORD_WIDTH * type_size + LINES_WIDTH
+    panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
     max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
     return int(np.clip(style.page_width() / panel_width, 1, max_columns))
+
+
+def _type_size() -> float:
+    """Return the size of the type in inches."""
+    return plt.rcParams["font.size"] / 72
+
+
+class _Row(NamedTuple):
+    """Panels next to each other, with the heading above them; most rows have none."""
+
+    heading: str
+    panels: Sequence[Panel]
+
+    @property
+    def n_words(self) -> int:
+        """The number of words of the longest panel."""
+        return max(len(panel.words) for panel in self.panels)
+
+    @property
+    def n_lines(self) -> float:
+        """The height in lines: words, titles, and the gap to the next row."""
+        n_title_lines = max(panel.title.count("\n") + 1 for panel in self.panels)
+        return self.n_words + n_title_lines + ROW_GAP
+
+
+def _rows_of_panels(groups: Mapping[str, Sequence[Panel]], columns: int) -> list[_Row]:
+    """Cut groups of panels into rows, and the titles of panels into lines that fit.
+
+    Parameters
+    ----------
+    groups : mapping of str to sequence of Panel
+        The panels by the heading above the first row of a group.
+    columns : int
+        Panels in a row.
+    """
+    title_width = style.page_width() / columns - TITLE_GAP
+    title_characters = int(title_width / (TITLE_WIDTH * _type_size()))
+    rows = []
+    for heading, group in groups.items():
+        titled = []
+        for panel in group:
+            lines = [fill(line, title_characters) for line in panel.title.splitlines()]
+            titled.append(replace(panel, title="\n".join(lines)))
+        for start in range(0, len(titled), columns):
+            rows.append(_Row("" if start else heading, titled[start : start + columns]))
+    return rows
 
 
 def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
@@ -372,34 +418,20 @@ def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
     """
     panels = [panel for group in groups.values() for panel in group]
     glyphs = missing_glyphs(word for panel in panels for word in panel.words)
-    columns = _columns(panels)
-    type_size = plt.rcParams["font.size"] / 72  # inches
-    title_width = style.page_width() / columns - TITLE_GAP
-    title_characters = int(title_width / (TITLE_WIDTH * type_size))
-    rows = []
-    n_words = []
-    n_lines = 0.0
-    for heading, group in groups.items():
-        titled = []
-        for panel in group:
-            lines = [fill(line, title_characters) for line in panel.title.splitlines()]
-            titled.append(replace(panel, title="\n".join(lines)))
-        for start in range(0, len(titled), columns):
-            row = titled[start : start + columns]
-            rows.append(("" if start else heading, row))
-            n_words.append(max(len(panel.words) for panel in row))
-            n_lines += n_words[-1] + max(panel.title.count("\n") for panel in row) + 1 + ROW_GAP
-    figure = canvas(n_lines * LINE_HEIGHT * type_size, *texts)
-    width = max(len(row) for _, row in rows)
-    grid = figure.subplots(len(rows), width, squeeze=False, height_ratios=n_words)
-    for (heading, row), row_axes, row_words in zip(rows, grid, n_words, strict=True):
-        for axes in row_axes[len(row) :]:
+    rows = _rows_of_panels(groups, _columns(panels))
+    n_lines = sum(row.n_lines for row in rows)
+    figure = canvas(n_lines * LINE_HEIGHT * _type_size(), *texts)
+    width = max(len(row.panels) for row in rows)
+    heights = [row.n_words for row in rows]
+    grid = figure.subplots(len(rows), width, squeeze=False, height_ratios=heights)
+    for row, row_axes in zip(rows, grid, strict=True):
+        for axes in row_axes[len(row.panels) :]:
             axes.remove()
-        for axes, panel in zip(row_axes, row, strict=False):
+        for axes, panel in zip(row_axes, row.panels, strict=False):
             _draw_panel(axes, panel, [word.translate(glyphs) for word in panel.words])
-            axes.set_ylim(row_words - 0.5, -0.5)
+            axes.set_ylim(row.n_words - 0.5, -0.5)
         row_axes[0].annotate(
-            heading, (style.LEFT_MARGIN / style.page_width(), 1),
+            row.heading, (style.LEFT_MARGIN / style.page_width(), 1),
             xycoords=("figure fraction", "axes fraction"), xytext=(0, 19),
             textcoords="offset points", fontweight="bold", fontsize=9.5, parse_math=False,
             in_layout=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,12 +28,11 @@ HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
-COLUMN_WIDTH = 3.3  # inches of a column of a paper, whose figures have type of ...
-COLUMN_TYPE = 7.0  # ... this size, in points
+COLUMN_WIDTH = 3.3  # inches, of a column of a paper
+COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
 MAX_COLUMNS = 5  # heat maps in a row
 LEFT_MARGIN = 0.1  # inches, of titles
 DPI = 160
-LAYOUT_DECIMALS = 6  # of the fractions of a figure's width and height that axes take
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
 HEADING = "heading"  # labels the texts that a paper has in its caption instead
@@ -356,8 +354,7 @@ def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
 def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False) -> Path:
     """Write a figure as PNG and SVG, and optionally as PDF.
 
-    The same figure gives the same bytes, because no file holds a date or a random identifier.  A
-    file is written completely or not at all.
+    No file holds a date or a random identifier.  A file is written completely or not at all.
 
     Parameters
     ----------
@@ -381,16 +378,11 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     StoreError
         If the folder cannot be written to.
     """
-    # The layout is computed once, not for each format, because it takes most of the time.  It is
-    # rounded, so that the same figure has the same pixels: the last digits of its solution differ
-    # from one drawing to the next, and a point on the border of two pixels shows it.
+    # The layout is computed once, not for each format, because it takes most of the time.
     layout_engine = figure.get_layout_engine()
     if figure.axes and layout_engine is not None:
         layout_engine.execute(figure)
     figure.set_layout_engine(None)
-    for axes in figure.axes:
-        bounds = axes.get_position(original=True).bounds
-        axes.set_position(np.round(bounds, LAYOUT_DECIMALS))
     drawn = BytesIO()
     figure.savefig(drawn, dpi=DPI)
     png = BytesIO()
@@ -402,7 +394,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     write_atomic(path, png.getvalue())
     svg = BytesIO()
     figure.savefig(svg, dpi=DPI, format="svg", metadata={"Date": None, "Creator": None})
-    write_atomic(path.with_suffix(".svg"), _rounded(svg.getvalue().decode()).encode())
+    write_atomic(path.with_suffix(".svg"), svg.getvalue())
     if paper:
         write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))
         if hasattr(figure, "draw_for_column"):
@@ -422,11 +414,3 @@ def _pdf_of(figure: Figure, **options: Any) -> bytes:
     figure.savefig(page, dpi=DPI, format="pdf", metadata=metadata, **options)
     plt.setp(headings, visible=True)
     return page.getvalue()
-
-
-def _rounded(svg: str) -> str:
-    """Round the coordinates of an SVG to three decimals (of a point).
-
-    The sixth decimal differs between processors.  Numbers below 1, such as scales, stay.
-    """
-    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", lambda match: f"{float(match[0]):.3f}", svg)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
+from helpers.metrics.statistics import Real
 from helpers.probes.data import ProbeData, Sentences
 from helpers.probes.training import Schedule, Scores, loss, scores_of, train, validation_slice
 from helpers.torch_utils import thread_map
@@ -117,7 +118,7 @@ def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.D
     """
     _, validation = validation_slice(data.splits["train"])
 
-    def validation_row(layer: int, rank: int) -> dict[str, float]:
+    def validation_row(layer: int, rank: int) -> dict[str, Real]:
         probe = fit_bilinear(data, 0, layer=layer, rank=rank)
         counts = scores_of(probe, data, validation)[UAS_WITHOUT_PUNCTUATION]
         return {"layer": layer, "rank": rank, **counts.estimate().columns("validation_uas")}
@@ -126,7 +127,7 @@ def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.D
     layers = range(data.layers + 1)
     rows = thread_map(with_first_rank, layers, label="layers of the bilinear probe", unit="fit")
     best_layer = max(rows, key=itemgetter("validation_uas"))["layer"]
-    of_best_layer = partial(validation_row, best_layer)
-    rows += thread_map(of_best_layer, ranks[1:], label="ranks of the bilinear probe", unit="fit")
+    with_best_layer = partial(validation_row, best_layer)
+    rows += thread_map(with_best_layer, ranks[1:], label="ranks of the bilinear probe", unit="fit")
     table = pd.DataFrame(rows)
     return table.assign(chosen=table.index == table["validation_uas"].argmax())

@@ -164,16 +164,16 @@ class Counts:
         return with_seed_noise(over_articles, self.by_seed, subtrahend.by_seed)
 
 
-def count_right(parses: Sequence[Parse], is_right: Sequence[Bool[np.ndarray, " case"]]) -> Counts:
+def count_right(parses: Sequence[Parse], is_right: Sequence[Bool[np.ndarray, " _case"]]) -> Counts:
     """Count the cases of each sentence, for example its words, and those that are right."""
-    rows = [(of_sentence.sum(), of_sentence.size) for of_sentence in is_right]
-    right, total = np.transpose(rows)
+    right = np.array([cases.sum() for cases in is_right])
+    total = np.array([len(cases) for cases in is_right])
     return Counts(right[None], total, np.array([parse.article for parse in parses]))
 
 
 def stack_seeds(counts: Sequence[Counts]) -> Counts:
     """Stack the counts of probes of several seeds on the same sentences."""
-    return replace(counts[0], right=np.concatenate([of_seed.right for of_seed in counts]))
+    return replace(counts[0], right=np.concatenate([part.right for part in counts]))
 
 
 @dataclass
@@ -195,7 +195,7 @@ class ProbeData:
         the mean of the sentence.  Empty if the examples have none.
     scales
         Standard deviation of each layer on train.  Hidden states are divided by it, so that one
-        learning rate suits the layers of any model.
+        learning rate suits the layers of any model.  Empty if the examples have none.
     vectors
         The static vector of each word of the vocabulary.
     """
@@ -256,10 +256,10 @@ class ProbeData:
         lengths = np.array([len(self.parses[index]) for index in indices])
         batches = []
         for length in np.unique(lengths):
-            of_length = sentences[lengths == length].tolist()
+            equally_long = sentences[lengths == length].tolist()
             step = max(1, min(size, pairs // (length * (length + N_SPECIAL_POSITIONS))))
-            for start in range(0, len(of_length), step):
-                batches.append(of_length[start : start + step])
+            for start in range(0, len(equally_long), step):
+                batches.append(equally_long[start : start + step])
         return batches
 
     def batches(self, indices: Sentences) -> list[list[int]]:
@@ -341,8 +341,8 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
             continue
         centred = example.hidden[:, example.word_positions].astype(np.float32)
         centred -= centred.mean(1, keepdims=True)
-        for layer, of_layer in enumerate(centred.astype(np.float16)):
-            states[index, layer] = of_layer
+        for layer, layer_states in enumerate(centred.astype(np.float16)):
+            states[index, layer] = layer_states
         if record["split"] == "train":
             squares += np.square(centred, dtype=np.float64).sum((1, 2))
             values += centred[0].size
@@ -352,7 +352,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
                 f"no {split} sentences; a probe needs a treebank with train and dev sentences"
             )
     layers, attention_heads = example.stored_attention.shape[:2]
-    scales = np.sqrt(squares / max(values, 1)).clip(min=SMALLEST_SCALE)
+    scales = np.sqrt(squares / values).clip(min=SMALLEST_SCALE) if values else np.zeros(0)
     words = list(number_of_word)
     word_vectors = vectors(words) if vectors else np.zeros((len(words), 0))
     static_vectors = torch.as_tensor(word_vectors, dtype=torch.float32)

@@ -74,10 +74,10 @@ class LinearProbe(nn.Module):
         super().__init__()
         vectors = data.vectors if with_words else data.vectors[:, :0]
         train_rows = np.concatenate([data.parses[index].words for index in data.splits["train"]])
-        of_train = vectors[train_rows].double()
-        mean = of_train.mean(0)
-        deviation = (of_train - mean).square().mean(0).sqrt().clamp(min=SMALLEST_SCALE)
-        standardised = (of_train - mean) / deviation
+        train_vectors = vectors[train_rows].double()
+        mean = train_vectors.mean(0)
+        deviation = (train_vectors - mean).square().mean(0).sqrt().clamp(min=SMALLEST_SCALE)
+        standardised = (train_vectors - mean) / deviation
         self.correlations = standardised.T @ standardised / len(standardised)
         self.vectors = F.pad((vectors - mean.float()) / deviation.float(), (0, 1), value=1.0)
         word_scales, special_scales = data.units
@@ -197,7 +197,7 @@ def fit_linear(data: ProbeData, *, with_words: bool = False, l2: float | None = 
         loss_at_optimum, gradient = fitter.mean_loss(data.batches(sentences))
     parameters = list(probe.parameters())
     pairs = zip(parameters, probe.units, strict=True)
-    units = flatten([of_rows.expand_as(parameter) for parameter, of_rows in pairs])
+    units = flatten([row_units.expand_as(parameter) for parameter, row_units in pairs])
     penalised = gradient / units + l2 * flatten(parameters).detach() * units
     return Fit(probe, l2, loss_at_optimum, penalised.abs().max().item(), fitter.passes)
 
@@ -241,8 +241,8 @@ class LinearProbeFitter:
         """Move the probe to the optimum for some sentences, by L-BFGS."""
         batches = self.data.batches(sentences)
         preconditioners = self.preconditioners(sentences[:SCALE_SENTENCES], l2)
-        scale = flatten(of_one.curvature_scale for of_one in preconditioners)
-        sizes = [of_one.curvature_scale.numel() for of_one in preconditioners]
+        scale = flatten(preconditioner.curvature_scale for preconditioner in preconditioners)
+        sizes = [preconditioner.curvature_scale.numel() for preconditioner in preconditioners]
 
         def set_parameters(coordinates: Tensor) -> Float[Tensor, " parameter"]:
             parts = zip(preconditioners, coordinates.split(sizes), strict=True)
@@ -293,18 +293,18 @@ class LinearProbeFitter:
         candidate = 0
         dependent = 0
         root = 0
-        of_batches = self.workers.map(self.batch_curvatures, self.data.batches(sentences))
-        for of_candidate, of_dependent, dependent_means, of_root in of_batches:
-            candidate = candidate + of_candidate
-            dependent = dependent + of_dependent - dependent_means
-            root = root + of_root
+        curvatures = self.workers.map(self.batch_curvatures, self.data.batches(sentences))
+        for candidate_products, dependent_products, dependent_means, root_products in curvatures:
+            candidate = candidate + candidate_products
+            dependent = dependent + dependent_products - dependent_means
+            root = root + root_products
         words = sum(len(self.data.parses[index]) for index in sentences)
         half = len(dependent) // 2
         candidate = candidate.roll((half, half), (0, 1))  # its directions are exchanged
         correlations = self.probe.correlations
         with_bias = torch.block_diag(correlations, torch.ones(1, 1))
         by_parameter = []
-        for parameter, units, curvature, of_columns in zip(
+        for parameter, units, curvature, column_products in zip(
             self.probe.parameters(),
             self.probe.units,
             (candidate, dependent, root),
@@ -312,7 +312,7 @@ class LinearProbeFitter:
             strict=True,
         ):
             row_sizes, rows = torch.linalg.eigh(curvature.double() / words / units / units.T)
-            column_sizes, columns = torch.linalg.eigh(of_columns)
+            column_sizes, columns = torch.linalg.eigh(column_products)
             products = row_sizes.clamp(min=0)[:, None] * column_sizes.clamp(min=0)
             curvature_scale = (products + l2).sqrt()
             by_parameter.append(Preconditioner(parameter, units, rows, columns, curvature_scale))

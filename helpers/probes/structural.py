@@ -12,6 +12,7 @@ principal axes, in which Adam converges in half as many epochs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -110,7 +111,9 @@ def fit_layers(data: ProbeData, seeds: int) -> tuple[list[list[StructuralProbe]]
     return probes, table.assign(chosen=table.index == table["validation_uuas"].argmax())
 
 
-def distance_loss(probe: StructuralProbe, data: ProbeData, indices: Sentences) -> Float[Tensor, ""]:
+def distance_loss(
+    probe: Callable[[ProbeData, Sentences], Tensor], data: ProbeData, indices: Sentences
+) -> Float[Tensor, ""]:
     """Compute the sentences' mean of ``sum_ij loss(d_T(i, j) - d_B(i, j)^2) / n^2``.
 
     In section 2.2 of Hewitt and Manning the loss is the absolute error.  Here it is that error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from helpers.probes.distances import fit_distances
 from helpers.probes.linear import Fit, LinearProbe, fit_linear
 from helpers.probes.structural import StructuralProbe, fit_layers, undirected_attachment
 from helpers.probes.training import ATTACHMENTS, UAS, UNDIRECTED, attachment, scores_of
-from helpers.store.store import Store
+from helpers.store.store import Example
 from helpers.torch_utils import thread_map
 
 RIGHT_BRANCHING = "Right-branching"
@@ -28,12 +29,17 @@ ATTN = "Attn"
 ATTN_GLOVE = "Attn + GloVe"
 STRUCTURAL = "Structural probe"
 BILINEAR = "Bilinear probe on hidden states"
-# What names of controls begin with.
-RANDOM_INIT = "Random-init "
+RANDOM_INIT = "Random-init "  # names of a control's probes begin with it
 ENTROPY_MATCHED = "Entropy-matched "
 
 CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
+# The rows of Table 3, of which a run without word vectors has some.
+ROWS = (
+    STRUCTURAL, RIGHT_BRANCHING, DISTANCES_GLOVE, RANDOM_INIT + ATTN, RANDOM_INIT + ATTN_GLOVE,
+    ATTN, ATTN_GLOVE, ENTROPY_MATCHED + ATTN, ENTROPY_MATCHED + ATTN_GLOVE, BILINEAR,
+    RANDOM_INIT + "bilinear probe", ENTROPY_MATCHED + "bilinear probe",
+)  # fmt: skip
 # The pairs of probes that section 5 compares.
 COMPARISONS = (
     (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
@@ -47,9 +53,9 @@ TaskFit = tuple[str, str, Fit]  # name of the probe, `UAS` or `CONTROL_TASK`, an
 
 
 def table3(
-    store: Store,
-    random_stores: Iterable[Store],
-    matched_store: Store,
+    examples: Iterable[Example],
+    random_examples: Iterable[Iterable[Example]],
+    matched_examples: Iterable[Example],
     vectors: WordVectors | None,
     *,
     seeds: int,
@@ -58,12 +64,12 @@ def table3(
 
     Parameters
     ----------
-    store
+    examples
         Word-level maps and hidden states of a treebank with train and dev sentences.
-    random_stores
+    random_examples
         The maps of the model with random weights, a store for each initialisation; the first one
         has hidden states.
-    matched_store
+    matched_examples
         The maps and hidden states of the entropy-matched control.
     vectors
         Function of words that returns their static vectors.  Without it there are no probes that
@@ -78,50 +84,94 @@ def table3(
         `head_weights`, `difference_table`, `structural.fit_layers` for ``structural_layers``, and
         `bilinear.choose_layer_and_rank` for ``bilinear_layers``.
     """
-    probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
-    data = prepare(store, vectors)
-    n_train = len(data.splits["train"])
+    linear_probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
+    probe = linear_probes[-1]  # the controls of which have a row
+    model = model_results(examples, vectors, linear_probes, seeds)
+    ranks = model.bilinear_layers.query("chosen")["rank"].tolist()
+    random, random_fits = random_results(random_examples, vectors, linear_probes, ranks)
+    matched_data = prepare(matched_examples, vectors)
+    matched, matched_fits, _ = fit_probes(
+        matched_data, ENTROPY_MATCHED, linear_probes, (), ranks, 1
+    )
+    by_name = {
+        **model.results,
+        RANDOM_INIT + probe: random[RANDOM_INIT + probe],
+        ENTROPY_MATCHED + probe: matched[probe],
+        RANDOM_INIT + "bilinear probe": random[BILINEAR],
+        ENTROPY_MATCHED + "bilinear probe": matched[BILINEAR],
+    }
+    results = {name: by_name[name] for name in ROWS if name in by_name}
+    shared = {**results, STRUCTURAL: model.on_embeddings}
+    return {
+        "probes": probe_table(results, model.n_train),
+        "probe_seeds": seed_table(results),
+        "probe_fits": fit_table([*model.fits, *random_fits, *matched_fits], model.n_train),
+        "probe_heads": model.head_weights,
+        "structural_layers": model.structural_layers,
+        "bilinear_layers": model.bilinear_layers,
+        "probe_differences": difference_table(results),
+        "random_probe_differences": difference_table({**shared, **random}),
+        "entropy_matched_probe_differences": difference_table({**shared, **matched}),
+    }
+
+
+class ModelResults(NamedTuple):
+    """The probes of the model itself.
+
+    Attributes
+    ----------
+    results
+        The scores of each probe.
+    on_embeddings
+        Those of the structural probe on the embeddings, which random weights share with the model;
+        they are therefore its control.
+    fits
+        The fits of linear probes.
+    n_train
+        Number of sentences that probes are fitted to.
+    head_weights, structural_layers, bilinear_layers
+        The tables of these names.
+    """
+
+    results: dict[str, ProbeCounts]
+    on_embeddings: ProbeCounts
+    fits: list[TaskFit]
+    n_train: int
+    head_weights: pd.DataFrame
+    structural_layers: pd.DataFrame
+    bilinear_layers: pd.DataFrame
+
+
+def model_results(
+    examples: Iterable[Example],
+    vectors: WordVectors | None,
+    linear_probes: Sequence[str],
+    seeds: int,
+) -> ModelResults:
+    """Fit and score the probes of the model itself; the parameters are as for `table3`.
+
+    Its maps are dropped at the end, before those of a control are read.
+    """
+    data = prepare(examples, vectors)
     by_layer, structural_layers = fit_layers(data, seeds)
     best_layer = structural_layers["chosen"].argmax()
     results = {
         STRUCTURAL: structural_result(data, by_layer[best_layer]),
         RIGHT_BRANCHING: right_branching(data),
     }
-    # Random weights share the embeddings, which are therefore the control.
-    of_embeddings = {STRUCTURAL: structural_result(data, by_layer[0])}
     if vectors:
         results[DISTANCES_GLOVE] = trained_result(data, DISTANCES_GLOVE, fit_distances, seeds)
-    of_model, fits, bilinear_layers = fit_probes(data, "", probes, probes, RANKS, seeds)
-    ranks = bilinear_layers.query("chosen")["rank"].tolist()
+    fitted, fits, bilinear_layers = fit_probes(data, "", linear_probes, linear_probes, RANKS, seeds)
     _, _, attn = fits[0]
-    heads = head_weights(attn.probe, data)
-    del data  # its maps, before those of the controls are read
-
-    of_random, random_fits = random_results(random_stores, vectors, probes, ranks)
-    matched_data = prepare(matched_store, vectors)
-    of_matched, matched_fits, _ = fit_probes(matched_data, ENTROPY_MATCHED, probes, (), ranks, 1)
-    *_, probe = probes
-    bilinear = of_model.pop(BILINEAR)
-    results |= {
-        RANDOM_INIT + probe: of_random[RANDOM_INIT + probe],
-        **of_model,
-        ENTROPY_MATCHED + probe: of_matched[probe],
-        BILINEAR: bilinear,
-        RANDOM_INIT + "bilinear probe": of_random[BILINEAR],
-        ENTROPY_MATCHED + "bilinear probe": of_matched[BILINEAR],
-    }
-    of_control = {**results, **of_embeddings}
-    return {
-        "probes": probe_table(results, n_train),
-        "probe_seeds": seed_table(results),
-        "probe_fits": fit_table([*fits, *random_fits, *matched_fits], n_train),
-        "probe_heads": heads,
-        "structural_layers": structural_layers,
-        "bilinear_layers": bilinear_layers,
-        "probe_differences": difference_table(results),
-        "random_probe_differences": difference_table({**of_control, **of_random}),
-        "entropy_matched_probe_differences": difference_table({**of_control, **of_matched}),
-    }
+    return ModelResults(
+        results={**results, **fitted},
+        on_embeddings=structural_result(data, by_layer[0]),
+        fits=fits,
+        n_train=len(data.splits["train"]),
+        head_weights=head_weights(attn.probe, data),
+        structural_layers=structural_layers,
+        bilinear_layers=bilinear_layers,
+    )
 
 
 def structural_result(data: ProbeData, probes: Sequence[StructuralProbe]) -> ProbeCounts:
@@ -217,13 +267,16 @@ def fit_probes(
 
 
 def random_results(
-    stores: Iterable[Store], vectors: WordVectors | None, probes: Sequence[str], ranks: list[int]
+    initialisations: Iterable[Iterable[Example]],
+    vectors: WordVectors | None,
+    probes: Sequence[str],
+    ranks: list[int],
 ) -> tuple[dict[str, ProbeCounts], list[TaskFit]]:
     """Fit the probes to maps and hidden states of random weights.
 
     Parameters
     ----------
-    stores
+    initialisations
         The maps of each initialisation; the first one has hidden states.
     vectors
         As for `table3`.
@@ -238,19 +291,17 @@ def random_results(
     fits
         The fits of linear probes.
     """
-    first_store, *other_stores = stores
-    first_data = prepare(first_store, vectors)
-    results, fits, _ = fit_probes(first_data, RANDOM_INIT, probes, probes[-1:], ranks, 1)
-    del first_data  # its maps, before others are read
-    *_, probe = probes
-    name, _, first_fit = fits[-1]  # to the control task, with the penalty of the fit to the heads
+    first, *others = initialisations
+    probe = probes[-1]
+    results, fits, _ = fit_probes(prepare(first, vectors), RANDOM_INIT, probes, [probe], ranks, 1)
+    _, _, control_fit = fits[-1]  # with the penalty of the fit to the heads
     by_initialisation = [results[probe]]
-    for store in other_stores:
-        fit, result = linear_result(prepare(store, vectors), probe, l2=first_fit.l2)
-        fits.append((name, UAS, fit))
+    for examples in others:
+        fit, result = linear_result(prepare(examples, vectors), probe, l2=control_fit.l2)
+        fits.append((RANDOM_INIT + probe, UAS, fit))
         by_initialisation.append(result)
     stacked = stack_results(by_initialisation)
-    results[name] = with_selectivity(stacked, results[probe][CONTROL_TASK])
+    results[RANDOM_INIT + probe] = with_selectivity(stacked, results[probe][CONTROL_TASK])
     return results, fits
 
 
@@ -263,7 +314,10 @@ def right_branching(data: ProbeData) -> ProbeCounts:
 
 def stack_results(results: Sequence[ProbeCounts]) -> ProbeCounts:
     """Stack results of the same probe on the same sentences as seeds."""
-    return {metric: stack_seeds([counts[metric] for counts in results]) for metric in ATTACHMENTS}
+    stacked = {}
+    for metric in ATTACHMENTS:
+        stacked[metric] = stack_seeds([counts[metric] for counts in results])
+    return stacked
 
 
 def with_selectivity(result: ProbeCounts, control_task: Counts) -> ProbeCounts:
@@ -272,8 +326,8 @@ def with_selectivity(result: ProbeCounts, control_task: Counts) -> ProbeCounts:
     In the control task, too, words are counted without punctuation (Hewitt and Liang 2019, section
     2.2).
     """
-    of_heads = result[UAS_WITHOUT_PUNCTUATION]
-    selectivity = replace(of_heads, right=of_heads.right - control_task.right)
+    attached = result[UAS_WITHOUT_PUNCTUATION]
+    selectivity = replace(attached, right=attached.right - control_task.right)
     return {**result, CONTROL_TASK: control_task, SELECTIVITY: selectivity}
 
 

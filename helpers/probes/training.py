@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,7 +18,6 @@ from helpers.probes.data import (
     Parse,
     ProbeData,
     Sentences,
-    WordNumbers,
     count_right,
     head_matrix,
 )
@@ -28,6 +27,7 @@ UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 ATTACHMENTS = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
 
+HeadsOfSentences = list[Int[np.ndarray, " _word"]]  # 0 is ROOT, words count from 1
 Scores = Float[Tensor, "sentence dependent candidate"]
 Loss = Callable[[nn.Module, ProbeData, list[int]], Tensor]  # of a batch of sentences
 
@@ -99,7 +99,7 @@ def loss(
 
 
 @torch.no_grad()
-def predicted_heads(model: nn.Module, data: ProbeData, indices: Sentences) -> list[WordNumbers]:
+def predicted_heads(model: nn.Module, data: ProbeData, indices: Sentences) -> HeadsOfSentences:
     """Predict the syntactic head of each word: the candidate with the largest score.
 
     Parameters
@@ -118,7 +118,7 @@ def predicted_heads(model: nn.Module, data: ProbeData, indices: Sentences) -> li
     """
     with one_thread():
         scores = [candidate_scores(model, data, [index])[0] for index in indices]
-    return [of_sentence.argmax(-1).numpy() for of_sentence in scores]
+    return [sentence_scores.argmax(-1).numpy() for sentence_scores in scores]
 
 
 def scores_of(model: nn.Module, data: ProbeData, indices: Sentences) -> dict[str, Counts]:
@@ -127,7 +127,7 @@ def scores_of(model: nn.Module, data: ProbeData, indices: Sentences) -> dict[str
     return attachment(parses, predicted_heads(model, data, indices))
 
 
-def attachment(parses: Sequence[Parse], heads: Sequence[WordNumbers]) -> dict[str, Counts]:
+def attachment(parses: Sequence[Parse], heads: HeadsOfSentences) -> dict[str, Counts]:
     """Count the correct attachments of each sentence.
 
     Parameters

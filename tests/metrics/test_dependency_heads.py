@@ -97,8 +97,8 @@ def slow_accuracy(
 def test_accuracy_equals_a_slow_reference(relation, direction, split):
     treebank = random_treebank(40)
     counts = count_heads(treebank)
-    of_split = counts if split is None else counts.of_split(split)
-    accuracies = of_split.accuracy(relation)[DIRECTIONS.index(direction)]
+    selected = counts if split is None else counts.of_split(split)
+    accuracies = selected.accuracy(relation)[DIRECTIONS.index(direction)]
     for (layer, head), accuracy in np.ndenumerate(accuracies):
         expected = slow_accuracy(treebank, relation, direction, layer, head, split)
         assert accuracy == pytest.approx(expected)
@@ -394,11 +394,13 @@ def test_no_op_table_equals_a_slow_reference(one_head):
     held_out[["margin", "p_holm"]] = 50.0, 0.01
     table = no_op_table(treebank, held_out).set_index("relation")
     held_out = held_out.set_index("relation").drop(index="All")
-    of_functions = table.loc["heads with a function"]
+    with_function = table.loc["heads with a function"]
     table = table.drop(index="heads with a function")
     for column in ("with", "without", "difference"):
-        assert of_functions[column] == pytest.approx(table[column].mean())
-        assert of_functions[f"{column}_low"] < of_functions[column] < of_functions[f"{column}_high"]
+        assert with_function[column] == pytest.approx(table[column].mean())
+        assert (
+            with_function[f"{column}_low"] < with_function[column] < with_function[f"{column}_high"]
+        )
     assert set(table.index) == {"a", "b"}
     for relation, row in table.iterrows():
         assert row["head"] == held_out.loc[relation, "head"]

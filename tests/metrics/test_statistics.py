@@ -108,9 +108,9 @@ def test_p_value_of_an_interval_by_hand():
 def test_p_value_of_a_mean_is_that_of_the_t_test(articles):
     values = np.random.default_rng(articles).normal(0.3, 1, articles)
     assert p_value(mean_interval(values)) == pytest.approx(ttest_1samp(values, 0).pvalue)
-    of_bootstrap = ratio(values, np.ones(articles))
+    by_bootstrap = ratio(values, np.ones(articles))
     if articles > 4:
-        assert p_value(of_bootstrap) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.2)
+        assert p_value(by_bootstrap) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.2)
 
 
 def test_intervals_of_other_levels_are_those_of_student():

@@ -1,6 +1,6 @@
 """Section 3: one example by hand, a corpus, and intervals over articles."""
 
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from helpers.data.records import roles
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals, percentiles, ratio
 from helpers.metrics.surface import combine, entropy, example_sums, head_table, token_types
-from helpers.store.store import Example
+from helpers.store.store import Example, Store
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
 TOKENS = ["[CLS]", "a", "[SEP]"]
@@ -46,7 +46,8 @@ def test_token_types_of_a_map_by_hand():
 def test_commonest_tokens_are_without_case_and_special_tokens():
     texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
     records = [{"tokens": tokens} for tokens in texts]
-    source = SimpleNamespace(special_tokens=BERT, records=lambda: records)
+    source = Mock(Store, special_tokens=BERT)
+    source.records.return_value = records
     assert surface.commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
 
 
@@ -185,6 +186,34 @@ def test_head_table_has_intervals_over_articles():
     assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(expected, abs=0.01)
 
 
+def sums_of_articles(titles):
+    """Sum examples of articles, the value of each of which is its number."""
+    sums = surface.Sums()
+    for number, title in enumerate(titles):
+        sums.add({"value": np.full((1, 1), float(number))}, title)
+    return sums
+
+
+def test_every_article_is_a_cluster_of_its_own():
+    titles = [f"Article {number}" for number in range(500)]  # of which checksums would merge some
+    values, counts = sums_of_articles(reversed(titles)).by_group("value")
+    assert values.ravel().tolist() == [499 - titles.index(title) for title in sorted(titles)]
+    assert (counts == 1).all()
+
+
+def test_many_articles_share_clusters_that_do_not_depend_on_the_shards():
+    titles = [f"Article {number}" for number in range(3 * surface.MAX_CLUSTERS)]
+    at_once = sums_of_articles(titles)
+    for size in (700, 2000):  # below and above the largest number of clusters
+        starts = range(0, len(titles), size)
+        parts = [sums_of_articles(titles[start : start + size]) for start in starts]
+        combined = combine(surface.Sums.from_arrays(part.to_arrays()) for part in parts)
+        counts = combined.by_group("value")[1]
+        np.testing.assert_array_equal(counts, at_once.by_group("value")[1])
+        assert counts.sum() == len(titles)
+        assert 900 < len(counts) <= surface.MAX_CLUSTERS
+
+
 def test_article_table_adds_up_to_the_averages():
     sums = combine(example_sums(part, BERT) for part in (articles(9)[:7], articles(9)[7:]))
     table = surface.article_table(sums)
@@ -264,7 +293,7 @@ def test_gradient_table_has_intervals_over_articles(importance):
     gradients = importance["gradients"][:, 1]  # of the second layer
     assert table.loc[2, "punctuation"] == pytest.approx(np.nanmean(gradients[:, 2]))
     by_article = pd.Series(gradients[:, 2]).groupby(GRADIENT_ARTICLES)
-    expected = bootstrap_intervals(by_article.sum(), by_article.count())
+    expected = bootstrap_intervals(by_article.sum().to_numpy(), by_article.count().to_numpy())
     bounds = table.loc[2, ["punctuation_low", "punctuation_high"]]
     assert tuple(bounds) == pytest.approx(expected)
 
@@ -272,8 +301,8 @@ def test_gradient_table_has_intervals_over_articles(importance):
 def test_gradient_table_has_ratios_of_means_with_intervals(importance):
     table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm").set_index("layer")
     gradients = importance["gradients"][:, 1]
-    to_other = pd.Series(gradients[:, 3]).groupby(GRADIENT_ARTICLES).sum()
-    to_sep = pd.Series(gradients[:, 0]).groupby(GRADIENT_ARTICLES).sum()
+    to_other = pd.Series(gradients[:, 3]).groupby(GRADIENT_ARTICLES).sum().to_numpy()
+    to_sep = pd.Series(gradients[:, 0]).groupby(GRADIENT_ARTICLES).sum().to_numpy()
     assert table.loc[2, "other_over_sep"] == pytest.approx(to_other.sum() / to_sep.sum())
     bounds = table.loc[2, ["other_over_sep_low", "other_over_sep_high"]]
     assert tuple(bounds) == pytest.approx(bootstrap_intervals(to_other, to_sep))

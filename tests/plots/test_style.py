@@ -1,4 +1,4 @@
-"""Colours are distinguishable, and a figure's files are complete and the same every time."""
+"""Colours are distinguishable, and a figure's files are complete."""
 
 import itertools
 import re
@@ -18,7 +18,6 @@ from helpers.plots.style import (
     RIGHT,
     TOKEN_COLORS,
     WRONG,
-    _rounded,
     save_figure,
 )
 
@@ -63,31 +62,20 @@ def test_save_figure_returns_the_path_of_the_png(tmp_path):
     assert save_figure(figure(), tmp_path / "new", "fig2") == tmp_path / "new/fig2.png"
 
 
-def test_save_figure_writes_the_same_bytes_for_the_same_figure(tmp_path):
-    first = save_figure(figure(), tmp_path / "first", "fig2", paper=True)
-    second = save_figure(figure(), tmp_path / "second", "fig2", paper=True)
-    for suffix in (".png", ".svg", ".pdf"):
-        assert first.with_suffix(suffix).read_bytes() == second.with_suffix(suffix).read_bytes()
-    assert b"<dc:date>" not in first.with_suffix(".svg").read_bytes()
-
-
-def test_save_figure_rounds_the_layout_whose_last_digits_differ_between_drawings(tmp_path):
-    saved = figure()
-    save_figure(saved, tmp_path, "fig2")
-    assert saved.axes
-    for axes in saved.axes:
-        bounds = axes.get_position(original=True).bounds
-        assert bounds == pytest.approx([round(bound, 6) for bound in bounds], abs=1e-12)
+def test_the_files_of_a_figure_have_no_date(tmp_path):
+    path = save_figure(figure(), tmp_path, "fig2", paper=True)
+    assert b"<dc:date>" not in path.with_suffix(".svg").read_bytes()
+    assert b"/CreationDate" not in path.with_suffix(".pdf").read_bytes()
 
 
 def test_canvas_has_its_texts_in_what_a_notebook_shows():
     figure = fig2_token_types(head_table(), BERT, model="toy")
     figure.draw_without_rendering()
-    shown = figure.get_tightbbox()  # inches, to which a notebook crops the figure
+    cropped = figure.get_tightbbox()  # inches, as a notebook shows the figure
     assert [bool(text.get_text()) for text in figure.texts] == [True, True, True]
     for text in figure.texts:
         bounds = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
-        assert shown.y0 <= bounds.y0 < bounds.y1 <= shown.y1, text.get_text()
+        assert cropped.y0 <= bounds.y0 < bounds.y1 <= cropped.y1, text.get_text()
 
 
 def test_save_figure_for_a_paper_leaves_the_figure_unchanged(tmp_path):
@@ -156,19 +144,6 @@ def test_an_installed_font_draws_the_words_that_dejavu_sans_cannot(tmp_path, mon
     assert name in installed.get_font_names()
     monkeypatch.setattr(style, "INSTALLED_FONTS", [style.FONTS[0], name])
     assert style.missing_glyphs(["猫", "cat"]) == {}
-
-
-@pytest.mark.parametrize("last_digit", [2, 3])
-def test_an_svg_has_coordinates_of_three_decimals(last_digit):
-    path = f'<path d="M 424.05180{last_digit} 0.5"/>'
-    assert _rounded(path) == '<path d="M 424.052 0.5"/>'
-
-
-@pytest.mark.parametrize(
-    "text", ['transform="scale(0.015625)"', 'id="m9264669bf2"', "<!-- 1.25 -->"]
-)
-def test_an_svg_keeps_scales_identifiers_and_short_numbers(text):
-    assert _rounded(text) == text
 
 
 @pytest.mark.parametrize(("scale", "zero"), [(style.SEQUENTIAL, 0.0), (style.DIVERGING, 0.5)])

@@ -135,6 +135,6 @@ def test_fit_is_deterministic_and_depends_on_the_seed(monkeypatch):
     data = prepare(examples(40))
     first = fit_bilinear(data, 0, layer=1, rank=4)
     again = fit_bilinear(data, 0, layer=1, rank=4)
-    of_other_seed = fit_bilinear(data, 1, layer=1, rank=4)
+    other_seed = fit_bilinear(data, 1, layer=1, rank=4)
     assert torch.equal(first.dependent, again.dependent)
-    assert not torch.equal(first.dependent, of_other_seed.dependent)
+    assert not torch.equal(first.dependent, other_seed.dependent)

@@ -141,8 +141,8 @@ def test_linear_probe_scores_follow_the_equations(with_words):
     dependent = model.dependent.detach().numpy()
     root = model.root.detach().numpy()
     u_1, w_1 = np.split(candidate, 2)  # a candidate's own row has the directions exchanged
-    for j, of_word in enumerate(maps.numpy()):
-        for i, features in enumerate(of_word):
+    for j, pairs in enumerate(maps.numpy()):
+        for i, features in enumerate(pairs):
             weights = np.concatenate([w_1, u_1]) @ v[i] + dependent @ np.append(v[j], 1)
             assert scores[j, 1 + i] == pytest.approx(weights @ features, rel=1e-4, abs=1e-4)
         expected = root @ np.append(v[j], 1) @ special[j]
@@ -304,9 +304,9 @@ def test_control_task_is_learned_from_words_and_not_from_attention():
     data = corpus(120)
     _, attention = table3.linear_result(data.control_task(), ATTN)
     words = table3.trained_result(data, "Distances + GloVe", fit_distances, 1)
-    of_attention = attention[UAS_WITHOUT_PUNCTUATION].by_seed[0]
-    of_words = words[CONTROL_TASK].by_seed[0]
-    assert of_words > of_attention + 20
+    attention_uas = attention[UAS_WITHOUT_PUNCTUATION].by_seed[0]
+    word_accuracy = words[CONTROL_TASK].by_seed[0]
+    assert word_accuracy > attention_uas + 20
 
 
 ARTICLES = np.repeat(list("abcdefghijkl"), 5)

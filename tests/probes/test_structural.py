@@ -175,9 +175,9 @@ def test_undirected_attachment_leaves_punctuation_out():
     }
     hidden = np.zeros((1, 5, WIDTH), np.float16)
     hidden[0, 1:4, 0] = [0, 2, 1]  # the full stop lies between the words
-    of_train = replace(sentence, record=record, hidden=hidden)
-    of_dev = replace(of_train, record={**record, "split": "dev"})
-    states = prepare([of_train, of_dev])
+    train_sentence = replace(sentence, record=record, hidden=hidden)
+    dev_sentence = replace(train_sentence, record={**record, "split": "dev"})
+    states = prepare([train_sentence, dev_sentence])
     edges = structural_probe.undirected_attachment(states, StructuralProbe(0, WIDTH), [1])
     assert edges.right.tolist() == [[1]]
     assert edges.total.tolist() == [1]
