@@ -1,10 +1,13 @@
-"""Files from strangers cannot take the machine; ``test_repository.py`` has the rest.
+"""Files from strangers cannot take the machine.
 
-What a store may not do is in ``store/test_store.py``, what a page may not do in
-``viewer/test_view.py``, models in ``model/``, downloads in ``data/test_corpora.py``.
+Ruff refuses `eval`, `exec` and pickles (S102, S301, S302, S307).  What a store may not do is in
+``store/test_store.py``, what a page may not do in ``viewer/test_view.py``, models in ``model/``,
+downloads in ``data/test_corpora.py``.
 """
 
+import ast
 import sys
+from pathlib import Path
 
 import pytest
 from faults import at_most
@@ -15,6 +18,18 @@ from helpers.data.treebank import treebank
 from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError, ModelError
 from helpers.model import encoder
+
+PACKAGE = Path(encoder.__file__).parent.parent
+UNSAFE_OPTIONS = ("trust_remote_code", "allow_pickle")
+
+
+def test_no_call_can_run_code_of_a_file():
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) != "torch.load", path
+            elif isinstance(node, ast.keyword) and node.arg in UNSAFE_OPTIONS:
+                assert ast.unparse(node.value) == "False", path
 
 
 @pytest.mark.parametrize(
