@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import ModelError
@@ -79,8 +76,7 @@ def thread_map(
 ) -> list[Result]:
     """Call a function for each item on several threads, and list the results in order.
 
-    The first error, or Ctrl-C, ends the map: calls that have not begun are left out, and others end
-    when they next call `raise_if_stopped`.
+    After an error, or Ctrl-C, no further call begins.
 
     Parameters
     ----------
@@ -101,73 +97,24 @@ def thread_map(
     import torch
 
     with pool(threads or torch.get_num_threads()) as workers:
-        futures = [workers.submit(function, item) for item in items]
-        try:
-            for future in progress(as_completed(futures), label, unit=unit, total=len(items)):
-                future.result()
-        except BaseException:
-            _stopping.set()
-            workers.shutdown(cancel_futures=True)
-            _stopping.clear()
-            raise
-    return [future.result() for future in futures]
-
-
-_stopping = threading.Event()  # set while a `thread_map` ends early
-
-
-def raise_if_stopped() -> None:
-    """Raise CancelledError if a `thread_map` is ending early."""
-    if _stopping.is_set():
-        raise CancelledError
-
-
-def map_ordered(
-    jobs: Iterable[Callable[[], Result]], *, threads: int, ahead: int
-) -> Generator[Result]:
-    """Run a stream of jobs on threads, and yield their results in the order of the jobs.
-
-    At most ``ahead`` jobs are begun before their turn, which limits the memory of their results.
-
-    Parameters
-    ----------
-    jobs : iterable of callables
-        Functions without arguments.
-    threads : int
-        Number of threads.
-    ahead : int
-        Number of jobs that are started before the result of the current one is taken.
-
-    Yields
-    ------
-    Result
-        Result of each job.
-    """
-    pending: deque[Future[Result]] = deque()
-    with pool(threads) as workers:
-        try:
-            for job in jobs:
-                pending.append(workers.submit(job))
-                if len(pending) > ahead:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            workers.shutdown(cancel_futures=True)
+        results = workers.map(function, items)
+        return list(progress(results, label, unit=unit, total=len(items)))
 
 
 @contextmanager
 def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of threads; if there are several, torch computes on one thread for each."""
-    # A single thread reads a shard ahead, for which torch need not be imported.
-    initializer = set_torch_threads if threads > 1 else None
+    """Yield a pool of threads; torch computes what one of them asks for on that thread alone."""
+    import torch
+
+    threads_before = torch.get_num_threads()
     try:
-        with ThreadPoolExecutor(threads, "job", initializer=initializer) as executor:
-            yield executor
+        with ThreadPoolExecutor(threads, "job", initializer=set_torch_threads) as workers:
+            try:
+                yield workers
+            finally:
+                workers.shutdown(cancel_futures=True)
     finally:
-        # While a script ends with an error, torch would print another one.
-        if initializer and not sys.is_finalizing():
-            set_torch_threads(threads)
+        set_torch_threads(threads_before)
 
 
 @contextmanager
@@ -193,41 +140,6 @@ def set_torch_threads(threads: int = 1) -> None:
     # The first call in a thread sets its default.  Only after it does another number hold.
     torch.get_num_threads()
     torch.set_num_threads(threads)
-
-
-@dataclass
-class CompilationLock:
-    """Lets forward passes run side by side, and none of them while torch compiles something.
-
-    transformers collects the attention maps of a pass in a variable of its thread.  While torch
-    compiles, in whichever thread, it collects them in one global variable: passes that run in
-    that time mix their maps.  Whoever starts to compile waits for the passes that are running.
-    """
-
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    running_passes: int = 0
-
-    @contextmanager
-    def forward_pass(self) -> Iterator[None]:
-        """Wait until nothing compiles, and keep others from compiling during a forward pass."""
-        with self.changed:
-            self.running_passes += 1
-        try:
-            yield
-        finally:
-            with self.changed:
-                self.running_passes -= 1
-                self.changed.notify_all()
-
-    @contextmanager
-    def compilation(self) -> Iterator[None]:
-        """Wait until no forward pass runs, and keep new ones waiting while torch compiles."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self.running_passes)
-            yield
-
-
-COMPILATION_LOCK = CompilationLock()  # one in a process, because that global variable is one, too
 
 
 def keep_freed_memory() -> None:

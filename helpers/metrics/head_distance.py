@@ -32,7 +32,6 @@ from helpers.data.records import Roles, roles
 from helpers.metrics import surface
 from helpers.metrics.surface import Maps, Sums
 from helpers.store.store import Example, Store
-from helpers.torch_utils import COMPILATION_LOCK
 
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
 # Distances without special tokens are computed for every eighth example, because distances take
@@ -141,9 +140,7 @@ def _compile_if_worthwhile(source: Store) -> bool:
     """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
 
     The answer depends on the corpus and the model alone: a run that goes on after an interruption,
-    and every worker of a cluster, computes with the kernel of an undisturbed run.  Compiling
-    happens before maps are read, because other threads may compute them in forward passes, and wait
-    while something compiles.
+    and every worker of a cluster, computes with the kernel of an undisturbed run.
     """
     heads = source.layers * source.heads
     weights = sum(len(record["tokens"]) ** 2 for record in source.records())
@@ -212,8 +209,11 @@ def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def _compiled_kernel(heads: int, threads: int) -> Kernel:
     """Compile `_fused` for a number of heads and of torch's threads, on which the code depends.
 
-    Compiling waits until no forward pass runs in another thread (see `CompilationLock`).  Where it
-    fails, a warning says so once, and the kernel is the eager one, which does the same work.
+    No forward pass may run in another thread meanwhile: while torch compiles, in whichever thread,
+    transformers collects the maps of all passes in one global variable.
+
+    If compiling fails, a warning says so once, and the kernel is the eager one, which does the same
+    work.
     """
     # Fused multiply-adds make the polynomial three times faster.
     options = {"cpp.enable_floating_point_contract_flag": "fast"}
@@ -226,8 +226,7 @@ def _compiled_kernel(heads: int, threads: int) -> Kernel:
         # Without ``dynamic=False`` torch would compile one kernel for any number of heads as soon
         # as a process has met two of them, so that the numbers would depend on what came before.
         kernel = torch.compile(_fused, fullgraph=True, dynamic=False, options=options)
-        with COMPILATION_LOCK.compilation():
-            kernel(tiles)
+        kernel(tiles)
     # Whatever goes wrong in a compiler (none installed, no headers, a full disk), the eager kernel
     # does the work; were the input at fault, it would raise the same.
     except Exception as error:

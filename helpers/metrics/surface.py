@@ -27,7 +27,7 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
-from helpers.store.store import Example, Store, read_ahead
+from helpers.store.store import Example, Store
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 RELATIVE_POSITION = ("previous", "current", "next")
@@ -280,7 +280,7 @@ def sweep(
     sum_examples: Callable[..., Sums] = example_sums,
     label: str = "section 3",
 ) -> Sums:
-    """Sum measures over a corpus in one pass, reading one shard ahead, or over one of its shards.
+    """Sum measures over a corpus in one pass, or over one of its shards.
 
     Parameters
     ----------
@@ -295,8 +295,8 @@ def sweep(
     """
     if number is not None:
         return sum_examples(source.shard(number), source.special_tokens)
-    shards = progress(read_ahead(source), label, unit="shard", total=source.n_shards)
-    return combine(sum_examples(shard, source.special_tokens) for shard in shards)
+    numbers = progress(range(source.n_shards), label, unit="shard")
+    return combine(sum_examples(source.shard(index), source.special_tokens) for index in numbers)
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:

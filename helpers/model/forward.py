@@ -28,7 +28,6 @@ from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, Lens
 from helpers.model.sites import Outputs, Site, Weights, sites
-from helpers.torch_utils import COMPILATION_LOCK
 
 OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
 
@@ -111,10 +110,7 @@ def forward(encoder: Encoder, inputs: list[Inputs]) -> tuple[Maps, States]:
         Shape (batch, token, width).
     """
     batch = padded(encoder, inputs)
-    with COMPILATION_LOCK.forward_pass():
-        output = encoder.model.base_model(
-            **batch, output_attentions=True, output_hidden_states=True
-        )
+    output = encoder.model.base_model(**batch, output_attentions=True, output_hidden_states=True)
     return list(output.attentions), list(output.hidden_states)
 
 

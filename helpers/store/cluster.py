@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10  # seconds to wait for the scheduler's answer
 NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster counts as lost
 
-_STORE_LOCK = threading.Lock()  # one thread of a worker at a time opens a store
+# A worker computes one shard at a time, whatever its number of threads: passes that run while torch
+# compiles the distances would mix their maps.
+_ONE_SHARD = threading.Lock()
 
 Result = TypeVar("Result")
 
@@ -38,12 +40,16 @@ Result = TypeVar("Result")
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Client:
     """Connect to a ``scheduler`` (``tcp://...``), or start local ``workers``; use it with ``with``.
 
-    Local workers share the threads that torch would use.  InputError if the scheduler does not
-    answer.
+    InputError if Dask is not installed, or the scheduler does not answer.
     """
-    import dask
-    import torch
-    from distributed import Client
+    try:
+        import dask
+        from distributed import Client
+    except ImportError as error:
+        raise InputError(
+            "--workers and --scheduler need Dask, which is not installed; run 'pip install -e "
+            ".[cluster]', or leave them out"
+        ) from error
 
     # The errors that a user sees say the same as these logs.
     for name in ("distributed", "distributed.client", "tornado.application"):
@@ -52,7 +58,7 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Client:
         with dask.config.set({"distributed.scheduler.no-workers-timeout": NO_WORKER_TIMEOUT}):
             return Client(
                 n_workers=workers,
-                threads_per_worker=max(1, torch.get_num_threads() // workers),
+                threads_per_worker=1,
                 dashboard_address="127.0.0.1:0",  # any free port, visible on this machine only
                 silence_logs=logging.CRITICAL,  # errors of tasks reach the client
             )
@@ -100,7 +106,7 @@ def map_shards(
     from distributed.scheduler import NoWorkerError
 
     model = None
-    if store.encoder is not None:
+    if not all(map(store.is_stored, numbers)):
         folder = Path(store.encoder.name).expanduser()
         name = str(folder.resolve()) if folder.is_dir() else store.encoder.name
         model = (name, store.encoder.model.device.type)
@@ -113,8 +119,8 @@ def map_shards(
             yield future.result()
     except KilledWorker as error:
         raise InputError(
-            f"shard {number}: every worker that computed it died; give workers more "
-            "memory, or fewer threads each; finished shards are kept"
+            f"shard {number}: every worker that computed it died; give workers more memory; "
+            "finished shards are kept"
         ) from error
     except NoWorkerError as error:
         raise InputError(
@@ -132,18 +138,16 @@ def _on_shard(
     model: tuple[str, Device] | None,
     number: int,
 ) -> Result:
-    """Apply a function to one shard in a worker; each thread of a worker computes one shard."""
-    set_torch_threads()
-    keep_freed_memory()
-    with _STORE_LOCK:
-        store = _opened(folder, key, model)
-    return function(store, number)
+    """Apply a function to one shard in a worker, which computes on one thread."""
+    with _ONE_SHARD:
+        set_torch_threads()
+        keep_freed_memory()
+        return function(_opened(folder, key, model), number)
 
 
 def _make_shard(store: Store, number: int) -> None:
     """Compute and write one shard in a worker."""
-    (tensors,) = store.compute([number])
-    write_shard(store.folder, number, tensors)
+    write_shard(store.folder, number, store.compute(number))
 
 
 @lru_cache(maxsize=2)
@@ -155,7 +159,8 @@ def _opened(folder: Path, key: str, model: tuple[str, Device] | None) -> Store:
     """
     if folder.is_dir():
         encoder = None
-        spec = read_manifest(folder).spec
+        manifest = read_manifest(folder)
+        spec = manifest.spec
         if model is not None:
             name, device = model
             encoder = load_encoder(
@@ -166,7 +171,7 @@ def _opened(folder: Path, key: str, model: tuple[str, Device] | None) -> Store:
                 random_init=spec.model["random_init"],
                 temperatures=spec.model.get("temperatures"),
             )
-        store = Store(folder, encoder)
+        store = Store(folder, encoder, manifest=manifest)
         is_same_model = encoder is None or replace(spec, **model_key(encoder)) == spec
         if store.key == key and is_same_model:
             return store

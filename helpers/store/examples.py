@@ -2,25 +2,26 @@
 
 A record is cut to the length that the model takes, and cuts and drops are counted.  The tensors of
 a shard are a pure function of the model and of the shard's records: in any order, in any process
-and on any number of threads they have the same bits.  For this, several batches are computed at
-the same time, each on one thread, because a batch on several threads would round differently.
+and on any number of threads they have the same bits.  For this, each batch is computed on one
+thread, because a batch on several threads would round differently.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from tokenizers import Encoding
+from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
-from helpers.errors import ModelError, or_wider
+from helpers.errors import CorpusError, ModelError, or_wider
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
@@ -33,7 +34,7 @@ from helpers.model.forward import (
     word_inputs,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, StoreKey, Tensors, tensor_name
-from helpers.torch_utils import batch_threads, map_ordered, release_freed_memory
+from helpers.torch_utils import batch_threads, pool
 
 MAX_STORED = float(np.finfo(STORED).max)
 # Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.
@@ -50,11 +51,27 @@ def examples(
         Sentence: sentence_record,
         Document: document_record,
     }
-    for text in corpus.read(counts):
+    for text in _texts(corpus, counts):
         make_record = record_makers[type(text)]
         record = make_record(encoder, text, max_tokens, counts)
         if record is not None:
             yield record
+
+
+def _texts(corpus: Corpus, counts: Counter[str]) -> Iterator[Any]:
+    """Yield the texts of a corpus.
+
+    CorpusError if its reader meets a file that it cannot read: outside of this function, that would
+    pass for an error of the disk to which the records are written.
+    """
+    try:
+        yield from corpus.read(counts)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CorpusError(
+            error.filename or f"corpus {corpus.name!r}",
+            f"cannot be read ({reason}); check the path and the permissions of the file",
+        ) from error
 
 
 def segment_record(
@@ -145,10 +162,10 @@ def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str])
     return len(words_with_tokens) == len(words) > 0
 
 
-def shards_tensors(
-    encoder: Encoder, spec: StoreKey, work: Iterable[tuple[range, Iterable[Record]]]
-) -> Generator[Tensors]:
-    """Compute shards, in order, on all threads; a shard is begun before the one before it is done.
+def shard_tensors(
+    encoder: Encoder, spec: StoreKey, indices: range, records: Iterable[Record]
+) -> Tensors:
+    """Compute the tensors of a shard, several batches at a time.
 
     Parameters
     ----------
@@ -156,44 +173,34 @@ def shards_tensors(
         Model that computes the maps.
     spec
         Key of the store: its level, its lens, and whether it has vectors.
-    work
-        Indices and records of the examples of each shard.
+    indices, records
+        Indices and records of the shard's examples.
 
-    Yields
-    ------
-    tensors
-        The tensors of a shard by name: ``attention/000123`` of shape (layer, head, query, key) and,
-        if the store has vectors, ``hidden/000123`` of shape (layer, position, width).
+    Returns
+    -------
+    dict
+        The tensors by name: ``attention/000123`` of shape (layer, head, query, key) and, if the
+        store has vectors, ``hidden/000123`` of shape (layer, position, width).
 
     Raises
     ------
     ModelError
-        If the rows of a map do not sum to 1, or a vector is too large to be stored.
+        If a row of a map is not a distribution, or a vector is too large to be stored.
     """
-    threads = batch_threads(encoder.model.device)
-    budget = BATCH_TOKENS.get(encoder.model.device.type, BATCH_TOKENS_ACCELERATED)
-    batch_counts: deque[int] = deque()  # of each shard that is begun
-
-    def jobs() -> Iterator[Callable[[], Tensors]]:
-        for indices, records in work:
-            inputs = [model_inputs(encoder, record) for record in records]
-            lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
-            # The batch of an example depends on its shard only.
-            batches = length_batches(lengths, budget=budget)
-            batch_counts.append(len(batches))
-            for rows in batches:
-                batch = {indices[row]: inputs[row] for row in rows}
-                yield partial(_batch_tensors, encoder, spec, run, batch)
-
-    with (
-        lens_pass(encoder, spec.lens) as run,
-        closing(map_ordered(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
-    ):
-        for tensors in batch_tensors:
-            for further_tensors in islice(batch_tensors, batch_counts.popleft() - 1):
-                tensors.update(further_tensors)
-            yield dict(sorted(tensors.items()))
-            release_freed_memory()
+    inputs = [model_inputs(encoder, record) for record in records]
+    lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
+    device = encoder.model.device
+    budget = BATCH_TOKENS.get(device.type, BATCH_TOKENS_ACCELERATED)
+    # The batch of an example depends on its shard only.
+    batches = [
+        {indices[row]: inputs[row] for row in rows}
+        for rows in length_batches(lengths, budget=budget)
+    ]
+    tensors: Tensors = {}
+    with lens_pass(encoder, spec.lens) as run, pool(batch_threads(device)) as workers:
+        for batch_tensors in workers.map(partial(_batch_tensors, encoder, spec, run), batches):
+            tensors.update(batch_tensors)
+    return dict(sorted(tensors.items()))
 
 
 @torch.inference_mode()
@@ -208,10 +215,7 @@ def _batch_tensors(
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
         if spec.level == "word":
             maps = to_words(maps.float(), inputs["groups"])
-        row_error = (maps.sum(dim=-1, dtype=torch.float32) - 1).abs().max()
-        if not row_error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
-            problem = f"the sum of an attention row differs from 1 by {row_error:.3g}"
-            raise _not_storable(encoder, index, problem)
+        check_distributions(encoder, index, maps)
         tensors[tensor_name("attention", index)] = maps.half().cpu().numpy()
         if spec.hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
@@ -223,6 +227,20 @@ def _batch_tensors(
                 raise _not_storable(encoder, index, problem)
             tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()
     return tensors
+
+
+def check_distributions(
+    encoder: Encoder, index: int, maps: Float[Tensor, "layer head query key"]
+) -> None:
+    """Raise ModelError unless each row ``[layer, head, query, :]`` is a distribution."""
+    smallest = maps.min()
+    largest_error = (maps.sum(dim=-1, dtype=torch.float32) - 1).abs().max()
+    if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
+        problem = (
+            f"a row of attention is not a distribution (the smallest weight is {smallest:.3g}, and "
+            f"the sum of a row differs from 1 by {largest_error:.3g})"
+        )
+        raise _not_storable(encoder, index, problem)
 
 
 def _not_storable(encoder: Encoder, index: int, problem: str) -> ModelError:

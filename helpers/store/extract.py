@@ -7,6 +7,7 @@ are missing are computed.  A finished store is opened without importing torch.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections import Counter
@@ -37,8 +38,8 @@ from helpers.store.format import (
     Manifest,
     StoreKey,
     Tensors,
-    is_listed,
-    read_manifest,
+    find_manifest,
+    is_finished,
     shard_name,
 )
 from helpers.store.store import Store
@@ -114,17 +115,10 @@ def model_key(encoder: Encoder) -> dict[str, Any]:
 
 
 def fill_here(store: Store, missing: Sequence[int]) -> None:
-    """Compute and write shards in this process; one is written while the next is computed."""
+    """Compute and write shards in this process."""
     label = f"{store.spec.model['name']} over {store.spec.corpus['name']}"
-    # Nothing but the loop holds the generator, so that its threads end with the loop.
-    for number, tensors in progress(
-        zip(missing, store.compute(missing), strict=True),
-        label,
-        unit="shard",
-        total=len(missing),
-    ):
-        write_shard(store.folder, number, tensors)
-        tensors.clear()  # the loop and its bar hold them while the next ones are collected
+    for number in progress(missing, label, unit="shard"):
+        write_shard(store.folder, number, store.compute(number))
 
 
 def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill = fill_here, **options: Any) -> Store:
@@ -158,19 +152,24 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill = fill_here, **optio
     StoreError
         If the disk is full or cannot be written to, or the store is damaged.
     """
-    store = stream(encoder, corpus, **options)
-    if not _is_finished(store):
-        with folder_lock(store.folder):
-            if not _is_finished(store):
-                complete(store, fill)
-    return Store(store.folder)
+    key = store_key(encoder, corpus, **options)
+    folder = key.folder()
+    manifest = find_manifest(folder)
+    if manifest is not None and is_finished(folder, manifest):
+        return Store(folder, encoder, manifest=manifest)
+    with folder_lock(folder):
+        # Another process may have listed the examples, or finished the store, meanwhile.
+        manifest = find_manifest(folder) or write_examples(encoder, corpus, key)
+        store = Store(folder, encoder, manifest=manifest)
+        complete(store, fill)
+    return store
 
 
 def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
     """Return a store that computes its maps when they are read, and stores none.
 
     It is for corpora whose maps are larger than the disk. The list of examples is written to the
-    folder in which `extract` would store the maps.
+    folder in which `extract` would store the maps.  Maps that `extract` has stored there are read.
 
     Parameters
     ----------
@@ -193,18 +192,11 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
-    if not is_listed(folder):
+    manifest = find_manifest(folder)
+    if manifest is None:
         with folder_lock(folder):
-            if not is_listed(folder):
-                # A killed process may have left a part, and shards of an unknown list are useless.
-                shutil.rmtree(folder, ignore_errors=True)
-                write_examples(encoder, corpus, folder, key)
-    return Store(folder, encoder)
-
-
-def _is_finished(store: Store) -> bool:
-    """Whether the folder has all shards of a store, and a manifest that knows their digests."""
-    return bool(read_manifest(store.folder).shards) and not store.missing_shards()
+            manifest = find_manifest(folder) or write_examples(encoder, corpus, key)
+    return Store(folder, encoder, manifest=manifest)
 
 
 def complete(store: Store, fill: Fill) -> None:
@@ -231,7 +223,8 @@ def complete(store: Store, fill: Fill) -> None:
                 "sha256": digests[name],
             }
         )
-    replace(store.manifest, shards=shards).write(folder)
+    store.manifest = replace(store.manifest, shards=shards)
+    store.manifest.write(folder)
     # The manifest has the digests now.  Killed processes left the rest; the temporary files of
     # safetensors begin with ``.tmp``.
     for pattern in (f"*{DIGEST_SUFFIX}", "*.tmp", ".tmp*"):
@@ -255,17 +248,25 @@ def needed_bytes(store: Store) -> int:
     return n_values * np.dtype(STORED).itemsize
 
 
-def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
-    """Write one record per line, and the manifest of a store without shards."""
+def write_examples(encoder: Encoder, corpus: Corpus, key: StoreKey) -> Manifest:
+    """Write one record per line, and the manifest of a store without shards.
+
+    InputError if the corpus has no example.
+    """
     from helpers.store.examples import examples
 
+    folder = key.folder()
+    # A killed process may have left a part, and shards of an unknown list are useless.
+    shutil.rmtree(folder, ignore_errors=True)
     counts: Counter[str] = Counter()
     n_examples = 0
-    path = folder / EXAMPLES
-    with atomic_file(path) as temporary:
-        with temporary.open("w", encoding="utf-8") as file:
+    digest = hashlib.sha256()
+    with atomic_file(folder / EXAMPLES) as temporary:
+        with temporary.open("wb") as file:
             for record in examples(encoder, corpus, key.max_tokens, counts):
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
+                file.write(line)
+                digest.update(line)
                 n_examples += 1
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
@@ -273,7 +274,9 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey
                 f"corpus {corpus.name!r}: no example is left ({reasons or 'it is empty'}); "
                 f"check the path and the format, or raise --max-tokens {key.max_tokens}"
             )
-    Manifest(key, n_examples, sha256(path), dict(sorted(counts.items()))).write(folder)
+    manifest = Manifest(key, n_examples, digest.hexdigest(), dict(sorted(counts.items())))
+    manifest.write(folder)
+    return manifest
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:

@@ -39,7 +39,7 @@ from helpers.files import (
 from helpers.model.encoder import Lens, slug
 from helpers.progress import progress
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "manifest.json"
 EXAMPLES = "examples.jsonl"
 
@@ -99,6 +99,11 @@ class Manifest:
     report: Mapping[str, int]
     shards: Sequence[Mapping[str, Any]] = ()
 
+    @property
+    def n_shards(self) -> int:
+        """Number of shards of the finished store."""
+        return -(-self.n_examples // self.spec.examples_per_shard)
+
     def write(self, folder: Path) -> None:
         """Write the manifest with its checksum, atomically."""
         contents = asdict(self)
@@ -130,9 +135,25 @@ def unfinished(folder: Path) -> StoreError:
     return StoreError(f"{folder}: the store is unfinished; run extraction again")
 
 
-def is_listed(folder: Path) -> bool:
-    """Whether a store has its list of examples, from which its maps can be computed."""
-    return (folder / MANIFEST).is_file() and (folder / EXAMPLES).is_file()
+def find_manifest(folder: Path) -> Manifest | None:
+    """Read the manifest of a store, or return None if its examples have not been listed.
+
+    StoreError if the manifest is damaged or of another format.
+    """
+    is_listed = (folder / MANIFEST).is_file() and (folder / EXAMPLES).is_file()
+    return read_manifest(folder) if is_listed else None
+
+
+def missing_shards(folder: Path, manifest: Manifest) -> list[int]:
+    """List the numbers of the shards that do not exist."""
+    return [
+        number for number in range(manifest.n_shards) if not (folder / shard_name(number)).is_file()
+    ]
+
+
+def is_finished(folder: Path, manifest: Manifest) -> bool:
+    """Whether all shards of a store exist, and its manifest knows their digests."""
+    return bool(manifest.shards) and not missing_shards(folder, manifest)
 
 
 def tensor_name(name: str, index: int) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,19 @@ from safetensors import safe_open
 
 from helpers.cache import code_digest
 from helpers.data.records import Roles, roles
-from helpers.errors import MapError
 from helpers.files import json_digest
 from helpers.store.format import (
     EXAMPLES,
-    ROW_SUM_TOLERANCE,
+    Manifest,
     Tensors,
     check,
+    missing_shards,
     read_manifest,
     shard_name,
     tensor_name,
     unfinished,
 )
-from helpers.torch_utils import map_ordered, release_freed_memory
+from helpers.torch_utils import release_freed_memory
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -45,7 +45,9 @@ class Example:
         Number of the example in its store, from 0.
     stored_attention
         Attention weights as they are stored: float16, usually memory-mapped, of shape
-        (layer, head, query, key). `attention` has them checked, in float32.
+        (layer, head, query, key). `attention` has them in float32, of all heads; this one is for
+        those who need a few heads.  Each row ``[layer, head, query, :]`` sums to 1 up to rounding,
+        which was checked when the map was computed.
     record
         The example's line of ``examples.jsonl``.
     offset
@@ -77,20 +79,8 @@ class Example:
 
     @property
     def attention(self) -> Float[np.ndarray, "layer head query key"]:
-        """The attention weights in float32, checked to be probabilities each time.
-
-        Each row ``[layer, head, query, :]`` sums to 1 up to rounding. MapError if a weight is
-        negative or NaN, or a row does not sum to 1.
-        """
-        attention = self.stored_attention.astype(np.float32)
-        smallest = attention.min()
-        largest_error = np.abs(attention.sum(axis=-1) - 1).max()
-        if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
-            raise MapError(
-                f"example {self.index}: a row of attention is not a distribution: the smallest "
-                f"weight is {smallest:.3g}, and a sum differs from 1 by {largest_error:.3g}"
-            )
-        return attention
+        """The attention weights in float32, converted each time."""
+        return self.stored_attention.astype(np.float32)
 
     @property
     def tokens(self) -> list[str]:
@@ -116,16 +106,18 @@ class Store:
     """Examples with their maps, in shards.
 
     ``len(store)`` is the number of examples, ``store[i]`` is one of them, and iterating yields all
-    with the memory of one shard.  Shards are read from the store's folder.  A store with an
-    ``encoder`` computes them instead, and only its records are in the folder: the maps have the
-    same bits without the disk space.
+    with the memory of one shard.  Shards are read from the store's folder.  A shard that is not
+    there is computed by the store's ``encoder``, if it has one: the maps have the same bits without
+    the disk space.
 
     Parameters
     ----------
-    folder : Path
-        The folder of a finished store or, with an ``encoder``, of the records of a store.
+    folder : str or Path
+        The folder of a finished store or, with an ``encoder``, of the list of a store's examples.
     encoder : Encoder, optional
-        Model that computes the maps when they are read.
+        Model that computes the maps of shards that are not in the folder.
+    manifest : Manifest, optional
+        The manifest, if it has been read.
 
     Attributes
     ----------
@@ -143,41 +135,51 @@ class Store:
     Raises
     ------
     StoreError
-        If the store is unfinished or damaged.  A shard is checked when it is read.
+        If the store is unfinished or damaged.  A shard is checked when it is first read.
     """
 
-    def __init__(self, folder: Path, encoder: Encoder | None = None) -> None:
-        manifest = read_manifest(folder)
-        if encoder is None and not manifest.shards:
-            raise unfinished(folder)
-        path = folder / EXAMPLES
-        check(path, manifest.examples_sha256)
+    def __init__(
+        self,
+        folder: str | Path,
+        encoder: Encoder | None = None,
+        *,
+        manifest: Manifest | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.manifest = manifest or read_manifest(self.folder)
+        if encoder is None and not self.manifest.shards:
+            raise unfinished(self.folder)
+        path = self.folder / EXAMPLES
+        check(path, self.manifest.examples_sha256)
         with path.open("rb") as file:
             lengths = np.fromiter(map(len, file), dtype=np.int64)
         self._offsets = np.cumsum(lengths) - lengths  # where each line begins
-        self.folder = folder
         self.encoder = encoder
-        self.manifest = manifest
-        self.spec = manifest.spec
-        self.layers = manifest.spec.model["layers"]
-        self.heads = manifest.spec.model["heads"]
-        self.special_tokens = manifest.spec.special_tokens
-        self.n_shards = -(-manifest.n_examples // manifest.spec.examples_per_shard)
+        self.spec = self.manifest.spec
+        self.layers = self.spec.model["layers"]
+        self.heads = self.spec.model["heads"]
+        self.special_tokens = self.spec.special_tokens
+        self.n_shards = self.manifest.n_shards
 
     def __len__(self) -> int:
         return self.manifest.n_examples
 
-    @cached_property
+    @property
     def key(self) -> str:
-        """The digest of the maps and of the code that reads them, as a key of cached tables."""
-        shards = self.manifest.shards if self.encoder is None else ()  # a stream reads none
-        digests = [self.manifest.examples_sha256, *(shard["sha256"] for shard in shards)]
-        return json_digest([self.spec.hash, digests, code_digest("store")])
+        """The digest of what determines the maps: model, code and examples.
+
+        Cached tables have it among their inputs.
+        """
+        examples = self.manifest.examples_sha256
+        return json_digest([self.spec.hash, examples, code_digest("store")])
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
-        numbers = range(self.n_shards)
-        return [number for number in numbers if not (self.folder / shard_name(number)).is_file()]
+        return missing_shards(self.folder, self.manifest)
+
+    def is_stored(self, number: int) -> bool:
+        """Whether a shard is read from the folder, and not computed."""
+        return bool(self.manifest.shards) and (self.folder / shard_name(number)).is_file()
 
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""
@@ -199,26 +201,22 @@ class Store:
 
     def __getitem__(self, index: int) -> Example:
         index = range(len(self))[index]
-        (get_tensor,) = self._tensors([index // self.spec.examples_per_shard])
+        get_tensor = self._tensors(index // self.spec.examples_per_shard)
         return self._example(index, self.record(index), get_tensor)
+
+    def __iter__(self) -> Iterator[Example]:
+        for number in range(self.n_shards):
+            yield from self.shard(number)
 
     def shard(self, number: int) -> list[Example]:
         """Return the examples of one shard."""
-        (examples,) = self.by_shard([number])
-        return examples
-
-    def __iter__(self) -> Iterator[Example]:
-        for examples in self.by_shard(range(self.n_shards)):
-            yield from examples
-
-    def by_shard(self, numbers: Sequence[int]) -> Iterator[list[Example]]:
-        """Yield the examples of each of some shards together."""
-        for number, get_tensor in zip(numbers, self._tensors(numbers), strict=True):
-            indices = self.indices(number)
-            yield [
-                self._example(index, record, get_tensor)
-                for index, record in zip(indices, self.records(indices), strict=True)
-            ]
+        release_freed_memory()  # of the shard before
+        get_tensor = self._tensors(number)
+        indices = self.indices(number)
+        return [
+            self._example(index, record, get_tensor)
+            for index, record in zip(indices, self.records(indices), strict=True)
+        ]
 
     def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
         """Make an example of its record and its tensors."""
@@ -231,42 +229,22 @@ class Store:
             hidden=get_tensor(tensor_name("hidden", index)) if self.spec.hidden else None,
         )
 
-    def _tensors(self, numbers: Sequence[int]) -> Iterator[GetTensor]:
-        """Yield for each shard a function that returns its tensors by name."""
-        if self.encoder is None:
-            for number in numbers:
-                path = self.folder / shard_name(number)
-                yield _open_shard(path, self.manifest.shards[number]["sha256"])
-            return
-        for tensors in self.compute(numbers):
-            yield tensors.__getitem__
+    def _tensors(self, number: int) -> GetTensor:
+        """Return a function that returns the tensors of a shard by name."""
+        if self.encoder is not None and not self.is_stored(number):
+            return self.compute(number).__getitem__
+        path = self.folder / shard_name(number)
+        check_once(path, self.manifest.shards[number]["sha256"])
+        return safe_open(path, framework="numpy").get_tensor
 
-    def compute(self, numbers: Sequence[int]) -> Iterator[Tensors]:
-        """Compute the tensors of each shard with the encoder; see `examples.shards_tensors`."""
-        from helpers.store.examples import shards_tensors  # imports torch
+    def compute(self, number: int) -> Tensors:
+        """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""
+        from helpers.store.examples import shard_tensors  # imports torch
 
-        work = ((indices, self.records(indices)) for indices in map(self.indices, numbers))
-        return shards_tensors(self.encoder, self.spec, work)
+        indices = self.indices(number)
+        return shard_tensors(self.encoder, self.spec, indices, self.records(indices))
 
 
 open_store = Store  # its public name: `helpers.open_store`
 
-
-def read_ahead(store: Store) -> Iterator[list[Example]]:
-    """Yield the examples of each shard, while another thread reads or computes the next shard."""
-    shards = store.by_shard(range(store.n_shards))
-    # Each job advances the one iterator; with one thread, one job at a time does so.
-    jobs = [partial(next, shards)] * store.n_shards
-    for examples in map_ordered(jobs, threads=1, ahead=1):
-        yield examples
-        release_freed_memory()
-
-
-_check_once = cache(check)  # a process checks a shard when it first reads it
-
-
-@lru_cache(maxsize=1)  # examples that are read one after another are often of one shard
-def _open_shard(path: Path, digest: str) -> GetTensor:
-    """Open a shard for reading its tensors by name."""
-    _check_once(path, digest)
-    return safe_open(path, framework="numpy").get_tensor
+check_once = cache(check)  # a process checks a shard when it first reads it

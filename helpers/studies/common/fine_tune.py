@@ -43,7 +43,7 @@ from helpers.store.extract import model_key
 from helpers.studies.common.classifier import Classifier, outputs, task_inputs
 from helpers.studies.common.tasks import Task, read_task
 from helpers.studies.common.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
-from helpers.torch_utils import batch_threads, raise_if_stopped, thread_map
+from helpers.torch_utils import batch_threads, thread_map
 
 # The trained parameters, those of the linear head included, and the predicted test labels.
 RESULTS_FILE = "final.safetensors"
@@ -282,7 +282,6 @@ def gradient_steps(
     batches_per_epoch = math.ceil(len(lengths) / recipe.batch_size)
     rates = warmup_and_decay(optimizer, recipe.epochs * batches_per_epoch)
     for step, batch in enumerate(shuffled_epochs(recipe, lengths), 1):
-        raise_if_stopped()
         value = loss(batch)
         if not value.isfinite():
             raise ModelError(
