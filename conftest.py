@@ -6,11 +6,12 @@ import tempfile
 if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported; kernels inherit it
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Inherited by the kernels: a small profile, whose results do not belong in figures/.
+# Inherited by the kernels: a small profile, whose results do not belong in figures/ and build/.
 small = os.environ.setdefault("ATTENTION_PROFILE", "small") == "small"
 if small and "ATTENTION_FIGURES" not in os.environ:
-    figures = tempfile.TemporaryDirectory(prefix="figures-")  # removed when pytest ends
-    os.environ["ATTENTION_FIGURES"] = figures.name
+    results = tempfile.TemporaryDirectory(prefix="results-")  # removed when pytest ends
+    os.environ["ATTENTION_FIGURES"] = f"{results.name}/figures"
+    os.environ["ATTENTION_BUILD"] = f"{results.name}/build"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
