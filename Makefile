@@ -1,7 +1,7 @@
 # make run    sets up and runs the whole series on the bundled default
 # make test   sets up and runs lint and tests, a file at a time in each of two processes
-# make notebooks   executes the committed notebooks in place
-# make faults    breaks everything in the long form and writes tests/FAULTS.md
+# make notebooks   takes over the executed notebooks of the last default run
+# make faults    breaks everything in the long form (tests/FAULTS.md)
 # make benchmarks  measures speed and memory; the machine should be idle
 # make constraints  writes constraints.txt again, after an upgrade in requirements.txt
 #
