@@ -23,7 +23,6 @@ LONGEST = (
     "notebooks/08",
     "notebooks/0",
     "tests/viewer/test_browser.py",
-    "tests/test_code.py",
     "tests/run/test_reruns.py",
     "tests/store/test_cluster.py",
     "tests/store/test_kill.py",
