@@ -9,13 +9,8 @@ from helpers.errors import InputError, TableError
 from helpers.results import as_latex, check_table
 from helpers.study import Study
 
-FIGURES = committed_figures()
-EMPTY = (
-    "entropy_matched_control",
-    "std",
-    "relation",
-    "direction",
-)  # the last two are words, elsewhere
+# Columns that have no number in some table; the last two have words elsewhere.
+MAY_BE_EMPTY = ("entropy_matched_control", "std", "relation", "direction")
 BOTH = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
@@ -58,7 +53,7 @@ def test_a_study_asks_its_own_model(figures, tiny_folder):
     bert = Study(model=str(tiny_folder("bert")), device="cpu")
     with pytest.raises(InputError, match=r"token_types\.csv: column cls has no number"):
         bert.save_table(rows, "token_types")
-    assert not (bert.results.folder / "tables" / "token_types.csv").exists()
+    assert not (bert.results.build / "tables" / "token_types.csv").exists()
 
 
 def test_latex_is_escaped_and_rounded():
@@ -79,10 +74,9 @@ def test_latex_is_escaped_and_rounded():
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
 
 
-@pytest.mark.parametrize(
-    "path", sorted(FIGURES.glob("*/tables/*.csv")), ids=lambda p: f"{p.parts[-3]}-{p.stem}"
-)
-def test_every_committed_table_passes(path):
-    table = pd.read_csv(path)
-    check_table(table, path.stem, special_tokens=lambda: BOTH, optional=EMPTY)
-    assert as_latex(table).count(r"\\") == len(table) + 1
+def test_the_committed_tables_pass():
+    paths = sorted(committed_figures().glob("minilm*/tables/*.csv"))
+    assert len(paths) > 50
+    for path in paths:
+        table = pd.read_csv(path)
+        check_table(table, path.stem, special_tokens=lambda: BOTH, optional=MAY_BE_EMPTY)

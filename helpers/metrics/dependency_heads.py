@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,13 +23,13 @@ from helpers.metrics.heads import (
     head_rows,
     parse_head,
     predict_link,
+    sees_answer,
 )
 from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import (
     DRAWS,
     Clusters,
     Estimate,
-    Whole,
     bootstrap_estimate,
     bootstrap_intervals,
     bootstrap_t_test,
@@ -37,7 +37,6 @@ from helpers.metrics.statistics import (
     holm,
     ratio,
     resampled_ratios,
-    resampled_sums,
     weighted_ratios,
 )
 from helpers.store.store import Example
@@ -78,9 +77,10 @@ def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each relation except the root, "All" first, then by ``count``.  Columns:
+        A row for each relation except the root, "All" first, then by number of words.  Columns:
 
-        - ``relation``, ``count`` (words), ``head``, ``direction``;
+        - ``relation``, ``count``, ``head``, ``direction``; the count is of the words whose
+          syntactic head can be picked in this layer and direction: all with full attention;
         - ``accuracy`` in percent, with a 95% bootstrap interval over articles;
         - ``baseline`` in percent and ``baseline_offset``: the best fixed offset, under the same
           rules;
@@ -91,9 +91,11 @@ def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     """
     rows = []
     for relation in counts.frequent(minimum):
-        row = _score_best(counts, counts, relation, column="accuracy")
-        _, p_best = bootstrap_t_test(_leads(counts, relation, row["baseline_offset"]))
-        rows.append({**row, "count": counts.size(relation), "p_best": p_best})
+        row = _score_best(counts, counts, relation, minimum, column="accuracy")
+        offsets = _best_offsets(counts, relation)
+        is_frequent = counts.visible_size(relation) >= max(minimum, 1)
+        _, p_best = bootstrap_t_test(_leads(counts, relation, offsets)[:, is_frequent])
+        rows.append({**row, "p_best": p_best})
     names = paper_names(counts.names)
     in_paper = paper_table1().add_prefix("paper_")
     in_paper = in_paper.reindex(names.get(row["relation"]) for row in rows).reset_index()
@@ -127,12 +129,14 @@ def held_out_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     dev = counts.of_split("dev")
     rows = []
     for relation in _frequent_in_both(train, dev, minimum):
+        row = _score_best(train, dev, relation, minimum, column="dev_accuracy")
+        direction, layer, _ = _head_index(row)
         rows.append(
             {
-                **_score_best(train, dev, relation, column="dev_accuracy"),
-                "train_accuracy": train.accuracy(relation).max(),
-                "train_count": train.size(relation),
-                "dev_count": dev.size(relation),
+                **row,
+                "train_accuracy": np.nanmax(train.accuracy(relation, minimum=minimum)),
+                "train_count": train.visible_size(relation)[direction, layer],
+                "dev_count": row["count"],
             }
         )
     table = pd.DataFrame(rows, columns=[*HELD_OUT_COLUMNS, "p_value"])
@@ -188,7 +192,8 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
           points, over all relations and over those of the paper's Table 1;
         - `SLIGHT_SHARE`: the share of all relations with a margin of at most `SLIGHT_MARGIN`;
         - `DEPENDENTS_SHARE`: the share of the paper's relations except pobj whose dependents
-          attend to their heads;
+          attend to their heads.  A mask that hides later words decides this, so there is no such
+          row.
     """
     single = held_out[held_out["relation"] != ALL]
     if single.empty:
@@ -209,6 +214,8 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
         (MEAN_MARGIN_IN_PAPER, margins[in_paper], resampled[:, in_paper], dev),
         (DEPENDENTS_SHARE, attends[is_other], resampled_attends[:, is_other], train),
     ):
+        if quantity == DEPENDENTS_SHARE and not _sees_both_ways(train):
+            continue
         if len(values):
             articles = np.unique(sentences.article)
             estimate = bootstrap_estimate(values.mean(), replicates.mean(axis=1), len(articles))
@@ -222,11 +229,26 @@ def _resampled_margins(
     """Resample the margins of held-out heads; NaN where no word has the relation."""
     leads = []
     totals = []
-    for row in held_out.itertuples():
-        head = (DIRECTIONS.index(row.direction), *parse_head(row.head))
-        leads.append(100 * _leads(dev, row.relation, row.baseline_offset)[:, *head])
-        totals.append(dev.by_article(dev.total, row.relation))
+    for row in held_out.to_dict("records"):
+        relation = row["relation"]
+        direction, layer, head = _head_index(row)
+        is_offset = row["baseline_offset"] == OFFSETS
+        at_offset = dev.offset_right[:, direction, layer, is_offset][:, 0]
+        right = dev.right[:, direction, layer, head]
+        lead = right.astype(int) - at_offset
+        leads.append(100 * dev.by_article(lead, relation))
+        totals.append(dev.by_article(dev.visible_total[:, direction, layer], relation))
     return resampled_ratios(np.column_stack(leads), np.column_stack(totals), DRAWS)
+
+
+def _head_index(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Read the direction, the layer and the head of a row, all from 0."""
+    return (DIRECTIONS.index(row["direction"]), *parse_head(row["head"]))
+
+
+def _sees_both_ways(counts: HeadCounts) -> bool:
+    """Whether as many words count in one direction as in the other."""
+    return np.array_equal(counts.visible_total[:, 0], counts.visible_total[:, 1])
 
 
 def _resampled_directions(
@@ -235,8 +257,10 @@ def _resampled_directions(
     """Choose heads again in every resample of the train articles, and return their directions."""
     directions = []
     for relation in held_out["relation"]:
-        right = resampled_sums(train.by_article(train.right, relation))
-        directions.append(right.max(axis=(2, 3)).argmax(axis=1))
+        right = train.by_article(train.right, relation)
+        total = train.by_article(train.visible_total, relation)[..., None]
+        accuracy = np.nan_to_num(resampled_ratios(right, total))  # [resample, direction, ...]
+        directions.append(accuracy.max(axis=(2, 3)).argmax(axis=1))
     return np.column_stack(directions)
 
 
@@ -258,14 +282,16 @@ def each_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     DataFrame
         A row for each head: ``layer`` and ``head`` (from 1), ``relation``, ``direction``,
         ``accuracy`` in percent, and ``margin`` over the offset in percentage points.  Only
-        ``layer`` and ``head`` if no relation is frequent enough.
+        ``layer`` and ``head`` if no relation is frequent enough; these are empty in a layer in
+        which none is.
     """
+    heads = head_rows(*counts.right.shape[2:])
     scores = _score_every_head(counts, minimum).query("relation != @ALL")
     if scores.empty:
-        return head_rows(*counts.right.shape[2:])
+        return heads
     best = scores.groupby(["layer", "head"])["train_margin"].idxmax()
     columns = ["layer", "head", "relation", "direction", "accuracy", "margin"]
-    return scores.loc[best, columns].reset_index(drop=True)
+    return heads.merge(scores.loc[best, columns], how="left")
 
 
 def _score_every_head(counts: HeadCounts, minimum: int) -> pd.DataFrame:
@@ -276,21 +302,23 @@ def _score_every_head(counts: HeadCounts, minimum: int) -> pd.DataFrame:
     DataFrame
         ``relation``, ``direction``, ``layer`` and ``head`` (from 1); ``train_accuracy`` and, on
         dev, ``accuracy`` in percent; ``train_margin`` and ``margin`` over the fixed offset that is
-        best on train, in percentage points.
+        best on train, in percentage points.  There is no row where fewer than ``minimum`` words
+        of train count.
     """
     train = counts.of_split("train")
     dev = counts.of_split("dev")
     heads = head_rows(*counts.right.shape[2:])
     tables = [heads.head(0).assign(relation="", direction="")]  # without relations, no rows
     for relation in _frequent_in_both(train, dev, minimum):
-        offset = train.accuracy(relation, offsets=True).argmax()
+        offsets = _best_offsets(train, relation)[..., None]
         table = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
         for sentences, prefix in ((train, "train_"), (dev, "")):
-            accuracy = sentences.accuracy(relation).ravel()
-            baseline = sentences.accuracy(relation, offsets=True)[offset]
-            table[f"{prefix}accuracy"] = accuracy
-            table[f"{prefix}margin"] = accuracy - baseline
-        tables.append(table.assign(relation=relation))
+            accuracy = sentences.accuracy(relation)  # [direction, layer, head]
+            baseline = np.take_along_axis(sentences.offset_accuracy(relation), offsets, axis=-1)
+            table[f"{prefix}accuracy"] = accuracy.ravel()
+            table[f"{prefix}margin"] = (accuracy - baseline).ravel()
+        is_enough = ~np.isnan(train.accuracy(relation, minimum=minimum)).ravel()
+        tables.append(table[is_enough].assign(relation=relation))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -438,14 +466,21 @@ def _possessive_sums(
     example: Example, *, relation: str, head: str, direction: Direction
 ) -> Float[np.ndarray, " sum"]:
     """Count right picks from the 's, from the possessor, and of the word after the 's; and all."""
+    layer_and_head = parse_head(head)
     words = example.word_positions
-    weights = example.stored_attention[parse_head(head)].astype(np.float32)[words, words]
+    weights = example.stored_attention[layer_and_head].astype(np.float32)[words, words]
+    visible = example.visible_keys[layer_and_head[0], words, words]
     sums = np.zeros(4)
-    for question in gold_links(example.record):
-        if question.relation == relation and question.mark is not None:
-            _, from_mark = predict_link(question, weights, direction)
-            _, from_possessor = predict_link(question._replace(mark=None), weights, direction)
-            sums += (from_mark, from_possessor, question.mark + 1 in question.gold, 1)
+    for from_mark in gold_links(example.record):
+        if from_mark.relation != relation or from_mark.mark is None:
+            continue
+        from_possessor = from_mark._replace(mark=None)
+        questions = (from_mark, from_possessor)
+        if all(sees_answer(question, visible, direction) for question in questions):
+            _, mark_is_right = predict_link(from_mark, weights, direction, visible)
+            _, possessor_is_right = predict_link(from_possessor, weights, direction, visible)
+            next_is_right = from_mark.mark + 1 in from_mark.gold
+            sums += (mark_is_right, possessor_is_right, next_is_right, 1)
     return sums
 
 
@@ -468,10 +503,11 @@ def special_candidates(counts: HeadCounts) -> pd.DataFrame:
     accuracy = counts.accuracy(ALL)  # [direction, layer, head]
     direction = accuracy.argmax(axis=0)
     by_article = counts.right_with_special - counts.by_article(counts.right, ALL)
-    total = counts.by_article(counts.total, ALL)
+    total = counts.by_article(counts.visible_total, ALL)[..., None]
     in_direction = np.choose(direction, np.moveaxis(100 * by_article, 1, 0))
-    low, high = bootstrap_intervals(in_direction, total[:, None, None])
-    change = in_direction.sum(axis=0) / total.sum()
+    total_in_direction = np.choose(direction, np.moveaxis(total, 1, 0))
+    low, high = bootstrap_intervals(in_direction, total_in_direction)
+    change = in_direction.sum(axis=0) / total_in_direction.sum(axis=0)
     return head_rows(
         *direction.shape,
         direction=np.array(DIRECTIONS)[direction],
@@ -507,38 +543,49 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
 
 def _frequent_in_both(train: HeadCounts, dev: HeadCounts, minimum: int) -> list[str]:
     """List the relations that are frequent enough in train and occur in dev."""
-    return [name for name in train.frequent(minimum) if dev.size(name)]
+    return [name for name in train.frequent(minimum) if dev.visible_size(name).any()]
 
 
 def _score_best(
-    chosen_on: HeadCounts, scored_on: HeadCounts, relation: str, *, column: str
+    chosen_on: HeadCounts, scored_on: HeadCounts, relation: str, minimum: int, *, column: str
 ) -> dict[str, Any]:
     """Choose the head and the offset that are most accurate in some sentences; score in others.
 
     The result is the part of a row that two tables share.  ``column`` has the accuracy of the head,
     and ``p_value`` is that of a margin above zero.
     """
-    accuracy = chosen_on.accuracy(relation)
-    head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-    best_offset = chosen_on.accuracy(relation, offsets=True).argmax()
-    leads = _leads(scored_on, relation, OFFSETS[best_offset])[:, *head]
-    total = scored_on.by_article(scored_on.total, relation)
+    accuracy = chosen_on.accuracy(relation, minimum=minimum)
+    direction, layer, head = np.unravel_index(np.nanargmax(accuracy), accuracy.shape)
+    offsets = _best_offsets(chosen_on, relation)
+    offset = offsets[direction, layer]
+    leads = _leads(scored_on, relation, offsets)[:, direction, layer, head]
+    total = scored_on.by_article(scored_on.visible_total[:, direction, layer], relation)
     _, p_value = bootstrap_t_test(leads)
     return {
         "relation": relation,
-        "head": head_label(*head[1:]),
-        "direction": DIRECTIONS[head[0]],
-        **scored_on.estimate(relation, head).columns(column, df=True),
-        "baseline": scored_on.accuracy(relation, offsets=True)[best_offset],
-        "baseline_offset": OFFSETS[best_offset],
+        "count": scored_on.visible_size(relation)[direction, layer],
+        "head": head_label(layer, head),
+        "direction": DIRECTIONS[direction],
+        **scored_on.estimate(relation, (direction, layer, head)).columns(column, df=True),
+        "baseline": scored_on.offset_accuracy(relation)[direction, layer, offset],
+        "baseline_offset": OFFSETS[offset],
         **ratio(100 * leads, total).columns("margin", df=True),
         "p_value": p_value,
     }
 
 
+def _best_offsets(counts: HeadCounts, relation: str) -> Int[np.ndarray, "direction layer"]:
+    """Choose the offset that is most accurate on the words that count in a layer and direction."""
+    return np.nan_to_num(counts.offset_accuracy(relation)).argmax(axis=-1)
+
+
 def _leads(
-    counts: HeadCounts, relation: str, offset: Whole
+    counts: HeadCounts, relation: str, offsets: Int[np.ndarray, "direction layer"]
 ) -> Int[np.ndarray, "article direction layer head"]:
-    """Count by how many words of each article every head is ahead of a fixed offset."""
-    by_offset = counts.by_article(counts.offset_right[:, offset == OFFSETS], relation)
-    return counts.by_article(counts.right, relation) - by_offset[..., None, None]
+    """Count by how many words of each article every head is ahead of an offset.
+
+    ``offsets`` are indices into `OFFSETS`, which may differ between layers and directions.
+    """
+    by_offset = counts.by_article(counts.offset_right, relation)
+    right_at_offset = np.take_along_axis(by_offset, offsets[None, ..., None], axis=-1)
+    return counts.by_article(counts.right, relation) - right_at_offset

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Int, Num, Shaped, UInt16
+from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.metrics.heads import DIRECTIONS, picked_words, possessive_marks
+from helpers.metrics.heads import DIRECTIONS, by_dependent, picked_words, possessive_marks
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import (
     Clusters,
     Estimate,
-    Statistics,
     Whole,
     cluster_sums,
+    divide,
     ratio,
 )
 from helpers.store.store import Example
@@ -32,7 +32,9 @@ OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 class HeadCounts:
     """Number of words that each attention head gets right, by sentence and relation.
 
-    There is a row for each sentence and each relation that occurs in it.
+    There is a row for each sentence and each relation that occurs in it.  A word counts in the
+    layers and directions in which its syntactic head can be picked: under a causal mask, a word
+    attends to no later one.  With full attention it counts in all.
 
     Attributes
     ----------
@@ -46,8 +48,10 @@ class HeadCounts:
         Index into ``names``.
     total : int array of shape (row,)
         Number of words.
-    offset_right : int array of shape (row, offset)
-        Number of words whose syntactic head stands at each of `OFFSETS`.
+    visible_total : int array of shape (row, direction, layer)
+        Number of words whose syntactic head can be picked, roots included.
+    offset_right : int array of shape (row, direction, layer, offset)
+        Number of these words whose syntactic head stands at each of `OFFSETS`.
     right : int array of shape (row, direction, layer, head)
         Number of words whose syntactic head the attention head picks.
     right_with_special : int array of shape (article, direction, layer, head)
@@ -60,7 +64,8 @@ class HeadCounts:
     article: Int[np.ndarray, " row"]
     relation: Int[np.ndarray, " row"]
     total: UInt16[np.ndarray, " row"]
-    offset_right: UInt16[np.ndarray, "row offset"]
+    visible_total: UInt16[np.ndarray, "row direction layer"]
+    offset_right: UInt16[np.ndarray, "row direction layer offset"]
     right: UInt16[np.ndarray, "row direction layer head"]
     right_with_special: Int[np.ndarray, "article direction layer head"]
 
@@ -79,7 +84,9 @@ class HeadCounts:
                 "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
                 "more tokens for long ones (--max-tokens)"
             )
-        by_row = ("split", "article", "relation", "total", "offset_right", "right")
+        by_row = (
+            "split", "article", "relation", "total", "visible_total", "offset_right", "right",
+        )  # fmt: skip
         return replace(self, **{name: getattr(self, name)[is_in_split] for name in by_row})
 
     def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:
@@ -114,37 +121,63 @@ class HeadCounts:
         """Count the words of a relation."""
         return int(self.by_article(self.total, relation).sum())
 
+    def visible_size(self, relation: str) -> Int[np.ndarray, "direction layer"]:
+        """Count the words of a relation whose syntactic head can be picked."""
+        return self.by_article(self.visible_total, relation).sum(axis=0)
+
     def frequent(self, minimum: int) -> list[str]:
-        """List the relations with at least ``minimum`` words, except the root.
+        """List the relations with at least ``minimum`` words in a layer, except the root.
 
         Returns
         -------
         list of str
             `ALL` first, then by number of words.
         """
-        sizes = {name: self.size(name) for name in self.names if name.lower() != ROOT}
-        frequent = [name for name, size in sizes.items() if size >= max(minimum, 1)]
+        frequent = []
+        for name in self.names:
+            n_words = self.visible_size(name).max()
+            if name.lower() != ROOT and n_words >= max(minimum, 1):
+                frequent.append(name)
         # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
         # stays first.
-        return sorted(frequent, key=sizes.__getitem__, reverse=True)
+        return sorted(frequent, key=self.size, reverse=True)
 
-    def accuracy(self, relation: str, *, offsets: bool = False) -> Statistics:
-        """Compute the accuracy of every attention head, or of every fixed offset, in percent.
+    def accuracy(
+        self, relation: str, *, minimum: int = 1
+    ) -> Float[np.ndarray, "direction layer head"]:
+        """Compute the accuracy of every attention head, in percent.
 
         Parameters
         ----------
         relation : str
             One of ``names``.
-        offsets : bool
-            Whether to score `OFFSETS` instead of the heads.
+        minimum : int
+            Number of words that must count in a layer and direction.
 
         Returns
         -------
-        float array of shape (direction, layer, head), or of shape (offset,)
-            NaN if no word has the relation.
+        float array of shape (direction, layer, head)
+            NaN if fewer words count.
         """
-        right = self.offset_right if offsets else self.right
-        return 100 * self.by_article(right, relation).sum(axis=0) / self.size(relation)
+        return self._percent_right(self.right, relation, minimum)
+
+    def offset_accuracy(
+        self, relation: str, *, minimum: int = 1
+    ) -> Float[np.ndarray, "direction layer offset"]:
+        """Compute the accuracy of each of `OFFSETS` on the words that count, in percent.
+
+        The parameters are those of `accuracy`.
+        """
+        return self._percent_right(self.offset_right, relation, minimum)
+
+    def _percent_right(
+        self, right: UInt16[np.ndarray, "row direction layer _"], relation: str, minimum: int
+    ) -> Float[np.ndarray, "direction layer _"]:
+        """Divide numbers of right picks by those of the words that count, in percent."""
+        sizes = self.visible_size(relation)
+        is_enough = sizes >= max(minimum, 1)
+        percent = divide(100 * self.by_article(right, relation).sum(axis=0), sizes[..., None])
+        return np.where(is_enough[..., None], percent, np.nan)
 
     def estimate(self, relation: str, head: Sequence[Whole]) -> Estimate:
         """Estimate the accuracy of a head in percent, with its interval over articles.
@@ -156,15 +189,17 @@ class HeadCounts:
         head : sequence of int
             Index into `DIRECTIONS`, layer and head, all from 0.
         """
+        direction, layer, _ = head
         right = self.by_article(self.right[:, *head], relation)
-        return ratio(100 * right, self.by_article(self.total, relation))
+        total = self.by_article(self.visible_total[:, direction, layer], relation)
+        return ratio(100 * right, total)
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count the words that every attention head gets right, in one pass over a treebank.
 
     `helpers.metrics.heads` defines which word a head picks, and the rule for a possessor's 's.  No
-    pick is right for the root.
+    pick is right for the root.  Words that a layer's mask hides are no candidates.
 
     Parameters
     ----------
@@ -188,28 +223,37 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         record = example.record
         gold = syntactic_heads(example)
         attention = example.attention
+        visible = example.visible_keys[:, None]  # [layer, 1, query, key]
         words = example.word_positions
         maps = attention[:, :, words, words]
+        visible_words = visible[:, :, words, words]
         positions = np.arange(words.start, words.stop)
-        picks = np.stack([picked_words(maps, direction=direction) for direction in DIRECTIONS])
-        positions_picked = np.stack(
-            [picked_words(attention, positions, direction=direction) for direction in DIRECTIONS]
-        )
+        picks = []
+        positions_picked = []
+        for direction in DIRECTIONS:
+            picks.append(picked_words(maps, direction=direction, visible=visible_words))
+            positions_picked.append(
+                picked_words(attention, positions, direction=direction, visible=visible)
+            )
         relations = np.array(record["relations"])
         names = [ALL, *np.unique(relations).tolist()]
         marks = possessive_marks(record)
         at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
+        counts = _words_that_count(visible_words[:, 0], gold, marks)  # [direction, layer, word]
         article = cluster_of(record, number)
         # Counted from the first word on: special tokens are outside.
-        is_right = _is_right(positions_picked - words.start, gold, marks)
+        is_right = _is_right(np.stack(positions_picked) - words.start, gold, marks)
         with_special[article] += is_right.sum(axis=-1)
         rows = {
             "split": [record.get("split", "")] * len(names),
             "article": [article] * len(names),
             "relation": names,
             "total": _sum_by_relation(np.ones(len(gold), bool), relations),
-            "offset_right": _sum_by_relation(_is_right(at_offset, gold, marks), relations),
-            "right": _sum_by_relation(_is_right(picks, gold, marks), relations),
+            "visible_total": _sum_by_relation(counts, relations),
+            "offset_right": _sum_by_relation(
+                counts[:, :, None] & _is_right(at_offset, gold, marks), relations
+            ),
+            "right": _sum_by_relation(_is_right(np.stack(picks), gold, marks), relations),
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
@@ -247,19 +291,37 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
 
 
 def _is_right(
-    picks: Int[np.ndarray, "predictor ... word"],
+    picks: Int[np.ndarray, "*predictor word"],
     gold: Int[np.ndarray, " word"],
     marks: Mapping[int, int],
-) -> Bool[np.ndarray, "predictor ... word"]:
+) -> Bool[np.ndarray, "*predictor word"]:
     """Mark the words that each predictor gets right."""
-    right = (picks == gold) & (gold >= 0)  # an offset can point to -1, as the root's head does
-    for possessor, mark in marks.items():
-        right[..., possessor] = picks[..., mark] == gold[possessor]
-    return right
+    queries = _queries(len(gold), marks)
+    picked = picks[..., queries]
+    is_pick = picked != queries  # a word that picks itself picks nothing
+    return (picked == gold) & is_pick & (gold >= 0)  # an offset can point to -1, as for the root
+
+
+def _queries(words: int, marks: Mapping[int, int]) -> Int[np.ndarray, " word"]:
+    """List the word from which each word's answer is read: for a possessor, its 's."""
+    queries = np.arange(words)
+    queries[list(marks)] = list(marks.values())
+    return queries
+
+
+def _words_that_count(
+    visible: Bool[np.ndarray, "layer word word"],
+    gold: Int[np.ndarray, " word"],
+    marks: Mapping[int, int],
+) -> Bool[np.ndarray, "direction layer word"]:
+    """Mark the words whose syntactic head can be picked, and the root, which is an error."""
+    queries = _queries(len(gold), marks)
+    by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
+    return by_direction[:, :, queries, gold] | (gold < 0)
 
 
 def _sum_by_relation(
-    is_right: Bool[np.ndarray, "... word"], relations: Shaped[np.ndarray, " word"]
+    is_right: Bool[np.ndarray, "*predictor word"], relations: Shaped[np.ndarray, " word"]
 ) -> UInt16[np.ndarray, "relation ..."]:
     """Count words in all, and by relation in alphabetical order."""
     by_word = np.moveaxis(is_right, -1, 0)

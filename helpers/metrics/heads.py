@@ -2,7 +2,9 @@
 
 A head is named ``layer-head``, both from 1 as in the paper ("8-10").  For each word, it picks the
 other word with the most attention (sections 4.2 and 4.3).  If several have the same weight, it
-picks the first.  [CLS] and [SEP] cannot be picked.
+picks the first.  [CLS] and [SEP] cannot be picked, nor can a word that the layer's mask hides.  A
+pick needs weight: a head picks nothing if all words that it could pick have the same weight, or
+none has any.
 """
 
 from __future__ import annotations
@@ -118,11 +120,13 @@ def picked_words(
     *,
     direction: Direction = DIRECTIONS[0],
     candidates: Bool[np.ndarray, "query word"] | None = None,
+    visible: Bool[np.ndarray, "*#heads word word"] | None = None,
 ) -> Int[np.ndarray, "*heads query"]:
     """Find the word with the most attention, which a head picks, for each word (section 4.2).
 
     For word i that is ``argmax_j A[i, j]`` (dependent attends to head) or ``argmax_j A[j, i]``
-    (head attends to dependent), j not i.  Of equal weights the first counts.
+    (head attends to dependent), j not i.  Of equal weights the first counts, unless the weights of
+    all words that can be picked are equal.
 
     Parameters
     ----------
@@ -134,21 +138,44 @@ def picked_words(
         Whether a row or a column of the map is read.
     candidates : bool array of shape (query, word), optional
         Words that may be picked for each query.  By default all.
+    visible : bool array of shape (..., word, word), optional
+        Keys that each query sees, ``visible[..., query, key]``.  By default all.
 
     Returns
     -------
     int array of shape (..., query)
-        Picked words, from 0.  A word without candidates picks itself.
+        Picked words, from 0.  If a head picks nothing for a word, it is the word itself, which is
+        never right.
     """
     words = attention.shape[-1]
     queries = np.arange(words) if queries is None else queries
-    by_dependent = attention if direction == DIRECTIONS[0] else attention.swapaxes(-1, -2)
-    allowed = queries[:, None] != np.arange(words)  # [query, word]
+    weights = by_dependent(attention, direction)[..., queries, :]  # [..., query, word]
+    allowed = queries[:, None] != np.arange(words)
     if candidates is not None:
-        allowed &= candidates
-    scores = by_dependent[..., queries, :]  # [..., query, word]
-    picked = np.where(allowed, scores, -np.inf).argmax(axis=-1)  # [..., query]
-    return np.where(allowed.any(axis=-1), picked, queries)
+        allowed = allowed & candidates
+    if visible is not None:
+        allowed = allowed & by_dependent(visible, direction)[..., queries, :]
+    largest = np.where(allowed, weights, -np.inf).max(axis=-1)  # [..., query]
+    smallest = np.where(allowed, weights, np.inf).min(axis=-1)
+    is_only_candidate = allowed.sum(axis=-1) == 1
+    has_pick = (largest > 0) & ((largest > smallest) | is_only_candidate)
+    picked = np.where(allowed, weights, -np.inf).argmax(axis=-1)
+    return np.where(has_pick, picked, queries)
+
+
+def by_dependent(
+    maps: Shaped[np.ndarray, "*heads query key"], direction: Direction
+) -> Shaped[np.ndarray, "*heads dependent head"]:
+    """Order the axes of maps, or of masks, so that those of the dependent come before the head's.
+
+    Parameters
+    ----------
+    maps : array of shape (..., query, key)
+        Maps over words.
+    direction : {"dependent attends to head", "head attends to dependent"}
+        Whether the query or the key is the dependent.
+    """
+    return maps if direction == DIRECTIONS[0] else maps.swapaxes(-1, -2)
 
 
 def possessive_marks(record: Record) -> dict[int, int]:
@@ -203,6 +230,15 @@ class Question(NamedTuple):
     mention: int | None = None
     candidates: tuple[int, ...] | None = None
 
+    @property
+    def query(self) -> int:
+        """The word from which the answer is read: the 's of a possessor that has one."""
+        return self.word if self.mark is None else self.mark
+
+    def read_in(self, direction: Direction) -> Direction:
+        """Return the direction in which the answer is read, always from a mention on."""
+        return DIRECTIONS[0] if self.relation == COREFERENCE else direction
+
 
 def gold_links(record: Record) -> Iterator[Question]:
     """Yield the questions that a record's annotation answers.
@@ -245,7 +281,10 @@ def ordered_mentions(record: Record) -> list[list]:
 
 
 def predict_link(
-    question: Question, weights: Float[np.ndarray, "*heads word word"], direction: Direction
+    question: Question,
+    weights: Float[np.ndarray, "*heads word word"],
+    direction: Direction,
+    visible: Bool[np.ndarray, "*#heads word word"] | None = None,
 ) -> tuple[Int[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
     """Find the word that each head picks for a question, and whether it is right.
 
@@ -258,20 +297,46 @@ def predict_link(
     direction : {"dependent attends to head", "head attends to dependent"}
         How a syntactic relation is read.  Coreference is always read from the mention to its
         antecedent.
+    visible : bool array of shape (..., word, word), optional
+        Keys that each query sees.  By default all.
 
     Returns
     -------
     picked : int array of shape (...)
-        Words, from 0.
+        Words, from 0; the word that is picked for, if a head picks nothing.
     right : bool array of shape (...)
     """
-    query = question.word
     candidates = None
     if question.candidates is not None:
-        direction = DIRECTIONS[0]
         candidates = np.isin(np.arange(weights.shape[-1]), question.candidates)[None]
-    elif question.mark is not None:
-        query = question.mark
-    by_query = picked_words(weights, np.array([query]), direction=direction, candidates=candidates)
+    by_query = picked_words(
+        weights,
+        np.array([question.query]),
+        direction=question.read_in(direction),
+        candidates=candidates,
+        visible=visible,
+    )
     picked = by_query[..., 0]  # of the only query
-    return picked, np.isin(picked, question.gold)
+    return picked, np.isin(picked, question.gold) & (picked != question.query)
+
+
+def sees_answer(
+    question: Question, visible: Bool[np.ndarray, "*heads word word"], direction: Direction
+) -> Bool[np.ndarray, "*heads"]:
+    """Find out whether a right word for a question is among those that can be seen.
+
+    Parameters
+    ----------
+    question : Question
+        The word to pick for, and the right words.
+    visible : bool array of shape (..., word, word)
+        Keys that each query sees.
+    direction : {"dependent attends to head", "head attends to dependent"}
+        As for `predict_link`.
+
+    Returns
+    -------
+    bool array of shape (...)
+    """
+    keys = by_dependent(visible, question.read_in(direction))[..., question.query, :]
+    return keys[..., list(question.gold)].any(axis=-1)

@@ -68,7 +68,7 @@ def paper_table2() -> pd.DataFrame:
     return table.rename_axis("row")
 
 
-def paper_table3() -> dict[str, float]:
+def paper_table3() -> dict[str, float | int]:
     """Read Table 3 (Penn Treebank, without punctuation): UAS or UUAS in percent, by probe."""
     return printed_numbers()["table3"]
 

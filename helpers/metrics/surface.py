@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from helpers.data.records import KEY_TYPES, WORD_MARKS, Roles, cluster_of, roles
 from helpers.metrics.heads import PerHead, head_rows
@@ -27,13 +27,15 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
+from helpers.store.format import ROW_SUM_TOLERANCE
 from helpers.store.store import Example, Store
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 RELATIVE_POSITION = ("previous", "current", "next")
 TOKEN_TYPES = (
-    "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "cls_to_cls", "other_to_cls",
-    "uniform_cls", "uniform_sep",
+    "first", "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "cls_to_cls",
+    "other_to_cls", "first_to_first", "other_to_first", "uniform_first", "uniform_cls",
+    "uniform_sep", "sink",
 )  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
@@ -42,9 +44,10 @@ SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 MAX_CLUSTERS = 1024
 
 Maps = Float[np.ndarray, "layer head query key"]
+Masks = Bool[np.ndarray, "layer query key"]
 
 
-def relative_position(attention: Maps) -> dict[str, PerHead]:
+def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str, PerHead]:
     """Compute the share of attention to the previous, the current and the next token.
 
     ``previous = sum_i A[i, i-1] / n``, which is at most ``1 - 1/n`` (section 3.1).
@@ -53,20 +56,28 @@ def relative_position(attention: Maps) -> dict[str, PerHead]:
     ----------
     attention : array, shape (layer, head, query, key)
         The attention maps of one example.
+    visible : bool array, shape (layer, query, key), optional
+        The keys that each query sees.  By default all.
 
     Returns
     -------
     dict of str to array, shape (layer, head)
-        The shares ``previous``, ``current`` and ``next``.
+        The shares ``previous``, ``current`` and ``next``; NaN where no query sees such a token, as
+        the next one under a causal mask.
     """
     n = attention.shape[-1]
+    visible = _all_if_none(visible, attention)
     shares = {}
     for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
-        shares[name] = np.trace(attention, offset=offset, axis1=-2, axis2=-1) / n
+        share = np.trace(attention, offset=offset, axis1=-2, axis2=-1) / n
+        is_seen = visible.diagonal(offset, axis1=1, axis2=2).any(axis=1)  # [layer]
+        shares[name] = _nan_unless(is_seen, share)
     return shares
 
 
-def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
+def token_types(
+    attention: Maps, roles: Roles, visible: Masks | None = None
+) -> dict[str, PerHead]:
     """Compute the share of attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
 
     Parameters
@@ -75,33 +86,48 @@ def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
         The attention maps of one example.
     roles : Roles
         Masks over its tokens.
+    visible : bool array, shape (layer, query, key), optional
+        The keys that each query sees.  By default all.
 
     Returns
     -------
     dict of str to array, shape (layer, head)
-        ``cls``, ``sep`` and ``punctuation``: the share of all attention that these tokens get.
-        ``sep_to_sep``: the share that the average [SEP] gives to all [SEP]; ``other_to_sep``:
-        the share that the average other token gives to them; ``cls_to_cls`` and ``other_to_cls``
-        likewise.  ``uniform_cls`` and
-        ``uniform_sep``: the share that they would get from uniform attention.  NaN for a type of
-        token that the model does not have.
+        The measures `TOKEN_TYPES`; NaN for a type of token that the model does not have.
+
+        - ``first``, ``cls``, ``sep`` and ``punctuation``: the share of all attention that these
+          tokens get.  The first token may be [CLS] or not.
+        - ``sep_to_sep``: the share that the average [SEP] gives to all [SEP]; ``cls_to_cls`` and
+          ``first_to_first`` likewise.  NaN where it sees nothing else.
+        - ``other_to_sep``: the share that the average other token gives to all [SEP];
+          ``other_to_cls`` and ``other_to_first`` likewise.
+        - ``uniform_first``, ``uniform_cls`` and ``uniform_sep``: the share that the tokens would
+          get if every query attended equally to the keys that it sees.
+        - ``sink``: the mass that rows lack to a sum of one, because the model's softmax has a sink
+          besides the keys; NaN if rows sum to one.
     """
     n = attention.shape[-1]
+    visible = _all_if_none(visible, attention)
     received = attention.sum(axis=-2) / n  # [layer, head, key]
-    received_if_uniform = np.broadcast_to(_uniform(attention).mean(axis=0), received.shape)
+    uniform = visible / visible.sum(axis=-1, keepdims=True)
+    received_if_uniform = np.broadcast_to(uniform.mean(axis=1)[:, None], received.shape)
     shares = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
-    for name, mask in (("cls", roles.cls), ("sep", roles.sep)):
+    is_first = np.arange(n) == 0
+    for name, mask in (("first", is_first), ("cls", roles.cls), ("sep", roles.sep)):
         if mask is not None:
             shares[name] = received[..., mask].sum(axis=-1)
             shares[f"uniform_{name}"] = received_if_uniform[..., mask].sum(axis=-1)
             to_token = attention[..., mask].sum(axis=-1)  # [layer, head, query]
-            shares[f"{name}_to_{name}"] = _mean_at(to_token, mask)
+            sees_others = visible[:, mask][..., ~mask].any(axis=(1, 2))
+            shares[f"{name}_to_{name}"] = _nan_unless(sees_others, _mean_at(to_token, mask))
             shares[f"other_to_{name}"] = _mean_at(to_token, ~mask)
     shares["punctuation"] = received[..., roles.punctuation].sum(axis=-1)
+    missing = 1 - attention.sum(axis=-1)  # [layer, head, query]
+    if missing.max() > ROW_SUM_TOLERANCE:
+        shares["sink"] = missing.mean(axis=-1)
     return shares
 
 
-def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:
+def entropy(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict[str, PerHead]:
     """Compute the entropy of the attention distributions of each head (section 3.3, Figure 4).
 
     ``H[i] = -sum_j A[i, j] ln A[i, j]``, with weights that are smoothed by `ENTROPY_SMOOTHING`.
@@ -112,35 +138,44 @@ def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:
         The attention maps of one example.
     roles : Roles
         Masks over its tokens.
+    visible : bool array, shape (layer, query, key), optional
+        The keys that each query sees.  By default all.
 
     Returns
     -------
     dict of str to array, shape (layer, head)
         ``entropy``: the mean over all queries, in nats.  ``entropy_from_cls``: the entropy of
-        [CLS], NaN if the model has no such token.  ``uniform``: the entropy of uniform attention,
-        ``ln n``; in a decoder, whose position i (from 0) attends only to itself and to what comes
-        before, the mean of ``ln(i + 1)``.  ``largest``: the mean over queries of the largest
-        weight, a share of attention.
+        [CLS], NaN if the model has no such token, or it sees nothing else.  ``uniform``: the
+        entropy of uniform attention, the mean over queries of the logarithm of the number of keys
+        that they see.  ``largest``: the mean over queries of the largest weight, a share of
+        attention.
     """
     n = attention.shape[-1]
+    visible = _all_if_none(visible, attention)
     smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
     query_entropy = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
-    uniform_entropy = -np.log(_uniform(attention).max(axis=-1)).mean()
+    visible_counts = visible.sum(axis=-1)  # [layer, query]
+    from_cls = _mean_at(query_entropy, roles.cls)
+    if roles.cls is not None:
+        from_cls = _nan_unless((visible_counts[:, roles.cls] > 1).any(axis=1), from_cls)
+    uniform = np.log(visible_counts).mean(axis=-1)  # [layer]
     return {
         "entropy": query_entropy.mean(axis=-1),
-        "entropy_from_cls": _mean_at(query_entropy, roles.cls),
-        "uniform": np.full(attention.shape[:2], uniform_entropy),
+        "entropy_from_cls": from_cls,
+        "uniform": np.repeat(uniform[:, None], attention.shape[1], axis=1),
         "largest": attention.max(axis=-1).mean(axis=-1),
     }
 
 
-def _uniform(attention: Maps) -> Float[np.ndarray, "query key"]:
-    """Build the uniform map: over all tokens, or in a decoder over all tokens so far."""
-    visible = np.ones(attention.shape[-2:])
-    heads = attention.reshape(-1, *visible.shape)
-    if not any(np.triu(weights, 1).any() for weights in heads):  # a decoder; one head mostly tells
-        visible = np.tril(visible)
-    return visible / visible.sum(axis=-1, keepdims=True)
+def _all_if_none(visible: Masks | None, attention: Maps) -> Masks:
+    """Return the keys that are visible: all, if nothing is known of a mask."""
+    n_layers, _, *shape = attention.shape
+    return np.ones((n_layers, *shape), dtype=bool) if visible is None else visible
+
+
+def _nan_unless(can_occur: Bool[np.ndarray, " layer"], values: PerHead) -> PerHead:
+    """Set the values of the layers to NaN in which what they measure cannot occur."""
+    return np.where(can_occur[:, None], values, np.nan)
 
 
 def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray | None) -> PerHead:
@@ -215,6 +250,10 @@ class Sums:
         """Average one measure over the examples that have a value; NaN if none has."""
         return divide(*self.by_group(name).sum(axis=1))
 
+    def is_measured(self, name: str) -> bool:
+        """Whether a measure is to be tabulated: a sink only if the model has one."""
+        return name != "sink" or bool(self.by_group(name)[1].any())
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Convert the sums to named arrays, which can be saved in a file."""
         return {
@@ -265,10 +304,11 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     sums = Sums()
     for example in examples:
         attention = example.attention
+        visible = example.visible_keys
         token_roles = roles(example.tokens, special_tokens)
-        values = relative_position(attention)
-        values |= token_types(attention, token_roles)
-        values |= entropy(attention, token_roles)
+        values = relative_position(attention, visible)
+        values |= token_types(attention, token_roles, visible)
+        values |= entropy(attention, token_roles, visible)
         sums.add(values, cluster_of(example.record, example.index))
     return sums
 
@@ -347,7 +387,8 @@ def article_table(sums: Sums) -> pd.DataFrame:
     rows = pd.MultiIndex.from_product([articles, layers], names=["article", "layer"])
     table = pd.DataFrame({"examples": examples.ravel()}, rows)
     for name in sums.names:
-        table[name] = divide(*sums.by_group(name)).mean(axis=2).ravel()
+        if sums.is_measured(name):
+            table[name] = divide(*sums.by_group(name)).mean(axis=2).ravel()
     return table.reset_index()
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from safetensors import safe_open
 
 from helpers.cache import code_digest
 from helpers.data.records import Roles, roles
+from helpers.data.visible import Visible, visible_mask, visible_words
 from helpers.files import json_digest
 from helpers.store.format import (
     EXAMPLES,
@@ -59,6 +60,8 @@ class Example:
     hidden
         Vectors of shape (layer, position, width), if the store has them; layer 0 are the
         embeddings.
+    visible
+        What the tokens of each layer can attend to; empty if every token sees all.
     """
 
     index: int
@@ -67,6 +70,7 @@ class Example:
     offset: int = 1
     special_tokens: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     hidden: Float[np.ndarray, "layer position width"] | None = field(default=None, repr=False)
+    visible: Sequence[Visible] = field(default=(), repr=False)
 
     def __len__(self) -> int:
         """Return the number of positions of the maps."""
@@ -81,6 +85,24 @@ class Example:
     def attention(self) -> Float[np.ndarray, "layer head query key"]:
         """The attention weights in float32, converted each time."""
         return self.stored_attention.astype(np.float32)
+
+    @property
+    def visible_keys(self) -> Bool[np.ndarray, "layer query key"]:
+        """The positions that each position can attend to: not those outside a layer's mask.
+
+        A word sees another if any of its tokens does.
+        """
+        n_layers, _, n_positions, _ = self.stored_attention.shape
+        if not self.visible:
+            return np.ones((n_layers, n_positions, n_positions), dtype=bool)
+        groups = self.record.get("inputs", {}).get("groups")  # the word of each token
+        masks = {}
+        for visible in set(self.visible):
+            if groups is None:
+                masks[visible] = visible_mask(visible, n_positions)
+            else:
+                masks[visible] = visible_words(visible_mask(visible, len(groups)), groups)
+        return np.stack([masks[visible] for visible in self.visible])
 
     @property
     def tokens(self) -> list[str]:

@@ -139,7 +139,7 @@ def test_count_heads_of_all_is_the_sum_of_relations(anns_hat):
 
 def test_count_heads_reads_offsets_from_the_s(anns_hat):
     """The hat is three words from Ann and two from the 's."""
-    right = count_heads([anns_hat]).accuracy("poss", offsets=True)
+    right = count_heads([anns_hat]).offset_accuracy("poss")[0, 0]
     assert OFFSETS[right > 0].tolist() == [2]
 
 
@@ -304,7 +304,7 @@ def slow_leads(treebank, counts: HeadCounts, layer, head):
     """Compute by how much a head is above the best offset on train, by relation and direction."""
     leads = {}
     for relation in ("a", "b"):
-        best_offset = counts.of_split("train").accuracy(relation, offsets=True).max()
+        best_offset = counts.of_split("train").offset_accuracy(relation)[0, 0].max()
         for direction in DIRECTIONS:
             accuracy = slow_accuracy(treebank, relation, direction, layer, head, "train")
             leads[relation, direction] = accuracy - best_offset

@@ -90,7 +90,7 @@ Batches = Mapping[str, list[list[int]]]  # of sentences, for each relation
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
     """Subtract the accuracy of the best offset from that of each head, on train."""
     train = counts.of_split("train")
-    return train.accuracy(relation) - train.accuracy(relation, offsets=True).max()
+    return train.accuracy(relation) - train.offset_accuracy(relation).max(axis=-1, keepdims=True)
 
 
 def choose_relations(counts: HeadCounts, minimum: int) -> list[str]:
