@@ -167,16 +167,15 @@ def _convert(
     paper_numbers: Mapping[str, float],
 ) -> dict[str, Any]:
     """Replace names of thresholds and of the paper's numbers, and join the lines of long texts."""
-    values = dict(fields)
+    values = {}
     for name, value in fields.items():
-        if not isinstance(value, str):
-            continue
+        is_text = isinstance(value, str)
         if name in ("above", "below"):
-            values[name] = _look_up(value, thresholds)
+            values[name] = _look_up(value, thresholds) if is_text else float(value)
         elif name == "paper":
-            values[name] = add_up(value, paper_numbers)
+            values[name] = add_up(value, paper_numbers) if is_text else float(value)
         else:
-            values[name] = " ".join(value.split())
+            values[name] = " ".join(value.split()) if is_text else value
     return values
 
 
