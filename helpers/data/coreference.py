@@ -153,15 +153,15 @@ def one_mention_per_span(spans: Sequence[Span], counts: Counter[str]) -> tuple[S
             chains[start, end] = chain
             continue
         counts["mentions dropped: listed twice"] += 1
-        kept = chains[start, end]
-        if kept is None:
+        first_chain = chains[start, end]
+        if first_chain is None:
             chains[start, end] = chain
         elif chain is not None:
-            kept_root = _root(joined, kept)
+            first_root = _root(joined, first_chain)
             root = _root(joined, chain)
-            if kept_root != root:
+            if first_root != root:
                 counts["chains joined: they share a mention"] += 1
-                joined[root] = kept_root
+                joined[root] = first_root
     return tuple(
         (start, end, chain if chain is None else _root(joined, chain))
         for (start, end), chain in chains.items()

@@ -39,13 +39,11 @@ class _OtherFormat(NamedTuple):
     remedy: str = "convert it"
 
 
+_JSON = re.compile(r'\{\s*(?:".*)?|\[\s*(?:\{.*)?')
 _OTHER_FORMATS = (
-    _OtherFormat(
-        "JSON (as PreCo's files are)",
-        re.compile(r'\{\s*(?:".*)?|\[\s*(?:\{.*)?'),
-        ("text", "treebank", "coreference"),
-        "write what it holds to such a file",
-    ),
+    _OtherFormat("JSON, as in PreCo", _JSON, ("coreference",)),
+    _OtherFormat("JSON", _JSON, ("text",), "write its texts to such a file"),
+    _OtherFormat("JSON", _JSON, ("treebank",)),
     _OtherFormat(
         "XML or HTML",
         re.compile(r"<(?:\?xml|!DOCTYPE|html|mediawiki)\b.*", re.IGNORECASE),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Span
 
-# A paragraph, and its place: the title and the number of its article, its number in the article.
+# A paragraph, and its location: the title and the number of its article, its number in the article.
 NumberedParagraph = tuple[str, tuple[str, int, int]]
 # The numbers of the article, of the paragraph in it and of the sentence in that; the sentence.
 NumberedSentence = tuple[int, int, int, Sentence]
@@ -403,14 +403,16 @@ def _shuffled_paragraphs(
     sampled: set[tuple[int, int]] = set()  # the numbers of articles and paragraphs
     while True:
         candidates = (
-            (text, place) for text, place in _paragraphs(path, counts) if place[1:] not in sampled
+            (text, location)
+            for text, location in _paragraphs(path, counts)
+            if location[1:] not in sampled
         )
         sample = reservoir(candidates, size, generator)
         generator.shuffle(sample)
         yield from sample
         if len(sample) < size:
             return
-        sampled.update(place[1:] for _, place in sample)
+        sampled.update(location[1:] for _, location in sample)
         counts = Counter()  # the next reading meets the same paragraphs; they are counted already
 
 

@@ -248,14 +248,17 @@ def needed_bytes(store: Store) -> int:
     return n_values * np.dtype(STORED).itemsize
 
 
-def write_examples(encoder: Encoder, corpus: Corpus, key: StoreKey) -> Manifest:
+def write_examples(
+    encoder: Encoder, corpus: Corpus, key: StoreKey, folder: Path | None = None
+) -> Manifest:
     """Write one record per line, and the manifest of a store without shards.
 
-    InputError if the corpus has no example.
+    They are written to the folder of the key, unless another one is given.  InputError if the
+    corpus has no example.
     """
     from helpers.store.examples import examples
 
-    folder = key.folder()
+    folder = folder or key.folder()
     # A killed process may have left a part, and shards of an unknown list are useless.
     shutil.rmtree(folder, ignore_errors=True)
     counts: Counter[str] = Counter()

@@ -49,8 +49,8 @@ def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
         temporary = TemporaryDirectory(prefix="attention-text-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))
-        write_examples(encoder, corpus, folder, key)
-        complete(Store(folder, encoder), fill_here)
-        store = Store(folder)
+        manifest = write_examples(encoder, corpus, key, folder)
+        store = Store(folder, encoder, manifest=manifest)
+        complete(store, fill_here)
         weakref.finalize(store, cleanup.pop_all().close)
     return store

@@ -1,6 +1,7 @@
 """Coreference: bracket notation, head words, cuts, folders, and the bundled sample."""
 
 import csv
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,12 @@ from helpers.errors import CorpusError
 from helpers.metrics.coreference import SYSTEMS, document_mentions, select_antecedent
 
 CORPORA = os.environ.get("CORPORA_DIR")
+
+
+def stored(document):
+    """Return the record of a document as a store keeps it, in JSON."""
+    return json.loads(json.dumps(document._asdict()))
+
 
 CONLLU = (
     "# newdoc id = pets\n1\tDogs\tdog\tNOUN\t_\t_\t2\tnsubj\t_\tEntity=(1\n"
@@ -78,7 +85,7 @@ def test_coreference_corpus_asks_once_about_a_span(tmp_path, replacements, dropp
     for mention in document.mentions:
         chains.setdefault(mention.chain, []).append(mention.start)
     assert sorted(chains.values()) == [[0, 2, 4], [4]]
-    mentions = document_mentions(document._asdict())
+    mentions = document_mentions(stored(document))
     for system in SYSTEMS:  # "herself" has one candidate, which is not a copy of itself
         assert select_antecedent(system, mentions, 1) in (0, None)
     assert counts["mentions dropped: listed twice"] == dropped
@@ -185,5 +192,5 @@ def test_mentions_of_another_language_have_no_guessed_types(language, tmp_path):
     assert set(document.tags) == {None}
     for mention in document.mentions:
         assert mention.head == mention.end - 1
-    mentions = document_mentions(document._asdict())
+    mentions = document_mentions(stored(document))
     assert {mention.type for mention in mentions} == {"unknown"}
