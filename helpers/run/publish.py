@@ -15,7 +15,7 @@ import pandas as pd
 from helpers.results import RECORD, Results, read_tables, remove_contents, run_record
 
 COMMITTED = (
-    "minilm", "minilm-later", "minilm-norm", "minilm-random-0", "minilm-ewt", "minilm-arct",
+    "minilm", "minilm-later", "minilm-norm", "minilm-random-0", "minilm-ewt", "minilm-arct-later",
     "mpnet", "mpnet-later", "mpnet-ewt", "smollm2", "smollm2-later",
 )  # fmt: skip
 RESULT_SUFFIXES = (".png", ".svg", ".pdf")
