@@ -295,11 +295,6 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     Returns
     -------
     Sums
-
-    Raises
-    ------
-    MapError
-        If a map is not a distribution over keys; the message names the example.
     """
     sums = Sums()
     for example in examples:
