@@ -75,9 +75,7 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     return shares
 
 
-def token_types(
-    attention: Maps, roles: Roles, visible: Masks | None = None
-) -> dict[str, PerHead]:
+def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict[str, PerHead]:
     """Compute the share of attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
 
     Parameters
