@@ -42,7 +42,3 @@ class TableError(InputError):
 
 class StoreError(InputError):
     """A folder of stored attention maps is damaged or incomplete, or is of another model."""
-
-
-class MapError(InputError):
-    """A map is not an attention map: it has NaN, negative weights, or rows whose sum is not 1."""

@@ -87,15 +87,23 @@ def resolve_user_path(name: str | Path) -> Path:
     return in_project if in_project.exists() and not path.exists() else path
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file atomically: readers see the old file or all of the new one."""
-    with atomic_file(path) as temporary:
+def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a file atomically: readers see the old file or all of the new one.
+
+    ``sync`` is as for `atomic_file`.
+    """
+    with atomic_file(path, sync=sync) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to, which is renamed to ``path`` once it is on the disk."""
+def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
+    """Yield a temporary path to write to, which is renamed to ``path`` when it is whole.
+
+    With ``sync`` the file is on the disk before it gets its name.  Without, the system writes it to
+    the disk in the background.  If the power fails, the file can be damaged; if the process is
+    killed, it cannot.
+    """
     # A process number would not do: workers on two machines can share both it and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
@@ -103,8 +111,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             inherit_permissions(temporary)
-            with temporary.open("r+b") as file:
-                os.fsync(file.fileno())
+            if sync:
+                with temporary.open("r+b") as file:
+                    os.fsync(file.fileno())
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

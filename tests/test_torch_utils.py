@@ -8,23 +8,12 @@ import pytest
 import torch
 
 from helpers import torch_utils
-from helpers.torch_utils import raise_if_stopped, thread_map
+from helpers.torch_utils import pool, thread_map
 
 
 @pytest.fixture(autouse=True)
 def two_threads():
     torch.set_num_threads(2)  # the fixture of all tests sets it back
-
-
-def endless(begun, steps):
-    def work():
-        while True:
-            time.sleep(0.01)
-            steps.append(1)
-            begun.set()
-            raise_if_stopped()
-
-    return work
 
 
 def run(*jobs):
@@ -47,33 +36,50 @@ def test_thread_map_of_nothing_is_empty():
     assert run() == []
 
 
-def test_thread_map_raises_a_failure_and_stops_all_calls():
-    begun = threading.Event()
+def test_thread_map_raises_a_failure_and_begins_no_further_call():
+    begun = []
 
     def failing():
-        begun.wait(5)
         raise ValueError("failure")
 
+    def slow():
+        begun.append(1)
+        time.sleep(0.05)
+
     with pytest.raises(ValueError, match="failure"):
-        run(endless(begun, []), failing, endless(begun, []))
+        run(failing, *[slow] * 50)
+    assert len(begun) < 50
     assert torch.get_num_threads() == 2
 
 
-def test_thread_map_stops_all_calls_when_interrupted(monkeypatch):
-    steps = []
-    begun = threading.Event()
+def test_thread_map_begins_no_further_call_after_ctrl_c(monkeypatch):
+    begun = []
 
-    def interrupted(_):
-        begun.wait(5)
+    def slow():
+        begun.append(1)
+        time.sleep(0.05)
+
+    def interrupted(results, *_, **__):
+        next(results)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(torch_utils, "as_completed", interrupted)
+    monkeypatch.setattr(torch_utils, "progress", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(endless(begun, steps), endless(begun, steps))
-    after = len(steps)
-    time.sleep(0.05)
-    assert len(steps) == after
+        run(*[slow] * 50)
+    n_calls = len(begun)
+    assert n_calls < 50
+    time.sleep(0.1)
+    assert len(begun) == n_calls
 
 
-def test_raise_if_stopped_outside_of_a_map_does_nothing():
-    raise_if_stopped()
+def test_pool_gives_torch_the_threads_that_it_had():
+    with pool(1) as workers:
+        assert workers.submit(torch.get_num_threads).result() == 1
+    assert torch.get_num_threads() == 2
+    with pool(1) as workers:
+        workers.submit(torch.get_num_threads).result()
+    new_thread = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+    counts = []
+    new_thread.start()
+    new_thread.join()
+    assert counts == [2]

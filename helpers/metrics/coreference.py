@@ -180,8 +180,6 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     ------
     InputError
         If a record has no mentions, or no mention has an antecedent.
-    MapError
-        If a row of a map is not a distribution, or a map has another size than its document.
     """
     rows = []
     by_heads = []  # [mention, candidates, layer, head]

@@ -214,8 +214,6 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     ------
     InputError
         If there is no example, or a record has no syntactic heads.
-    MapError
-        If a row of a map is not a distribution, or a map has another size than its sentence.
     """
     with_special = defaultdict(int)  # by article
     parts = defaultdict(list)

@@ -131,24 +131,19 @@ def example_sums(
 
 def sweep(source: Store, number: int | None = None) -> Sums:
     """Sum the distances over a whole corpus, or over a shard, as `surface.sweep` does."""
-    compiled = _compile_if_worthwhile(source)
-    sum_examples = partial(example_sums, compiled=compiled)
+    sum_examples = partial(example_sums, compiled=_is_worth_compiling(source))
     return surface.sweep(source, number, sum_examples=sum_examples, label="section 6")
 
 
-def _compile_if_worthwhile(source: Store) -> bool:
-    """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
+def _is_worth_compiling(source: Store) -> bool:
+    """Whether the whole corpus of a store repays compiling the kernel of the distances.
 
     The answer depends on the corpus and the model alone: a run that goes on after an interruption,
     and every worker of a cluster, computes with the kernel of an undisturbed run.
     """
     heads = source.layers * source.heads
     weights = sum(len(record["tokens"]) ** 2 for record in source.records())
-    compiled = weights * heads**2 / 2 > COMPILE_AFTER
-    if compiled:
-        with torch.no_grad():
-            _compiled_kernel(heads, torch.get_num_threads())
-    return compiled
+    return weights * heads**2 / 2 > COMPILE_AFTER
 
 
 def _tiles(attention: Maps) -> Tiles:
@@ -194,7 +189,8 @@ def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Compute the binary logarithm of positive normal float32 numbers, to about 1e-7.
 
     ``x = 2**e * (1 + t)``, with ``1 + t`` in [sqrt(1/2), sqrt(2)), is read from the bits of x.
-    ``log2(1 + t)`` is a polynomial, which is faster than a logarithm that is right to the last bit.
+    ``log2(1 + t)`` is a polynomial, with which the kernel is four times faster than with
+    ``torch.log``, whose logarithm is right to the last bit (tests/benchmarks/bench_distances.py).
     """
     bits = x.view(torch.int32)
     exponent = (bits - SQRT_HALF_BITS) & EXPONENT_BITS  # e, in the place of the exponent bits
@@ -215,7 +211,7 @@ def _compiled_kernel(heads: int, threads: int) -> Kernel:
     If compiling fails, a warning says so once, and the kernel is the eager one, which does the same
     work.
     """
-    # Fused multiply-adds make the polynomial three times faster.
+    # Fused multiply-adds make the kernel 1.6 times faster (tests/benchmarks/bench_distances.py).
     options = {"cpp.enable_floating_point_contract_flag": "fast"}
     # The same tiles whatever is computed later, because torch looks at their number when it
     # decides how to divide the work between threads.

@@ -75,9 +75,7 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     return shares
 
 
-def token_types(
-    attention: Maps, roles: Roles, visible: Masks | None = None
-) -> dict[str, PerHead]:
+def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict[str, PerHead]:
     """Compute the share of attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
 
     Parameters
@@ -295,11 +293,6 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     Returns
     -------
     Sums
-
-    Raises
-    ------
-    MapError
-        If a map is not a distribution over keys; the message names the example.
     """
     sums = Sums()
     for example in examples:

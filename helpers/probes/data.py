@@ -316,8 +316,6 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     ------
     InputError
         If an example has no parse, or if there is no train or no dev sentence.
-    MapError
-        If the rows of a map are not distributions.
     """
     release_freed_memory()  # memory of earlier fits
     parses = []

@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from tokenizers import Encoding
 from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
-from helpers.errors import CorpusError, ModelError, or_wider
+from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
@@ -51,27 +50,11 @@ def examples(
         Sentence: sentence_record,
         Document: document_record,
     }
-    for text in _texts(corpus, counts):
+    for text in corpus.read(counts):
         make_record = record_makers[type(text)]
         record = make_record(encoder, text, max_tokens, counts)
         if record is not None:
             yield record
-
-
-def _texts(corpus: Corpus, counts: Counter[str]) -> Iterator[Any]:
-    """Yield the texts of a corpus.
-
-    CorpusError if its reader meets a file that it cannot read: outside of this function, that would
-    pass for an error of the disk to which the records are written.
-    """
-    try:
-        yield from corpus.read(counts)
-    except OSError as error:
-        reason = error.strerror or error
-        raise CorpusError(
-            error.filename or f"corpus {corpus.name!r}",
-            f"cannot be read ({reason}); check the path and the permissions of the file",
-        ) from error
 
 
 def segment_record(

@@ -283,10 +283,14 @@ def write_examples(
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
-    """Write a shard.  Its digest is written first, so that every complete shard has one."""
+    """Write a shard.  Its digest is written first, so that every complete shard has one.
+
+    The next shard is computed while the system writes this one to the disk.  If the power fails
+    meanwhile, the digest shows the damage when the shard is read.
+    """
     path = folder / shard_name(number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
-    with atomic_file(path) as temporary:
+    with atomic_file(path, sync=False) as temporary:
         save_file(tensors, temporary)
         digest = sha256(temporary).encode("ascii")
-        write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest)
+        write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest, sync=False)

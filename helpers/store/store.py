@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -58,8 +58,8 @@ class Example:
     special_tokens
         The model's tokens in the roles "cls" and "sep"; None for one that it lacks.
     hidden
-        Vectors of shape (layer, position, width), if the store has them; layer 0 are the
-        embeddings.
+        Vectors of shape (layers + 1, position, width), if the store has them; the first ones are
+        the embeddings.
     visible
         What the tokens of each layer can attend to; empty if every token sees all.
     """
@@ -69,7 +69,7 @@ class Example:
     record: dict[str, Any]
     offset: int = 1
     special_tokens: Mapping[str, str | None] = field(default_factory=dict, repr=False)
-    hidden: Float[np.ndarray, "layer position width"] | None = field(default=None, repr=False)
+    hidden: Float[np.ndarray, "state position width"] | None = field(default=None, repr=False)
     visible: Sequence[Visible] = field(default=(), repr=False)
 
     def __len__(self) -> int:

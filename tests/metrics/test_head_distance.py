@@ -1,8 +1,5 @@
 import os
-import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache, partial
 
 import numpy as np
@@ -14,8 +11,6 @@ from store_tools import MAX_TOKENS, cache_at, many_segments
 from helpers.metrics import head_distance
 from helpers.metrics.head_distance import head_distances
 from helpers.metrics.surface import combine
-from helpers.model.forward import forward
-from helpers.store import examples as examples_module
 from helpers.store.extract import extract, stream
 
 
@@ -150,58 +145,14 @@ def test_compile_distances_leaves_nothing_to_compile(compiled, monkeypatch):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
 
 
-def test_another_number_of_threads_compiles_again_behind_the_lock(compiled, monkeypatch):
+def test_another_number_of_threads_compiles_again(compiled, monkeypatch):
     attention = maps(np.random.default_rng(0), 2, 3, 9)
     expected = compiled(attention)
-    entered = []
-
-    class Lock:
-        @contextmanager
-        def compilation(self):
-            entered.append(torch.get_num_threads())
-            yield
-
-    monkeypatch.setattr(head_distance, "COMPILATION_LOCK", Lock())
+    n_kernels = head_distance._compiled_kernel.cache_info().currsize
     torch.set_num_threads(3)
     np.testing.assert_array_equal(compiled(attention), expected)
     np.testing.assert_array_equal(compiled(attention), expected)
-    assert entered == [3]
-
-
-def test_forward_passes_beside_a_compilation_give_their_own_maps(
-    tiny_encoder, compiled, fresh_kernel, monkeypatch, tmp_path
-):
-    """transformers collects maps in a global variable while torch compiles in any thread."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # so that compiling takes long
-    torch._dynamo.reset()
-    encoder = tiny_encoder("bert")
-    batches = [[{"input_ids": [2, *range(10, 10 + n), 3], "token_type_ids": [0] * (n + 2)}]
-               for n in (5, 6)]  # fmt: skip
-    expected = [forward(encoder, batch)[0] for batch in batches]
-    compilation_has_ended = threading.Event()
-    in_parallel = threading.Barrier(3)
-
-    def run_passes(number):
-        torch.set_num_threads(1)
-        in_parallel.wait()
-        passes = 0
-        while not compilation_has_ended.is_set() or passes < 3:
-            maps_of_batch, _ = forward(encoder, batches[number])
-            assert len(maps_of_batch) == len(expected[number])
-            for layer, layer_expected in zip(maps_of_batch, expected[number], strict=True):
-                torch.testing.assert_close(layer, layer_expected, rtol=0, atol=0)
-            passes += 1
-        return passes
-
-    with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(run_passes, number) for number in range(2)]
-        in_parallel.wait()
-        try:
-            compile_distances(6)
-        finally:
-            compilation_has_ended.set()
-        assert [run.result() >= 3 for run in runs] == [True, True]
-    assert any(tmp_path.rglob("*.cpp")), "nothing was compiled"
+    assert head_distance._compiled_kernel.cache_info().currsize == n_kernels + 1
 
 
 # Over a corpus
@@ -212,30 +163,6 @@ def small_stream(tiny_encoder, tmp_path):
     """Maps that are computed when they are asked for: 11 segments, in shards of four."""
     with cache_at(tmp_path):
         return stream(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
-
-
-def test_sweep_of_a_long_corpus_compiles_before_any_map_is_computed(small_stream, monkeypatch):
-    events = []
-
-    def note_calls(module, name):
-        original = getattr(module, name)
-
-        def noted(*args, **options):
-            events.append(name)
-            return original(*args, **options)
-
-        monkeypatch.setattr(module, name, noted)
-
-    note_calls(examples_module, "shards_tensors")
-    eager = head_distance._eager  # which needs no compiling
-    monkeypatch.setattr(head_distance, "_compiled_kernel", lambda heads, threads: eager)
-    note_calls(head_distance, "_compile_if_worthwhile")
-    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
-    head_distance.sweep(small_stream)
-    assert events == ["_compile_if_worthwhile", "shards_tensors"]
-    events.clear()
-    head_distance.sweep(small_stream, 1)
-    assert events == ["_compile_if_worthwhile", "shards_tensors"]
 
 
 def test_shards_and_sweep_choose_the_kernel_by_the_work_of_the_corpus(small_stream, monkeypatch):

@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from helpers.data.records import roles
 from helpers.metrics.surface import token_types
 from helpers.model.gradients import KEY_TYPES, gradient_importance
-from helpers.store.examples import shards_tensors
+from helpers.store.examples import shard_tensors
 from helpers.store.extract import extract
 
 WITHOUT_SPECIALS = {"gpt2", "t5"}  # no cls_token, no sep_token
@@ -88,20 +88,18 @@ def group_positions(word_ids):
     return groups
 
 
-def shard_tensors(encoder, records, first):
+def token_shard(encoder, records, first):
     """Compute the tensors of one shard of tokens."""
     spec = SimpleNamespace(level="token", lens="attention", hidden=False)
-    work = [(range(first, first + len(records)), records)]
-    (tensors,) = shards_tensors(encoder, spec, work)
-    return tensors
+    return shard_tensors(encoder, spec, range(first, first + len(records)), records)
 
 
 def test_maps_do_not_depend_on_the_batch_and_its_padding(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     records = token_records(encoder, segments)
-    together = shard_tensors(encoder, records, 0)
+    together = token_shard(encoder, records, 0)
     for index, record in enumerate(records):
-        alone = shard_tensors(encoder, [record], index)
+        alone = token_shard(encoder, [record], index)
         assert set(alone) <= set(together)
         for name, expected in alone.items():
             np.testing.assert_allclose(together[name], expected, **HALF)
@@ -112,7 +110,7 @@ def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
     specials = encoder.special_tokens
     record = token_records(encoder, segments)[0]
     masks = roles(record["tokens"], specials)
-    maps = shard_tensors(encoder, [record], 0)["attention/000000"]
+    maps = token_shard(encoder, [record], 0)["attention/000000"]
     shares = token_types(maps.astype(np.float64), masks)
     if family in WITHOUT_SPECIALS:
         assert specials == {"cls": None, "sep": None}

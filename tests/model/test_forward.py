@@ -27,7 +27,6 @@ from helpers.model.forward import (
 )
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
-from helpers.torch_utils import COMPILATION_LOCK, CompilationLock
 
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
 
@@ -234,58 +233,10 @@ def test_norm_maps_of_a_query_that_moves_nothing_are_its_attention_weights(conve
 # Maps of another batch
 
 
-def toy_batch(*lengths):
-    """Inputs of some lengths, special tokens included, of words that differ."""
-    return [
-        {"input_ids": [2, *range(5, 3 + length), 3], "token_type_ids": [0] * length}
-        for length in lengths
-    ]
-
-
 def test_forward_takes_padding_that_local_attention_cannot_see_past(tiny_encoder):
     encoder = tiny_encoder("modernbert")  # a query sees 4 keys on either side
     maps, _ = forward(encoder, [model_inputs(encoder, {"words": ["a"] * n}) for n in (1, 30)])
     assert len(maps) == encoder.layers
-
-
-# Compiling beside forward passes
-
-
-def test_forward_waits_while_something_compiles(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    with ThreadPoolExecutor(1) as pool:
-        with COMPILATION_LOCK.compilation():
-            run = pool.submit(forward, encoder, toy_batch(5))
-            with pytest.raises(TimeoutError):
-                run.result(timeout=0.3)
-        assert len(run.result(timeout=60)[0]) == encoder.layers
-
-
-def test_a_compilation_waits_for_the_passes_that_run_and_for_other_compilations():
-    lock = CompilationLock()
-
-    def compile_something():
-        with lock.compilation():
-            return "compiled"
-
-    with ThreadPoolExecutor(1) as pool:
-        with lock.forward_pass(), lock.forward_pass():
-            run = pool.submit(compile_something)
-            with pytest.raises(TimeoutError):
-                run.result(timeout=0.2)
-        assert run.result(timeout=60) == "compiled"
-        with lock.compilation():
-            run = pool.submit(compile_something)
-            with pytest.raises(TimeoutError):
-                run.result(timeout=0.2)
-        assert run.result(timeout=60) == "compiled"
-
-
-def test_an_error_in_a_pass_or_a_compilation_leaves_no_lock_behind():
-    lock = CompilationLock()
-    for hold in (lock.forward_pass, lock.compilation, lock.forward_pass):
-        with pytest.raises(KeyboardInterrupt), hold():
-            raise KeyboardInterrupt
 
 
 # Words

@@ -171,7 +171,7 @@ def test_extract_keeps_shards_when_the_scheduler_dies(
         dask_client(scheduler=address) as client,
     ):
         extract_small(encoder, tmp_path, COUNT, fill=partial(extract_on_cluster, client))
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 240, "it waits without end"
     messages = capfd.readouterr().err
     assert "distributed" not in messages
     assert "Traceback" not in messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import signal
 import subprocess
@@ -12,14 +13,13 @@ import torch
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
 from helpers import files as paths
-from helpers.errors import ModelError, StoreError
+from helpers.errors import InputError, ModelError, StoreError
 from helpers.files import sha256
 from helpers.model import forward
 from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
 from helpers.store import format as store_format
 from helpers.store.format import StoreKey, read_manifest
-from helpers.store.store import Store
 
 COUNT = 22  # shards of 4, the last of 2
 
@@ -37,23 +37,10 @@ def test_extract_gives_the_same_bytes_on_several_threads(threads, encoder, tmp_p
     assert content(on_several.folder) == content(on_one.folder)
 
 
-def test_compute_reads_records_as_they_are_needed(encoder, monkeypatch, tmp_path):
+def test_compute_gives_the_tensors_of_one_shard(encoder, tmp_path):
     with cache_at(tmp_path):
         store = extraction.stream(encoder, many_segments(40), max_tokens=MAX_TOKENS)
-    read_indices = []
-    original = Store.records
-
-    def spy(store, indices):
-        read_indices.extend(indices)
-        return original(store, indices)
-
-    monkeypatch.setattr(Store, "records", spy)
-    shards = store.compute(range(store.n_shards))
-    for number in range(3):
-        names = [f"attention/{index:06d}" for index in range(4 * number, 4 * number + 4)]
-        assert list(next(shards)) == names
-        assert len(read_indices) <= 4 * (number + 4), "memory must not grow with the corpus"
-    shards.close()
+    assert list(store.compute(2)) == [f"attention/{index:06d}" for index in range(8, 12)]
 
 
 def test_extract_continues_an_interrupted_extraction(encoder, written, monkeypatch, tmp_path):
@@ -122,7 +109,7 @@ def test_extract_resumed_reads_no_finished_shard(encoder, monkeypatch, tmp_path)
     [
         (0, float("nan"), r"in example \d+ .* differs from 1 by nan"),
         (0, float("inf"), r"in example \d+ .* differs from 1 by inf"),
-        (0, 0.5, r"in example \d+ .* differs from 1 by 0.5, .* complete copy of the model"),
+        (0, 0.5, r"in example \d+ .* differs from 1 by 0.5\), .* complete copy of the model"),
         (1, float("nan"), r"in example \d+ a hidden state reaches nan, .* copy of the model"),
         (1, -90_000.0, r"in example \d+ a hidden state reaches 90,\d+, .* or another model"),
     ],
@@ -140,8 +127,28 @@ def test_extract_names_the_example_that_cannot_be_stored(
         return maps_and_vectors
 
     monkeypatch.setattr(forward, "forward", spoiled)
+    options = {"hidden": True, "level": "word", "max_tokens": 60}
     with pytest.raises(ModelError, match=message):
-        extraction.extract(encoder, sentences, hidden=True, level="word", max_tokens=60)
+        extraction.extract(encoder, sentences, **options)
+    with pytest.raises(ModelError, match=message):
+        list(extraction.stream(encoder, sentences, **options))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ([float("nan"), 0.5, 0.5], "weight is nan"),
+        ([float("inf"), 0.5, 0.5], "differs from 1 by inf"),
+        ([-0.25, 0.75, 0.5], "weight is -0.25,"),
+        ([0.9, 0.5, 0.5], "differs from 1 by 0.9"),
+    ],
+)
+def test_check_distributions_refuses_rows_that_are_none(row, problem, encoder):
+    maps = torch.full((2, 3, 3, 3), 1 / 3).half()
+    examples_module.check_distributions(encoder, 17, maps)
+    maps[1, 2, 0] = torch.tensor(row)
+    with pytest.raises(ModelError, match=f"in example 17 .*{problem}"):
+        examples_module.check_distributions(encoder, 17, maps)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +176,37 @@ def test_extract_refuses_a_disk_that_is_too_small(encoder, monkeypatch, tmp_path
     with pytest.raises(StoreError, match=r"need [\d,]+ more bytes and 1,000 are free; make room"):
         extract_small(encoder, tmp_path, COUNT)
     assert not list(tmp_path.glob("*/shard-*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["examples.jsonl", "shard-00003.safetensors.", "shard-00003.safetensors.sha256", "mani"]
+)
+def test_a_disk_that_refuses_any_file_is_named_and_a_rerun_gives_the_same_bytes(
+    name, encoder, monkeypatch, tmp_path
+):
+    expected = content(extract_small(encoder, tmp_path / "whole", COUNT).folder)
+
+    def refuse(path):
+        if path.name.startswith(name):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(paths, "inherit_permissions", refuse)
+        with pytest.raises(StoreError, match=rf"/{name[:-1]}.*No space left .*; make room"):
+            extract_small(encoder, tmp_path / "parts", COUNT)
+    assert content(extract_small(encoder, tmp_path / "parts", COUNT).folder) == expected
+
+
+def test_a_file_that_a_reader_of_the_user_misses_is_named(encoder, tmp_path, own_cache):
+    def read(_counts):
+        yield from many_segments(3).records()
+        (tmp_path / "missing.txt").read_text()
+
+    corpus = dataclasses.replace(many_segments(3), reader=read)
+    with pytest.raises(InputError, match=r"/missing.txt: cannot be read \(No such file") as caught:
+        extraction.extract(encoder, corpus, max_tokens=MAX_TOKENS)
+    assert not isinstance(caught.value, StoreError)
+    assert not list(own_cache.glob("*/examples.jsonl*"))
 
 
 @pytest.fixture

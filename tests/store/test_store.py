@@ -15,9 +15,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from store_tools import cache_at, content, extract_small, flip
 
+import helpers
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
 from helpers.store import format
+from helpers.store import store as store_module
 from helpers.store.format import read_manifest, verify
 from helpers.store.store import Store
 
@@ -101,6 +103,11 @@ def test_examples_are_the_same_by_index_by_shard_and_by_iteration(folder):
     assert_same(by_index, store)
 
 
+def test_open_store_takes_the_name_of_a_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    assert_same(helpers.open_store(folder.name), Store(folder))
+
+
 def test_records_are_those_of_the_examples(folder):
     store = Store(folder)
     records = list(store.records())
@@ -131,7 +138,7 @@ def cut_manifest(folder):
 
 
 def change_format(folder):
-    edit_manifest(folder, lambda manifest: manifest.update(format=5))
+    edit_manifest(folder, lambda manifest: manifest.update(format=4))
 
 
 def change_manifest(folder):
@@ -150,7 +157,7 @@ def change_list(folder):
     ("damage", "file", "problem"),
     [
         (cut_manifest, MANIFEST, "cache --remove"),
-        (change_format, MANIFEST, "format is not 4"),
+        (change_format, MANIFEST, "format is not 5"),
         (change_manifest, MANIFEST, "cache --remove"),
         (cut_list, LIST, "SHA-256"),
         (change_list, LIST, "SHA-256"),
@@ -240,6 +247,45 @@ def test_open_hashes_the_list_of_examples_and_no_shard(folder, hashed):
     assert hashed == [LIST]
 
 
+def count_reads(monkeypatch, hashed):
+    """Return functions that say how often a manifest was read, and examples.jsonl was hashed."""
+    read_files = []
+    original = format.read_json
+
+    def spy(path):
+        read_files.append(path.name)
+        return original(path)
+
+    monkeypatch.setattr(format, "read_json", spy)
+    return lambda: (read_files.count(MANIFEST), hashed.count(LIST))
+
+
+def test_extract_reads_the_manifest_of_a_finished_store_once(
+    folder, tiny_encoder, hashed, monkeypatch
+):
+    counts = count_reads(monkeypatch, hashed)
+    extract_small(tiny_encoder("bert"), folder.parent, COUNT)
+    assert counts() == (1, 1)
+    assert hashed == [LIST], "no shard"
+
+
+def test_a_first_extraction_reads_no_manifest(tiny_encoder, tmp_path, hashed, monkeypatch):
+    counts = count_reads(monkeypatch, hashed)
+    extract_small(tiny_encoder("bert"), tmp_path, COUNT)
+    assert counts() == (0, 1)
+
+
+def test_a_resumed_extraction_reads_the_manifest_before_and_after_it_has_the_lock(
+    folder, tiny_encoder, hashed, monkeypatch
+):
+    replace(read_manifest(folder), shards=()).write(folder)
+    for name in SHARD_FILES:
+        (folder / name).unlink()
+    counts = count_reads(monkeypatch, hashed)
+    extract_small(tiny_encoder("bert"), folder.parent, COUNT)
+    assert counts() == (2, 1)
+
+
 def test_a_shard_is_hashed_once(folder, hashed):
     store = Store(folder)
     hashed.clear()
@@ -248,9 +294,25 @@ def test_a_shard_is_hashed_once(folder, hashed):
     assert hashed == SHARD_FILES
 
 
-def test_key_of_tables_changes_with_the_digest_of_a_shard(folder):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["model"].update(weights_sha256="0" * 64),
+        lambda manifest: manifest["corpus"].update(fingerprint="0" * 64),
+        lambda manifest: manifest.update(lens="norm"),
+        lambda manifest: manifest.update(code="0" * 64),
+    ],
+    ids=["model", "corpus", "lens", "code"],
+)
+def test_key_of_tables_changes_with_what_determines_the_maps(change, folder):
     key = Store(folder).key
-    edit_manifest(folder, lambda manifest: manifest["shards"][1].update(sha256="0" * 64))
+    edit_manifest(folder, change)
+    assert Store(folder).key != key
+
+
+def test_key_of_tables_changes_with_the_code_that_reads_the_maps(folder, monkeypatch):
+    key = Store(folder).key
+    monkeypatch.setattr(store_module, "code_digest", lambda layer: f"other code of {layer}")
     assert Store(folder).key != key
 
 

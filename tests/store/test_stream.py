@@ -1,20 +1,17 @@
-"""Streams give the store's bits without a store; and shards are read ahead."""
+"""Streams give the bits of a store without storing maps."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import threading
-from itertools import chain
 
 import numpy as np
 import pytest
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
+from helpers.store import examples
 from helpers.store import extract as extraction
-from helpers.store import store as reader
-from helpers.store.store import read_ahead
 
 COUNT = 22  # 6 shards
 
@@ -52,7 +49,7 @@ def test_stream_gives_the_bits_of_the_store(stream, store):
     for name in ("spec", "layers", "heads", "special_tokens", "n_shards"):
         assert getattr(stream, name) == getattr(store, name)
     assert len(stream) == len(store) == COUNT
-    assert stream.key != store.key, "a stream has no digests of shards"
+    assert stream.key == store.key, "they share their tables"
 
 
 def test_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
@@ -87,11 +84,23 @@ def test_extract_uses_the_records_of_a_stream(stream, store, encoder):
     assert_same(stream, store)
 
 
-@pytest.mark.parametrize("source", ["store", "stream"])
-def test_read_ahead_gives_the_same_shards(source, store, request):
-    shards = list(read_ahead(request.getfixturevalue(source)))
-    assert [len(shard) for shard in shards] == [4, 4, 4, 4, 4, 2]
-    assert_same(chain.from_iterable(shards), store)
+def test_stream_reads_the_shards_of_a_finished_store_and_computes_those_it_lacks(
+    store, encoder, monkeypatch
+):
+    expected = list(extract_small(encoder, store.folder.parent, COUNT))
+    (store.folder / "shard-00003.safetensors").unlink()
+    computed = []
+    original = examples.shard_tensors
+
+    def spy(encoder, spec, indices, records):
+        computed.append(indices)
+        return original(encoder, spec, indices, records)
+
+    monkeypatch.setattr(examples, "shard_tensors", spy)
+    with cache_at(store.folder.parent):
+        opened = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+    assert_same(opened, expected)
+    assert computed == [range(12, 16)]
 
 
 SCRIPT = """
@@ -104,7 +113,6 @@ examples = iter(study.segment_store())
 
 
 def test_an_error_in_a_measure_is_the_last_message_of_a_script(tiny_folder, tmp_path):
-    """The generator of a stream is closed when the interpreter has nearly ended."""
     text = tmp_path / "text.txt"
     text.write_text("\n".join(f"Cat {number} sat on a mat." for number in range(99)))
     script = SCRIPT.format(model=str(tiny_folder("bert")), text=str(text))
@@ -117,20 +125,3 @@ def test_an_error_in_a_measure_is_the_last_message_of_a_script(tiny_folder, tmp_
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment
     )
     assert ended.stderr.splitlines()[-1] == "KeyError: 'mine'"
-
-
-def test_read_ahead_reads_one_shard_while_another_is_used(store, monkeypatch):
-    reading = threading.Semaphore(0)
-    original = reader._open_shard
-
-    def spy(*shard):
-        reading.release()
-        return original(*shard)
-
-    monkeypatch.setattr(reader, "_open_shard", spy)
-    shards = read_ahead(store)
-    next(shards)
-    for _ in range(2):  # the first and the second shard
-        assert reading.acquire(timeout=5)
-    assert not reading.acquire(timeout=0.1), "only one shard is read ahead"
-    shards.close()
