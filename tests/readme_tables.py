@@ -6,7 +6,6 @@ fails where they differ from these.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.display import summarise_claims
 from helpers.claims.engine import check_claims
 from helpers.metrics.reference import paper_table2, paper_table3
+from helpers.results import run_record
 from helpers.run.compare import (
     Run,
     best_heads,
@@ -98,7 +98,7 @@ def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> p
         position = run.tables["relative_position"]
         types = run.tables["token_types"]
         entropy = run.tables["entropy"]
-        tokens = json.loads((figures / RUNS[label] / "run.json").read_bytes())["special tokens"]
+        tokens = run_record(figures / RUNS[label])["special_tokens"]
         mostly = [int((position[side] > 0.5).sum()) for side in ("previous", "next")]
         near = run.tables["head_cohesion"].set_index("by")
         share = near["within"] / near["between"]

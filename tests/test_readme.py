@@ -10,18 +10,14 @@ from dataclasses import fields
 from pathlib import Path
 from unittest.mock import MagicMock
 
-import nbformat
-import pandas as pd
 import pytest
 import readme_tables
 from committed import committed_figures
-from screens import readme_viewer
 
 from helpers.__main__ import parser
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.coreference import read_brackets
 from helpers.data.glove import read_glove
-from helpers.metrics.heads import head_label
 from helpers.run.notebooks import check_settings, notebooks
 from helpers.settings import Settings
 
@@ -41,11 +37,11 @@ SUBPACKAGES = (
 FORMATS = ROOT / "helpers" / "data" / "README.md"
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(re.findall(rf"`((?:{SUBPACKAGES})\.(?!csv|json)[\w.]+)`", MAP.read_text())))
-)
-def test_every_function_that_the_map_names_is_there(name):
-    assert pkgutil.resolve_name(f"helpers.{name}")
+def test_every_function_that_the_map_names_is_there():
+    names = set(re.findall(rf"`((?:{SUBPACKAGES})\.(?!csv|json)[\w.]+)`", MAP.read_text()))
+    assert len(names) > 5
+    for name in names:
+        pkgutil.resolve_name(f"helpers.{name}")  # an error names it
 
 
 def blocks(language):
@@ -114,28 +110,10 @@ def test_examples_of_coreference_and_vectors_are_read(tmp_path):
     assert read_glove(example_of("glove", tmp_path, "glove.txt")).matrix.shape == (2, 3)
 
 
-@pytest.mark.default_model
-def test_the_head_of_the_first_viewer_is_the_best_held_out_and_right(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    viewer = readme_viewer()
-    table = pd.read_csv(committed_figures() / "minilm/tables/dependency_heads_held_out.csv")
-    best = table.loc[table["margin"].idxmax()]
-    assert (best["relation"], best["head"]) == (viewer.relation, head_label(*viewer.head))
-    examples = viewer.search(relation=viewer.relation)
-    assert len(examples) == 2 and examples["right"].all()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
-
-
-def test_readme_opens_with_a_figure_and_links_every_notebook():
-    text = (ROOT / "README.md").read_text()
-    assert text.index("![") < text.index("```")  # a figure first
-    for path in notebooks():
-        assert f"(notebooks/{path.name})" in text
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
 def test_the_runs_side_by_side_are_the_committed_ones():
@@ -144,13 +122,3 @@ def test_the_runs_side_by_side_are_the_committed_ones():
     for name in readme_tables.PAGES:
         page = (ROOT / name).read_text()
         assert readme_tables.written_anew(page, written) == page, name
-
-
-@pytest.mark.parametrize("path", notebooks()[1:], ids=lambda path: path.stem)
-def test_no_claim_is_cut_and_how_it_was_measured_is_a_click_away(path):
-    cells = nbformat.read(path, as_version=4).cells
-    # Notebook 09 has a second such cell, whose claims are checked on other tables.
-    cell = next(cell for cell in cells if "show_claims(" in cell.source)
-    table, details = [output.data["text/html"] for output in cell.outputs[-2:]]
-    assert "..." not in table + details and "how_measured" not in table
-    assert details.startswith("<details>") and details.count("<tr>") == table.count("<tr>")
