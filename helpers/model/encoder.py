@@ -219,7 +219,7 @@ def load_encoder(
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
     with as_model_error(name):
-        loaded, properties = read_encoder(
+        model, tokenizer, properties = read_encoder(
             name, folder, device=device, dtype=dtype, random_init=random_init
         )
     identity = {
@@ -228,6 +228,7 @@ def load_encoder(
         **properties.pop("identity"),
         "random_init": random_init,
     }
+    loaded = Loaded(model, tokenizer)
     encoder = Encoder(name, identity, dtype, **properties, load=lambda: loaded)
     return encoder if temperatures is None else encoder.with_temperatures(temperatures)
 

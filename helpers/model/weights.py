@@ -30,7 +30,6 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, or_wider
-from helpers.model.encoder import Loaded
 from helpers.torch_utils import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -42,12 +41,14 @@ IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version",
 
 def read_encoder(
     name: str, folder: Path, *, device: str, dtype: str, random_init: int | None
-) -> tuple[Loaded, dict[str, Any]]:
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, dict[str, Any]]:
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load_encoder`.
 
     Returns
     -------
-    loaded : Loaded
+    model : PreTrainedModel
+        In evaluation mode, on the device.
+    tokenizer : PreTrainedTokenizerFast
     properties : dict
         Attributes of `Encoder`.  The identity is the part that depends on configuration and
         tokenizer.
@@ -87,7 +88,7 @@ def read_encoder(
         "architecture": "".join((model.config.architectures or [])[:1]),
         **tokenizer_properties(model, tokenizer),
     }
-    return Loaded(model, tokenizer), properties
+    return model, tokenizer, properties
 
 
 def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
