@@ -1,4 +1,4 @@
-"""Head distances against the released algorithm and against the machine's logarithms.
+"""Head distances against the released algorithm, and what each trick of the kernel saves.
 
     python tests/benchmarks/bench_distances.py [--json PATH] [--repeats N] [--tokens N]
 
@@ -10,6 +10,8 @@ because numpy would be slower and less exact on the float16 maps that the reposi
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -17,10 +19,17 @@ import numpy as np
 import torch
 from common import GEOMETRIES, interleaved, options, report, seconds
 
-from helpers.metrics.head_distance import _log2, head_distances
-
-CACHED = 32_768  # float32 values per thread, 128 KiB: they stay in the second-level cache
-PASSES = 200
+from helpers.metrics.head_distance import (
+    COMPILED_FOR_TILES,
+    TILE,
+    Kernel,
+    _compiled_kernel,
+    _eager,
+    _log2,
+    _tiles,
+    head_distances,
+)
+from helpers.torch_utils import one_thread
 
 
 def released_algorithm(attention: np.ndarray) -> np.ndarray:
@@ -58,34 +67,41 @@ def relative_error(distances: np.ndarray, reference: np.ndarray) -> float:
     return float(np.abs(distances[pairs] / reference[pairs] - 1).max())
 
 
-def log_throughput() -> dict[str, Callable[[], object]]:
-    """Return the logarithms to time: every thread works on its own cached values.
+def fused_with(log2: Callable[[torch.Tensor], torch.Tensor]) -> Kernel:
+    """Make a function that computes what `head_distance._fused` does, with another logarithm."""
 
-    ``torch.log`` is the vectorised library logarithm; the polynomial is the kernel's own, with
-    the multiplication and the sum that make it an entropy but nothing read twice.
-    """
-    threads = torch.get_num_threads()
-    values = torch.rand(threads, CACHED) + 1e-3
-    out = torch.empty_like(values)
+    def fused(tiles: torch.Tensor) -> torch.Tensor:
+        heads = tiles.shape[0]
+        in_circle = torch.cat([tiles, tiles[: heads // 2]])
+        partners = in_circle.unfold(0, heads // 2 + 1, 1)
+        mean = (tiles.unsqueeze(-1) + partners).transpose(-1, -2)
+        sums = (mean * log2(mean)).sum(-1)
+        return sums.sum(1, dtype=torch.float64) * -math.log(2)
 
-    def entropies(x: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        mean = x[:, None] + scales[None, :, None]
-        return (mean * _log2(mean)).sum(-1)
+    return fused
 
-    compiled = torch.compile(
-        entropies, options={"cpp.enable_floating_point_contract_flag": "fast"}, fullgraph=True
-    )
-    scales = torch.rand(PASSES)
 
-    def library() -> None:
-        for _ in range(PASSES):
-            torch.log(values, out=out)
+def other_kernels(heads: int) -> dict[str, Kernel]:
+    """Compile the kernel with simpler code: what each of its tricks saves."""
+    tiles = torch.full((heads, COMPILED_FOR_TILES, TILE), 0.5)
+    torch._dynamo.mark_dynamic(tiles, 1)
+    kernels = {}
+    for name, log2 in (("torch.log2", torch.log2), ("no fused multiply-add", _log2)):
+        kernel = torch.compile(fused_with(log2), fullgraph=True, dynamic=False)
+        kernel(tiles)
+        kernels[name] = kernel
+    return kernels
 
-    return {"torch.log": library, "polynomial": lambda: compiled(values, scales)}
+
+def cpu_seconds(run: Callable[[], object]) -> float:
+    """Return the processor time of one call, on all threads together."""
+    started = time.process_time()
+    run()
+    return time.process_time() - started
 
 
 def benchmark(layers: int, heads: int, n: int, repeats: int) -> dict[str, object]:
-    """Return times (seconds an example), ratios, errors and the share of the log throughput."""
+    """Return seconds an example, ratios, errors, and the processor time of each kernel."""
     maps = realistic_maps(layers, heads, n)
     kernels = {
         "eager": partial(head_distances, compiled=False),
@@ -96,47 +112,52 @@ def benchmark(layers: int, heads: int, n: int, repeats: int) -> dict[str, object
     compile_seconds = seconds(lambda: kernels["compiled"](maps))
     for name, kernel in kernels.items():
         errors[name] = relative_error(kernel(maps), exact)
-
-    logs = log_throughput()
-    for function in logs.values():
-        function()
     variants: dict[str, Callable[[], object]] = {"reference": lambda: released_algorithm(maps)}
     for name, kernel in kernels.items():
         variants[name] = partial(kernel, maps)
-    medians = interleaved({**variants, **logs}, repeats)
-
-    logarithms = torch.get_num_threads() * CACHED * PASSES
-    total = layers * heads
-    pair_weights = total * (total + 1) / 2 * n * n
-    throughput = {name: logarithms / medians[name] for name in logs}
-    # The gain over the reference if pairs cost only their logarithms.
-    limits = {
-        name: medians["reference"] / (pair_weights / rate) for name, rate in throughput.items()
-    }
+    medians = interleaved(variants, repeats)
     return {
-        "heads": total,
+        "heads": layers * heads,
         "tokens": n,
-        "seconds": {name: medians[name] for name in variants},
+        "seconds": medians,
         "ratio": {name: medians["reference"] / medians[name] for name in variants},
         "relative_error": errors,
         "first_call_seconds": compile_seconds,
-        "log_throughput": throughput,
-        "limit_ratio": limits,
+        "kernel_cpu_seconds": kernel_times(maps, repeats),
     }
+
+
+@torch.no_grad()
+def kernel_times(maps: np.ndarray, repeats: int) -> dict[str, float]:
+    """Return the processor time of the kernels on one thread, the least of the repeats.
+
+    Processor time on one thread tells what a trick saves on a busy machine, too.
+    """
+    tiles = _tiles(maps)
+    with one_thread():
+        kernels = {
+            "eager": _eager,
+            "compiled": _compiled_kernel(len(tiles), 1),
+            **other_kernels(len(tiles)),
+        }
+        times: dict[str, list[float]] = {name: [] for name in kernels}
+        for _ in range(repeats):
+            for name, kernel in kernels.items():
+                times[name].append(cpu_seconds(partial(kernel, tiles)))
+    return {name: min(values) for name, values in times.items()}
 
 
 def print_row(row: dict[str, object]) -> None:
     """Print the times, ratios and errors of one geometry as a table."""
     print(f"distances of {row['heads']} heads, {row['tokens']} tokens")
     print(f"{'':32}{'ms/example':>12}{'ratio':>8}{'relative error':>16}")
-    for name, time in row["seconds"].items():
+    for name, duration in row["seconds"].items():
         ratio = row["ratio"][name]
         error = row["relative_error"][name]
-        print(f"{name:32}{time * 1e3:12.1f}{ratio:8.1f}{error:16.1e}")
-    for name, ratio in row["limit_ratio"].items():
-        rate = row["log_throughput"][name] / 1e9
-        print(f"{f'limit: {name}, {rate:.2f} G/s':32}{'':12}{ratio:8.1f}")
+        print(f"{name:32}{duration * 1e3:12.1f}{ratio:8.1f}{error:16.1e}")
     print(f"first compiled call: {row['first_call_seconds']:.1f} s")
+    for name, duration in row["kernel_cpu_seconds"].items():
+        print(f"{f'kernel: {name}':32}{duration * 1e3:12.1f} ms of processor time")
 
 
 def main() -> None:

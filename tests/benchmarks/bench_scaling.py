@@ -15,7 +15,6 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-import torch
 from common import extract_into, interleaved, options, random_segments, report
 from distributed import Client
 
@@ -71,13 +70,7 @@ def main() -> None:
 
 def start_workers(stack: ExitStack) -> dict[int, Client]:
     """Start a cluster with one worker and one with two, each worker with one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a cluster shares the threads of this process among its workers
-    clients = {}
-    for workers in (1, 2):
-        clients[workers] = stack.enter_context(dask_client(workers=workers))
-    torch.set_num_threads(threads)
-    return clients
+    return {count: stack.enter_context(dask_client(workers=count)) for count in (1, 2)}
 
 
 def segments_per_second(
