@@ -22,7 +22,7 @@ from jaxtyping import Shaped
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
-from helpers.errors import InputError, MapError, ModelError, StoreError
+from helpers.errors import InputError, ModelError, StoreError
 from helpers.results import Results, run_name
 from helpers.settings import Settings, capped, default_settings, flag
 from helpers.torch_utils import torch_device
@@ -437,7 +437,7 @@ class Study:
         """
         try:
             return self.treebank_store(stream=stream)
-        except (ModelError, MapError, StoreError):
+        except (ModelError, StoreError):
             raise
         except InputError:  # the text is too short, no prose, or not of the parser's language
             if self.settings.treebank or self.settings.parser:
