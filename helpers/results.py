@@ -59,7 +59,10 @@ RECORD = "run.json"
 LATER = "-later"  # the end of the name of a run of later papers' notebooks
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
 # The beginnings of the names of columns that may be empty.
-MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
+MAY_BE_MISSING = (
+    "paper", "p", "within", "between", "neighbouring", "validation",
+    "next", "sink",  # no next token under a causal mask, no missing mass in most models
+)  # fmt: skip
 NON_FINITE_HINT = (
     "the model has weights or states that are not finite, or a store is damaged; try "
     "'python -m helpers verify'"

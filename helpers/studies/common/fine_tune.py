@@ -135,6 +135,8 @@ def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
         build_folder(run.folder, partial(_train, run))
 
     missing = [run for run in runs if checksum_problems(run.folder)]
+    for run in missing:  # models are loaded here, because only trainings may run side by side
+        _ = run.encoder.model
     threads = batch_threads(runs[0].encoder.model.device)
     thread_map(train, missing, label="fine-tuning", unit="run", threads=threads)
     return runs
