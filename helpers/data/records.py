@@ -26,7 +26,7 @@ _IN_DOCUMENT = re.compile(r"(.+), paragraph \d+, sentence \d+|(.+, document .+),
 # ARABIC COMMA or DEVANAGARI DANDA.
 _STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
-KEY_TYPES = ("sep", "cls", "punctuation", "other")  # roles of keys, in the order of Figure 3
+KEY_TYPES = ("sep", "cls", "punctuation", "other", "first")  # of Figure 3, in its order
 
 
 class Segment(NamedTuple):

@@ -21,6 +21,7 @@ THRESHOLDS = {
     "next": POSITION_SHARE,
     "cls": TOKEN_SHARE,
     "sep": TOKEN_SHARE,
+    "first": TOKEN_SHARE,  # the first token, if it is neither of these
     "punctuation": TOKEN_SHARE,
 }
 
@@ -68,7 +69,8 @@ def head_behaviours(heads: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``layer`` and ``head`` (from 1), and ``behaviour``.
     """
-    conditions = [heads[name] >= threshold for name, threshold in THRESHOLDS.items()]
+    shares = heads.reindex(columns=list(THRESHOLDS))  # the tables of older runs have no "first"
+    conditions = [shares[name] >= threshold for name, threshold in THRESHOLDS.items()]
     conditions.append(heads["entropy"] >= BROAD * heads["uniform"])
     behaviours = np.select(conditions, BEHAVIOURS[:-1], default=BEHAVIOURS[-1])
     return heads[["layer", "head"]].assign(behaviour=behaviours)

@@ -18,19 +18,21 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Num
+from jaxtyping import Bool, Float, Num
 
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
     PerHead,
+    Question,
     gold_links,
     head_label,
     ordered_mentions,
     predict_link,
+    sees_answer,
 )
 from helpers.metrics.reference import HERE, paper_table2
-from helpers.metrics.statistics import Clusters, cluster_sums, ratio, weighted_ratios
+from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
 from helpers.store.store import Example
 
 # Words that a head can pick: head words of all other mentions, or all other words.
@@ -78,19 +80,30 @@ class AntecedentJudgements:
         type; and for each of `SYSTEMS` whether that selects an antecedent.
     heads : dict of bool arrays of shape (layer, head, mention)
         By the set of candidates: whether the attention head picks an antecedent.
+    sees_antecedent : bool array of shape (layer, mention)
+        Whether the mention sees the head word of an antecedent in the layer, and therefore counts.
+    chance : dict of float arrays of shape (layer, mention)
+        By the set of candidates: the share of antecedents among the candidates that the mention
+        sees, which is the probability that a random pick is right.
     """
 
     mentions: pd.DataFrame
     heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
+    sees_antecedent: Bool[np.ndarray, "layer mention"]
+    chance: Mapping[Candidates, Float[np.ndarray, "layer mention"]]
 
     def of_split(self, split: str) -> AntecedentJudgements:
         """Select the mentions of the documents of a split, "train" or "dev"."""
         is_in_split = (self.mentions["split"] == split).to_numpy()
-        heads = {name: right[:, :, is_in_split] for name, right in self.heads.items()}
-        return AntecedentJudgements(self.mentions[is_in_split], heads)
+        return AntecedentJudgements(
+            mentions=self.mentions[is_in_split],
+            heads={name: right[:, :, is_in_split] for name, right in self.heads.items()},
+            sees_antecedent=self.sees_antecedent[:, is_in_split],
+            chance={name: percent[:, is_in_split] for name, percent in self.chance.items()},
+        )
 
     def accuracy(self, candidates: Candidates = "mentions", mention_type: str = "all") -> PerHead:
-        """Compute the accuracy of every attention head, in percent.
+        """Compute the accuracy of every attention head on the mentions that count, in percent.
 
         Parameters
         ----------
@@ -102,13 +115,17 @@ class AntecedentJudgements:
         Returns
         -------
         float array of shape (layer, head)
+            NaN in a layer in which no mention counts.
         """
-        return 100 * self.heads[candidates][:, :, self.mentions[mention_type]].mean(axis=-1)
+        is_of_type = self.mentions[mention_type].to_numpy()
+        right = self.heads[candidates][:, :, is_of_type].sum(axis=-1)
+        n_mentions = self.sees_antecedent[:, is_of_type].sum(axis=-1)  # [layer]
+        return divide(100 * right, n_mentions[:, None])
 
     def best_head(
         self, candidates: Candidates = "mentions", mention_type: str = "all"
     ) -> tuple[int, int]:
-        """Find the most accurate attention head for a type of mention.
+        """Find the attention head that picks most antecedents of a type of mention.
 
         Parameters
         ----------
@@ -124,14 +141,16 @@ class AntecedentJudgements:
         """
         if not self.mentions[mention_type].any():
             mention_type = "all"
-        accuracy = self.accuracy(candidates, mention_type)
-        layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+        is_of_type = self.mentions[mention_type].to_numpy()
+        n_right = self.heads[candidates][:, :, is_of_type].sum(axis=-1)
+        layer, head = np.unravel_index(n_right.argmax(), n_right.shape)
         return int(layer), int(head)
 
     def sums(
         self,
         values: Num[np.ndarray, " mention"] | Bool[np.ndarray, " mention"],
         mention_type: str,
+        layer: int | None = None,
     ) -> tuple[Clusters, Clusters]:
         """Sum a value of each mention over documents: the input of an interval over documents.
 
@@ -141,6 +160,8 @@ class AntecedentJudgements:
             For example whether a system is right.
         mention_type : str
             One of `ROWS`.
+        layer : int, optional
+            The layer in which mentions must see an antecedent.  By default all mentions count.
 
         Returns
         -------
@@ -150,10 +171,22 @@ class AntecedentJudgements:
             Number of mentions.
         """
         documents = self.mentions["document"].to_numpy()
+        counts = self._mentions_that_count(mention_type, layer)
+        by_mention = np.column_stack([np.where(counts, 100 * values, 0), counts])
+        totals, n_mentions = cluster_sums(by_mention, documents, np.unique(documents)).T
+        return totals, n_mentions
+
+    def mean_chance(self, candidates: Candidates, mention_type: str, layer: int) -> float:
+        """Compute the accuracy of random picks on the mentions that count, in percent."""
+        counts = self._mentions_that_count(mention_type, layer)
+        return 100 * self.chance[candidates][layer, counts].mean() if counts.any() else np.nan
+
+    def _mentions_that_count(
+        self, mention_type: str, layer: int | None
+    ) -> Bool[np.ndarray, " mention"]:
+        """Mark the mentions of a type, in a layer those that see an antecedent."""
         is_of_type = self.mentions[mention_type].to_numpy()
-        by_mention = np.column_stack([100 * values * is_of_type, is_of_type])
-        totals, counts = cluster_sums(by_mention, documents, np.unique(documents)).T
-        return totals, counts
+        return is_of_type if layer is None else is_of_type & self.sees_antecedent[layer]
 
     def held_out(self) -> bool:
         """Whether a head can be chosen on train and scored on dev."""
@@ -164,8 +197,8 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     """Let every attention head and every rule pick an antecedent for every mention that has one.
 
     A head picks the candidate that the mention's head word attends to most.  It is right if that is
-    the head word of an earlier mention of the same chain.  The mention's own head word and special
-    tokens are never candidates.
+    the head word of an earlier mention of the same chain.  The mention's own head word, special
+    tokens and words that the layer's mask hides are never candidates.
 
     Parameters
     ----------
@@ -183,6 +216,8 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     """
     rows = []
     by_heads = []  # [mention, candidates, layer, head]
+    chances = []  # [mention, candidates, layer]
+    sees_antecedent = []  # [mention, layer]
     for number, example in enumerate(examples):
         record = example.record
         if "mentions" not in record:
@@ -192,6 +227,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         mentions = document_mentions(record)
         words = example.word_positions
         maps = example.attention[:, :, words, words]
+        visible = example.visible_keys[:, words, words]  # [layer, query, key]
         for question in gold_links(record):
             if question.mention is None:  # a syntactic relation
                 continue
@@ -205,14 +241,37 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             pick = select_antecedent("head match", mentions, question.mention)
             row[UNMATCHED] = row["nominal"] and pick is None
             rows.append(row)
-            among_words = question._replace(candidates=None)
-            _, right_mentions = predict_link(question, maps, DIRECTIONS[0])
-            _, right_words = predict_link(among_words, maps, DIRECTIONS[0])
-            by_heads.append([right_mentions, right_words])
+            right = []
+            chance = []
+            for asked in (question, question._replace(candidates=None)):  # in order of CANDIDATES
+                _, is_right = predict_link(asked, maps, DIRECTIONS[0], visible[:, None])
+                right.append(is_right)
+                chance.append(_chance(asked, visible))
+            by_heads.append(right)
+            chances.append(chance)
+            sees_antecedent.append(sees_answer(question, visible, DIRECTIONS[0]))
     if not rows:
         raise InputError(NO_ANTECEDENT)
     heads = np.moveaxis(by_heads, 0, -1)  # [candidates, layer, head, mention]
-    return AntecedentJudgements(pd.DataFrame(rows), dict(zip(CANDIDATES, heads, strict=True)))
+    return AntecedentJudgements(
+        mentions=pd.DataFrame(rows),
+        heads=dict(zip(CANDIDATES, heads, strict=True)),
+        sees_antecedent=np.transpose(sees_antecedent),
+        chance=dict(zip(CANDIDATES, np.moveaxis(chances, 0, -1), strict=True)),
+    )
+
+
+def _chance(
+    question: Question, visible: Bool[np.ndarray, "layer word word"]
+) -> Float[np.ndarray, " layer"]:
+    """Compute the probability that a random pick among visible candidates is right."""
+    words = np.arange(visible.shape[-1])
+    candidates = words != question.word
+    if question.candidates is not None:
+        candidates = np.isin(words, question.candidates)
+    is_gold = candidates & np.isin(words, question.gold)
+    seen = visible[:, question.word]  # [layer, word]
+    return divide((seen & is_gold).sum(axis=-1), (seen & candidates).sum(axis=-1))
 
 
 def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
@@ -232,8 +291,10 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``system``, ``head``, ``candidates``, ``type``, ``n`` (mentions), ``accuracy`` in
-        percent, with a 95% bootstrap interval, and ``paper_accuracy``.
+        Columns ``system``, ``head``, ``candidates``, ``type``, ``n`` (mentions; of those of a head,
+        the ones that see an antecedent), ``accuracy`` in percent, with a 95% bootstrap interval,
+        ``paper_accuracy``, and the accuracy ``chance`` of a random pick among the candidates that a
+        mention sees in the head's layer.
     """
     systems = [(rule, "earlier mentions") for rule in SYSTEMS]
     systems += [(HEAD, candidates) for candidates in CANDIDATES]
@@ -243,17 +304,19 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
     rows = []
     for (system, candidates), mention_type in product(systems, ROWS):
         label = ""
-        scored = judgements
+        chance = np.nan
         if system in SYSTEMS:
-            right = judgements.mentions[system].to_numpy()
+            totals, counts = judgements.sums(judgements.mentions[system].to_numpy(), mention_type)
         else:
+            scored = judgements
             best = judgements.best_head(candidates)
             if system == HELD_OUT:
                 best = judgements.of_split("train").best_head(candidates, mention_type)
                 scored = judgements.of_split("dev")
+            layer, _ = best
             label = head_label(*best)
-            right = scored.heads[candidates][best]
-        totals, counts = scored.sums(right, mention_type)
+            totals, counts = scored.sums(scored.heads[candidates][best], mention_type, layer)
+            chance = scored.mean_chance(candidates, mention_type, layer)
         rows.append(
             {
                 "system": system,
@@ -263,6 +326,7 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
                 "n": counts.sum(),
                 **ratio(totals, counts).columns("accuracy"),
                 "paper_accuracy": paper.get((system, mention_type), np.nan),
+                "chance": chance,
             }
         )
     return pd.DataFrame(rows)
@@ -301,7 +365,7 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
             best = train.best_head(candidates, chosen_type)
             heads[mention_type] = head_label(*best)
             lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule].to_numpy()
-            sums[mention_type] = dev.sums(lead, mention_type)
+            sums[mention_type] = dev.sums(lead, mention_type, best[0])
         for name, weights in margins.items():
             by_type = np.array([sums[mention_type] for mention_type in weights])
             totals, counts = by_type.transpose(1, 2, 0)  # each [document, type]

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from helpers.data.records import Roles, roles
 from helpers.metrics import surface
-from helpers.metrics.surface import Maps, Sums
+from helpers.metrics.surface import Maps, Masks, Sums, all_if_none
 from helpers.store.store import Example, Store
 
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
@@ -92,20 +92,23 @@ def head_distances(attention: Maps, *, compiled: bool = False) -> Float[np.ndarr
 
 
 def renormalise_over_words(
-    attention: Maps, roles: Roles
+    attention: Maps, roles: Roles, visible: Masks | None = None
 ) -> Float[np.ndarray, "layer head word word"]:
     """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
-    A row becomes uniform if all its attention went to special tokens.  An example of special
-    tokens only stays as it is.
+    If all attention of a row went to special tokens, it becomes uniform over the words that
+    it sees (``visible``, by default all).  An example of special tokens only stays as it is.
     """
     words = np.flatnonzero(roles.punctuation | roles.other)
     if not len(words):
         return attention
     word_attention = attention[:, :, words[:, None], words]
     total = word_attention.sum(axis=-1, keepdims=True)
-    uniform = np.full_like(word_attention, 1 / len(words))
-    return np.divide(word_attention, total, out=uniform, where=total > 0)
+    sees_word = all_if_none(visible, attention)[:, words[:, None], words]  # [layer, query, key]
+    uniform = sees_word / sees_word.sum(axis=-1, keepdims=True)
+    rows = np.empty_like(word_attention)
+    rows[:] = uniform[:, None]
+    return np.divide(word_attention, total, out=rows, where=total > 0)
 
 
 def example_sums(
@@ -123,7 +126,7 @@ def example_sums(
         word_distances = np.full_like(distances, np.nan)
         if example.index % WORD_DISTANCE_STRIDE == 0:
             token_roles = roles(example.record["tokens"], special_tokens)
-            word_attention = renormalise_over_words(attention, token_roles)
+            word_attention = renormalise_over_words(attention, token_roles, example.visible_keys)
             word_distances = head_distances(word_attention, compiled=compiled)
         sums.add({"distances": distances, "word_distances": word_distances})
     return sums

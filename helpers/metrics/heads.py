@@ -317,7 +317,8 @@ def predict_link(
         visible=visible,
     )
     picked = by_query[..., 0]  # of the only query
-    return picked, np.isin(picked, question.gold) & (picked != question.query)
+    is_right = np.isin(picked, question.gold) & (picked != question.query)
+    return picked, np.asarray(is_right)
 
 
 def sees_answer(
@@ -339,4 +340,4 @@ def sees_answer(
     bool array of shape (...)
     """
     keys = by_dependent(visible, question.read_in(direction))[..., question.query, :]
-    return keys[..., list(question.gold)].any(axis=-1)
+    return np.asarray(keys[..., list(question.gold)].any(axis=-1))

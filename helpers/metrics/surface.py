@@ -37,6 +37,7 @@ TOKEN_TYPES = (
     "other_to_cls", "first_to_first", "other_to_first", "uniform_first", "uniform_cls",
     "uniform_sep", "sink",
 )  # fmt: skip
+OVER_SPECIAL = ("sep", "cls", "first")  # keys whose gradients others are compared with
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 # Each article is a bootstrap cluster.  If there are more, they are assigned to this number of
@@ -66,7 +67,7 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
         the next one under a causal mask.
     """
     n = attention.shape[-1]
-    visible = _all_if_none(visible, attention)
+    visible = all_if_none(visible, attention)
     shares = {}
     for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
         share = np.trace(attention, offset=offset, axis1=-2, axis2=-1) / n
@@ -104,7 +105,7 @@ def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> 
           besides the keys; NaN if rows sum to one.
     """
     n = attention.shape[-1]
-    visible = _all_if_none(visible, attention)
+    visible = all_if_none(visible, attention)
     received = attention.sum(axis=-2) / n  # [layer, head, key]
     uniform = visible / visible.sum(axis=-1, keepdims=True)
     received_if_uniform = np.broadcast_to(uniform.mean(axis=1)[:, None], received.shape)
@@ -149,7 +150,7 @@ def entropy(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict
         attention.
     """
     n = attention.shape[-1]
-    visible = _all_if_none(visible, attention)
+    visible = all_if_none(visible, attention)
     smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
     query_entropy = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
     visible_counts = visible.sum(axis=-1)  # [layer, query]
@@ -165,7 +166,7 @@ def entropy(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict
     }
 
 
-def _all_if_none(visible: Masks | None, attention: Maps) -> Masks:
+def all_if_none(visible: Masks | None, attention: Maps) -> Masks:
     """Return the keys that are visible: all, if nothing is known of a mask."""
     n_layers, _, *shape = attention.shape
     return np.ones((n_layers, *shape), dtype=bool) if visible is None else visible
@@ -350,7 +351,7 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
         text has only one article.  What uniform attention would give has no interval, because it
         does not depend on the model.
     """
-    means = {name: sums.mean(name) for name in columns}
+    means = {name: sums.mean(name) for name in columns if sums.is_measured(name)}
     bounds = {}
     for name in means:
         if not name.startswith("uniform"):
@@ -448,7 +449,8 @@ def gradient_table(
     -------
     DataFrame
         One row per layer: ``layer`` (from 1); ``sep``, ``cls``, ``punctuation`` and ``other``;
-        ``objective``; ``loss`` (nats, the mean); ``articles``, their number; ``sep_per_value`` and
+        ``objective``; ``loss`` (nats, the mean); ``articles``, their number; ``first``, for the
+        first token, which may be [CLS] and is no other one; ``sep_per_value`` and
         so on, the gradients divided by the size of the value vector, if it is known;
         ``other_over_sep``, ``other_over_cls``, ``other_over_sep_per_value`` and so on, the ratios
         of the means; and 95% bootstrap intervals over articles (``sep_low`` ...).  Empty for a
@@ -462,10 +464,12 @@ def gradient_table(
             continue
         values = importance[name]  # [example, layer, type of key]
         is_measured = ~np.isnan(values)
-        over_special = [f"other_over_{key}{ending}" for key in KEY_TYPES[:2]]
+        special = [KEY_TYPES.index(key) for key in OVER_SPECIAL]
+        other = [KEY_TYPES.index("other")] * len(special)
+        ratios = [f"other_over_{key}{ending}" for key in OVER_SPECIAL]
         for columns, numerator, denominator in (
             ([f"{key}{ending}" for key in KEY_TYPES], values, is_measured),
-            (over_special, values[..., [3, 3]], values[..., :2]),
+            (ratios, values[..., other], values[..., special]),
         ):
             totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
             counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)

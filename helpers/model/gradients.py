@@ -92,8 +92,9 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
     -------
     dict of str to array
         ``gradients``, shape (example, layer, type): the mean of ``|dL/dA|`` over the heads and over
-        the pairs of a query and a key of each type (`KEY_TYPES`), in all inputs of a record.  NaN
-        if there is no such key; a token that is masked for the objective is a key of no type.
+        the pairs of a query and a key of each type (`KEY_TYPES`), in all inputs of a record.  The
+        first token, which may be [CLS], is no other one.  NaN if there is no such key; a token that
+        is masked for the objective is a key of no type.
         ``per_value``, if the model's value vectors can be found: the same of
         ``|dL/dA[i, j]| / |f(x_j)|``.  ``losses``, shape (example,): in nats.
 
@@ -155,7 +156,10 @@ def _mean_by_key_type(
         example = row % examples
         tokens = encoder.tokenizer.convert_ids_to_tokens(model_input["input_ids"])
         is_masked = np.array(model_input.get("masked", [False] * len(tokens)))
-        for name, mask in roles(tokens, encoder.special_tokens).masks().items():
+        is_first = np.arange(len(tokens)) == 0
+        masks = roles(tokens, encoder.special_tokens).masks()
+        masks = {**masks, "other": masks["other"] & ~is_first, "first": is_first}
+        for name, mask in masks.items():
             keys = np.flatnonzero(mask & ~is_masked)
             column = KEY_TYPES.index(name)
             pairs[example, 0, column] += len(tokens) * len(keys)

@@ -24,7 +24,7 @@ QUANTITIES = ("accuracy", "accuracy_low", "accuracy_high", "baseline")  # of a r
 LAYER_PANELS = {
     "entropy": ("Entropy", "Share of uniform entropy"),
     "sep": ("To the separator", "Average weight (fraction)"),
-    "cls": ("To the first token", "Average weight (fraction)"),
+    "first": ("To the first token", "Average weight (fraction)"),
 }
 
 
@@ -82,8 +82,8 @@ def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Seri
     ----------
     tables : mapping of str to pandas.DataFrame
         A run's tables by name.
-    quantity : {"entropy", "sep", "cls"}
-        Entropy, as a share of that of uniform attention, or the attention to a special token.
+    quantity : {"entropy", "sep", "first"}
+        Entropy, as a share of that of uniform attention, or the attention to a token.
 
     Returns
     -------
@@ -93,7 +93,8 @@ def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Seri
     table = tables.get("entropy" if quantity == "entropy" else "token_types")
     if table is None:
         return pd.Series(dtype=float)
-    values = table[quantity] / table.get("uniform", 1)  # which only entropies have
+    column = quantity if quantity in table else "cls"  # older runs do not have the first token
+    values = table[column] / table.get("uniform", 1)  # which only entropies have
     by_layer = values.groupby(table["layer"]).mean()
     by_layer.index = by_layer.index / by_layer.index.max()
     return by_layer.dropna()

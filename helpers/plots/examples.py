@@ -16,7 +16,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -26,12 +26,14 @@ from helpers.metrics.clustering import POSITION_SHARE, TOKEN_SHARE
 from helpers.metrics.heads import (
     COREFERENCE,
     DIRECTIONS,
+    Direction,
     Question,
     by_head,
     gold_links,
     head_label,
     parse_head,
     predict_link,
+    sees_answer,
 )
 from helpers.metrics.reference import BROAD
 from helpers.metrics.surface import example_sums
@@ -176,34 +178,40 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         sentence with the largest value.  The title has its average, and says if it is below the
         threshold of the pattern in Figure 6.
     """
-    special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
-    uniform = heads["uniform"].mean()
+    means = heads.reindex(columns=["sep", "cls", "first"]).mean().fillna(0)
+    special = means.idxmax()
+    special_token = "the first token" if special == "first" else store.special_tokens.get(special)
     patterns = {
-        "entropy": (f"broad, {{:.1f}} of {uniform:.1f} nats", BROAD * uniform),
+        "entropy": ("broad, {:.1f} of {:.1f} nats", BROAD),
         "previous": ("{:.0%} to the previous token", POSITION_SHARE),
         "next": ("{:.0%} to the next token", POSITION_SHARE),
-        special: (f"{{:.0%}} to {store.special_tokens.get(special)}", TOKEN_SHARE),
+        special: (f"{{:.0%}} to {special_token}", TOKEN_SHARE),
         "punctuation": ("{:.0%} to periods and commas", TOKEN_SHARE),
     }
+    uniform = by_head(heads, "uniform")
     examples = _short_examples(store)
     sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
     panels = []
     for column, (amount, threshold) in patterns.items():
         averages = by_head(heads, column)
-        if averages.max() > 0:
-            layer, head = np.unravel_index(averages.argmax(), averages.shape)
-            average = averages[layer, head]
-            title = f"Head {head_label(layer, head)}: {amount.format(average)}"
-            if average < threshold:
-                least = f"{threshold:.1f} nats" if column == "entropy" else f"{threshold:.0%}"
+        shares = averages / uniform if column == "entropy" else averages
+        if np.nan_to_num(shares).max() > 0:
+            layer, head = np.unravel_index(np.nanargmax(shares), shares.shape)
+            amount_of_head = amount.format(averages[layer, head], uniform[layer, head])
+            title = f"Head {head_label(layer, head)}: {amount_of_head}"
+            if shares[layer, head] < threshold:
+                broad = f"{threshold * uniform[layer, head]:.1f} nats"
+                least = broad if column == "entropy" else f"{threshold:.0%}"
                 title += f"\n(the closest; the paper counts from {least})"
             strengths = [sums.mean(column)[layer, head] for sums in sums_of_examples]
-            example = examples[np.argmax(strengths)]
+            example = examples[np.argmax(np.nan_to_num(strengths))]
             weights = example.attention[layer, head]
             # The largest weight of a row is dark, so that broad attention shows.
             darkness = weights / weights.max(axis=1).mean()
             location = MapLocation(example.index, layer + 1, head + 1)
             word_types = example.roles.kinds()
+            if special == "first":
+                word_types[0] = special
             panels.append(Panel(title, example.tokens, word_types, darkness, location))
     return panels
 
@@ -508,7 +516,7 @@ def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: 
         weights = [panel.darkness[link[:2]] for link in panel.links if link.verdict != "missed"]
         gold = [link for link in panel.links if link.verdict != "wrong"]
         are_neighbours = all(abs(link.attending - link.attended) == 1 for link in gold)
-        return are_neighbours, len(weights) < 2, -np.mean(weights)
+        return are_neighbours, len(weights) < 2, -np.mean(weights or [0.0])
 
     panels: list[Panel] = []
     for example in examples:
@@ -527,13 +535,15 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     record = example.record
     positions = example.word_positions
     weights = example.attention[location.layer - 1, location.head - 1, positions, positions]
+    seen = example.visible_keys[location.layer - 1, positions, positions]
     relation = location.relation
     questions = [question for question in gold_links(record) if question.relation == relation]
     visible = [_visible_words(record, question) for question in questions]
     for words in dict.fromkeys(visible):  # in order, each once
         links: list[Link] = []
         for question in questions:
-            links += _links(question, weights, words, location.direction)
+            direction = location.direction or DIRECTIONS[0]  # none is named for coreference
+            links += _links(question, weights, seen, words, direction)
         if links:
             attending = [words[link.attending] for link in links]
             yield Panel(
@@ -543,7 +553,7 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
                 weights[np.ix_(words, words)],
                 location._replace(example=example.index),
                 links=links,
-                special_share=1 - weights[attending].sum(axis=1).mean(),
+                special_share=max(0.0, 1 - weights[attending].sum(axis=1).mean()),
             )
 
 
@@ -562,16 +572,25 @@ def _visible_words(record: Record, question: Question) -> range:
 
 
 def _links(
-    question: Question, weights: Float[np.ndarray, "word word"], words: range, direction: str
+    question: Question,
+    weights: Float[np.ndarray, "word word"],
+    seen: Bool[np.ndarray, "word word"],
+    words: range,
+    direction: Direction,
 ) -> Iterator[Link]:
-    """Yield the links of a question, if its words and the head's choice are visible."""
-    dependent = question.word if question.mark is None else question.mark
-    picked, is_right = predict_link(question, weights, direction)
+    """Yield the links of a question, if its words and the head's choice are drawn.
+
+    There are none if the layer's mask hides the answer.  A head that picks nothing misses it.
+    """
+    picked, is_right = predict_link(question, weights, direction, seen)
     gold = [word for word in question.gold if word in words]
-    if dependent in words and picked in words and gold:
+    are_drawn = question.query in words and picked in words and gold
+    if are_drawn and sees_answer(question, seen, direction):
         choices = [(picked, "right")] if is_right else [(picked, "wrong"), (gold[-1], "missed")]
         for word, verdict in choices:
-            ends = [words.index(dependent), words.index(word)]
+            if word == question.query:  # nothing is picked
+                continue
+            ends = [words.index(question.query), words.index(word)]
             if direction == DIRECTIONS[1]:  # heads attend to dependents
                 ends.reverse()
             yield Link(*ends, verdict)

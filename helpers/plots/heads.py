@@ -34,7 +34,7 @@ GRADIENT_TITLES = {  # by the suffix of the columns
     "": "|∂L/∂A|\n(nats per unit of attention)",
     "_per_value": "|∂L/∂A| / value norm\n(nats per unit of norm)",
 }
-TO_SPECIAL = {name: style.ATTENDED[name] for name in ("cls", "sep", "punctuation")}
+TO_SPECIAL = {name: style.ATTENDED[name] for name in ("first", "cls", "sep", "punctuation")}
 HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from its line is named"
 
 
@@ -44,7 +44,8 @@ def fig2_token_types(
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
-    The intervals are too narrow to draw.  Therefore a footnote gives the widest one.
+    The first token has a line of its own, unless it is a special token.  The intervals are too
+    narrow to draw.  Therefore a footnote gives the widest one.
 
     Parameters
     ----------
@@ -67,9 +68,11 @@ def fig2_token_types(
     to_sep = {"sep_to_sep": from_sep, "other_to_sep": from_other_tokens}
     panels = [present_styles(table, TO_SPECIAL, special_tokens)]
     note = ""
+    if role_of_first_token(table):
+        note = f"{special_tokens[role_of_first_token(table)]} is the first token.  "
     if "sep" in panels[0]:
         panels.append(present_styles(table, to_sep, special_tokens))
-        note = f"{special_tokens['sep']}: all of a segment together.  "
+        note += f"{special_tokens['sep']}: all of a segment together.  "
     weights = style.WEIGHT_NAMES[lens]
     means = table.groupby("layer")[list(panels[0])].mean()
     most_attended = means.max().idxmax()
@@ -87,7 +90,8 @@ def fig3_gradients(
 
     The upper panels have the model's mean absolute gradients by type of token, per unit of
     attention and per unit of the value vectors.  The lower panels have the ratio of the gradients
-    of other tokens to those of a special token, for the model and its controls.
+    of other tokens to those of a special token, or of the first one, for the model and its
+    controls.
 
     Parameters
     ----------
@@ -105,7 +109,9 @@ def fig3_gradients(
     """
     table = tables["model"]
     styles = present_styles(table, style.ATTENDED, special_tokens)
-    ratios = {key: table[f"other_over_{key}"].max() for key in ("cls", "sep") if key in styles}
+    special = [key for key in ("first", "cls", "sep") if key in styles]
+    ratios = {key: table[f"other_over_{key}"].max() for key in special}
+    names = {key: styles[key].label.removeprefix("to ") for key in special}
     rows = 2 if ratios else 1
     name, loss, articles = table.loc[0, ["objective", "loss", "articles"]]
     objective = f"L: {name}, {loss:.2f} nats{OBJECTIVE_NOTES.get(name, '')}"
@@ -115,7 +121,7 @@ def fig3_gradients(
     title = "Figure 3 · Gradients of attention"
     if ratios:
         top = max(ratios, key=ratios.get)
-        title += f" to other tokens: up to {ratios[top]:.1f} times those to {special_tokens[top]}"
+        title += f" to other tokens: up to {ratios[top]:.1f} times those to {names[top]}"
     height = 1.35 * rows + 0.6 if style.in_column() else 2.5 * rows + 0.65
     figure = canvas(height, title, model, objective, bands)
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
@@ -128,7 +134,7 @@ def fig3_gradients(
         for name, model_table in tables.items():
             series_style = style.CONTROL_STYLES.get(name, styles[token_type])
             _curve(axes, model_table, f"other_over_{token_type}", series_style)
-        axes.set_title(f"other tokens / {special_tokens[token_type]}", parse_math=False)
+        axes.set_title(f"other tokens / {names[token_type]}", parse_math=False)
         axes.yaxis.set_major_formatter("{x:g}")
     for axes in grid.flat:
         axes.set(visible=axes.has_data())
@@ -175,18 +181,21 @@ def fig4_entropy(
     }
     styles = present_styles(table, panel_styles, special_tokens)
     panels = [{column: series_style} for column, series_style in styles.items()]
-    uniform = table["uniform"].mean()
-    means = table.groupby("layer")["entropy"].mean()
+    means = table.groupby("layer")[["entropy", "uniform"]].mean()
+    least, most = (f"{value:.1f}" for value in means["uniform"].agg(["min", "max"]))
     weights = style.WEIGHT_NAMES[lens]
     title = (
-        f"Figure 4 · Mean entropy of a layer's {weights}: {means.min():.1f} to {means.max():.1f} "
-        f"of {uniform:.1f} nats"
+        f"Figure 4 · Mean entropy of a layer's {weights}: {means['entropy'].min():.1f} to "
+        f"{means['entropy'].max():.1f} of {most if least == most else f'{least} to {most}'} nats"
     )
     figure = heads_and_means(table, panels, title, model, "Entropy (nats)")
+    # What a query can see may differ from layer to layer.
+    edges = np.add.outer(means.index, [-0.5, 0.5]).ravel()
+    uniform = means["uniform"].repeat(2).to_numpy()
     for axes in figure.axes:
-        axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
+        axes.plot(edges, uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
         axes.annotate(
-            "uniform attention", (1, uniform), xycoords=("axes fraction", "data"), ha="right",
+            "uniform attention", (1, uniform[-1]), xycoords=("axes fraction", "data"), ha="right",
             va="bottom",
         )  # fmt: skip
         axes.margins(y=0.1)  # room for this text
@@ -259,13 +268,25 @@ def heads_and_means(
 
 
 def present_styles(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens) -> Styles:
-    """Select the styles of the columns that have values, and fill in the special tokens."""
+    """Select the styles of the columns that have values, and fill in the special tokens.
+
+    The first token has no style of its own if it is a special token.
+    """
     present = {}
     for column, series_style in styles.items():
-        if table[column].notna().any():
+        is_special = column == "first" and role_of_first_token(table)
+        if column in table and table[column].notna().any() and not is_special:
             label = series_style.label.format(**special_tokens)
             present[column] = series_style._replace(label=label)
     return present
+
+
+def role_of_first_token(table: pd.DataFrame) -> str:
+    """Find out whether the first token is always [CLS] or [SEP]: "cls", "sep", or an empty text."""
+    for role in ("cls", "sep"):
+        if {"first", role} <= set(table) and np.allclose(table["first"], table[role]):
+            return role
+    return ""
 
 
 @for_column
@@ -304,19 +325,22 @@ def fig6_clusters(
     """
     shares = {"entropy / uniform": averages["entropy"] / averages["uniform"]}
     for column in ("previous", "next"):
-        shares[f"to the {column} token"] = averages[column]
+        if averages[column].notna().any():  # no causal model sees the next token
+            shares[f"to the {column} token"] = averages[column]
     for column, series_style in present_styles(averages, TO_SPECIAL, special_tokens).items():
         shares[series_style.label] = averages[column]
     points = positions[["x", "y"]].to_numpy(float) / tokens
     in_column = style.in_column()
     size = 9 if in_column else 22
+    columns = 2 if in_column else 4
+    rows = -(-(len(shares) + 2) // columns)
     figure = canvas(
-        6.7 if in_column else 5.0,
+        rows * (1.675 if in_column else 2.5),
         "Figure 6 · Attention heads in the plane, by what they do",
         model,
         "a point is a head; the closer two are, the more alike are their distributions",
     )
-    panels = panel_grid(figure, len(shares) + 2, 2 if in_column else 4, sharex=True, sharey=True)
+    panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
     for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
         scatter = axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
@@ -355,6 +379,8 @@ def fig6_clusters(
 def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw the attention to the previous, current and next token (section 3.1) as heat maps.
 
+    A token that no query sees has no map.
+
     Parameters
     ----------
     table : pandas.DataFrame
@@ -370,6 +396,8 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
     """
     maps = {}
     for column in ("previous", "current", "next"):
+        if table[column].isna().all():  # a causal model sees no next token
+            continue
         layer, head, share = table.loc[table[column].idxmax(), ["layer", "head", column]]
         title = f"to the {column} token\nmost: head {layer:.0f}-{head:.0f}, {share:.0%}"
         maps[title] = by_head(table, column)

@@ -57,10 +57,12 @@ TOKEN_STYLES = {
     "punctuation": Style("periods and commas", "#00A457", "^"),
     "other": Style("other tokens", "#555555", "D"),
 }
-TOKEN_COLORS = {token_type: style.color for token_type, style in TOKEN_STYLES.items()}
+FIRST_TOKEN = Style("the first token", "#7B3F00", "X")  # drawn if it is no special token
+ALL_STYLES = {"first": FIRST_TOKEN, **TOKEN_STYLES}
+TOKEN_COLORS = {token_type: style.color for token_type, style in ALL_STYLES.items()}
 ATTENDED = {
     token_type: style._replace(label=f"to {style.label}")
-    for token_type, style in TOKEN_STYLES.items()
+    for token_type, style in ALL_STYLES.items()
 }
 
 CONTROL_STYLES = {  # by the prefix of the names of their tables

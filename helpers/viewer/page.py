@@ -143,8 +143,9 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     answers = np.zeros((len(DIRECTIONS), *maps.shape[:2], len(questions)), "<u2")
     for number, question in enumerate(questions):
         words = example.word_positions
+        visible = example.visible_keys[:, None, words, words]
         for index, direction in enumerate(DIRECTIONS):
-            picked, right = predict_link(question, maps[:, :, words, words], direction)
+            picked, right = predict_link(question, maps[:, :, words, words], direction, visible)
             answers[index, ..., number] = 2 * (picked + example.offset) + right
     return [with_special.tobytes(), without_special.tobytes(), answers.tobytes()]
 
@@ -213,9 +214,10 @@ def relation_hits(
         example = store[index]
         positions = example.word_positions
         weights = example.stored_attention[head][positions, positions]
+        visible = example.visible_keys[head[0], positions, positions]
         words = record["words"]
         for question in questions:
-            picked, is_right = predict_link(question, weights, direction)
+            picked, is_right = predict_link(question, weights, direction, visible)
             yield (
                 index,
                 question.word + example.offset,

@@ -221,7 +221,7 @@ def test_coreference_table_has_a_row_for_each_system_and_type():
     table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), first_mention)))
     assert list(table.columns) == [
         "system", "head", "candidates", "type", "n", "accuracy", "accuracy_low", "accuracy_high",
-        "paper_accuracy",
+        "paper_accuracy", "chance",
     ]  # fmt: skip
     by_system = table.groupby(["system", "candidates"])["type"].agg(tuple)
     assert len(by_system) == 3 + 2 + 2  # rules, heads, held-out heads

@@ -16,6 +16,7 @@ from helpers.metrics.heads import (
     picked_words,
     possessive_marks,
     predict_link,
+    sees_answer,
 )
 
 TO_DEPENDENT = DIRECTIONS[1]
@@ -37,8 +38,48 @@ def test_picked_words_of_many_heads_have_their_shape(attention):
     assert picked_words(maps).tolist() == [[[1, 2, 0], [2, 2, 1]]]
 
 
-def test_picked_words_of_equal_weights_are_the_first():
-    assert picked_words(np.full((4, 4), 0.25)).tolist() == [1, 0, 0, 0]
+def test_picked_words_of_some_equal_weights_are_the_first():
+    weights = np.array([[0.2, 0.3, 0.3, 0.2], [0.4, 0.1, 0.1, 0.4]])
+    assert picked_words(np.tile(weights, (2, 1))).tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("weight", [0.25, 0.0])
+def test_a_head_picks_nothing_if_all_weights_are_equal(weight):
+    """The word itself stands for no pick, whatever attention it gets."""
+    maps = np.full((4, 4), weight)
+    np.fill_diagonal(maps, 1 - 3 * weight)
+    assert picked_words(maps).tolist() == [0, 1, 2, 3]
+    question = Question("det", 0, (1,))
+    assert not predict_link(question, maps, DIRECTIONS[0])[1]
+
+
+def test_a_head_picks_nothing_if_all_weights_that_it_sees_are_equal():
+    maps = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
+    visible = np.tril(np.ones((4, 4), bool))
+    # The second word sees one other, which gets all that there is to get.
+    assert picked_words(maps, visible=visible).tolist() == [0, 0, 2, 3]
+    assert picked_words(maps, direction=TO_DEPENDENT, visible=visible).tolist() == [1, 2, 3, 3]
+
+
+def test_a_possessor_whose_mark_picks_nothing_is_wrong():
+    """Even where the annotation attaches it to the mark itself."""
+    question = Question("poss", 0, (1,), mark=1)
+    _, is_right = predict_link(question, np.full((3, 3), 1 / 3), DIRECTIONS[0])
+    assert not is_right
+
+
+def test_sees_answer_of_links_to_both_sides():
+    visible = np.tril(np.ones((4, 4), bool))
+    to_right = Question("det", 0, (2,))
+    to_left = Question("dobj", 3, (1,))
+    seen = [
+        [bool(sees_answer(question, visible, direction)) for direction in DIRECTIONS]
+        for question in (to_right, to_left)
+    ]
+    assert seen == [[False, True], [True, False]]
+    antecedents = Question(COREFERENCE, 1, (0, 3), mention=1, candidates=(0, 3))
+    assert sees_answer(antecedents, visible, TO_DEPENDENT)
+    assert not sees_answer(antecedents._replace(gold=(3,)), visible, TO_DEPENDENT)
 
 
 def test_picked_words_are_candidates_of_each_query(attention):

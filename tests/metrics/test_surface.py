@@ -1,12 +1,13 @@
 """Section 3: one example by hand, a corpus, and intervals over articles."""
 
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.data.records import roles
+from helpers.data.records import KEY_TYPES, roles
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals, percentiles, ratio
 from helpers.metrics.surface import combine, entropy, example_sums, head_table, token_types
@@ -19,6 +20,9 @@ MAPS = np.array([[FIRST, np.full((3, 3), 1 / 3)]])
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 ROBERTA_TOKENS = ["<s>", "a", "</s>", "</s>", "b"]  # two separators between two texts
 ROBERTA = {"cls": "<s>", "sep": "</s>"}
+
+
+MAPS_WITH_SINK = 0.7 * np.random.default_rng(1).dirichlet(np.ones(6), size=(2, 3, 6))
 
 
 def heads(value):
@@ -39,8 +43,18 @@ def test_token_types_of_a_map_by_hand():
     assert heads(shares["punctuation"]) == [0, 0]
     assert heads(shares["sep_to_sep"]) == pytest.approx([0.9, 1 / 3])
     assert heads(shares["other_to_sep"]) == pytest.approx([0.9 / 2, 1 / 3])
-    for name in ("cls", "sep"):  # whatever a head attends to
+    for name in ("cls", "sep", "first"):  # whatever a head attends to
         assert heads(shares[f"uniform_{name}"]) == pytest.approx([1 / 3, 1 / 3])
+    for ours, theirs in (("first", "cls"), ("first_to_first", "cls_to_cls")):
+        np.testing.assert_array_equal(shares[ours], shares[theirs])  # [CLS] is the first token
+
+
+def test_the_first_token_has_a_share_whatever_it_is():
+    shares = token_types(MAPS, roles(["a", "b", "c"], {"cls": None, "sep": None}))
+    assert heads(shares["first"]) == pytest.approx([0.6 / 3, 1 / 3])
+    assert heads(shares["first_to_first"]) == pytest.approx([0.5, 1 / 3])
+    assert heads(shares["other_to_first"]) == pytest.approx([0.1 / 2, 1 / 3])
+    assert np.isnan(shares["cls"]).all()
 
 
 def test_commonest_tokens_are_without_case_and_special_tokens():
@@ -55,15 +69,6 @@ def test_uniform_shares_count_every_special_token():
     maps = np.random.default_rng(0).dirichlet(np.ones(5), size=(1, 1, 5))
     shares = token_types(maps, roles(ROBERTA_TOKENS, ROBERTA))
     assert shares["uniform_sep"].item() == pytest.approx(2 / 5)
-
-
-def test_uniform_shares_of_a_decoder_are_over_the_tokens_so_far():
-    maps = np.tril(np.random.default_rng(0).dirichlet(np.ones(5), size=(1, 1, 5)))
-    maps /= maps.sum(axis=-1, keepdims=True)
-    shares = token_types(maps, roles(ROBERTA_TOKENS, ROBERTA))
-    rows = [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]  # the share that each query gives to every token so far
-    assert shares["uniform_cls"].item() == pytest.approx(sum(rows) / 5)
-    assert shares["uniform_sep"].item() == pytest.approx((rows[2] + 2 * sum(rows[3:])) / 5)
 
 
 def test_token_types_with_punctuation_and_two_separators():
@@ -104,13 +109,18 @@ def test_entropy_of_uniform_attention_is_the_logarithm_of_the_length(n):
         assert values[name].item() == pytest.approx(np.log(n), rel=1e-12)
 
 
-@pytest.mark.parametrize("n", [2, 7, 128])
-def test_entropy_of_a_uniform_decoder_is_over_the_tokens_so_far(n):
-    causal = np.tril(np.ones((1, 1, n, n))) / (np.arange(n) + 1)[:, None]
-    values = entropy(causal, roles(["[CLS]", *["a"] * (n - 1)], BERT))
-    expected = np.log(np.arange(n) + 1).mean()
-    assert values["uniform"].item() == pytest.approx(expected)
-    assert values["entropy"].item() == pytest.approx(expected, abs=0.02)
+def test_the_mass_that_rows_lack_is_the_share_of_a_sink():
+    sums = example_sums([example(0), replace(example(1), stored_attention=MAPS_WITH_SINK)], BERT)
+    table = head_table(sums, ["first", "sink"])
+    expected = 1 - MAPS_WITH_SINK.sum(axis=-1).mean(axis=-1)
+    np.testing.assert_allclose(table["sink"], expected.ravel())
+    assert "sink" in surface.article_table(sums)
+
+
+def test_tables_have_no_sink_where_rows_sum_to_one():
+    sums = example_sums([example(0)], BERT)
+    assert "sink" not in head_table(sums, surface.TOKEN_TYPES)
+    assert "sink" not in surface.article_table(sums)
 
 
 # Over a corpus
@@ -268,7 +278,7 @@ GRADIENT_ARTICLES = list("aabcaabc" * 8)
 @pytest.fixture
 def importance():
     """Gradients of a model without [CLS]; the fourth segment has no punctuation."""
-    gradients = np.random.default_rng(0).random((len(GRADIENT_ARTICLES), 3, 4))
+    gradients = np.random.default_rng(0).random((len(GRADIENT_ARTICLES), 3, len(KEY_TYPES)))
     gradients[:, :, 1] = np.nan
     gradients[3, :, 2] = np.nan
     return {"gradients": gradients, "losses": np.arange(len(GRADIENT_ARTICLES))}
@@ -307,6 +317,14 @@ def test_gradient_table_has_ratios_of_means_with_intervals(importance):
     bounds = table.loc[2, ["other_over_sep_low", "other_over_sep_high"]]
     assert tuple(bounds) == pytest.approx(bootstrap_intervals(to_other, to_sep))
     assert set(table["articles"]) == {3}
+
+
+def test_gradient_table_compares_other_tokens_with_the_first(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "next token").set_index("layer")
+    by_type = importance["gradients"][:, 1].sum(axis=0)
+    _, _, _, to_other, to_first = by_type
+    assert table.loc[2, "first"] == pytest.approx(to_first / len(GRADIENT_ARTICLES))
+    assert table.loc[2, "other_over_first"] == pytest.approx(to_other / to_first)
 
 
 def test_gradient_table_has_ratios_per_unit_of_value(importance):

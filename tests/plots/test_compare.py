@@ -19,7 +19,7 @@ def run_tables(layers=3, heads=2, seed=0):
     index = pd.DataFrame({"layer": layer + 1, "head": head + 1})
     return {
         "entropy": index.assign(entropy=rng.uniform(1, 4, len(index)), uniform=4.5),
-        "token_types": index.assign(sep=rng.uniform(0, 1, len(index)), cls=0.1 * index["layer"]),
+        "token_types": index.assign(sep=rng.uniform(0, 1, len(index)), first=0.1 * index["layer"]),
     }
 
 
@@ -53,9 +53,9 @@ def test_relative_curve_divides_entropy_by_that_of_uniform_attention():
 
 
 def test_relative_curve_leaves_out_layers_without_a_value():
-    table = pd.DataFrame({"layer": [1, 2, 2], "sep": [np.nan, 0.2, 0.4], "cls": np.nan})
+    table = pd.DataFrame({"layer": [1, 2, 2], "sep": [np.nan, 0.2, 0.4], "first": np.nan})
     assert relative_curve({"token_types": table}, "sep").to_dict() == {1.0: pytest.approx(0.3)}
-    assert relative_curve({"token_types": table}, "cls").empty
+    assert relative_curve({"token_types": table}, "first").empty
     assert relative_curve({}, "entropy").empty
 
 

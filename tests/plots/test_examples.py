@@ -9,6 +9,7 @@ from matplotlib.colors import to_hex
 from plot_checks import shown_texts, texts_outside
 from viewer_stores import DOCUMENT, word_store
 
+from helpers.data.visible import Visible
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.surface import RELATIVE_POSITION
@@ -160,6 +161,50 @@ def test_relation_panels_have_all_links_of_a_sentence_and_the_attention_to_speci
     (drawn,) = relation_panels(store, table, {"amod": "poss"}, english=True)
     assert drawn.links == [Link(0, 1, "right"), Link(3, 4, "right")]
     assert drawn.special_share == pytest.approx(0.375)
+
+
+def test_panels_have_no_negative_share_of_special_tokens():
+    """Rounded weights may sum to a little more than one."""
+    store = word_store(POSSESSIVE, layers=1, heads=1)
+    example = store.examples[0]
+    example.stored_attention[:] = 0
+    example.stored_attention[..., 2] = 1.001
+    table = pd.DataFrame([best_head("amod", DIRECTIONS[0])])
+    (drawn,) = relation_panels(store, table, {"amod": "poss"}, english=True)
+    assert f"{drawn.special_share:.0%}" == "0%"
+
+
+def test_relation_panels_of_a_causal_model_have_the_links_that_can_be_seen():
+    """Of "old Ann" and "red hat" a decoder's adjectives see neither, its nouns both."""
+    store = word_store(POSSESSIVE, layers=1, heads=1)
+    causal = [Visible(causal=True, window=None)]
+    maps = np.tril(store.examples[0].attention)
+    maps = maps / maps.sum(axis=-1, keepdims=True)
+    store.examples[0] = replace(store.examples[0], stored_attention=maps, visible=causal)
+    n_links = []
+    for direction in DIRECTIONS:
+        table = pd.DataFrame([best_head("amod", direction)])
+        panels = relation_panels(store, table, {"amod": "poss"}, english=True)
+        n_links.append(sum(len(panel.links) > 0 for panel in panels))
+    assert n_links == [0, 1]
+
+
+def test_pattern_panels_draw_the_first_token_of_a_model_without_special_ones():
+    store = word_store(POSSESSIVE, layers=1, heads=1)
+    patterns = ("entropy", "uniform", *RELATIVE_POSITION, "punctuation")
+    heads = pd.DataFrame([{"layer": 1, "head": 1, **dict.fromkeys(patterns, 0.1)}])
+    panels = pattern_panels(store, heads.assign(cls=np.nan, sep=np.nan, first=0.7))
+    (drawn,) = [panel for panel in panels if "first token" in panel.title]
+    assert drawn.title == "Head 1-1: 70% to the first token"
+    assert drawn.word_types[0] == "first"
+
+
+def test_pattern_panels_choose_the_broadest_head_of_what_its_layer_sees():
+    store = word_store(POSSESSIVE, layers=2, heads=1)
+    patterns = dict.fromkeys((*RELATIVE_POSITION, "cls", "sep", "punctuation"), 0.1)
+    heads = pd.DataFrame({"layer": [1, 2], "head": 1, "entropy": [3.0, 2.4], "uniform": [4.5, 2.5]})
+    panels = pattern_panels(store, heads.assign(**patterns))
+    assert panels[0].title == "Head 2-1: broad, 2.4 of 2.5 nats"
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -18,6 +18,7 @@ from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, TOKEN_COLORS, TOKEN_S
 MODEL = "MiniLM, 6 layers of 12 heads"
 TEXTS = {"model": MODEL, "lens": "attention"}
 SHAPES = [(2, 2), (6, 12), (24, 16)]
+FIRST = {"first": 0.3, "first_low": 0.2, "first_high": 0.4}
 UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
 
 
@@ -128,12 +129,48 @@ def test_fig2_draws_heads_as_points_and_layer_means_as_lines(shape):
             assert color.upper() == TOKEN_COLORS["sep"]
 
 
+DECODER = {"cls": None, "sep": None}
+
+
+def of_decoder(table):
+    """Make the table of a model without special tokens that sees no next token."""
+    lacking = [name for name in table if name.startswith(("cls", "sep", "other_to_sep", "next"))]
+    first = {name.replace("cls", "first"): table[name] for name in table if name.startswith("cls")}
+    return table.assign(**dict.fromkeys([*lacking, "entropy_from_cls"], np.nan), **first)
+
+
+def legend_labels(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_fig2_draws_the_first_token_of_a_decoder():
+    table = of_decoder(head_table())
+    figure = plots.fig2_token_types(table, DECODER, **TEXTS)
+    (axes,) = figure.axes
+    assert legend_labels(axes) == ["to the first token", "to periods and commas"]
+    means = table.groupby("layer")["first"].mean()
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), means)
+    assert "is the first token" not in figure.texts[-1].get_text()
+
+
+def test_fig2_says_that_the_first_token_is_a_special_one():
+    table = head_table()
+    figure = plots.fig2_token_types(table.assign(first=table["cls"]), BERT, **TEXTS)
+    assert legend_labels(figure.axes[0]) == ["to [CLS]", "to [SEP]", "to periods and commas"]
+    assert figure.texts[-1].get_text().startswith("[CLS] is the first token.")
+
+
+def test_fig2_draws_a_first_token_next_to_special_ones():
+    figure = plots.fig2_token_types(head_table().assign(**FIRST), BERT, **TEXTS)
+    assert legend_labels(figure.axes[0])[0] == "to the first token"
+    assert len(legend_labels(figure.axes[0])) == 4
+
+
 def test_fig2_leaves_out_tokens_that_the_model_does_not_have():
     table = head_table().assign(sep=np.nan, sep_to_sep=np.nan, other_to_sep=np.nan)
     figure = plots.fig2_token_types(table, {"cls": "<s>", "sep": None}, **TEXTS)
     (axes,) = figure.axes
-    legend_labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert legend_labels == ["to <s>", "to periods and commas"]
+    assert legend_labels(axes) == ["to <s>", "to periods and commas"]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +197,31 @@ def test_fig3_draws_gradients_and_the_ratios_of_all_models(special_tokens, speci
     for axes, special_type in zip(ratio_panels, special_types, strict=True):
         column = f"other_over_{special_type}"
         assert curves(axes) == [model_table[column].tolist() for model_table in tables.values()]
+
+
+def test_fig3_compares_other_tokens_with_the_first_of_a_decoder():
+    table = gradients()
+    first = {name.replace("cls", "first"): table[name] for name in table if "cls" in name}
+    special = [name for name in table if "cls" in name or "sep" in name]
+    decoder = table.assign(**dict.fromkeys(special, np.nan), **first)
+    figure = plots.fig3_gradients({"model": decoder, "random": decoder}, DECODER, model=MODEL)
+    top = table["other_over_cls"].max()
+    assert f"up to {top:.1f} times those to the first token" in title_of(figure)
+    by_attention, _, ratios = [axes for axes in figure.axes if axes.lines]
+    columns = ["first", "punctuation", "other"]
+    assert curves(by_attention) == [decoder[name].tolist() for name in columns]
+    assert ratios.get_title("left") == "other tokens / the first token"
+    assert curves(ratios) == [table["other_over_cls"].tolist()] * 2
+
+
+def test_fig4_draws_what_uniform_attention_is_in_each_layer():
+    table = head_table()
+    table["uniform"] = np.where(table["layer"] == 2, 2.0, 4.0)
+    figure = plots.fig4_entropy(table, BERT, **TEXTS)
+    assert "of 2.0 to 4.0 nats" in title_of(figure)
+    _, uniform = figure.axes[0].lines
+    assert uniform.get_ydata().tolist() == [4, 4, 2, 2, 4, 4]
+    assert uniform.get_xdata().tolist() == [0.5, 1.5, 1.5, 2.5, 2.5, 3.5]
 
 
 def test_fig4_draws_layer_means_and_uniform_attention():
@@ -197,6 +259,25 @@ def test_fig6_clusters_draws_every_head_in_every_panel_on_one_scale(shape):
     np.testing.assert_array_equal(panels[-1].collections[0].get_array(), table["layer"])
 
 
+def test_fig6_clusters_of_a_decoder_has_the_first_token_and_no_next_one():
+    averages = of_decoder(head_table())
+    figure = plots.fig6_clusters(positions(), averages, DECODER, tokens=1.0, model=MODEL)
+    patterns = [axes.get_title("left").split("\n")[0] for axes in figure.axes[:6]]
+    assert patterns[:4] == [
+        "entropy / uniform", "to the previous token", "to the first token",
+        "to periods and commas",
+    ]  # fmt: skip
+    np.testing.assert_allclose(figure.axes[2].collections[0].get_array(), averages["first"])
+
+
+def test_fig6_clusters_fits_nine_panels():
+    averages = head_table(6, 12).assign(**FIRST)
+    figure = plots.fig6_clusters(positions(6, 12), averages, BERT, tokens=1.0, model=MODEL)
+    assert len([axes for axes in figure.axes if axes.collections]) >= 9
+    assert not texts_outside(figure)
+    assert not texts_outside(figure.draw_for_column())
+
+
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_fig6_clusters_labels_linguistic_heads_without_overlaps(shape):
     linguistic = ("dobj", "coreference", "det", "pobj")
@@ -224,3 +305,11 @@ def test_relative_position_draws_values_by_layer_and_head():
         assert column in axes.get_title("left")
         assert image.get_extent() == [0.5, 4.5, 3.5, 0.5]
         assert image.get_clim() == (0, 1)
+
+
+def test_relative_position_has_no_map_of_a_token_that_is_never_seen():
+    figure = plots.relative_position(of_decoder(head_table()), **TEXTS)
+    titles = [axes.get_title("left") for axes in figure.axes if axes.images]
+    assert [title.split("\n")[0] for title in titles] == [
+        "to the previous token", "to the current token",
+    ]  # fmt: skip
