@@ -115,7 +115,9 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
         for row in range(example, len(inputs), 3):
             ids = inputs[row]["input_ids"]
             tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
-            is_type = roles(tokens, encoder.special_tokens).masks()[name]
+            masks = roles(tokens, encoder.special_tokens).masks()
+            masks["first"] = np.arange(len(tokens)) == 0
+            is_type = masks[name]
             # A masked position is neither the word that stood there nor an ordinary one.
             is_masked = np.array(inputs[row].get("masked", [False] * len(ids)))
             keys = np.flatnonzero(is_type & ~is_masked)
