@@ -82,6 +82,9 @@ class Encoder:
         Whether token types tell the two texts of a pair apart.
     max_length : int
         The longest input in tokens, special tokens included.
+    visible : list of mapping
+        What the tokens of each layer can attend to: ``causal`` and ``window``, as in
+        `helpers.data.visible.Visible`.
     load : callable
         Loads the model and the tokenizer: a function without arguments that gives `Loaded`, or an
         encoder that is loaded.  It is called once.
@@ -110,6 +113,7 @@ class Encoder:
     word_prefix: str
     takes_token_types: bool
     max_length: int
+    visible: Sequence[Mapping[str, Any]]
     load: Callable[[], Loaded | Encoder] = field(repr=False, compare=False)
 
     @property

@@ -238,7 +238,7 @@ def _are_weighted_sums(
 ) -> bool:
     """Check whether the heads of a layer output attention times values, side by side."""
     sums = torch.einsum("bhqk,bkhw->bqhw", attention, values.to(attention)).flatten(-2)
-    return (sums - outputs).abs().max() <= OUTPUT_TOLERANCE * outputs.abs().max()
+    return bool((sums - outputs).abs().max() <= OUTPUT_TOLERANCE * outputs.abs().max())
 
 
 def norm_maps(attention: Values, norms: Values) -> Values:

@@ -40,6 +40,7 @@ OUTPUT_NAMES = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
 # [head, 3, width] behind the axes of batch and token.
 VALUE_AXES = {"value": None, "value_proj": None, "v_lin": None, "v": None, "v_proj": None,
               "Wqkv": 2, "c_attn": 2, "in_proj": 3}  # fmt: skip
+ATTENTION_AXES = 4  # [batch, head, query, key]
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
 
@@ -162,8 +163,8 @@ class PatchSoftmax(TorchFunctionMode):
     """Replaces the softmax of attention with ``change(layer, scores, softmax)`` in this thread.
 
     Every family calls softmax once per layer, in the order of computation, whatever the scores
-    are made of.  Layers that share their parameters are told apart by that order.  Layers that are
-    skipped (`skip_layers`) are left out.
+    are made of; the scores of a mixture of experts have other axes.  Layers that share their
+    parameters are told apart by that order.  Layers that are skipped (`skip_layers`) are left out.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ class PatchSoftmax(TorchFunctionMode):
         self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Call a function of torch, or ``change`` in place of softmax."""
-        if func is not F.softmax:
+        if func is not F.softmax or args[0].ndim != ATTENTION_AXES:
             return func(*args, **kwargs or {})
         scores = args[0]
         weights = self.change(next(self.layers), scores, partial(func, **kwargs))

@@ -30,6 +30,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, or_wider
+from helpers.model.visible import probe_visible
 from helpers.torch_utils import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -69,6 +70,9 @@ def read_encoder(
         model = reinitialised(model, seed=random_init)
     model = model.to(target_device).eval().requires_grad_(False)
     layers, heads = attention_shape(name, model, tokenizer)
+    tokenizer_facts = tokenizer_properties(model, tokenizer)
+    ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
+    visible = probe_visible(name, model, ids, tokenizer_facts["max_length"])
     config = json.loads((folder / "config.json").read_bytes())
     settings = {  # which determine maps and gradients next to the weights
         "config": {key: config[key] for key in config.keys() - set(IGNORED_CONFIG_KEYS)},
@@ -86,7 +90,8 @@ def read_encoder(
         "heads": heads,
         "objective": "contrastive" if model is model.base_model else "masked-lm",
         "architecture": "".join((model.config.architectures or [])[:1]),
-        **tokenizer_properties(model, tokenizer),
+        "visible": [layer._asdict() for layer in visible],
+        **tokenizer_facts,
     }
     return model, tokenizer, properties
 

@@ -111,6 +111,7 @@ def model_key(encoder: Encoder) -> dict[str, Any]:
         "model": {**encoder.identity, "compute_dtype": encoder.dtype},
         "tokenizer_sha256": encoder.tokenizer_sha256,
         "special_tokens": encoder.special_tokens,
+        "visible": encoder.visible,
     }
 
 

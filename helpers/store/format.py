@@ -63,6 +63,7 @@ class StoreKey:
     examples_per_shard: int
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
+    visible: Sequence[Mapping[str, Any]]  # of each layer: causal or not, window
     code: str  # digest of the code that reads the corpus and computes the maps
     hidden: bool
     format: int = FORMAT

@@ -151,6 +151,8 @@ class Store:
         Number of layers of the model, and of heads in each.
     special_tokens : mapping
         The model's tokens in the roles "cls" and "sep"; None for one that it lacks.
+    visible : list of Visible
+        What the tokens of each layer can attend to.
     n_shards : int
         Number of shards.
 
@@ -181,6 +183,7 @@ class Store:
         self.layers = self.spec.model["layers"]
         self.heads = self.spec.model["heads"]
         self.special_tokens = self.spec.special_tokens
+        self.visible = [Visible(**layer) for layer in self.spec.visible]
         self.n_shards = self.manifest.n_shards
 
     def __len__(self) -> int:
@@ -249,6 +252,7 @@ class Store:
             offset=record.get("offset", 0),
             special_tokens=self.special_tokens,
             hidden=get_tensor(tensor_name("hidden", index)) if self.spec.hidden else None,
+            visible=self.visible,
         )
 
     def _tensors(self, number: int) -> GetTensor:
