@@ -64,7 +64,8 @@ def test_every_block_of_python_runs_as_it_stands(page, block, figures, tmp_path,
     script.write_text(block)
     runpy.run_path(str(script))
     if "save_figure" in block:
-        assert {path.suffix for path in figures.rglob("*.*g")} == {".png", ".svg"}
+        saved = (figures.parent / "build").rglob("*.*g")
+        assert {path.suffix for path in saved} == {".png", ".svg"}
 
 
 def test_every_command_line_is_one():

@@ -23,7 +23,7 @@ def study(tmp_path, monkeypatch):
 
 
 def saved(study):
-    return pd.read_csv(study.results.folder / "tables/claims.csv", dtype={"section": str})
+    return pd.read_csv(study.results.build / "tables/claims.csv", dtype={"section": str})
 
 
 def test_a_section_is_saved_next_to_those_that_are_there(study):

@@ -335,11 +335,12 @@ def atlas_page(offline, tmp_path):
     rows = ["model,layer,behaviour"]
     for model, layer in product(("minilm", HOSTILE), range(1, 13)):
         rows += [f"{model},{layer},next", f"{model},{layer},broad"]
-    (tmp_path / "atlas.csv").write_text("\n".join(rows))
-    (tmp_path / "short.csv").write_text("claim\nshort")
-    notebooks = {name: {"tables": [name], "figures": []} for name in ("atlas", "spread")}
-    record = {"notes": [HOSTILE], "notebooks": notebooks}
-    path = write_report(record, tmp_path, tmp_path, tmp_path / "build")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "atlas.csv").write_text("\n".join(rows))
+    tables = {"atlas": "atlas", "spread": "spread"}
+    record = {"notes": [HOSTILE], "tables": tables, "figures": {}}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    path = write_report(tmp_path)
     offline.goto(path.as_uri())
     offline.locator("#part-atlas summary").click()
     return offline
@@ -376,22 +377,20 @@ def test_the_keyboard_sorts_a_long_table(atlas_page):
 @pytest.fixture
 def report_page(offline, tmp_path):
     """A report with a figure, two tables and a viewer."""
-    figures = tmp_path / "figures"
-    (figures / "tables").mkdir(parents=True)
-    Image.new("RGB", (1600, 90), "red").save(figures / "probes.png")
+    (tmp_path / "tables").mkdir()
+    Image.new("RGB", (1600, 90), "red").save(tmp_path / "probes.png")
     rows = "dobj,3-1,86.8\namod,3-10,\ndet,3-9,9.5\n"
-    (figures / "tables" / "entropy.csv").write_text("entropy\n" + 20 * "1\n")
-    (figures / "tables" / "dependency_heads.csv").write_text("relation,head,accuracy\n" + rows)
+    (tmp_path / "tables" / "entropy.csv").write_text("entropy\n" + 20 * "1\n")
+    (tmp_path / "tables" / "dependency_heads.csv").write_text("relation,head,accuracy\n" + rows)
     record = {
         "model": {"name": "toy"},
         "settings": {"text": HOSTILE},
-        "notebooks": {
-            "03_focused_vs_broad": {"tables": ["entropy"], "figures": []},
-            "04_individual_heads": {"tables": ["dependency_heads"], "figures": ["probes"]},
-        },
+        "tables": {"entropy": "03_focused_vs_broad", "dependency_heads": "04_individual_heads"},
+        "figures": {"probes": {"notebook": "04_individual_heads", "caption": ""}},
     }
     viewers = [view(word_store(SENTENCE))]
-    path = write_report(record, figures, figures / "tables", tmp_path, viewers)
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    path = write_report(tmp_path, viewers)
     offline.goto(path.as_uri())
     return offline
 

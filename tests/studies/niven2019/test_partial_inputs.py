@@ -282,9 +282,10 @@ def test_claims_are_not_measured_on_a_planted_cue():
 
 
 def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
-    study = Study(name="arct")
-    path = tmp_path / "arct/tables/claims.csv"
+    monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
+    monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path / "figures"))
+    study = Study(name="arct", later=True)
+    path = tmp_path / "arct-later/tables/claims.csv"
     study.save_claims(claims=CLAIMS)
     assert set(pd.read_csv(path)["verdict"]) == {"not measured"}  # yet
     for name, table in run_like_the_paper().items():
