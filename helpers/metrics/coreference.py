@@ -485,7 +485,7 @@ ANY_NUMBER = "sp"
 ANY_GENDER = "mfn"
 
 
-def attributes(words: Sequence[str], tags: Sequence[str], head: int) -> Attributes:
+def attributes(words: Sequence[str], tags: Sequence[str | None], head: int) -> Attributes:
     """Derive the attributes of a mention from its words.
 
     Two nouns joined by "and" are plural.  A common noun that the list does not have is neuter, and
@@ -510,7 +510,7 @@ def attributes(words: Sequence[str], tags: Sequence[str], head: int) -> Attribut
     return {"number": number, "gender": _gender(words, tags, head), "person": "3"}
 
 
-def _number(words: Sequence[str], tags: Sequence[str], head: int) -> str:
+def _number(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
     """Derive the number of a mention."""
     position = head + 1
     while position < len(words) and tags[position] in NOUN_TAGS:
@@ -528,7 +528,7 @@ def _number(words: Sequence[str], tags: Sequence[str], head: int) -> str:
     return ANY_NUMBER
 
 
-def _gender(words: Sequence[str], tags: Sequence[str], head: int) -> str:
+def _gender(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
     """Derive the gender of a mention."""
     # The words before a name's head can show its gender: "Mrs Lee", "Ada Lovelace".
     first = 0 if tags[head] == "PROPN" else head

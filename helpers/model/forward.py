@@ -65,15 +65,19 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
 
 def word_inputs(encoding: Encoding) -> Inputs:
     """Convert tokenized words to a model's inputs; each special token is a word of its own."""
-    word_ids = encoding.word_ids  # None for special tokens
-    begins = [
-        word is None or word != word_before for word_before, word in pairwise([None, *word_ids])
-    ]
     return {
         "input_ids": encoding.ids,
         "token_type_ids": encoding.type_ids,
-        "groups": (np.cumsum(begins) - 1).tolist(),
+        "groups": number_words(encoding.word_ids),
     }
+
+
+def number_words(word_ids: Sequence[int | None]) -> list[int]:
+    """Number the words of tokens from 0; a special token (None) is a word of its own."""
+    begins = [
+        word is None or word != word_before for word_before, word in pairwise([None, *word_ids])
+    ]
+    return (np.cumsum(begins) - 1).tolist()
 
 
 def text_inputs(

@@ -3,7 +3,6 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,9 +20,9 @@ from helpers.model.forward import (
     lens_pass,
     model_inputs,
     norm_maps,
+    number_words,
     to_words,
     vectors_to_words,
-    word_inputs,
 )
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
@@ -270,9 +269,8 @@ def to_words_by_loops(attention, groups):
         ([0, None], [0, 1]),
     ],
 )
-def test_word_inputs_number_words_and_special_tokens(word_ids, groups):
-    encoding = SimpleNamespace(ids=[], type_ids=[], word_ids=word_ids)
-    assert word_inputs(encoding)["groups"] == groups
+def test_number_words_gives_each_special_token_a_number(word_ids, groups):
+    assert number_words(word_ids) == groups
 
 
 def test_to_words_equals_loops_over_heads_and_words():

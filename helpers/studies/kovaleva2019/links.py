@@ -96,7 +96,7 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
             store.heads,
             linked=linked_weights.mean(axis=0),
             random=random_weights.mean(axis=0),
-            difference=differences.mean(),
+            difference=differences.mean().to_numpy(),
             difference_low=low,
             difference_high=high,
         )

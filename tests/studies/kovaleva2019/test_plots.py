@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from helpers.plots.style import save_figure
 from helpers.studies.kovaleva2019 import plots
 from helpers.studies.kovaleva2019.maps import shaded
 from helpers.studies.kovaleva2019.patterns import CLASSES
@@ -104,13 +103,3 @@ def test_semantic_links_shows_differences_and_marks_linked_heads():
     assert np.array_equal(images(figure)[0].ravel(), table["difference"])
     linked = table.loc[table["difference"] > 0.05, ["head", "layer"]].to_numpy()
     assert np.array_equal(figure.axes[0].collections[0].get_offsets(), linked)
-
-
-def test_fig7_patterns_has_the_same_bytes_at_every_drawing(tmp_path):
-    table = pattern_table()
-    maps = example_maps()
-    files = set()
-    for _ in range(6):
-        path = save_figure(plots.fig7_patterns(table, maps, model="tiny"), tmp_path, "fig7")
-        files.add(path.read_bytes() + path.with_suffix(".svg").read_bytes())
-    assert len(files) == 1
