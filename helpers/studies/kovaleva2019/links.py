@@ -91,14 +91,15 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
         sums = by_article.sum().to_numpy()  # [article, head]
         counts = by_article.count().to_numpy()
         low, high = bootstrap_intervals(sums, counts)
+        shape = (store.layers, store.heads)
         return head_rows(
             store.layers,
             store.heads,
             linked=linked_weights.mean(axis=0),
             random=random_weights.mean(axis=0),
-            difference=differences.mean().to_numpy(),
-            difference_low=low,
-            difference_high=high,
+            difference=differences.mean().to_numpy().reshape(shape),
+            difference_low=low.reshape(shape),
+            difference_high=high.reshape(shape),
         )
 
     return cached(
