@@ -280,9 +280,16 @@ class Study:
 
     @property
     def notes(self) -> list[str]:
-        """The sentences on what the run lacks, and on the objective of its gradients."""
+        """The sentences on what the run lacks, on its text, and on the objective of gradients."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        return list(filter(None, [*missing, self.objective_note]))
+        notes = [*missing, self.objective_note]
+        if self.settings.text:
+            from helpers.data.preview import note_text
+            from helpers.data.text_files import existing_file
+            from helpers.data.wikipedia import articles
+
+            notes += note_text(articles(existing_file(self.settings.text)))
+        return list(filter(None, notes))
 
     @property
     def objective(self) -> str:

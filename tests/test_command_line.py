@@ -94,13 +94,15 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     before = set(tmp_path.rglob("*.safetensors"))
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
     *stores, in_all, disk = capsys.readouterr().out.splitlines()
-    assert [re.sub(r"\d+ MB", "MB", line) for line in stores] == [
+    first_lines = [line for line in stores if not line.startswith("  ")]
+    assert [re.sub(r"\d+ MB", "MB", line) for line in first_lines] == [
         "language: English",
         "my: 12 examples, MB to extract",
         "my-silver: 40 examples, MB to extract",
         "coreference-sample: 66 examples, MB to extract",
     ]
     assert "GB to extract in all" in in_all and "GB are free" in disk
+    assert sum(line.startswith("  the first: ") for line in stores) == 3
     assert not list(figures.rglob("*"))
     assert set(tmp_path.rglob("*.safetensors")) == before
 

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from helpers.data.glove import read_glove
+from helpers.data.preview import (
+    count_used,
+    describe_record,
+    describe_used,
+    note_unknown,
+    unknown_share,
+)
 from helpers.files import cache_root, check_free
+from helpers.model.encoder import Encoder
 from helpers.store.extract import needed_bytes, store_key
+from helpers.store.store import Store
 from helpers.studies.registry import check_inputs as check_later_inputs
 from helpers.study import Study
 
@@ -75,5 +84,18 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
             total += size
             name = store.spec.corpus["name"]
             yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
+            yield from describe_examples(study.encoder, store, name)
     check_free(cache_root(), total)
     yield f"{total / 1e9:.1f} GB to extract in all"
+
+
+def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str]:
+    """Say what of a corpus is used, show its first example, and warn of unknown tokens."""
+    yield f"  {describe_used(count_used(store.records(), store.manifest.report))}"
+    yield f"  the first: {describe_record(store.record(0))}"
+    tokenizer = encoder.tokenizer
+    unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
+    special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
+    warning = note_unknown(unknown_share(store.records(), unknown, special), name)
+    if warning:
+        yield f"  {warning}"
