@@ -110,7 +110,7 @@ class Results:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes the results: a folder holds those of one commit, settings and code."""
+        """The settings, the commit and the code of the results; a folder has those of one run."""
         return {"settings": serialize_settings(self.settings), **made_by()}
 
     def save_table(

@@ -1,4 +1,4 @@
-"""What is known before anything is computed: that inputs can be read, and how much room maps need.
+"""The check before a run: inputs can be read, and the disk has room for their maps.
 
 A run with inputs of the user begins with it; ``run --dry-run`` does nothing else.  The bundled
 default needs no check.
@@ -90,7 +90,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
 
 
 def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str]:
-    """Say what of a corpus is used, show its first example, and warn of unknown tokens."""
+    """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     yield f"  {describe_used(count_used(store.records(), store.manifest.report))}"
     yield f"  the first: {describe_record(store.record(0))}"
     tokenizer = encoder.tokenizer

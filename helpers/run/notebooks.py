@@ -194,9 +194,11 @@ def parameters(path: Path, settings: Settings) -> dict[str, Any]:
     if values:
         values["name"] = run_name(settings)
     names = declared(path)
-    others = {name: value for name, value in values.items() if name not in names}
-    own = {name: value for name, value in values.items() if name in names}
-    return own | ({OTHER_SETTINGS: others} if others else {})
+    named = {name: value for name, value in values.items() if name in names}
+    unnamed = {name: value for name, value in values.items() if name not in names}
+    if unnamed:
+        named[OTHER_SETTINGS] = unnamed
+    return named
 
 
 def write_html(path: Path) -> None:

@@ -116,7 +116,8 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> str:
     """
     if list(before.columns) != list(after.columns) or len(before) != len(after):
         return f"other columns or rows ({len(before)} and {len(after)} rows)"
-    before, after = _sort_rows(before), _sort_rows(after)
+    before = _sort_rows(before)
+    after = _sort_rows(after)
     for column in before.columns.difference(_choices(before), sort=False):
         old, new = before[column], after[column]
         is_different = old.ne(new) & ~(old.isna() & new.isna())
