@@ -53,6 +53,8 @@ def probe_visible(
     ModelError
         If a mask is neither full, nor causal, nor a window.
     """
+    if max_length <= 0:  # XLNet has no limit, and says -1
+        max_length = LONG_PROBE
     n = min(SHORT_PROBE, max_length)
     layers = _probe(name, model, ids, n)
     declared = [declared_window(model.config, layer) for layer in range(len(layers))]
