@@ -83,7 +83,7 @@ def describe_mask(mask: Bool[np.ndarray, "query key"]) -> Visible | None:
     Returns
     -------
     Visible or None
-        A window that is as long as the input, or longer, cannot be told from none.
+        A window as long as the input, or longer, looks like no window.
     """
     n = len(mask)
     queries, keys = np.nonzero(mask)
