@@ -1,7 +1,9 @@
 """Take over the executed notebooks of the default run as the committed ones: ``make notebooks``.
 
 A run with default settings executes the notebooks as they are.  Here its copies lose what differs
-between machines: times, progress bars and the state of live widgets.
+between machines: times, progress bars and the state of live widgets.  A run with ``--appendix`` is
+taken over, too: its notebooks lose the cell with that parameter, so that the appendix is off for
+who opens them, and has its outputs.
 """
 
 import sys
@@ -16,6 +18,8 @@ from helpers.settings import Settings
 
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is folded
+INJECTED = "injected-parameters"  # papermill's tag of the cell with what differs from the defaults
+APPENDIX_ONLY = "appendix = True"
 
 
 def main() -> None:
@@ -33,6 +37,7 @@ def take_over(executed: Path, target: Path) -> None:
     """Write the cells of an executed notebook without what differs between machines."""
     notebook = nbformat.read(executed, as_version=4)
     source = nbformat.read(target, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if not sets_appendix(cell)]
     if [cell.source for cell in notebook.cells] != [cell.source for cell in source.cells]:
         raise InputError(f"{executed}: its cells are not those of {target}; run it again")
     notebook.metadata = source.metadata
@@ -44,6 +49,12 @@ def take_over(executed: Path, target: Path) -> None:
             for output in cell.outputs:
                 output.get("data", {}).pop(LIVE_WIDGET, None)
     nbformat.write(notebook, target)
+
+
+def sets_appendix(cell: nbformat.NotebookNode) -> bool:
+    """Tell whether papermill wrote a cell, and the cell sets nothing but the appendix and name."""
+    lines = [line for line in cell.source.splitlines() if not line.startswith(("#", "name ="))]
+    return INJECTED in cell.metadata.get("tags", []) and lines == [APPENDIX_ONLY]
 
 
 if __name__ == "__main__":
