@@ -161,9 +161,20 @@ class Study:
         corpora = self.results.facts.setdefault("corpora", {})
         corpora |= {role: corpus.name, f"{role} fingerprint": corpus.fingerprint}
 
-    def save_facts(self) -> None:
-        """Have ``run.json`` say which model and language this is, and what the run lacks."""
+    def save_facts(self, stores: Sequence[Store] = ()) -> None:
+        """Have ``run.json`` say which model and language this is, and what the run lacks.
+
+        Parameters
+        ----------
+        stores : sequence of Store
+            The stores of the run; how much of their corpora is used is said, too.
+        """
+        used: dict[str, str] = {}
+        for store in stores:
+            for unit, (n_used, n_read) in store.used.items():
+                used[unit] = f"{n_used:,} of {n_read:,}"
         self._record(
+            used=used,
             model=self.encoder.identity,
             language=self.language,
             objective=self.objective,

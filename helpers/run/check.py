@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 
 from helpers.data.glove import read_glove
 from helpers.data.preview import (
-    count_used,
     describe_record,
     describe_used,
     note_unknown,
@@ -91,7 +90,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
 
 def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
-    yield f"  {describe_used(count_used(store.records(), store.manifest.report))}"
+    yield f"  {describe_used(store.used)}"
     yield f"  the first: {describe_record(store.record(0))}"
     tokenizer = encoder.tokenizer
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}

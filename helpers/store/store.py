@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from safetensors import safe_open
 
 from helpers.cache import code_digest
+from helpers.data.preview import count_used
 from helpers.data.records import Roles, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
 from helpers.files import json_digest
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
 
 GetTensor = Callable[[str], np.ndarray]  # of a shard, by name
+REPR_TOKENS = 12  # tokens of an example that its repr shows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Example:
     """The attention maps of one segment, sentence or document.
 
@@ -68,13 +70,20 @@ class Example:
     stored_attention: Float[np.ndarray, "layer head query key"]
     record: dict[str, Any]
     offset: int = 1
-    special_tokens: Mapping[str, str | None] = field(default_factory=dict, repr=False)
-    hidden: Float[np.ndarray, "state position width"] | None = field(default=None, repr=False)
-    visible: Sequence[Visible] = field(default=(), repr=False)
+    special_tokens: Mapping[str, str | None] = field(default_factory=dict)
+    hidden: Float[np.ndarray, "state position width"] | None = None
+    visible: Sequence[Visible] = ()
 
     def __len__(self) -> int:
         """Return the number of positions of the maps."""
         return self.stored_attention.shape[-1]
+
+    def __repr__(self) -> str:
+        layers, heads, positions, _ = self.stored_attention.shape
+        text = " ".join(self.tokens[:REPR_TOKENS])
+        ending = " ..." if positions > REPR_TOKENS else ""
+        maps = f"{layers} x {heads} maps of {positions} positions"
+        return f"<Example {self.index}: {maps}: {text}{ending}>"
 
     @property
     def word_positions(self) -> slice:
@@ -189,6 +198,16 @@ class Store:
     def __len__(self) -> int:
         return self.manifest.n_examples
 
+    def __repr__(self) -> str:
+        corpus = self.spec.corpus["name"]
+        maps = f"{self.spec.level}-level maps of {self.layers} layers of {self.heads} heads"
+        return f"<Store of {len(self):,} examples of {corpus}: {maps}, {self.folder}>"
+
+    @property
+    def used(self) -> dict[str, tuple[int, int]]:
+        """The numbers of examples and mentions that are used and read; see `preview.count_used`."""
+        return count_used(self.records(), self.manifest.report)
+
     @property
     def key(self) -> str:
         """The digest of what determines the maps: model, code and examples.
@@ -213,7 +232,7 @@ class Store:
 
     def record(self, index: int) -> dict[str, Any]:
         """Return one example's line of ``examples.jsonl``."""
-        index = range(len(self))[index]
+        index = self._position(index)
         return next(self.records(range(index, index + 1)))
 
     def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
@@ -225,9 +244,18 @@ class Store:
                 yield json.loads(file.readline())
 
     def __getitem__(self, index: int) -> Example:
-        index = range(len(self))[index]
+        index = self._position(index)
         get_tensor = self._tensors(index // self.spec.examples_per_shard)
         return self._example(index, self.record(index), get_tensor)
+
+    def _position(self, index: int) -> int:
+        """Count a negative index from the end, as a list does."""
+        try:
+            return range(len(self))[index]
+        except IndexError:
+            raise IndexError(
+                f"there is no example {index} in {self!r}; use 0 to {len(self) - 1}"
+            ) from None
 
     def __iter__(self) -> Iterator[Example]:
         for number in range(self.n_shards):

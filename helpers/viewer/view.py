@@ -11,6 +11,7 @@ import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,11 @@ def view(
     InputError
         If the store has no such example, head or relation, or the direction is none.
     """
+    for name, number in {"example": example, "layer": layer, "head": head}.items():
+        if not isinstance(number, Integral):
+            raise InputError(
+                f"{name}={number!r}: expected a whole number; head 3-1 is layer=3, head=1"
+            )
     if not 0 <= example < len(store):
         raise InputError(f"there is no example {example}; the store has 0 to {len(store) - 1}")
     if not (1 <= layer <= store.layers and 1 <= head <= store.heads):

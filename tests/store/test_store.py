@@ -118,10 +118,20 @@ def test_records_are_those_of_the_examples(folder):
 
 def test_store_has_no_example_beyond_its_last(folder):
     store = Store(folder)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=r"no example 10 .* 0 to 9"):
         store[10]
-    with pytest.raises(IndexError):
-        store.record(10)
+    with pytest.raises(IndexError, match=r"no example -11 .* 0 to 9"):
+        store.record(-11)
+
+
+def test_repr_of_a_store_and_of_an_example_names_them_and_shows_no_array(folder):
+    store = Store(folder)
+    assert str(folder) in repr(store)
+    assert "10 examples" in repr(store)
+    shown = repr(store[2])
+    assert "Example 2" in shown
+    assert "array" not in shown
+    assert " ".join(store[2].tokens[:3]) in shown
 
 
 SHARD = "shard-00001.safetensors"

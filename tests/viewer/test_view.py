@@ -252,6 +252,7 @@ def test_notebook_output_has_a_page_for_readers_without_a_kernel(limit, heads, m
     ("arguments", "message"),
     [
         ({"example": 1}, "example 1; .* 0 to 0"),
+        ({"layer": "3-1"}, "layer='3-1'"),
         ({"layer": 4}, "head 4-1; .* 1-1 to 3-4"),
         ({"relation": "dojb"}, "relation 'dojb'; .* case, det, dobj"),
         ({"direction": "up"}, "direction 'up'; .* dependent attends to head"),
