@@ -42,7 +42,8 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     Parameters
     ----------
     only : str
-        Numbers of notebooks and ranges, such as "00-03,05"; empty for the whole series.
+        Numbers of notebooks and ranges, such as "00-03,05", or their names; empty for the whole
+        series.
     extended : bool
         Whether the whole series includes those on later papers, from 07 on.
 
@@ -57,11 +58,12 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
             "the project ('make run' there)"
         )
     by_number = {path.name[:2]: path for path in sorted(notebook_folder().glob("[0-9]*.ipynb"))}
+    number_of_name = {path.stem: number for number, path in by_number.items()}
     if not only:
         return [path for path in by_number.values() if extended or not is_later(path)]
     numbers: set[str] = set()
     for part in filter(None, only.replace(" ", "").split(",")):
-        first, _, last = part.partition("-")
+        first, _, last = number_of_name.get(part, part).partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
             numbers.add(part)
             continue
