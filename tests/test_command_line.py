@@ -49,7 +49,7 @@ NUMBERS = [path.name[:2] for path in notebooks.notebooks()]
         ([], {"minilm": NUMBERS[:7]}),
         (["--extended"], {"minilm": NUMBERS[:7], "minilm-later": NUMBERS[7:]}),
         (["--only", "9"], {"minilm-later": ["09"]}),
-        (["--only", "03_entropy"], {"minilm": ["03"]}),
+        (["--only", "03_focused_vs_broad"], {"minilm": ["03"]}),
         (["--only", "3,01"], {"minilm": ["01", "03"]}),
         (["--only", "00-02, 5"], {"minilm": ["00", "01", "02", "05"]}),
     ],
