@@ -18,6 +18,7 @@ LAYERS = (  # from the bottom up
     {"viewer"},
     {"results", "study"},
     {"studies"},
+    {"lessons"},
     {"run"},
     {"__main__"},
 )

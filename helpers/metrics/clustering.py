@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -169,8 +169,14 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     return positions.assign(behaviour=behaviour.to_numpy())
 
 
-def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Test whether attention heads of one layer, and heads of one index, are close to each other.
+def cohesion_table(
+    distances: pd.DataFrame,
+    words: pd.DataFrame,
+    *,
+    seed: int = 0,
+    behaviours: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Test whether heads of one layer, of one behaviour, or of one index are close to each other.
 
     Parameters
     ----------
@@ -180,6 +186,8 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
         The same without special tokens.
     seed : int
         The seed of the permutations.
+    behaviours : sequence of str, optional
+        The behaviour of each head (`head_behaviours`).
 
     Returns
     -------
@@ -191,7 +199,10 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
           likely to differ in any case;
         - "next layer, words": the same with the distances ``words``;
         - "index": heads with one index in different layers, which share a bias in some models,
-          against heads with different indices in different layers.
+          against heads with different indices in different layers;
+        - "behaviour", with ``behaviours``: heads of one behaviour against heads of different ones,
+          among the heads that have a behaviour.  They are partly close by construction: two heads
+          that give most of their attention to one token are alike in that.
 
         ``within`` and ``between`` are the mean distances (nats) over pairs of heads that share
         the layer or index, and over pairs that do not.  ``p_value`` is the share of permutations,
@@ -223,7 +234,24 @@ def cohesion_table(distances: pd.DataFrame, words: pd.DataFrame, *, seed: int = 
     between = pd.Series(values[in_other_layer & ~has_same_index]).mean()
     p_value = _permutation_p_value(values, index, seed) if has_pairs else np.nan
     rows.append(("index", within, between, p_value))
+    if behaviours is not None:
+        rows.append(("behaviour", *_behaviour_cohesion(values, np.asarray(behaviours), seed)))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
+
+
+def _behaviour_cohesion(
+    distances: Float[np.ndarray, "heads heads"], behaviours: np.ndarray, seed: int
+) -> tuple[float, float, float]:
+    """Compute the mean distance within and between behaviours, and the permutation p-value."""
+    has_behaviour = behaviours != BEHAVIOURS[-1]
+    distances = distances[np.ix_(has_behaviour, has_behaviour)]
+    names, group = np.unique(behaviours[has_behaviour], return_inverse=True)
+    is_pair = ~np.eye(len(group), dtype=bool)
+    is_same = group[:, None] == group
+    if len(names) < 2 or not (is_same & is_pair).any():
+        return np.nan, np.nan, np.nan
+    p_value = _permutation_p_value(distances, group[None], seed)
+    return distances[is_same & is_pair].mean(), distances[~is_same].mean(), p_value
 
 
 def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:

@@ -118,6 +118,21 @@ def test_cohesion_p_value_is_uniform_under_the_null_hypothesis(by):
     assert 0.3 < np.mean(p_values) < 0.7
 
 
+def test_cohesion_table_compares_behaviours_among_heads_that_have_one(monkeypatch):
+    monkeypatch.setattr(clustering, "PERMUTATIONS", 3000)
+    square = distance_table(FOUR_HEADS, 2, 2)
+    table = cohesion_table(square, square, behaviours=["cls", "cls", "next", "next"])
+    row = table.set_index("by").loc["behaviour"]
+    assert row["within"] == 2
+    assert row["between"] == (1 + 9 + 9 + 9) / 4
+    assert row["p_value"] == pytest.approx(1 / 3, abs=0.04)  # as of the layers above
+    table = cohesion_table(square, square, behaviours=["cls", "cls", "next", "other"])
+    row = table.set_index("by").loc["behaviour"]
+    assert (row["within"], row["between"]) == (2, (1 + 9) / 2)
+    table = cohesion_table(square, square, behaviours=["cls", "other", "next", "other"])
+    assert np.isnan(table.set_index("by").loc["behaviour", "p_value"])
+
+
 def test_cohesion_table_finds_heads_of_one_index_next_to_layers():
     """A model whose heads share a bias by index, on top of what its layers have in common."""
     rng = np.random.default_rng(1)
