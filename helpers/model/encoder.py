@@ -86,6 +86,9 @@ class Encoder:
     visible : list of mapping
         What the tokens of each layer can attend to: ``causal`` and ``window``, as in
         `helpers.data.visible.Visible`.
+    has_sink : bool
+        Whether the softmax has a learned score besides those of the keys, as in GPT-OSS.  The
+        weights of a row then sum to less than one, and the rest is the share of the sink.
     load : callable
         Loads the model and the tokenizer: a function without arguments that gives `Loaded`, or an
         encoder that is loaded.  It is called once.
@@ -115,6 +118,7 @@ class Encoder:
     takes_token_types: bool
     max_length: int
     visible: Sequence[Mapping[str, Any]]
+    has_sink: bool
     load: Callable[[], Loaded | Encoder] = field(repr=False, compare=False)
 
     @property

@@ -60,6 +60,14 @@ class Site(NamedTuple):
         weight = self.output.weight if isinstance(self.output, Conv1D) else self.output.weight.T
         return weight.unflatten(0, (self.heads, -1))
 
+    def has_value_vectors(self, projected: Float[Tensor, "batch token features"]) -> bool:
+        """Check whether the output of ``values`` divides into vectors of the width of a head."""
+        width = self.output_weight.shape[1]
+        if self.axis is not None:  # GPTBigCode has all queries next to one key and one value
+            return projected.shape[-1] == 3 * self.heads * width
+        n_vectors, rest = divmod(projected.shape[-1], width)
+        return rest == 0 and n_vectors > 0 and self.heads % n_vectors == 0
+
     def value_vectors(
         self, projected: Float[Tensor, "batch token features"]
     ) -> Float[Tensor, "batch token head width"]:

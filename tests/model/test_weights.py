@@ -41,9 +41,15 @@ def weights_of(folder):
     return safetensors.torch.load_file(folder / "model.safetensors")
 
 
-def slow_tokenizer(folder):
+def tokenizer_of_bytes(folder):
     (folder / "tokenizer.json").unlink()
     hf.ByT5Tokenizer().save_pretrained(folder)
+
+
+def python_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n")
+    edit(folder / "tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer")
 
 
 def more_entries(folder):
@@ -78,14 +84,15 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
     ("spoil", "message"),
     [
         (lambda folder: (folder / "tokenizer.json").unlink(), "there is no tokenizer"),
-        (slow_tokenizer, "there is no tokenizer"),
+        (tokenizer_of_bytes, r"the tokenizer has 259 entries but the weights have \d+"),
+        (python_tokenizer, "BertJapaneseTokenizer, is written in Python .* tokenizer.json"),
         (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
         (pickled, "save_pretrained"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
         (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), f"{KEY} .* NaN or infinite"),
         (with_weights(lambda weights: weights.pop(KEY)), f"no weights for {KEY}"),
         (lambda folder: edit(folder / "config.json", vocab_size=999), "embeddings.weight are"),
-        (own_code, "cannot be loaded"),
+        (own_code, "'own' needs code from its repository .* not run, because"),
     ],
 )
 def test_load_encoder_refuses_a_broken_checkpoint_in_one_line(spoil, message, bert_copy):
