@@ -96,6 +96,7 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     *stores, in_all, disk = capsys.readouterr().out.splitlines()
     first_lines = [line for line in stores if not line.startswith("  ")]
     assert [re.sub(r"\d+ MB", "MB", line) for line in first_lines] == [
+        "what this model supports:",
         "language: English",
         "my: 12 examples, MB to extract",
         "my-silver: 40 examples, MB to extract",

@@ -409,6 +409,20 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
     return fresh.to(model.dtype).train(model.training)
 
 
+def check_reinitialised(model: PreTrainedModel) -> None:
+    """Raise ModelError if a control with random weights cannot be made of a model.
+
+    A copy without memory for weights is made for this.
+    """
+    with torch.device("meta"):
+        fresh = type(model)(model.config)
+    if len(_input_embeddings(fresh)) != len(_input_embeddings(model)):
+        raise ModelError(
+            f"{type(model).__name__}: its input embeddings cannot be kept in a control. There are "
+            "no controls with random weights of this model."
+        )
+
+
 def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
     """Find the modules of the input embeddings: one that holds them all, or its parts."""
     paths = {module: path for path, module in model.named_modules()}
