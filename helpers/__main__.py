@@ -219,19 +219,19 @@ def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -
     """
     from helpers.run.check import check_inputs
     from helpers.run.notebooks import used_settings
-    from helpers.run.supports import check_supported, describe_support
     from helpers.study import Study
 
     study = Study(**asdict(settings))
-    check_supported(study, {path.name[:2] for path in paths})
-    if dry_run:
-        print(*describe_support(study.encoder), sep="\n", flush=True)
     used = set().union(*map(used_settings, paths))
-    for line in check_inputs(study, used):
+    for line in check_inputs(study, used, {path.name[:2] for path in paths}):
         print(line, flush=True)
     cache_root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_root()).free
     print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
+    if dry_run:
+        from helpers.run.supports import describe_support  # torch
+
+        print(*describe_support(study.encoder), sep="\n")
 
 
 def _run_notebooks(
