@@ -200,7 +200,7 @@ def _run(options: argparse.Namespace) -> int:
     notebooks.check_settings(paths, settings)
     # The bundled default needs no check, which takes seconds.
     if options.dry_run or settings != Settings(name=settings.name):
-        _check_inputs(settings, paths)
+        _check_inputs(settings, paths, dry_run=options.dry_run)
     if options.dry_run:
         return 0
     for later in (False, True):  # the paper's notebooks and the later ones are two runs
@@ -212,18 +212,26 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_inputs(settings: Settings, paths: Sequence[Path]) -> None:
-    """Read all that notebooks need; print what it is, and how much is to be extracted."""
+def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -> None:
+    """Read all that notebooks need; print what it is, and how much is to be extracted.
+
+    A dry run also prints what the model supports.
+    """
     from helpers.run.check import check_inputs
     from helpers.run.notebooks import used_settings
     from helpers.study import Study
 
+    study = Study(**asdict(settings))
     used = set().union(*map(used_settings, paths))
-    for line in check_inputs(Study(**asdict(settings)), used):
+    for line in check_inputs(study, used, {path.name[:2] for path in paths}):
         print(line, flush=True)
     cache_root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_root()).free
     print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
+    if dry_run:
+        from helpers.run.supports import describe_support  # torch
+
+        print(*describe_support(study.encoder), sep="\n")
 
 
 def _run_notebooks(

@@ -11,7 +11,9 @@ import pytest
 from papermill.exceptions import PapermillExecutionError
 
 from helpers.__main__ import main
+from helpers.model.encoder import load_encoder
 from helpers.run import notebooks
+from helpers.run.supports import supports
 from helpers.settings import Settings, flag
 
 
@@ -94,7 +96,9 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     options = ["--text", str(text), "--model", str(tiny_folder("bert")), "--max-tokens", "32"]
     before = set(tmp_path.rglob("*.safetensors"))
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
-    *stores, in_all, disk = capsys.readouterr().out.splitlines()
+    inputs, _, support = capsys.readouterr().out.partition("what this model supports:\n")
+    assert support.count("\n") == len(supports(load_encoder(options[3])))
+    *stores, in_all, disk = inputs.splitlines()
     first_lines = [line for line in stores if not line.startswith("  ")]
     assert [re.sub(r"\d+ MB", "MB", line) for line in first_lines] == [
         "language: English",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError, ModelError
 from helpers.files import sha256, slugify
+from helpers.model.checkpoint import check_files, explain_hub_error, read_config, weight_files
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -85,6 +86,9 @@ class Encoder:
     visible : list of mapping
         What the tokens of each layer can attend to: ``causal`` and ``window``, as in
         `helpers.data.visible.Visible`.
+    has_sink : bool
+        Whether the softmax has a learned score besides those of the keys, as in GPT-OSS.  The
+        weights of a row then sum to less than one, and the rest is the share of the sink.
     load : callable
         Loads the model and the tokenizer: a function without arguments that gives `Loaded`, or an
         encoder that is loaded.  It is called once.
@@ -114,6 +118,7 @@ class Encoder:
     takes_token_types: bool
     max_length: int
     visible: Sequence[Mapping[str, Any]]
+    has_sink: bool
     load: Callable[[], Loaded | Encoder] = field(repr=False, compare=False)
 
     @property
@@ -316,18 +321,14 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 def weights_identity(name: str, folder: Path) -> dict[str, str]:
     """Compute what identifies the weights: a hub commit, or the SHA-256 of local files.
 
-    ModelError if there are no safetensors weights, if an index or the configuration names other
-    files, or if a bundled model has other weights.
+    ModelError if the folder holds no such weights (`checkpoint.check_files`), if an index or the
+    configuration names other files, or if a bundled model has other weights.
     """
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ModelError(
-            f"model {name!r}: there are no *.safetensors weights in {folder}, and other formats "
-            "can run code. Save the model with model.save_pretrained(folder), which writes them."
-        )
+    is_local = name in BUILT_IN or Path(name).expanduser().is_dir()
+    check_files(name, folder, is_local=is_local)
+    files = weight_files(folder)
     with as_model_error(name):
-        config = json.loads((folder / "config.json").read_bytes())
-        named_files = {config.get(WEIGHTS_FILE_KEY)} - {None}
+        named_files = {read_config(name, folder).get(WEIGHTS_FILE_KEY)} - {None}
         if (folder / INDEX).is_file():
             index = json.loads((folder / INDEX).read_bytes())
             named_files.update(index["weight_map"].values())
@@ -338,7 +339,7 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
             "*.safetensors file in its folder. Save the model again with "
             "model.save_pretrained(folder)."
         )
-    if name not in BUILT_IN and not Path(name).expanduser().is_dir():
+    if not is_local:
         return {"revision": folder.name}
     digests = [file_fingerprint(file) for file in files]
     digest = digests[0]
@@ -361,8 +362,9 @@ def _snapshot(name: str, revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"model {name!r}: not found locally, in the hub cache, or on the hub. Check the name, "
-            f"the revision and your network connection. {LOAD_ADVICE}"
+            explain_hub_error(name, error)
+            or f"model {name!r}: not found locally, in the hub cache, or on the hub. Check the "
+            f"name, the revision and your network connection. {LOAD_ADVICE}"
         ) from error
 
 

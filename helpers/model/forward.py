@@ -226,15 +226,30 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
         with ExitStack() as output_hooks:
             for module in {site.output for site in layers}:
                 output_hooks.callback(module.register_forward_pre_hook(keep).remove)
-            maps, _, _ = run([dict(encoder.tokenizer("a b c"))])
-        values = list(map(Site.value_vectors, layers, current.projected))
-        is_complete = len(values) == len(head_outputs) == len(layers)
-        if not (is_complete and all(map(_are_weighted_sums, head_outputs, maps, values))):
-            raise ModelError(
-                f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens "
-                "norm is not defined for it. Use --lens attention."
-            )
+            current.projected = []
+            maps, _ = forward(encoder, [dict(encoder.tokenizer("a b c"))])
+        _check_heads(encoder, layers, head_outputs, maps, current.projected)
         yield run
+
+
+def _check_heads(
+    encoder: Encoder,
+    layers: Sequence[Site],
+    head_outputs: Sequence[Tensor],
+    maps: Maps,
+    projected: Sequence[Tensor],
+) -> None:
+    """Raise ModelError unless all heads output attention times the value vectors that are found."""
+    is_complete = len(projected) == len(head_outputs) == len(layers)
+    is_complete &= layers[0].heads == encoder.heads  # ConvBERT has convolutions in place of some
+    if is_complete and all(map(Site.has_value_vectors, layers, projected)):
+        values = list(map(Site.value_vectors, layers, projected))
+        if all(map(_are_weighted_sums, head_outputs, maps, values)):
+            return
+    raise ModelError(
+        f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm is "
+        "not defined for it. Use --lens attention."
+    )
 
 
 def _are_weighted_sums(

@@ -60,6 +60,14 @@ class Site(NamedTuple):
         weight = self.output.weight if isinstance(self.output, Conv1D) else self.output.weight.T
         return weight.unflatten(0, (self.heads, -1))
 
+    def has_value_vectors(self, projected: Float[Tensor, "batch token features"]) -> bool:
+        """Check whether the output of ``values`` divides into vectors of the width of a head."""
+        width = self.output_weight.shape[1]
+        if self.axis is not None:  # GPTBigCode has all queries next to one key and one value
+            return projected.shape[-1] == 3 * self.heads * width
+        n_vectors, rest = divmod(projected.shape[-1], width)
+        return rest == 0 and n_vectors > 0 and self.heads % n_vectors == 0
+
     def value_vectors(
         self, projected: Float[Tensor, "batch token features"]
     ) -> Float[Tensor, "batch token head width"]:
@@ -107,6 +115,53 @@ def sites(model: nn.Module) -> list[Site]:
         raise ModelError(f"{type(model).__name__}: no attention layer was found")
     layers = config.num_hidden_layers
     return [modules[layer * len(modules) // layers] for layer in range(layers)]
+
+
+def check_removable(model: nn.Module, heads: int) -> None:
+    """Raise ModelError unless the outputs of all heads can be located, and so removed.
+
+    Parameters
+    ----------
+    model : Module
+        A model of transformers.
+    heads : int
+        The number of heads that have maps, in each layer.
+    """
+    for site in sites(model):
+        if site.heads != heads:  # ConvBERT has convolutions in place of some
+            raise ModelError(
+                f"{type(model).__name__}: a layer has {heads} heads with maps, and {site.heads} "
+                "outputs in the configuration, so it is not known which output belongs to which "
+                "head. Use a relative of BERT, GPT-2, T5 or Marian."
+            )
+
+
+def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -> None:
+    """Raise ModelError unless each layer calls softmax once, so that weights can be changed.
+
+    Parameters
+    ----------
+    model : Module
+        A model of transformers.
+    inputs : mapping of str to tensor
+        Any inputs of the model.
+    layers : int
+        The number of layers.
+    """
+    n_calls = 0
+
+    def count(_layer: int, scores: Scores, softmax: Callable) -> Weights:
+        nonlocal n_calls
+        n_calls += 1
+        return softmax(scores)
+
+    with torch.inference_mode(), PatchSoftmax(model, count):
+        model(**inputs)
+    if n_calls != layers:
+        raise ModelError(
+            f"{type(model).__name__}: {n_calls} calls of softmax in {layers} layers, so weights "
+            "cannot be changed before they are used. Use a relative of BERT or GPT-2."
+        )
 
 
 def base_transformer(model: nn.Module) -> PreTrainedModel:
@@ -227,7 +282,8 @@ def temperatures(
     matched: list[Float[Tensor, " head"]] = []
 
     def mean_entropies(weights: Weights) -> Float[Tensor, " head"]:
-        query_entropies = torch.special.entr(weights).sum(dim=-1)
+        of_keys = weights[..., : weights.shape[-2]]  # without a learned sink
+        query_entropies = torch.special.entr(of_keys).sum(dim=-1)
         return (query_entropies * query_share[:, None]).sum(dim=(0, 2))
 
     def match(layer: int, scores: Scores, softmax: Callable) -> Scores:
@@ -308,7 +364,8 @@ def _site(path: str, attention: nn.Module, heads: int) -> Site:
     if len(output_paths) != 1 or len(value_paths) != 1:
         raise ModelError(
             f"{type(attention).__name__} ({path}): expected one output and one value projection, "
-            f"found {output_paths} and {value_paths}. Use a relative of BERT, GPT-2, T5 or Marian."
+            f"found {output_paths} and {value_paths}, so heads cannot be removed and --lens norm "
+            "cannot be computed. Use a relative of BERT, GPT-2, T5 or Marian."
         )
     parent_path, _, values_name = value_paths[0].rpartition(".")
     inner = modules[parent_path]

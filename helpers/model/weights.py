@@ -1,4 +1,4 @@
-"""Read the weights and the tokenizer of a checkpoint, and check that they fit each other.
+"""Read the weights of a checkpoint, and check that they fit its tokenizer and return maps.
 
 All code comes from transformers, and none from a checkpoint.  Layer counts, head counts and names
 of special tokens are read off the model.
@@ -8,36 +8,60 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import transformers
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
-    AutoTokenizer,
+    AutoModelForTextEncoding,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
 )
 
 from helpers.errors import ModelError, or_wider
+from helpers.model.checkpoint import read_config
+from helpers.model.sites import PatchSoftmax, Scores, Weights
+from helpers.model.tokenizer import read_tokenizer
 from helpers.model.visible import probe_visible
 from helpers.torch_utils import torch_device
 
-PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
+# Of a row's sum, and of maps with and without padding.
+PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 # Keys of config.json that do not affect results.
 IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version", "torch_dtype",
                        "dtype")  # fmt: skip
+# What a model reads instead of text, by the name of its main input.
+INPUTS = {
+    "pixel_values": "images",
+    "pixel_values_videos": "videos",
+    "input_features": "sound",
+    "input_values": "sound",
+}
+# Families that read text but have no map over its tokens, and would fail without a reason.
+WITHOUT_MAPS = {
+    "canine": "CANINE joins four letters to one position before its layers, so that no map is over "
+    "the tokens of a text. Use a model with words, pieces of words or bytes, such as BERT or ByT5.",
+}
+REMOTE_CODE = (
+    "its family {!r} needs code from its repository (auto_map in config.json). It is not run, "
+    "because code of a checkpoint can do anything on your machine. Use a model of a family in "
+    "transformers."
+)
 
 
 def read_encoder(
@@ -57,8 +81,10 @@ def read_encoder(
     target_device = torch_device(device)
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
-    tokenizer = read_tokenizer(name, folder)
-    model = _read_model(name, folder, dtype, has_mask=tokenizer.mask_token_id is not None)
+    config = read_family(name, folder)
+    tokenizer = read_tokenizer(name, folder, config.model_type)
+    has_mask = tokenizer.mask_token_id is not None
+    model = _read_model(name, folder, config, dtype, has_mask=has_mask)
     rows = model.get_input_embeddings().num_embeddings
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
@@ -69,13 +95,13 @@ def read_encoder(
     if random_init is not None:
         model = reinitialised(model, seed=random_init)
     model = model.to(target_device).eval().requires_grad_(False)
-    layers, heads = attention_shape(name, model, tokenizer)
+    layers, heads, has_sink = probe_maps(name, model, tokenizer)
     tokenizer_facts = tokenizer_properties(model, tokenizer)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
     visible = probe_visible(name, model, ids, tokenizer_facts["max_length"])
-    config = json.loads((folder / "config.json").read_bytes())
+    options = read_config(name, folder)
     settings = {  # which determine maps and gradients next to the weights
-        "config": {key: config[key] for key in config.keys() - set(IGNORED_CONFIG_KEYS)},
+        "config": {key: options[key] for key in options.keys() - set(IGNORED_CONFIG_KEYS)},
         "model_input_names": tokenizer.model_input_names,
         "special_tokens": tokenizer.special_tokens_map,
     }
@@ -91,46 +117,97 @@ def read_encoder(
         "objective": "contrastive" if model is model.base_model else "masked-lm",
         "architecture": "".join((model.config.architectures or [])[:1]),
         "visible": [layer._asdict() for layer in visible],
+        "has_sink": has_sink,
         **tokenizer_facts,
     }
     return model, tokenizer, properties
 
 
-def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
-    """Read the fast tokenizer of a folder, and let it treat any text as text and cut nothing."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
-        # transformers makes up a tokenizer without words then.
+def read_family(name: str, folder: Path) -> PreTrainedConfig:
+    """Read the configuration of a model, and refuse a family that has no maps of text.
+
+    Parameters
+    ----------
+    name : str
+        The name of the model, for messages.
+    folder : Path
+        Its files.
+
+    Returns
+    -------
+    PreTrainedConfig
+
+    Raises
+    ------
+    ModelError
+        If transformers does not know the family, or if it reads images, sound or groups of letters.
+    """
+    settings = read_config(name, folder)
+    model_type = settings["model_type"]
+    if model_type not in CONFIG_MAPPING_NAMES:
+        if "auto_map" in settings:
+            raise ModelError(f"model {name!r}: {REMOTE_CODE.format(model_type)}")
         raise ModelError(
-            f"model {name!r}: there is no tokenizer (none of {', '.join(VOCABULARIES)}). Save the "
-            "model's tokenizer with tokenizer.save_pretrained(folder)."
+            f"model {name!r}: transformers {transformers.__version__} does not know the family "
+            f"{model_type!r} of config.json. Use a model of a family that it knows."
         )
-    # A paragraph about BERT can contain the letters "[SEP]"; they are text there.
-    tokenizer.split_special_tokens = True
-    tokenizer.backend_tokenizer.encode_special_tokens = True
-    # Some files ask for truncation and padding; examples are cut and padded elsewhere.
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    return tokenizer
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model_class = AutoModel._model_mapping.get(type(config), None)
+    has_text_part = config.get_text_config() is not config
+    model_input = getattr(model_class, "main_input_name", "input_ids")
+    if model_input != "input_ids" and not has_text_part:
+        reads = INPUTS.get(model_input, model_input)
+        raise ModelError(
+            f"model {name!r}: it is not a model of text: {model_class.__name__} reads {reads}. Use "
+            "a language model or a text encoder."
+        )
+    if model_type in WITHOUT_MAPS:
+        raise ModelError(f"model {name!r}: {WITHOUT_MAPS[model_type]}")
+    if model_type == "xmod" and not config.default_language:
+        raise ModelError(
+            f"model {name!r}: X-MOD has parts for each language, and config.json does not choose "
+            f"one. Write one of {', '.join(config.languages)} into it as default_language."
+        )
+    return config
 
 
-def _read_model(name: str, folder: Path, dtype: str, *, has_mask: bool) -> PreTrainedModel:
-    """Read the model, with its masked-LM head if the checkpoint has a trained one.
+def _read_model(
+    name: str, folder: Path, config: PreTrainedConfig, dtype: str, *, has_mask: bool
+) -> PreTrainedModel:
+    """Read the part of a model that encodes text, with a masked-LM head if it has a trained one.
 
     ``has_mask`` says whether the tokenizer has a mask token, without which the head is of no use.
     """
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     has_head = has_mask and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     has_head = has_head and not config.is_encoder_decoder
-    auto_model = AutoModelForMaskedLM if has_head else AutoModel
-    model, report = from_pretrained(auto_model, folder, dtype)
-    _check_weights(name, model, report)
-    if config.is_encoder_decoder:
-        return model.get_encoder()
+    auto_model: type = AutoModelForMaskedLM if has_head else AutoModel
+    if not has_head and config.model_type in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
+        auto_model = AutoModelForTextEncoding  # for T5, whose checkpoints may have no decoder
+    try:
+        model, report = from_pretrained(auto_model, folder, dtype)
+    except Exception as error:
+        if not hasattr(config, "quantization_config"):
+            raise
+        method = config.quantization_config.get("quant_method", "an unknown method")
+        raise ModelError(
+            f"model {name!r}: its weights are quantised ({method}) and cannot be read here "
+            f"({str(error).splitlines()[0]}). Use the weights that were not quantised."
+        ) from error
+    encoder = _text_encoder(model, config)
+    _check_weights(name, model, encoder, report)
     if not has_head or report["missing_keys"]:
         # transformers has initialised a head at random that was never trained: leave it off.
-        return model.base_model
+        return encoder
     return model
+
+
+def _text_encoder(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedModel:
+    """Find the part of a model that encodes text: all but a decoder, heads, and other senses."""
+    text_config = config.get_text_config()
+    if text_config is not config:
+        parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+        return next(part for part in parts if type(part.config) is type(text_config))
+    return model.get_encoder() if config.is_encoder_decoder else model.base_model
 
 
 def from_pretrained(
@@ -148,21 +225,27 @@ def from_pretrained(
     )
 
 
-def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
-    """Raise ModelError if weights of the encoder are missing, of other sizes, or not finite."""
+def _check_weights(
+    name: str, model: PreTrainedModel, encoder: PreTrainedModel, report: Mapping[str, Any]
+) -> None:
+    """Raise ModelError if weights of the encoder are missing, of other sizes, or not finite.
+
+    The encoder is a part of the model, whose keys the report has.
+    """
     if report["mismatched_keys"]:
         key, shape, expected_shape = min(report["mismatched_keys"])
         raise ModelError(
             f"model {name!r}: the weights of {key} are {list(shape)}, config.json makes them "
             f"{list(expected_shape)}. Use weights and a configuration of the same model."
         )
-    encoder_parameters = set(model.base_model.parameters())
+    encoder_parameters = set(encoder.parameters())
     missing_keys = [
         key
         for key, weight in model.named_parameters()
         if weight in encoder_parameters
         and key in report["missing_keys"]
         and "pooler." not in key  # sentence encoders leave it out: no map depends on it
+        and not _is_computed(model, key)
     ]
     if missing_keys:
         raise ModelError(
@@ -178,45 +261,102 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             )
 
 
-def attention_shape(
-    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
-) -> tuple[int, int]:
-    """Count the layers and heads of a model by the maps that it returns.
+def _is_computed(model: PreTrainedModel, key: str) -> bool:
+    """Whether weights are computed, so that no checkpoint has them: the sinusoids of Marian."""
+    module = model.get_submodule(key.rpartition(".")[0])
+    return "Sinusoidal" in type(module).__name__
+
+
+class MapShape(NamedTuple):
+    """What the maps of a model are."""
+
+    layers: int
+    heads: int  # in each layer
+    has_sink: bool  # whether the softmax has a learned score besides those of the keys
+
+
+def probe_maps(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> MapShape:
+    """Check the maps that a model returns for a short text, without and with padding.
+
+    Parameters
+    ----------
+    name : str
+        The name of the model, for messages.
+    model : PreTrainedModel
+        The model.
+    tokenizer : PreTrainedTokenizerFast
+        Its tokenizer.
 
     Returns
     -------
-    layers, heads : int
-        The number of layers, and of attention heads in each.
+    MapShape
 
     Raises
     ------
     ModelError
-        If there is not one full map for each layer and head, or padding changes it.
+        If there is not one full map for each layer and head, if a row is not a distribution, or if
+        padding changes the maps.
     """
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(model.device)
     n = ids.shape[1]
-    passes = []
-    for n_padding in (0, n):
-        input_ids = F.pad(ids, (0, n_padding), value=tokenizer.pad_token_id or 0)
-        mask = F.pad(torch.ones_like(ids), (0, n_padding))
-        with torch.inference_mode():
-            output = model(input_ids, attention_mask=mask, output_attentions=True)
-        passes.append([layer for layer in output.get("attentions") or () if layer is not None])
-    maps, maps_in_padding = passes
+    widths: list[int] = []  # numbers of scores in a row
+
+    def count_scores(_layer: int, scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
+        widths.append(scores.shape[-1])
+        return softmax(scores)
+
+    with PatchSoftmax(model, count_scores):
+        maps = _maps(model, ids, torch.ones_like(ids))
     shapes = {layer.shape for layer in maps}
     if len(maps) != model.config.num_hidden_layers or shapes != {(1, maps[0].shape[1], n, n)}:
         raise ModelError(
             f"model {name!r} gives no (heads, tokens, tokens) map for "
             "each layer. Use a model with full softmax attention in every layer, such as BERT."
         )
-    without_padding = torch.stack(maps_in_padding)[..., :n, :n]
+    has_sink = n + 1 in widths  # GPT-OSS
+    _check_rows(name, torch.stack(maps), has_sink=has_sink)
+    padding = {"pad": (0, n)}
+    padded_ids = F.pad(ids, value=tokenizer.pad_token_id or 0, **padding)
+    padded_maps = _maps(model, padded_ids, F.pad(torch.ones_like(ids), **padding))
+    without_padding = torch.stack(padded_maps)[..., :n, :n]
     difference = (torch.stack(maps) - without_padding).abs().max()
-    if difference > PADDING_TOLERANCE[model.dtype]:
+    if difference > PROBE_TOLERANCE[model.dtype]:
         raise ModelError(
             f"model {name!r}: its maps change with padding, so "
             "they would depend on the batch. Use a model that masks padding, such as BERT."
         )
-    return len(maps), maps[0].shape[1]
+    return MapShape(len(maps), maps[0].shape[1], has_sink)
+
+
+@torch.inference_mode()
+def _maps(
+    model: PreTrainedModel, ids: Int[Tensor, "1 token"], mask: Int[Tensor, "1 token"]
+) -> list[Weights]:
+    """Compute the maps of the layers that return one."""
+    output = model(ids, attention_mask=mask, output_attentions=True)
+    return [layer for layer in output.get("attentions") or () if layer is not None]
+
+
+def _check_rows(
+    name: str, maps: Float[Tensor, "layer 1 head query key"], *, has_sink: bool
+) -> None:
+    """Raise ModelError if a row of a map is not a distribution, or more than one with a sink."""
+    sums = maps.sum(dim=-1, dtype=torch.float32)
+    errors = sums - 1 if has_sink else (sums - 1).abs()
+    # NaN is neither.
+    if maps.min() >= 0 and errors.max() < PROBE_TOLERANCE[maps.dtype]:
+        return
+    if maps.isnan().any():
+        raise ModelError(
+            f"model {name!r}: its attention is not a number (NaN) in {maps.dtype}. Use a complete "
+            f"copy of the model{or_wider(maps.dtype)}."
+        )
+    farthest = sums.flatten()[errors.argmax()]
+    raise ModelError(
+        f"model {name!r}: what it returns are not attention weights: a row sums to {farthest:.3g}, "
+        "and not to 1. Some families, such as SqueezeBERT, return the scores before the softmax. "
+        "Use a model that returns weights, such as BERT."
+    )
 
 
 def tokenizer_properties(
@@ -248,7 +388,7 @@ def tokenizer_properties(
         "special_ids": special_ids,
         "word_prefix": "" if separate.tokens == running.tokens else " ",
         "takes_token_types": tokenizer_has_types and model_has_types,
-        "max_length": min(filter(None, lengths)),
+        "max_length": min(length for length in lengths if length and length > 0),  # XLNet has -1
     }
 
 
@@ -267,6 +407,20 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
         module.load_state_dict(trained.state_dict())
     fresh.tie_weights()
     return fresh.to(model.dtype).train(model.training)
+
+
+def check_reinitialised(model: PreTrainedModel) -> None:
+    """Raise ModelError if a control with random weights cannot be made of a model.
+
+    A copy without memory for weights is made for this.
+    """
+    with torch.device("meta"):
+        fresh = type(model)(model.config)
+    if len(_input_embeddings(fresh)) != len(_input_embeddings(model)):
+        raise ModelError(
+            f"{type(model).__name__}: its input embeddings cannot be kept in a control. There are "
+            "no controls with random weights of this model."
+        )
 
 
 def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:

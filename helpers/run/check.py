@@ -23,7 +23,9 @@ from helpers.studies.registry import check_inputs as check_later_inputs
 from helpers.study import Study
 
 
-def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
+def check_inputs(
+    study: Study, used: Collection[str], notebooks: Collection[str] = ()
+) -> Iterator[str]:
     """Read all inputs of a run, and yield a line about each corpus.
 
     Parameters
@@ -32,6 +34,8 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
         The study whose model and corpora are read.
     used : collection of str
         The settings that the notebooks of the run use, which say what it extracts.
+    notebooks : collection of str
+        Their numbers, such as "08".
 
     Yields
     ------
@@ -43,7 +47,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     ------
     InputError
         If a path does not exist, a corpus or task cannot be read, a scheduler does not answer, or
-        the model cannot be loaded or does not take the settings of the study.
+        the model cannot be loaded, or does not support the settings or the notebooks.
     StoreError
         If the disk has no room for the maps.
     """
@@ -59,6 +63,9 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     # A missing file is refused here, before anything is read.
     study.treebank_corpus()
     study.coreference_corpus()
+    from helpers.run.supports import check_supported  # torch
+
+    check_supported(study, notebooks)
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     yield f"language: {study.language}"
     yield from study.notes

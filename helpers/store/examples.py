@@ -215,9 +215,13 @@ def _batch_tensors(
 def check_distributions(
     encoder: Encoder, index: int, maps: Float[Tensor, "layer head query key"]
 ) -> None:
-    """Raise ModelError unless each row ``[layer, head, query, :]`` is a distribution."""
+    """Raise ModelError unless each row ``[layer, head, query, :]`` is a distribution.
+
+    If the softmax has a learned sink, a row may sum to less than one.
+    """
     smallest = maps.min()
-    largest_error = (maps.sum(dim=-1, dtype=torch.float32) - 1).abs().max()
+    errors = maps.sum(dim=-1, dtype=torch.float32) - 1
+    largest_error = (errors if encoder.has_sink else errors.abs()).max()
     if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
         problem = (
             f"a row of attention is not a distribution (the smallest weight is {smallest:.3g}, and "

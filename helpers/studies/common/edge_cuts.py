@@ -188,7 +188,8 @@ def patch_layers(
         if layer not in layers:
             return weights
         patched.add(layer)
-        return change(weights)
+        n = weights.shape[-2]  # a learned sink comes after the keys, and stays as it is
+        return torch.cat([change(weights[..., :n]), weights[..., n:]], dim=-1)
 
     with PatchSoftmax(model, patch):
         yield

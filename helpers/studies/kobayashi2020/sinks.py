@@ -102,7 +102,8 @@ def first_token_leads(encoder: Encoder, inputs: Inputs) -> Float[np.ndarray, "la
     leads = []
 
     def keep_lead(_layer: int, scores: Scores, softmax: partial) -> Weights:
-        other_scores = scores[0, :, 1:, 1:]  # [head, query, key]
+        n = scores.shape[-2]  # a learned sink comes after the keys
+        other_scores = scores[0, :, 1:, 1:n]  # [head, query, key]
         is_visible = other_scores > torch.finfo(scores.dtype).min / 2
         sums = torch.where(is_visible, other_scores, 0).sum(dim=-1)
         lead = scores[0, :, 1:, 0] - sums / is_visible.sum(dim=-1)

@@ -1,0 +1,143 @@
+"""What can be measured of a model, found out before a run: ``run --dry-run`` prints the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import pandas as pd
+
+from helpers.errors import InputError, ModelError
+from helpers.model.encoder import Encoder, as_model_error
+from helpers.model.forward import padded, value_pass
+from helpers.model.sites import check_removable, check_softmax, sites
+from helpers.model.weights import check_reinitialised
+from helpers.studies.common.edge_cuts import key_token_ids
+from helpers.study import Study
+
+LENS = "--lens norm"
+OBJECTIVES = {
+    "masked-lm": "its own masked-LM loss",
+    "next-token": "its own next-token loss",
+    "classification": "its own classification loss",
+    "contrastive": "the contrastive loss of sentence encoders: it has no language model's head",
+}
+
+
+def supports(encoder: Encoder) -> pd.DataFrame:
+    """Find out what can be measured of a model, section by section.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+
+    Returns
+    -------
+    DataFrame
+        One row per measure.  Columns: ``notebooks``, their numbers, or the flag of a run; ``what``;
+        ``supported``; ``why_not``, the reason, empty if it is supported.
+    """
+    rows = [
+        ("00 to 06", "attention maps", _always),
+        ("02", f"gradients of {OBJECTIVES[encoder.objective]}", _always),
+        (LENS, "maps of what attention moves", check_lens),
+        ("00 to 06", "control: random weights", _check_random),
+        ("00 to 06", "control: random weights, entropy-matched", _check_weights_of_heads),
+        ("07", "fine-tuning and disabled heads", _check_weights_of_heads),
+        ("08", "removal of heads", check_removal),
+        ("09", "argument cues", check_sites),
+        ("10", "norms of what heads move", check_lens),
+        ("10", "edges to special tokens cut", _check_edges),
+        ("10", "agreement of verbs", _check_masked_lm),
+    ]
+    table = []
+    for notebooks, what, check in rows:
+        reason = _reason(check, encoder)
+        table.append((notebooks, what, not reason, reason))
+    return pd.DataFrame(table, columns=["notebooks", "what", "supported", "why_not"])
+
+
+def describe_support(encoder: Encoder) -> Iterator[str]:
+    """Yield the lines of the table `supports` as a dry run prints them."""
+    yield "what this model supports:"
+    for row in supports(encoder).itertuples():
+        answer = "yes" if row.supported else f"no: {row.why_not}"
+        yield f"  {row.notebooks:<12} {row.what}: {answer}"
+
+
+def check_supported(study: Study, notebooks: Collection[str]) -> None:
+    """Check before a run that the model supports it.
+
+    Parameters
+    ----------
+    study : Study
+        The study, whose model is read if the run needs more than attention maps.
+    notebooks : collection of str
+        The numbers of the notebooks of the run.
+
+    Raises
+    ------
+    ModelError
+        If the norm lens is asked for, or a notebook of `WHOLE`, and the model does not support it.
+    """
+    if study.settings.lens == "norm":
+        reason = _reason(check_lens, study.encoder)
+        if reason:
+            raise ModelError(f"--lens norm: {reason} Or leave --lens out.")
+    for notebook in sorted(WHOLE.keys() & notebooks):
+        reason = _reason(WHOLE[notebook], study.encoder)
+        if reason:
+            raise ModelError(f"notebook {notebook}: {reason} Or leave it out with --only.")
+
+
+def check_lens(encoder: Encoder) -> None:
+    """Raise ModelError if the norm lens is not defined for a model, or cannot be computed."""
+    with value_pass(encoder):
+        pass
+
+
+def check_removal(encoder: Encoder) -> None:
+    """Raise ModelError if the outputs of a model's heads cannot be removed."""
+    check_removable(encoder.model, encoder.heads)
+
+
+def check_sites(encoder: Encoder) -> None:
+    """Raise ModelError if the attention of a model's layers cannot be located."""
+    sites(encoder.model)
+
+
+def _reason(check: Callable[[Encoder], None], encoder: Encoder) -> str:
+    """Return the reason why a check fails; empty if it does not."""
+    try:
+        with as_model_error(encoder.name):
+            check(encoder)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _always(encoder: Encoder) -> None:
+    """Every model that is loaded has passed."""
+
+
+def _check_random(encoder: Encoder) -> None:
+    check_reinitialised(encoder.model)
+
+
+def _check_weights_of_heads(encoder: Encoder) -> None:
+    inputs = padded(encoder, [dict(encoder.tokenizer("a b c"))])
+    check_softmax(encoder.model.base_model, inputs, encoder.layers)
+
+
+def _check_edges(encoder: Encoder) -> None:
+    key_token_ids(encoder)
+    _check_weights_of_heads(encoder)
+
+
+def _check_masked_lm(encoder: Encoder) -> None:
+    if encoder.objective != "masked-lm":
+        raise ModelError("it has no trained masked-LM head, so it gives no probability of a verb.")
+
+
+# The notebooks that a model supports as a whole, or not at all; 10 leaves parts out.
+WHOLE = {"08": check_removal, "09": check_sites}
