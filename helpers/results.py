@@ -396,7 +396,8 @@ def check_table(
     """Refuse a table with a column of numbers that are infinite, or all missing.
 
     A column may be empty if it is optional, a bound of an interval, about two heads or layers or
-    about a number of the paper (`MAY_BE_MISSING`), or about a special token that the model lacks.
+    about a number of the paper (`MAY_BE_MISSING`), or about a special token that the model lacks;
+    and if each row has a reason.
 
     Parameters
     ----------
@@ -417,11 +418,13 @@ def check_table(
     TableError
         With the table, the column and the likely cause.
     """
+    says_why = "reason" in table and bool(table["reason"].fillna("").astype(bool).all())
     for column in table.select_dtypes("float"):
         values = table[column]
         parts = str(column).split("_")
         may_be_empty = (
             not len(table)
+            or says_why
             or column in optional
             or parts[0] in MAY_BE_MISSING
             or parts[-1] in ("low", "high")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from tokenizers.processors import Sequence, TemplateProcessing
 from torch import nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
@@ -35,6 +39,7 @@ from helpers.torch_utils import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
+CAUSAL_HEAD = "CausalLM|LMHead"  # in the names of architectures
 # Keys of config.json that do not affect results.
 IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version", "torch_dtype",
                        "dtype")  # fmt: skip
@@ -58,7 +63,8 @@ def read_encoder(
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
     tokenizer = read_tokenizer(name, folder)
-    model = _read_model(name, folder, dtype, has_mask=tokenizer.mask_token_id is not None)
+    has_mask = tokenizer.mask_token_id is not None
+    model, objective = _read_model(name, folder, dtype, has_mask=has_mask)
     rows = model.get_input_embeddings().num_embeddings
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
@@ -70,9 +76,14 @@ def read_encoder(
         model = reinitialised(model, seed=random_init)
     model = model.to(target_device).eval().requires_grad_(False)
     layers, heads = attention_shape(name, model, tokenizer)
-    tokenizer_facts = tokenizer_properties(model, tokenizer)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
-    visible = probe_visible(name, model, ids, tokenizer_facts["max_length"])
+    visible = probe_visible(name, model, ids, longest_input(model, tokenizer))
+    if all(layer.causal for layer in visible):
+        begin_with_bos(tokenizer)
+    elif objective == "next-token":  # of a family that can be made to see later tokens
+        model = model.base_model
+        objective = "contrastive"
+    tokenizer_facts = tokenizer_properties(model, tokenizer)
     config = json.loads((folder / "config.json").read_bytes())
     settings = {  # which determine maps and gradients next to the weights
         "config": {key: config[key] for key in config.keys() - set(IGNORED_CONFIG_KEYS)},
@@ -88,7 +99,7 @@ def read_encoder(
         },
         "layers": layers,
         "heads": heads,
-        "objective": "contrastive" if model is model.base_model else "masked-lm",
+        "objective": objective,
         "architecture": "".join((model.config.architectures or [])[:1]),
         "visible": [layer._asdict() for layer in visible],
         **tokenizer_facts,
@@ -114,23 +125,34 @@ def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _read_model(name: str, folder: Path, dtype: str, *, has_mask: bool) -> PreTrainedModel:
-    """Read the model, with its masked-LM head if the checkpoint has a trained one.
+def _read_model(
+    name: str, folder: Path, dtype: str, *, has_mask: bool
+) -> tuple[PreTrainedModel, str]:
+    """Read the model, with its masked-LM or causal-LM head if the checkpoint has a trained one.
 
-    ``has_mask`` says whether the tokenizer has a mask token, without which the head is of no use.
+    ``has_mask`` says whether the tokenizer has a mask token, without which the masked-LM head is of
+    no use.  Also returns the objective: that of the head, or without one that of sentence encoders.
     """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    has_head = has_mask and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    has_head = has_head and not config.is_encoder_decoder
-    auto_model = AutoModelForMaskedLM if has_head else AutoModel
+    architecture = "".join((config.architectures or [])[:1])
+    is_decoder = getattr(config, "is_decoder", False)  # of families that can be either
+    has_causal_head = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and (
+        is_decoder or config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    )
+    has_causal_head = has_causal_head and bool(re.search(CAUSAL_HEAD, architecture))
+    has_masked_head = has_mask and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    has_head = (has_causal_head or has_masked_head) and not config.is_encoder_decoder
+    auto_model = AutoModel
+    if has_head:
+        auto_model = AutoModelForCausalLM if has_causal_head else AutoModelForMaskedLM
     model, report = from_pretrained(auto_model, folder, dtype)
     _check_weights(name, model, report)
     if config.is_encoder_decoder:
-        return model.get_encoder()
+        return model.get_encoder(), "contrastive"
     if not has_head or report["missing_keys"]:
         # transformers has initialised a head at random that was never trained: leave it off.
-        return model.base_model
-    return model
+        return model.base_model, "contrastive"
+    return model, "next-token" if has_causal_head else "masked-lm"
 
 
 def from_pretrained(
@@ -219,6 +241,23 @@ def attention_shape(
     return len(maps), maps[0].shape[1]
 
 
+def begin_with_bos(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Have every text begin with the tokenizer's bos_token, unless a special token begins it.
+
+    Otherwise the first word of a text would be the one that takes the attention which has no
+    better use.  A tokenizer without a bos_token stays as it is.
+    """
+    backend = tokenizer.backend_tokenizer
+    bos = tokenizer.bos_token
+    if bos is None or backend.encode("a").special_tokens_mask[0]:
+        return
+    beginning = TemplateProcessing(
+        single=[bos, "$A"], pair=[bos, "$A", "$B:1"], special_tokens=[(bos, tokenizer.bos_token_id)]
+    )
+    steps = [backend.post_processor] if backend.post_processor else []
+    backend.post_processor = Sequence([*steps, beginning])
+
+
 def tokenizer_properties(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
 ) -> dict[str, Any]:
@@ -230,26 +269,34 @@ def tokenizer_properties(
     special_tokens = {}
     for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
         special_tokens[role] = token if token in used_tokens else None
+    text = backend.encode("a")
+    if text.special_tokens_mask[0] and text.tokens[0] not in special_tokens.values():
+        special_tokens["first"] = text.tokens[0]
     # As in transformers, the tokenizer decides; besides, the model must know two types.
     tokenizer_has_types = "token_type_ids" in tokenizer.model_input_names and any(pair.type_ids)
     model_has_types = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
     # Byte-level vocabularies mark a word by the space before it.
     separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
     running = backend.encode("a a", add_special_tokens=False)
-    lengths = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
-    for path, module in model.named_modules():
-        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # RoBERTa and its relatives reserve the first rows of the table for padding.
-            padding_index = -1 if module.padding_idx is None else module.padding_idx
-            lengths.append(module.num_embeddings - padding_index - 1)
     return {
         "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
         "special_tokens": special_tokens,
         "special_ids": special_ids,
         "word_prefix": "" if separate.tokens == running.tokens else " ",
         "takes_token_types": tokenizer_has_types and model_has_types,
-        "max_length": min(filter(None, lengths)),
+        "max_length": longest_input(model, tokenizer),
     }
+
+
+def longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
+    """Find the number of tokens of the longest input that a model takes."""
+    lengths = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+    for path, module in model.named_modules():
+        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and its relatives reserve the first rows of the table for padding.
+            padding_index = -1 if module.padding_idx is None else module.padding_idx
+            lengths.append(module.num_embeddings - padding_index - 1)
+    return min(filter(None, lengths))
 
 
 def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
