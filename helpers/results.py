@@ -63,6 +63,8 @@ MAY_BE_MISSING = (
     "paper", "p", "within", "between", "neighbouring", "validation",
     "next", "sink",  # no next token under a causal mask, no missing mass in most models
 )  # fmt: skip
+# What the first token gives, which under a causal mask sees nothing but itself.
+GIVEN_BY_FIRST = ("first_to_first", "cls_to_cls", "entropy_from_cls")
 NON_FINITE_HINT = (
     "the model has weights or states that are not finite, or a store is damaged; try "
     "'python -m helpers verify'"
@@ -396,8 +398,8 @@ def check_table(
     """Refuse a table with a column of numbers that are infinite, or all missing.
 
     A column may be empty if it is optional, a bound of an interval, about two heads or layers or
-    about a number of the paper (`MAY_BE_MISSING`), or about a special token that the model lacks;
-    and if each row has a reason.
+    about a number of the paper (`MAY_BE_MISSING`), about a special token that the model lacks, or
+    about what the first token gives (`GIVEN_BY_FIRST`); and if each row has a reason.
 
     Parameters
     ----------
@@ -427,6 +429,7 @@ def check_table(
             or says_why
             or column in optional
             or parts[0] in MAY_BE_MISSING
+            or column in GIVEN_BY_FIRST
             or parts[-1] in ("low", "high")
             or values.notna().any()
         )
