@@ -292,13 +292,10 @@ class Study:
     def notes(self) -> list[str]:
         """The sentences on what the run lacks, on its text, and on the objective of gradients."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        notes = [*missing, self.objective_note]
+        notes = [*missing, self.objective_note, self.beginning_note]
         weights = WEIGHTS_NOTES.get(self.settings.model)
         if weights:
             notes.append(f"The model {self.settings.model} has {weights}.")
-        roles = self.encoder.special_tokens
-        if self.encoder.is_decoder and not (roles["cls"] or "first" in roles):
-            notes.append(NO_BEGINNING)
         if self.settings.text:
             from helpers.data.preview import note_text
             from helpers.data.text_files import existing_file
@@ -306,6 +303,13 @@ class Study:
 
             notes += note_text(articles(existing_file(self.settings.text)))
         return list(filter(None, notes))
+
+    @property
+    def beginning_note(self) -> str:
+        """The sentence on a decoder whose texts begin without a special token; else empty."""
+        roles = self.encoder.special_tokens
+        has_beginning = roles["cls"] or "first" in roles
+        return "" if has_beginning or not self.encoder.is_decoder else NO_BEGINNING
 
     @property
     def objective(self) -> str:
