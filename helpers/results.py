@@ -63,6 +63,8 @@ MAY_BE_MISSING = (
     "paper", "p", "within", "between", "neighbouring", "validation",
     "next", "sink",  # no next token under a causal mask, no missing mass in most models
 )  # fmt: skip
+# What the first token gives, which under a causal mask sees nothing but itself.
+GIVEN_BY_FIRST = ("first_to_first", "cls_to_cls", "entropy_from_cls")
 NON_FINITE_HINT = (
     "the model has weights or states that are not finite, or a store is damaged; try "
     "'python -m helpers verify'"
@@ -396,7 +398,8 @@ def check_table(
     """Refuse a table with a column of numbers that are infinite, or all missing.
 
     A column may be empty if it is optional, a bound of an interval, about two heads or layers or
-    about a number of the paper (`MAY_BE_MISSING`), or about a special token that the model lacks.
+    about a number of the paper (`MAY_BE_MISSING`), about a special token that the model lacks, or
+    about what the first token gives (`GIVEN_BY_FIRST`); and if each row has a reason.
 
     Parameters
     ----------
@@ -417,13 +420,16 @@ def check_table(
     TableError
         With the table, the column and the likely cause.
     """
+    says_why = "reason" in table and bool(table["reason"].fillna("").astype(bool).all())
     for column in table.select_dtypes("float"):
         values = table[column]
         parts = str(column).split("_")
         may_be_empty = (
             not len(table)
+            or says_why
             or column in optional
             or parts[0] in MAY_BE_MISSING
+            or column in GIVEN_BY_FIRST
             or parts[-1] in ("low", "high")
             or values.notna().any()
         )

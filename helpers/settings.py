@@ -40,7 +40,7 @@ class Settings:
     """
 
     model: str = _flag(
-        "minilm", "minilm (bundled), mpnet (an extra), a local folder, or a hub name"
+        "minilm", "minilm (bundled), mpnet or smollm2 (extras), a local folder, or a hub name"
     )
     revision: str | None = _flag(None, "hub revision: a branch, tag or commit")
     random_init: int | None = _flag(

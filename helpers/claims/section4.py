@@ -10,11 +10,13 @@ from functools import partial
 import pandas as pd
 
 from helpers.claims.tables import (
+    UNDER_CAUSAL_MASK,
     Measure,
     NotMeasurable,
     Tables,
     cell,
     estimate_in,
+    has_causal_mask,
     rows_of,
     select_or_raise,
     with_bounds,
@@ -83,7 +85,16 @@ def share_unaffected_by_special_tokens(tables: Tables) -> Estimate:
     The change is that of a head that may pick special tokens, too.
     """
     changes = rows_of(tables, "special_candidates", "layer", *with_bounds("change"))
+    if (changes["change"] == 0).all():
+        raise NotMeasurable("the model's sentences have no special tokens")
     return Estimate(*(changes[with_bounds("change")] >= -LITTLE_CHANGE).mean())
+
+
+def share_of_attending_dependents(tables: Tables) -> Estimate:
+    """Look up the share of the paper's relations whose dependents attend to their heads."""
+    if has_causal_mask(tables):
+        raise NotMeasurable(UNDER_CAUSAL_MASK)
+    return relation_summary(quantity=DEPENDENTS_SHARE)(tables)
 
 
 # Makers of measures that read a cell of a table
@@ -108,7 +119,7 @@ MEASURES: dict[str, Measure] = {
     "sec4-margin-poss": partial(margin, name="poss"),
     "sec4-margin-auxpass": partial(margin, name="auxpass"),
     "sec4-accuracy-of-four": lowest_of_named,
-    "sec4-dependents-attend": relation_summary(quantity=DEPENDENTS_SHARE),
+    "sec4-dependents-attend": share_of_attending_dependents,
     "sec4-possessive-from-s": cell("possessives", "beyond_next_word"),
     "sec4-special-left-out": share_unaffected_by_special_tokens,
     "sec4-no-op": cell("no_op", "difference", relation=WITH_FUNCTION),

@@ -15,6 +15,12 @@ Tables = Mapping[str, pd.DataFrame]
 Measure = Callable[[Tables], Estimate]
 
 
+UNDER_CAUSAL_MASK = "cannot occur under a causal mask"
+# What the first token gives, which under a causal mask sees nothing else.
+SEEN_BY_FIRST_ONLY = ("cls_to_cls", "first_to_first", "entropy_from_cls")
+NONE = pd.Series(dtype=float)
+
+
 class NotMeasurable(LookupError):
     """A claim has no number in this run.
 
@@ -49,8 +55,26 @@ def column(tables: Tables, table: str, name: str) -> pd.Series:
     """
     values = rows_of(tables, table, name)[name]
     if values.isna().all():
-        raise NotMeasurable(f"the column {name} of {table}.csv is empty")
+        raise NotMeasurable(_reason_of_empty(tables, table, name))
     return values
+
+
+def _reason_of_empty(tables: Tables, table: str, name: str) -> str:
+    """Say why a column is empty: no such token, or nothing that its mask lets it see."""
+    if name == "next":
+        return UNDER_CAUSAL_MASK
+    for role in {"cls", "sep"}.intersection(name.split("_")):
+        if name == role or tables.get("token_types", pd.DataFrame()).get(role, NONE).isna().all():
+            return f"the model has no [{role.upper()}]"
+    if name in SEEN_BY_FIRST_ONLY and has_causal_mask(tables):
+        return "the first token sees only itself under a causal mask"
+    return f"the column {name} of {table}.csv is empty"
+
+
+def has_causal_mask(tables: Tables) -> bool:
+    """Tell whether no token sees the next one, in any layer."""
+    positions = tables.get("relative_position", pd.DataFrame())
+    return "next" in positions and bool(positions["next"].isna().all())
 
 
 def select_or_raise(

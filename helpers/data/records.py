@@ -26,6 +26,7 @@ _IN_DOCUMENT = re.compile(r"(.+), paragraph \d+, sentence \d+|(.+, document .+),
 # ARABIC COMMA or DEVANAGARI DANDA.
 _STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
+SPECIAL_ROLES = ("cls", "sep", "first")
 KEY_TYPES = ("sep", "cls", "punctuation", "other", "first")  # of Figure 3, in its order
 
 
@@ -219,9 +220,10 @@ class Roles:
 
     Attributes
     ----------
-    cls, sep : bool array of shape (position,), or None
-        The positions of [CLS] and [SEP].  None means that the model has no such token, which is
-        not the same as a model that has one and gives it no attention.
+    cls, sep, first : bool array of shape (position,), or None
+        The positions of [CLS] and [SEP], and of another token that begins every text.  None means
+        that the model has no such token, which is not the same as a model that has one and gives it
+        no attention.
     punctuation : bool array of shape (position,)
         The positions of full stops and commas, of any script.
     other : bool array of shape (position,)
@@ -230,6 +232,7 @@ class Roles:
 
     cls: Bool[np.ndarray, " position"] | None = None
     sep: Bool[np.ndarray, " position"] | None = None
+    first: Bool[np.ndarray, " position"] | None = None
     punctuation: Bool[np.ndarray, " position"]
     other: Bool[np.ndarray, " position"]
 
@@ -272,7 +275,8 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     tokens : sequence of str
         The tokens of an example as the tokenizer writes them.
     special_tokens : Mapping
-        The model's tokens for "cls" and "sep"; None for one that it does not have.
+        The model's tokens for "cls" and "sep"; None for one that it does not have.  "first" is
+        another token that begins every text.
 
     Returns
     -------
@@ -284,6 +288,8 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
         special_token = special_tokens.get(role)
         if special_token is not None:
             masks[role] = np.array([token == special_token for token in tokens])
+    if "first" in special_tokens:
+        masks["first"] = np.arange(len(tokens)) == 0
     return Roles(**masks, other=~np.any(list(masks.values()), axis=0))
 
 

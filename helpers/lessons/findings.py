@@ -35,7 +35,7 @@ def _relative_position(tables: Tables) -> Numbers:
         "head with most on the previous token": previous.index[0],
         "its share": f"{previous.iloc[0]:.0%}",
         "share of the second-best head": f"{previous.iloc[:2].min():.0%}",
-        "head with most on the next token": shares["next"].idxmax(),
+        "head with most on the next token": shares["next"].fillna(0).idxmax(),
         "its share of the next token": f"{shares['next'].max():.0%}",
         "largest share with random weights": f"{random_shares['previous'].max():.1%}",
         "the same, entropy-matched": f"{matched_shares['previous'].max():.1%}",
@@ -326,10 +326,12 @@ def print_findings(study: Study, notebook: str) -> pd.DataFrame | None:
         A row for each number; None, and a sentence is printed, if a table is missing.
     """
     try:
-        numbers = pd.Series(FINDINGS[notebook](study.tables()), name="this run")
+        numbers = FINDINGS[notebook](study.tables())
     except (KeyError, IndexError, ValueError) as error:
         print(f"The tables of this run lack what the finding of {notebook} is about ({error}).")
         return None
+    measured = {name: number for name, number in numbers.items() if "nan" not in number}
+    numbers = pd.Series(measured, name="this run")
     if isinstance(numbers.index, pd.MultiIndex):
         return numbers.unstack(fill_value="", sort=False)
     return numbers.to_frame()

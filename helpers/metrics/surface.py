@@ -37,6 +37,8 @@ TOKEN_TYPES = (
     "other_to_cls", "first_to_first", "other_to_first", "uniform_first", "uniform_cls",
     "uniform_sep", "sink",
 )  # fmt: skip
+# Columns of gradients.csv: the ending of their names by what is differentiated.
+GRADIENT_MEASURES = {"gradients": "", "per_value": "_per_value", "per_score": "_per_score"}
 OVER_SPECIAL = ("sep", "cls", "first")  # keys whose gradients others are compared with
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
@@ -450,8 +452,10 @@ def gradient_table(
     DataFrame
         One row per layer: ``layer`` (from 1); ``sep``, ``cls``, ``punctuation`` and ``other``;
         ``objective``; ``loss`` (nats, the mean); ``articles``, their number; ``first``, for the
-        first token, which may be [CLS] and is no other one; ``sep_per_value`` and
-        so on, the gradients divided by the size of the value vector, if it is known;
+        first token, which may be [CLS] and is no other one; ``guess``, the loss of a guess (nats);
+        ``sep_per_score`` and so on, the mean ``|dL/ds|`` of the scores before the softmax;
+        ``sep_per_value`` and so on, the gradients divided by the size of the value vector, if it is
+        known;
         ``other_over_sep``, ``other_over_cls``, ``other_over_sep_per_value`` and so on, the ratios
         of the means; and 95% bootstrap intervals over articles (``sep_low`` ...).  Empty for a
         token that the model does not have.
@@ -459,7 +463,7 @@ def gradient_table(
     article_number, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
     table = pd.DataFrame({"layer": np.arange(importance["gradients"].shape[1]) + 1})
-    for name, ending in (("gradients", ""), ("per_value", "_per_value")):
+    for name, ending in GRADIENT_MEASURES.items():
         if name not in importance:
             continue
         values = importance[name]  # [example, layer, type of key]
@@ -480,4 +484,30 @@ def gradient_table(
     table.insert(5, "objective", objective)
     table.insert(6, "loss", importance["losses"].mean())
     table.insert(7, "articles", len(names))
+    table["guess"] = importance["guesses"].mean()
     return table
+
+
+def table_without_gradients(n_layers: int, objective: str, reason: str) -> pd.DataFrame:
+    """Make the table of gradients that could not be measured.
+
+    Parameters
+    ----------
+    n_layers : int
+        The number of layers.
+    objective : str
+        The loss that was to be differentiated.
+    reason : str
+        Why there are no gradients; it becomes the column ``reason``.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `gradient_table`, without numbers, and ``reason``.
+    """
+    importance = {
+        "gradients": np.full((1, n_layers, len(KEY_TYPES)), np.nan),
+        "losses": np.array([np.nan]),
+        "guesses": np.array([np.nan]),
+    }
+    return gradient_table(importance, [""], objective).assign(reason=reason)

@@ -64,8 +64,8 @@ class Encoder:
     dtype : str
         The precision that it computes in.
     objective : str
-        The objective whose gradient section 3.2 uses: "masked-lm", "contrastive", or
-        "classification" (`helpers.model.classifier`).
+        The objective whose gradient section 3.2 uses: "masked-lm", "next-token", "contrastive",
+        or "classification" (`helpers.model.classifier`).
     architecture : str
         The class of the checkpoint in config.json, such as ``BertForMaskedLM``; it can be empty.
     tokenizer_sha256 : str
@@ -73,7 +73,8 @@ class Encoder:
     layers, heads : int
         Number of layers that return attention maps, and of attention heads in each.
     special_tokens : mapping
-        The tokens in the roles "cls" and "sep"; None if it has no such token.
+        The tokens in the roles "cls" and "sep"; None if it has no such token.  If another token
+        begins every text, as in decoders, it has the role "first".
     special_ids : list of int
         The ids of the tokens that are put around and between two texts.
     word_prefix : str
@@ -131,6 +132,11 @@ class Encoder:
         )
 
     @property
+    def is_decoder(self) -> bool:
+        """Whether no token sees a later one, in any layer."""
+        return all(layer["causal"] for layer in self.visible)
+
+    @property
     def properties(self) -> dict[str, Any]:
         """All attributes but ``load``, which JSON can hold."""
         names = [attribute.name for attribute in fields(self) if attribute.name != "load"]
@@ -142,7 +148,7 @@ class Encoder:
 
     @property
     def model(self) -> PreTrainedModel:
-        """The model, with its masked-LM head if the checkpoint has a trained one."""
+        """The model, with its masked-LM or causal-LM head if the checkpoint has a trained one."""
         return self._loaded.model
 
     @property
@@ -201,8 +207,8 @@ def load_encoder(
     Parameters
     ----------
     name : str
-        ``minilm`` (the bundled default) or ``mpnet``, whose SHA-256 is verified; a local
-        folder; or a hub name.
+        ``minilm`` (the bundled default), ``mpnet`` or ``smollm2``, whose SHA-256 is verified; a
+        local folder; or a hub name.
     revision : str, optional
         The revision of a hub model.
     device : str
@@ -293,6 +299,7 @@ def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = F
 BUILT_IN = {
     DEFAULT: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "mpnet": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+    "smollm2": "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
 }
 
 
@@ -307,6 +314,11 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         from helpers.model.mpnet import mpnet_folder
 
         return mpnet_folder()
+    if name == "smollm2":
+        from helpers.model.smollm2 import smollm2_folder
+
+        with as_model_error(name):
+            return smollm2_folder()
     if name == DEFAULT:
         package = importlib.util.find_spec(DEFAULT_PACKAGE)
         if package is None:

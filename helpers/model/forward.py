@@ -58,7 +58,9 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
     """
     if "tokens" in record:
         ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
-        types = [int(position >= record["second"]) for position in range(len(ids))]
+        # A decoder reads both paragraphs as one text.
+        second = len(ids) if "blank_line" in record else record["second"]
+        types = [int(position >= second) for position in range(len(ids))]
         return {"input_ids": ids, "token_type_ids": types}
     return record.get("inputs") or word_inputs(encoder.encode_words(record["words"]))
 

@@ -1,10 +1,10 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
-L is the objective of the checkpoint's masked-LM head, or without one the in-batch contrastive loss
-between the two paragraphs of a segment, with which sentence encoders are trained.  Each paragraph
-is then an input of its own, because two paragraphs in one input see each other.  L of a classifier
-of texts is its own loss if there are labelled texts (``--task``).  L is summed over the examples of
-a batch.
+L is the objective of the checkpoint's masked-LM or causal-LM head, or without one the in-batch
+contrastive loss between the two paragraphs of a segment, with which sentence encoders are trained.
+Each paragraph is then an input of its own, because two paragraphs in one input see each other.  L
+of a classifier of texts is its own loss if there are labelled texts (``--task``).  L is summed over
+the examples of a batch.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from helpers.data.records import KEY_TYPES, Record, roles
+from helpers.data.records import KEY_TYPES, Record, cluster_of, roles
+from helpers.data.visible import Visible, visible_mask
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
@@ -35,14 +37,20 @@ Importance = dict[str, Float[np.ndarray, "example ..."]]
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
+LANGUAGE_MODEL_BATCH = 4  # keeps the scores of a large vocabulary small
+ONE_ARTICLE = (
+    "The contrastive objective needs segments of at least two articles: paragraphs of the same one "
+    "are no wrong candidates. Use a longer text."
+)
 IGNORED = -100  # label of a token that is not predicted: F.cross_entropy leaves it out by default
 
 
 def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
     """Choose the segments whose gradients are computed.
 
-    For a contrastive objective, as many batches as possible are from one article each, where it is
-    harder to tell which paragraphs belong together.  All other segments are spread evenly.
+    For a contrastive objective, each batch has segments of different articles: as many as `BATCH`,
+    or as there are articles.  A paragraph of the same article would be a wrong candidate that is as
+    good as the right one.
 
     Parameters
     ----------
@@ -56,18 +64,26 @@ def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -
     Returns
     -------
     list of int
-        The indices of the segments.
+        The indices of at most ``count`` segments, spread evenly, batch by batch.
     """
-    chosen: list[int] = []
-    if contrastive:
-        segments_of: dict[str, list[int]] = defaultdict(list)
-        for segment, article in enumerate(articles):
-            segments_of[article].append(segment)
-        batches = [segments[:BATCH] for segments in segments_of.values() if len(segments) >= BATCH]
-        for batch in evenly_spaced(batches, count // BATCH):
-            chosen += batch
-    rest = sorted(set(range(len(articles))).difference(chosen))
-    return chosen + evenly_spaced(rest, count - len(chosen))
+    if not contrastive:
+        return evenly_spaced(range(len(articles)), count)
+    segments_of: dict[str, list[int]] = defaultdict(list)
+    for segment, article in enumerate(articles):
+        segments_of[article].append(segment)
+    size = min(BATCH, len(segments_of), count)
+    n_batches = count // size
+    while True:
+        # An article has at most one segment in each batch.
+        parts = [evenly_spaced(segments, n_batches) for segments in segments_of.values()]
+        pool = list(chain.from_iterable(parts))
+        if len(pool) >= size * n_batches:
+            break
+        n_batches -= 1
+    chosen = evenly_spaced(pool, size * n_batches)
+    # Those of one article stand next to each other, and there are no more than batches.
+    batches = [chosen[number::n_batches] for number in range(n_batches)]
+    return list(chain.from_iterable(batches))
 
 
 def evenly_spaced(values: Sequence[Item], count: int) -> list[Item]:
@@ -84,7 +100,8 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
     encoder : Encoder
         The model.
     records : sequence of dict
-        Token-level records of segments; for a classifier those of `helpers.model.classifier`.
+        Token-level records of segments; for a classifier those of `helpers.model.classifier`.  For
+        a contrastive objective in the order of `choose_segments`.
     seed : int
         The seed of the tokens that are masked.
 
@@ -92,24 +109,24 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
     -------
     dict of str to array
         ``gradients``, shape (example, layer, type): the mean of ``|dL/dA|`` over the heads and over
-        the pairs of a query and a key of each type (`KEY_TYPES`), in all inputs of a record.  The
-        first token, which may be [CLS], is no other one.  NaN if there is no such key; a token that
-        is masked for the objective is a key of no type.
+        the pairs of a query and a key of each type (`KEY_TYPES`) that the query sees, in all inputs
+        of a record.  The first token, which may be [CLS], is no other one.  NaN if there is no such
+        key; a token that is masked for the objective is a key of no type.  The last token of a
+        decoder's input predicts nothing and is no query.
+        ``per_score``: the same of ``|dL/ds|``, see `score_gradients`.
         ``per_value``, if the model's value vectors can be found: the same of
-        ``|dL/dA[i, j]| / |f(x_j)|``.  ``losses``, shape (example,): in nats.
+        ``|dL/dA[i, j]| / |f(x_j)|``.  ``losses``, shape (example,): in nats.  ``guesses``, shape
+        (example,): the loss of a guess among all candidates, in nats.
 
     Raises
     ------
     InputError
-        If the objective is contrastive and there is only one segment.
+        If the objective is contrastive and there is only one article.
     """
-    if encoder.objective == "contrastive" and len(records) < 2:
-        raise InputError("The contrastive objective needs at least two segments. Use more.")
+    size = batch_size(encoder, records)
     keep_freed_memory()
     rng = np.random.default_rng(seed)
-    batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
-    if encoder.objective == "contrastive" and len(batches[-1]) < 2:
-        batches[-2:] = [[*batches[-2], *batches[-1]]]
+    batches = [records[start : start + size] for start in range(0, len(records), size)]
     bar = progress(batches, "gradients", unit="batch")
     parts = [_batch_importance(encoder, batch, rng) for batch in bar]
     importance = {}
@@ -118,31 +135,107 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
     return importance
 
 
+def batch_size(encoder: Encoder, records: Sequence[Record]) -> int:
+    """Compute the number of records in a batch.
+
+    Raises
+    ------
+    InputError
+        If the objective is contrastive and there is only one article.
+    """
+    if encoder.objective == "next-token":
+        return LANGUAGE_MODEL_BATCH
+    if encoder.objective != "contrastive":
+        return BATCH
+    n_articles = len({cluster_of(record, index) for index, record in enumerate(records)})
+    if n_articles < 2:
+        raise InputError(ONE_ARTICLE)
+    return min(BATCH, n_articles)
+
+
 def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> Importance:
     """Compute `gradient_importance` for one batch."""
     losses, inputs, maps = training_losses(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps)
-    queries = padded(encoder, inputs)["attention_mask"][:, None, :, None]
-    received = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
+    pairs = visible_pairs(encoder, inputs)
+    by_weight = []
+    by_score = []
+    for layer, (weights, gradient) in enumerate(zip(maps, gradients, strict=True)):
+        is_pair = pairs[layer].to(gradient.device)[:, None]  # [input, 1, query, key]
+        by_weight.append((gradient.abs() * is_pair).sum(dim=2))
+        by_score.append((score_gradients(weights.detach(), gradient).abs() * is_pair).sum(dim=2))
+    received = torch.stack(by_weight)  # [layer, input, head, key]
+    measures = {"gradients": received, "per_score": torch.stack(by_score)}
     del maps, gradients  # the largest tensors of the pass
-    measures = {"gradients": received}  # [layer, input, head, key]
     with suppress(ModelError), value_pass(encoder) as run:
         _, norms, _ = run(inputs)
         measures["per_value"] = received / torch.stack(norms).clamp(min=1e-30)
+    n_queries = pairs.sum(dim=2).numpy()  # [layer, input, key]
     importance = {}
     for name, values in measures.items():
         by_key = values.mean(dim=2).float().numpy(force=True)  # [layer, input, key]
-        importance[name] = _mean_by_key_type(encoder, inputs, by_key, examples=len(records))
+        importance[name] = _mean_by_key_type(
+            encoder, inputs, by_key, n_queries, examples=len(records)
+        )
     importance["losses"] = losses.numpy(force=True)
+    importance["guesses"] = np.full(len(records), guess_loss(encoder, len(records)))
     return importance
+
+
+def score_gradients(
+    weights: Float[Tensor, "*batch query key"], gradients: Float[Tensor, "*batch query key"]
+) -> Float[Tensor, "*batch query key"]:
+    """Compute ``dL/ds`` from ``dL/dA``, for the scores ``s`` whose softmax are the weights ``A``.
+
+    ``dL/ds[i, j] = A[i, j] (dL/dA[i, j] - sum_k A[i, k] dL/dA[i, k])``: a weight grows at the
+    expense of the others, because the row keeps its sum.
+
+    Parameters
+    ----------
+    weights, gradients : tensor, shape (..., query, key)
+        ``A`` and ``dL/dA``.
+
+    Returns
+    -------
+    tensor of the same shape
+    """
+    weights = wide(weights)
+    mean_gradient = (weights * gradients).sum(dim=-1, keepdim=True)
+    return weights * (gradients - mean_gradient)
+
+
+def guess_loss(encoder: Encoder, n_candidates: int) -> float:
+    """Compute the loss of a guess in nats: of a token, of a paragraph's partner, or of a label."""
+    if encoder.objective == "classification":
+        n_candidates = encoder.model.config.num_labels
+    elif encoder.objective != "contrastive":
+        n_candidates = len(encoder.tokenizer)
+    return float(np.log(n_candidates))
+
+
+def visible_pairs(
+    encoder: Encoder, inputs: Sequence[Inputs]
+) -> Bool[Tensor, "layer input query key"]:
+    """Find the pairs of a query and a key that it sees, in each layer; none have padding."""
+    lengths = torch.tensor([len(model_input["input_ids"]) for model_input in inputs])
+    n_tokens = int(lengths.max())
+    positions = torch.arange(n_tokens)
+    is_key = positions < lengths[:, None]  # [input, token]
+    # The last token of a language model's input predicts nothing.
+    n_queries = lengths - int(encoder.objective == "next-token")
+    is_query = positions < n_queries[:, None]
+    pairs = is_query[:, :, None] & is_key[:, None, :]
+    masks = [visible_mask(Visible(**layer), n_tokens) for layer in encoder.visible]
+    return torch.stack([pairs & torch.from_numpy(mask) for mask in masks])
 
 
 def _mean_by_key_type(
     encoder: Encoder,
     inputs: Sequence[Inputs],
     by_key: Float[np.ndarray, "layer input key"],
+    n_queries: Int[np.ndarray, "layer input key"],
     *,
     examples: int,
 ) -> Float[np.ndarray, "example layer type"]:
@@ -151,7 +244,7 @@ def _mean_by_key_type(
     Input ``row`` belongs to example ``row % examples``.
     """
     totals = np.zeros((examples, len(by_key), len(KEY_TYPES)))
-    pairs = np.zeros((examples, 1, len(KEY_TYPES)))  # of a query and a key
+    pairs = np.zeros((examples, len(by_key), len(KEY_TYPES)))  # of a query and a key
     for row, model_input in enumerate(inputs):
         example = row % examples
         tokens = encoder.tokenizer.convert_ids_to_tokens(model_input["input_ids"])
@@ -162,7 +255,7 @@ def _mean_by_key_type(
         for name, mask in masks.items():
             keys = np.flatnonzero(mask & ~is_masked)
             column = KEY_TYPES.index(name)
-            pairs[example, 0, column] += len(tokens) * len(keys)
+            pairs[example, :, column] += n_queries[:, row, keys].sum(axis=1)
             totals[example, :, column] += by_key[:, row, keys].sum(axis=1)
     with np.errstate(invalid="ignore"):  # NaN where there is no such key
         return totals / pairs
@@ -185,7 +278,8 @@ def training_losses(
     Returns
     -------
     losses : tensor, shape (example,)
-        In nats; of a language model, the mean over the tokens that are predicted.
+        In nats; of a language model, the mean over the tokens that are predicted, which are all
+        but the first for the objective "next-token".
     inputs : list of dict
         The inputs as the model got them.  For the contrastive objective these are the first
         paragraphs of all segments, then the second ones.
@@ -209,6 +303,8 @@ def training_losses(
     for row, record in enumerate(records):
         if encoder.objective == "classification":
             label = [record["label"]]
+        elif encoder.objective == "next-token":
+            label = [*inputs[row]["input_ids"][1:], IGNORED]  # of the token after each position
         else:
             corrupted, label = mask_tokens(encoder, np.array(inputs[row]["input_ids"]), rng)
             is_masked = (label != IGNORED).tolist()
@@ -258,7 +354,9 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
     for is_second in (False, True):
         for record in records:
             ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
-            half = ids[record["second"] :] if is_second else ids[: record["second"]]
+            # Decoders have a blank line between the paragraphs.
+            end_of_first = record.get("blank_line", record["second"])
+            half = ids[record["second"] :] if is_second else ids[:end_of_first]
             text = [token_id for token_id in half if token_id not in encoder.special_ids]
             paragraph = [*before, *text, *after]
             yield {"input_ids": paragraph, "token_type_ids": [0] * len(paragraph)}

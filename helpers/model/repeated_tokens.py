@@ -37,7 +37,9 @@ def repeated_token_maps(
     n_tokens : int
         Number of tokens of each half: `N_TOKENS`, or all if there are fewer.
     """
-    first, last = encoder.special_tokens["cls"], encoder.special_tokens["sep"]
+    special = encoder.special_tokens
+    first = special["cls"] or special.get("first")  # a decoder has the token that begins a text
+    last = special["sep"]
     candidates = sorted(set(vocabulary) - {first, last})
     before = [first] if first else []
     after = [last] if last else []

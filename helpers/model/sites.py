@@ -40,6 +40,9 @@ OUTPUT_NAMES = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
 # [head, 3, width] behind the axes of batch and token.
 VALUE_AXES = {"value": None, "value_proj": None, "v_lin": None, "v": None, "v_proj": None,
               "Wqkv": 2, "c_attn": 2, "in_proj": 3}  # fmt: skip
+# Older models add -10,000 to the scores of keys that are not visible, and newer ones the lowest
+# number of their precision.
+LOW_SCORE = -9000.0
 ATTENTION_AXES = 4  # [batch, head, query, key]
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
 BISECTION_STEPS = 30
@@ -340,8 +343,9 @@ def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> An
 
 def _scaled(scores: Scores, factors: Float[Tensor, " head"]) -> Scores:
     """Multiply each head's scores by its factor, in float32 or wider; masked scores stay masked."""
-    is_visible = scores > torch.finfo(scores.dtype).min / 2
-    return torch.where(is_visible, wide(scores) * factors[:, None, None], wide(scores))
+    is_visible = scores > LOW_SCORE
+    scaled = wide(scores) * factors[:, None, None]
+    return scaled.masked_fill(~is_visible, torch.finfo(scaled.dtype).min)
 
 
 def wide(values: Tensor) -> Tensor:

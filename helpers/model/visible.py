@@ -18,13 +18,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from helpers.data.visible import Visible, describe_mask
 from helpers.errors import ModelError
-from helpers.model.sites import PatchSoftmax, Scores, Weights
+from helpers.model.sites import LOW_SCORE, PatchSoftmax, Scores, Weights
 
 SHORT_PROBE = 16  # tokens
 LONG_PROBE = 160  # tokens, for windows that are shorter
-# Older models add -10,000 to the scores of keys that are not visible, and newer ones the lowest
-# number of their precision.
-LOW_SCORE = -9000.0
 
 
 def probe_visible(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +17,13 @@ import numpy as np
 import torch
 import transformers
 from jaxtyping import Float, Int
+from tokenizers.processors import Sequence, TemplateProcessing
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForTextEncoding,
     PreTrainedConfig,
@@ -29,6 +32,7 @@ from transformers import (
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
 )
@@ -42,6 +46,7 @@ from helpers.torch_utils import torch_device
 
 # Of a row's sum, and of maps with and without padding.
 PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+CAUSAL_HEAD = "CausalLM|LMHead"  # in the names of architectures
 # Keys of config.json that do not affect results.
 IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version", "torch_dtype",
                        "dtype")  # fmt: skip
@@ -84,7 +89,7 @@ def read_encoder(
     config = read_family(name, folder)
     tokenizer = read_tokenizer(name, folder, config.model_type)
     has_mask = tokenizer.mask_token_id is not None
-    model = _read_model(name, folder, config, dtype, has_mask=has_mask)
+    model, objective = _read_model(name, folder, config, dtype, has_mask=has_mask)
     rows = model.get_input_embeddings().num_embeddings
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
@@ -96,9 +101,14 @@ def read_encoder(
         model = reinitialised(model, seed=random_init)
     model = model.to(target_device).eval().requires_grad_(False)
     layers, heads, has_sink = probe_maps(name, model, tokenizer)
-    tokenizer_facts = tokenizer_properties(model, tokenizer)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
-    visible = probe_visible(name, model, ids, tokenizer_facts["max_length"])
+    visible = probe_visible(name, model, ids, longest_input(model, tokenizer))
+    if all(layer.causal for layer in visible):
+        begin_with_bos(tokenizer)
+    elif objective == "next-token":  # of a family that can be made to see later tokens
+        model = model.base_model
+        objective = "contrastive"
+    tokenizer_facts = tokenizer_properties(model, tokenizer)
     options = read_config(name, folder)
     settings = {  # which determine maps and gradients next to the weights
         "config": {key: options[key] for key in options.keys() - set(IGNORED_CONFIG_KEYS)},
@@ -114,7 +124,7 @@ def read_encoder(
         },
         "layers": layers,
         "heads": heads,
-        "objective": "contrastive" if model is model.base_model else "masked-lm",
+        "objective": objective,
         "architecture": "".join((model.config.architectures or [])[:1]),
         "visible": [layer._asdict() for layer in visible],
         "has_sink": has_sink,
@@ -173,16 +183,13 @@ def read_family(name: str, folder: Path) -> PreTrainedConfig:
 
 def _read_model(
     name: str, folder: Path, config: PreTrainedConfig, dtype: str, *, has_mask: bool
-) -> PreTrainedModel:
-    """Read the part of a model that encodes text, with a masked-LM head if it has a trained one.
+) -> tuple[PreTrainedModel, str]:
+    """Read the part of a model that encodes text, with its language-modelling head if trained.
 
-    ``has_mask`` says whether the tokenizer has a mask token, without which the head is of no use.
+    ``has_mask`` says whether the tokenizer has a mask token, without which the masked-LM head is of
+    no use.  Also returns the objective: that of the head, or without one that of sentence encoders.
     """
-    has_head = has_mask and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    has_head = has_head and not config.is_encoder_decoder
-    auto_model: type = AutoModelForMaskedLM if has_head else AutoModel
-    if not has_head and config.model_type in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
-        auto_model = AutoModelForTextEncoding  # for T5, whose checkpoints may have no decoder
+    auto_model, objective = _model_class(config, has_mask=has_mask)
     try:
         model, report = from_pretrained(auto_model, folder, dtype)
     except Exception as error:
@@ -195,10 +202,30 @@ def _read_model(
         ) from error
     encoder = _text_encoder(model, config)
     _check_weights(name, model, encoder, report)
-    if not has_head or report["missing_keys"]:
+    if objective == "contrastive" or report["missing_keys"]:
         # transformers has initialised a head at random that was never trained: leave it off.
-        return encoder
-    return model
+        return encoder, "contrastive"
+    return model, objective
+
+
+def _model_class(config: PreTrainedConfig, *, has_mask: bool) -> tuple[type, str]:
+    """Choose the class that reads a checkpoint, and the objective that its head was trained with.
+
+    Without a head it is the objective of sentence encoders.
+    """
+    family = config.model_type
+    architecture = "".join((config.architectures or [])[:1])
+    is_decoder = getattr(config, "is_decoder", False)  # of families that can be either
+    can_be_masked = family in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    is_causal = family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and (is_decoder or not can_be_masked)
+    if not config.is_encoder_decoder:
+        if is_causal and re.search(CAUSAL_HEAD, architecture):
+            return AutoModelForCausalLM, "next-token"
+        if can_be_masked and has_mask:
+            return AutoModelForMaskedLM, "masked-lm"
+    if family in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:  # T5, whose checkpoints may have no decoder
+        return AutoModelForTextEncoding, "contrastive"
+    return AutoModel, "contrastive"
 
 
 def _text_encoder(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedModel:
@@ -359,6 +386,23 @@ def _check_rows(
     )
 
 
+def begin_with_bos(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Have every text begin with the tokenizer's bos_token, unless a special token begins it.
+
+    Otherwise the first word of a text would be the one that takes the attention which has no
+    better use.  A tokenizer without a bos_token stays as it is.
+    """
+    backend = tokenizer.backend_tokenizer
+    bos = tokenizer.bos_token
+    if bos is None or backend.encode("a").special_tokens_mask[0]:
+        return
+    beginning = TemplateProcessing(
+        single=[bos, "$A"], pair=[bos, "$A", "$B:1"], special_tokens=[(bos, tokenizer.bos_token_id)]
+    )
+    steps = [backend.post_processor] if backend.post_processor else []
+    backend.post_processor = Sequence([*steps, beginning])
+
+
 def tokenizer_properties(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
 ) -> dict[str, Any]:
@@ -370,26 +414,34 @@ def tokenizer_properties(
     special_tokens = {}
     for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
         special_tokens[role] = token if token in used_tokens else None
+    text = backend.encode("a")
+    if text.special_tokens_mask[0] and text.tokens[0] not in special_tokens.values():
+        special_tokens["first"] = text.tokens[0]
     # As in transformers, the tokenizer decides; besides, the model must know two types.
     tokenizer_has_types = "token_type_ids" in tokenizer.model_input_names and any(pair.type_ids)
     model_has_types = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
     # Byte-level vocabularies mark a word by the space before it.
     separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
     running = backend.encode("a a", add_special_tokens=False)
-    lengths = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
-    for path, module in model.named_modules():
-        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # RoBERTa and its relatives reserve the first rows of the table for padding.
-            padding_index = -1 if module.padding_idx is None else module.padding_idx
-            lengths.append(module.num_embeddings - padding_index - 1)
     return {
         "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
         "special_tokens": special_tokens,
         "special_ids": special_ids,
         "word_prefix": "" if separate.tokens == running.tokens else " ",
         "takes_token_types": tokenizer_has_types and model_has_types,
-        "max_length": min(length for length in lengths if length and length > 0),  # XLNet has -1
+        "max_length": longest_input(model, tokenizer),
     }
+
+
+def longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
+    """Find the number of tokens of the longest input that a model takes."""
+    lengths = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+    for path, module in model.named_modules():
+        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and its relatives reserve the first rows of the table for padding.
+            padding_index = -1 if module.padding_idx is None else module.padding_idx
+            lengths.append(module.num_embeddings - padding_index - 1)
+    return min(length for length in lengths if length and length > 0)  # XLNet has -1
 
 
 def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:

@@ -335,7 +335,7 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
     subtitle = f"{style.WEIGHT_NAMES[lens]} of words (left) to words (right), not to special tokens"
     groups = defaultdict(list)
     for panel in panels:
-        to_special = f"{panel.special_share:.0%} to special tokens"
+        to_special = f"{max(panel.special_share, 0):.0%} to special tokens"
         if style.in_column():
             groups[""].append(replace(panel, title=f"{panel.title}; {to_special}"))
         else:

@@ -33,6 +33,7 @@ OBJECTIVE_NOTES = {
 GRADIENT_TITLES = {  # by the suffix of the columns
     "": "|∂L/∂A|\n(nats per unit of attention)",
     "_per_value": "|∂L/∂A| / value norm\n(nats per unit of norm)",
+    "_per_score": "per score: |∂L/∂s|\n(nats per unit of score)",
 }
 TO_SPECIAL = {name: style.ATTENDED[name] for name in ("first", "cls", "sep", "punctuation")}
 HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from its line is named"
@@ -67,9 +68,7 @@ def fig2_token_types(
     from_other_tokens = style.TOKEN_STYLES["other"]._replace(label="from other tokens to {sep}")
     to_sep = {"sep_to_sep": from_sep, "other_to_sep": from_other_tokens}
     panels = [present_styles(table, TO_SPECIAL, special_tokens)]
-    note = ""
-    if role_of_first_token(table):
-        note = f"{special_tokens[role_of_first_token(table)]} is the first token.  "
+    note = note_first_token(table, special_tokens)
     if "sep" in panels[0]:
         panels.append(present_styles(table, to_sep, special_tokens))
         note += f"{special_tokens['sep']}: all of a segment together.  "
@@ -89,9 +88,9 @@ def fig3_gradients(
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
     The upper panels have the model's mean absolute gradients by type of token, per unit of
-    attention and per unit of the value vectors.  The lower panels have the ratio of the gradients
-    of other tokens to those of a special token, or of the first one, for the model and its
-    controls.
+    attention and per unit of the value vectors.  Those below have the same per unit of the score
+    before the softmax, and their ratios.  The lowest panels have the ratio of the gradients of
+    other tokens to those of a special token, or of the first one, for the model and its controls.
 
     Parameters
     ----------
@@ -110,45 +109,96 @@ def fig3_gradients(
     table = tables["model"]
     styles = present_styles(table, style.ATTENDED, special_tokens)
     special = [key for key in ("first", "cls", "sep") if key in styles]
-    ratios = {key: table[f"other_over_{key}"].max() for key in special}
     names = {key: styles[key].label.removeprefix("to ") for key in special}
-    rows = 2 if ratios else 1
-    name, loss, articles = table.loc[0, ["objective", "loss", "articles"]]
-    objective = f"L: {name}, {loss:.2f} nats{OBJECTIVE_NOTES.get(name, '')}"
+    has_scores = "other_per_score" in table and table["other_per_score"].notna().any()
+    rows = 1 + has_scores + bool(special)
+    articles = table.loc[0, "articles"]
     bands = f"bands: 95% intervals over {articles} articles"
     if "random" in tables:
         bands += f" (controls: {tables['random'].loc[0, 'articles']})"
-    title = "Figure 3 · Gradients of attention"
-    if ratios:
-        top = max(ratios, key=ratios.get)
-        title += f" to other tokens: up to {ratios[top]:.1f} times those to {names[top]}"
     height = 1.35 * rows + 0.6 if style.in_column() else 2.5 * rows + 0.65
-    figure = canvas(height, title, model, objective, bands)
-    grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
-    for axes, (suffix, panel_title) in zip(grid[0], GRADIENT_TITLES.items(), strict=True):
-        axes.set_title(panel_title)
-        for token_type, series_style in styles.items():
-            if f"{token_type}{suffix}" in table:  # the norms are not known for every model
+    figure = canvas(
+        height,
+        gradient_title(table, names),
+        model,
+        describe_objective(table),
+        bands,
+        note_first_token(table, special_tokens).strip(),
+    )
+    grid = figure.subplots(rows, 2, squeeze=False, sharex=True)
+    for axes, (suffix, panel_title) in zip(grid.flat, GRADIENT_TITLES.items(), strict=False):
+        if f"other{suffix}" in table:  # the norms are not known for every model
+            axes.set_title(panel_title)
+            for token_type, series_style in styles.items():
                 _curve(axes, table, f"{token_type}{suffix}", series_style)
-    for axes, token_type in zip(grid[1:].flat, ratios, strict=False):
-        for name, model_table in tables.items():
-            series_style = style.CONTROL_STYLES.get(name, styles[token_type])
-            _curve(axes, model_table, f"other_over_{token_type}", series_style)
+    if has_scores:
+        grid[1, 1].set_title("per score: ratio of others")
+        for token_type in special:
+            _curve(grid[1, 1], table, f"other_over_{token_type}_per_score", styles[token_type])
+    for axes, token_type in zip(grid[-1], special, strict=False):
         axes.set_title(f"other tokens / {names[token_type]}", parse_math=False)
-        axes.yaxis.set_major_formatter("{x:g}")
+        _ratios(axes, tables, token_type, styles[token_type])
+    for left, right in (grid[0], grid[-1]):
+        right.sharey(left)
+        right.set_ylabel("")
+        right.tick_params(labelleft=False, which="both")
     for axes in grid.flat:
         axes.set(visible=axes.has_data())
     legend_below(figure, columns=2 if style.in_column() else 4)
     return figure
 
 
+def gradient_title(table: pd.DataFrame, names: Mapping[str, str]) -> str:
+    """Write the title of Figure 3 from the table of the model, and names of its special tokens."""
+    if "reason" in table:
+        return "Figure 3 · Not measured"
+    loss, guess = table.loc[0, ["loss", "guess"]] if "guess" in table else (0, np.inf)
+    if loss >= guess:
+        return "Figure 3 · Gradients of an objective on which the model is no better than a guess"
+    title = "Figure 3 · Gradients of attention"
+    if names:
+        ratios = {key: table[f"other_over_{key}"].max() for key in names}
+        top = max(ratios, key=ratios.get)
+        title += f" to other tokens: up to {ratios[top]:.1f} times those to {names[top]}"
+    return title
+
+
+def describe_objective(table: pd.DataFrame) -> str:
+    """Describe the objective of a table of gradients, its value and that of a guess."""
+    if "reason" in table:
+        return table.loc[0, "reason"]
+    name, loss = table.loc[0, ["objective", "loss"]]
+    guess = f" (a guess: {table.loc[0, 'guess']:.2f})" if "guess" in table else ""
+    return f"L: {name}, {loss:.2f} nats{guess}{OBJECTIVE_NOTES.get(name, '')}"
+
+
+def note_first_token(table: pd.DataFrame, special_tokens: SpecialTokens) -> str:
+    """Say which special token is the first of each text; empty if none is."""
+    role = role_of_first_token(table)
+    token = special_tokens.get(role or "first")
+    return f"{token} is the first token.  " if token else ""
+
+
+def _ratios(
+    axes: Axes, tables: Mapping[str, pd.DataFrame], token_type: str, model_style: Style
+) -> None:
+    """Draw the ratio of other tokens' gradients to those of a type, of a model and its controls."""
+    for name, table in tables.items():
+        series_style = style.CONTROL_STYLES.get(name, model_style)
+        _curve(axes, table, f"other_over_{token_type}", series_style)
+
+
 def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
     draw_curve(axes, table, "layer", column, series_style)
-    ylabel = "Ratio of |∂L/∂A|" if "over" in column else "Mean"
+    quantity = "|∂L/∂s|" if column.endswith("_per_score") else "|∂L/∂A|"
+    ylabel = f"Ratio of {quantity}" if "over" in column else "Mean"
     xticks = style.counting_ticks(len(table), 6 if style.in_column() else 12)
-    axes.set(xlabel="Layer", yscale="log", ylabel=ylabel, xticks=xticks)
-    axes.label_outer()
+    axes.set(yscale="log", ylabel=ylabel, xticks=xticks)
+    if "over" in column:
+        axes.yaxis.set_major_formatter("{x:g}")
+    if axes.get_subplotspec().is_last_row():
+        axes.set_xlabel("Layer")
 
 
 @for_column
@@ -339,6 +389,7 @@ def fig6_clusters(
         "Figure 6 · Attention heads in the plane, by what they do",
         model,
         "a point is a head; the closer two are, the more alike are their distributions",
+        note=note_first_token(averages, special_tokens),
     )
     panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}

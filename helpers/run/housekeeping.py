@@ -14,7 +14,7 @@ import pandas as pd
 import helpers
 from helpers.errors import InputError, ModelError
 from helpers.files import CHECKSUMS, cache_root, checksum_problems
-from helpers.model.encoder import DEFAULT, model_folder, weights_identity
+from helpers.model.encoder import BUILT_IN, DEFAULT, model_folder, weights_identity
 from helpers.store import format
 
 MODELS = ("fine-tuned", "models")  # trained in 07 to 09, and unpacked
@@ -85,11 +85,13 @@ def diagnosis() -> Iterator[tuple[str, str]]:
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     slow = "none: install g++; without it head distances run about five times slower"
     yield "compiler", compiler or slow
-    try:
-        weights_identity(DEFAULT, model_folder(DEFAULT))
-        yield "model", "minilm, SHA-256 verified"
-    except ModelError as error:
-        yield "model", str(error)
+    for name in BUILT_IN:
+        label = "model" if name == DEFAULT else "model (an extra)"
+        try:
+            weights_identity(name, model_folder(name))
+            yield label, f"{name}, SHA-256 verified"
+        except ModelError as error:
+            yield label, str(error)
     root = cache_root()
     free = shutil.disk_usage(root if root.is_dir() else root.parent).free
     yield "disk", f"{free / 1e9:.0f} GB free in {root}; a run needs up to 5 GB (ATTENTION_CACHE)"

@@ -35,6 +35,7 @@ from helpers.model.forward import (
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, StoreKey, Tensors, tensor_name
 from helpers.torch_utils import batch_threads, pool
 
+BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
 MAX_STORED = float(np.finfo(STORED).max)
 # Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.
 BATCH_TOKENS = {"cpu": 512}
@@ -63,8 +64,11 @@ def segment_record(
     """Tokenize two paragraphs, cut them as in BERT's pre-training, add the special tokens.
 
     ``second`` is the position of the second paragraph's first token.  The random cut of a pair
-    depends on the pair only, not on other pairs or their order.
+    depends on the pair only, not on other pairs or their order.  Decoders read one text, see
+    `running_record`.
     """
+    if encoder.is_decoder:
+        return running_record(encoder, segment, max_tokens, counts)
     backend = encoder.tokenizer.backend_tokenizer
     backend.no_truncation()  # transformers sets truncation when it cuts a text elsewhere
     first = backend.encode(segment.first, add_special_tokens=False)
@@ -72,7 +76,7 @@ def segment_record(
     room = max_tokens - backend.num_special_tokens_to_add(is_pair=True)
     if len(first) + len(second) > room:
         counts["segments cut to the token limit"] += 1
-        cut_pair(first, second, room, random.Random(f"{segment.first}\n{segment.second}"))
+        cut_pair(first, second, room, _generator(segment))
     if not len(first) or not len(second):
         counts["segments dropped: a paragraph without tokens"] += 1
         return None
@@ -80,18 +84,71 @@ def segment_record(
     return {"tokens": pair.tokens, "title": segment.title, "second": pair.sequence_ids.index(1)}
 
 
+def running_record(
+    encoder: Encoder, segment: Segment, max_tokens: int, counts: Counter[str]
+) -> Record | None:
+    """Tokenize two paragraphs and a blank line as one text, and cut the paragraphs.
+
+    ``blank_line`` is the position of the blank line's first token, ``second`` that of the second
+    paragraph's.
+    """
+    backend = encoder.tokenizer.backend_tokenizer
+    backend.no_truncation()  # transformers sets truncation when it cuts a text elsewhere
+    text = backend.encode(segment.first + BLANK_LINE + segment.second)
+    positions = np.arange(len(text))
+    is_text = np.array(text.special_tokens_mask) == 0
+    _, ends = np.array(text.offsets).T  # of tokens, in characters
+    is_second = is_text & (ends > len(segment.first) + len(BLANK_LINE))
+    is_blank = is_text & ~is_second & (ends > len(segment.first))
+    if not is_blank.any():  # a token has the end of the paragraph and the blank line
+        is_blank[positions[is_text & ~is_second][-1:]] = True
+    first = positions[is_text & ~is_second & ~is_blank]
+    second = positions[is_second]
+    room = max_tokens - (len(positions) - len(first) - len(second))
+    if len(first) + len(second) > room:
+        counts["segments cut to the token limit"] += 1
+        for_first, for_second = choose_cuts(len(first), len(second), room, _generator(segment))
+        first = first[for_first]
+        second = second[for_second]
+    if not len(first) or not len(second):
+        counts["segments dropped: a paragraph without tokens"] += 1
+        return None
+    is_kept = ~is_text | is_blank
+    is_kept[[*first, *second]] = True
+    kept = positions[is_kept].tolist()
+    return {
+        "tokens": [text.tokens[position] for position in kept],
+        "title": segment.title,
+        "blank_line": kept.index(first[-1]) + 1,
+        "second": kept.index(second[0]),
+    }
+
+
+def _generator(segment: Segment) -> random.Random:
+    """Make the random numbers for the cut of a pair, which depend on the pair only."""
+    return random.Random(f"{segment.first}\n{segment.second}")
+
+
 def cut_pair(first: Encoding, second: Encoding, room: int, rng: random.Random) -> None:
-    """Shorten the longer of two token sequences, at either end at random, until both fit.
+    """Shorten the longer of two token sequences as `choose_cuts` says."""
+    cuts = choose_cuts(len(first), len(second), room, rng)
+    for encoding, kept in zip((first, second), cuts, strict=True):
+        encoding.truncate(len(encoding) - kept.start, direction="left")
+        encoding.truncate(kept.stop - kept.start, direction="right")
+
+
+def choose_cuts(n_first: int, n_second: int, room: int, rng: random.Random) -> tuple[slice, slice]:
+    """Choose the parts of two sequences that are kept: the longer is cut, until both fit.
 
     BERT's pre-training removes token by token, from an end at random. Here the tokens of each end
     are counted first and removed together, which gives the same distribution.
     """
-    second_length = min(len(second), max(room - len(first), room // 2))
-    for encoding, length in ((first, room - second_length), (second, second_length)):
-        n_removed = len(encoding) - length
-        from_front = sum(rng.random() < 0.5 for _ in range(n_removed))
-        encoding.truncate(len(encoding) - from_front, direction="left")
-        encoding.truncate(length, direction="right")
+    second_length = min(n_second, max(room - n_first, room // 2))
+    cuts = []
+    for n_tokens, length in ((n_first, room - second_length), (n_second, second_length)):
+        from_front = sum(rng.random() < 0.5 for _ in range(n_tokens - length))
+        cuts.append(slice(from_front, from_front + length))
+    return cuts[0], cuts[1]
 
 
 def sentence_record(

@@ -117,13 +117,13 @@ class Example:
     def tokens(self) -> list[str]:
         """The token or word at each position of the maps, special tokens included.
 
-        At word level all special tokens before the words have the name of [CLS], and all after
-        them that of [SEP], in the model's vocabulary.
+        At word level all special tokens before the words have the name of [CLS], or of another
+        token that begins a text, and all after them that of [SEP], in the model's vocabulary.
         """
         if "words" not in self.record:
             return list(self.record["tokens"])
         n_after = self.stored_attention.shape[-1] - self.word_positions.stop
-        first_token = self.special_tokens.get("cls") or ""
+        first_token = self.special_tokens.get("cls") or self.special_tokens.get("first") or ""
         last_token = self.special_tokens.get("sep") or ""
         return [first_token] * self.offset + list(self.record["words"]) + [last_token] * n_after
 

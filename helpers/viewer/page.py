@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, UInt8, UInt16
 
-from helpers.data.records import Record
+from helpers.data.records import SPECIAL_ROLES, Record
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
@@ -30,6 +30,7 @@ from helpers.metrics.heads import (
     predict_link,
 )
 from helpers.plots.style import (
+    ALL_STYLES,
     INK,
     MUTED,
     RIGHT,
@@ -88,7 +89,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "source": record.get("source") or record.get("title") or "",
         "tokens": tokens,
         "kinds": role_names,
-        "special": [index for index, role in enumerate(role_names) if role in ("cls", "sep")],
+        "special": [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES],
         "questions": questions,
         "directed": "relations" in record,  # coreference is read in one direction only
         "mentions": mentions,
@@ -173,7 +174,8 @@ def _packed(content: bytes) -> str:
 
 def role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
     """Return the label of each token type; [CLS] and [SEP] under the model's own names."""
-    return {role: style.label.format(**special_tokens) for role, style in TOKEN_STYLES.items()}
+    styles = ALL_STYLES if "first" in special_tokens else TOKEN_STYLES
+    return {role: style.label.format(**special_tokens) for role, style in styles.items()}
 
 
 def relation_names(records: Iterable[Record]) -> list[str]:

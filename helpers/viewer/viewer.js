@@ -10,7 +10,7 @@ const EVERY = "(all)";
 // Of coreference chains, seen on light and on dark.
 const CHAINS = ["#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"];
 // What the colours of the figures are on a dark page.
-const DARK = { cls: "#5ab4f0", sep: "#f0883e", punctuation: "#2fcb8a", other: "#c8c8c8",
+const DARK = { first: "#d9a066", cls: "#5ab4f0", sep: "#f0883e", punctuation: "#2fcb8a", other: "#c8c8c8",
   ink: "#e8e8e8", muted: "#a8b0b8", right: "#b39dff", wrong: "#ff6fa5" };
 
 // ---- Elements --------------------------------------------------------------------------------

@@ -281,7 +281,8 @@ def importance():
     gradients = np.random.default_rng(0).random((len(GRADIENT_ARTICLES), 3, len(KEY_TYPES)))
     gradients[:, :, 1] = np.nan
     gradients[3, :, 2] = np.nan
-    return {"gradients": gradients, "losses": np.arange(len(GRADIENT_ARTICLES))}
+    n = len(GRADIENT_ARTICLES)
+    return {"gradients": gradients, "losses": np.arange(n), "guesses": np.full(n, 2.5)}
 
 
 def test_gradient_table_has_a_row_for_each_layer(importance):
@@ -289,6 +290,7 @@ def test_gradient_table_has_a_row_for_each_layer(importance):
     assert table["layer"].tolist() == [1, 2, 3]
     assert set(table["objective"]) == {"masked-lm"}
     assert set(table["loss"]) == {31.5}
+    assert set(table["guess"]) == {2.5}
     expected = ["layer", "sep", "cls", "punctuation", "other", "objective", "loss"]
     assert list(table)[:7] == expected  # in the order of Figure 3's legend
 
@@ -334,6 +336,21 @@ def test_gradient_table_has_ratios_per_unit_of_value(importance):
     ratio_of_sums = per_value[3] / per_value[0]
     assert table.loc[2, "other_over_sep_per_value"] == pytest.approx(ratio_of_sums)
     assert table.filter(like="cls_per_value").isna().all(axis=None)
+
+
+def test_gradient_table_has_gradients_per_score(importance):
+    importance["per_score"] = importance["gradients"] ** 2
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm").set_index("layer")
+    per_score = importance["per_score"][:, 1].sum(axis=0)
+    assert table.loc[2, "first_per_score"] == pytest.approx(per_score[4] / len(GRADIENT_ARTICLES))
+    assert table.loc[2, "other_over_first_per_score"] == pytest.approx(per_score[3] / per_score[4])
+
+
+def test_table_without_gradients_says_why():
+    table = surface.table_without_gradients(3, "contrastive", "the text has one article")
+    assert table["layer"].tolist() == [1, 2, 3]
+    assert set(table["reason"]) == {"the text has one article"}
+    assert table[["sep", "other", "loss"]].isna().all(axis=None)
 
 
 def test_measures_of_a_token_that_the_model_lacks_are_nan():

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from helpers.data.labelled import read_labelled
 from helpers.data.records import roles
+from helpers.data.visible import Visible, visible_mask
 from helpers.errors import CorpusError, ModelError
 from helpers.model.classifier import classifier_labels, labelled_records, with_classifier
 from helpers.model.encoder import load_encoder
@@ -62,8 +63,12 @@ def test_importance_by_labels_has_the_gradients_of_plain_autograd(family, tmp_pa
         assert importance["losses"][example] == pytest.approx(output.loss.item(), rel=1e-5)
         gradients = torch.stack(torch.autograd.grad(output.loss, output.attentions))[:, 0].abs()
         tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
+        layers = [Visible(**layer) for layer in encoder.visible]
+        visible_keys = np.stack([visible_mask(layer, len(tokens)) for layer in layers])
         for name, mask in roles(tokens, encoder.special_tokens).masks().items():
-            expected = gradients[..., torch.tensor(mask)].mean(dim=(1, 2, 3))
+            is_seen = torch.tensor(visible_keys & mask)[:, None].expand_as(gradients)
+            n_pairs = is_seen.sum(dim=(1, 2, 3))
+            expected = (gradients * is_seen).sum(dim=(1, 2, 3)) / n_pairs
             values = importance["gradients"][example, :, KEY_TYPES.index(name)]
             np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-9)
 

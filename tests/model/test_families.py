@@ -49,7 +49,11 @@ def test_stored_token_maps_are_those_of_the_model(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     spreads = []
     for segment, example in zip(segments.records(), store, strict=True):
-        inputs = tokenizer(segment.first, segment.second, return_tensors="pt")
+        if encoder.is_decoder:
+            text = f"{tokenizer.bos_token}{segment.first}\n\n{segment.second}"
+            inputs = tokenizer(text, return_tensors="pt")
+        else:
+            inputs = tokenizer(segment.first, segment.second, return_tensors="pt")
         expected = reference_maps(folder, inputs)
         assert example.stored_attention.dtype == np.float16
         assert example.attention.shape == expected.shape
@@ -113,7 +117,8 @@ def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
     maps = token_shard(encoder, [record], 0)["attention/000000"]
     shares = token_types(maps.astype(np.float64), masks)
     if family in WITHOUT_SPECIALS:
-        assert specials == {"cls": None, "sep": None}
+        first = {"first": "<|endoftext|>"} if encoder.is_decoder else {}
+        assert specials == {"cls": None, "sep": None, **first}
         for name in ("cls", "sep", "sep_to_sep", "other_to_sep"):
             assert np.isnan(shares[name]).all()
     else:
@@ -140,11 +145,14 @@ def test_gradients_reach_every_layer(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     records = token_records(encoder, segments)
     values = gradient_importance(encoder, records, seed=1)["gradients"]
-    expected = {"gpt2": "contrastive", "t5": "contrastive"}.get(family, "masked-lm")
+    expected = {"gpt2": "next-token", "t5": "contrastive"}.get(family, "masked-lm")
     assert encoder.objective == expected
     assert values.shape == (len(records), encoder.layers, len(KEY_TYPES))
     missing = dict(zip(KEY_TYPES, np.isnan(values).all(axis=(0, 1)), strict=True))
     assert missing["cls"] == missing["sep"] == (family in WITHOUT_SPECIALS)
     assert not missing["punctuation"]
     assert not missing["other"]
-    assert (values[~np.isnan(values)] > 0).all()
+    means = np.nanmean(values[..., ~np.isnan(values).all(axis=(0, 1))], axis=0)  # [layer, type]
+    # The last layer of a model with narrow windows may have no masked token that sees a type.
+    assert (means[:-1] > 0).all()
+    assert means[-1].max() > 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from store_tools import token_records
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.bert import modeling_bert
 
 from helpers.data.records import roles
@@ -19,6 +19,7 @@ from helpers.model.gradients import (
     choose_segments,
     gradient_importance,
     mask_tokens,
+    score_gradients,
     training_losses,
 )
 
@@ -107,11 +108,14 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
     importance = gradient_importance(encoder, records, seed=0)
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(importance["losses"], losses.detach())
-    gradients = torch.stack(torch.autograd.grad(losses.sum(), maps)).abs()
+    signed = torch.stack(torch.autograd.grad(losses.sum(), maps))
+    gradients = signed.abs()
+    weights = torch.stack(maps).detach()
+    by_score = (weights * (signed - (weights * signed).sum(dim=-1, keepdim=True))).abs()
     with value_pass(encoder) as run:
         norms = torch.stack(run(inputs)[1])
     for example, (column, name) in product(range(3), enumerate(KEY_TYPES)):
-        pairs_of = {"gradients": [], "per_value": []}
+        pairs_of = {"gradients": [], "per_value": [], "per_score": []}
         for row in range(example, len(inputs), 3):
             ids = inputs[row]["input_ids"]
             tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
@@ -123,6 +127,7 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
             keys = np.flatnonzero(is_type & ~is_masked)
             pairs = gradients[:, row, :, : len(ids), keys]
             pairs_of["gradients"].append(pairs.flatten(1))
+            pairs_of["per_score"].append(by_score[:, row, :, : len(ids), keys].flatten(1))
             pairs_of["per_value"].append((pairs / norms[:, row][:, :, None, keys]).flatten(1))
         for measure, pairs in pairs_of.items():
             expected = torch.cat(pairs, dim=1).mean(dim=1)  # NaN where there is no such key
@@ -187,34 +192,123 @@ def test_objective_of_paragraphs_is_the_contrastive_loss_by_hand(sentence_encode
     np.testing.assert_allclose(losses.detach(), expected, rtol=1e-9)
 
 
-def test_importance_by_contrast_needs_two_segments(sentence_encoder, segments):
-    records = token_records(sentence_encoder, segments)[:1]
-    with pytest.raises(InputError, match="at least two segments"):
-        gradient_importance(sentence_encoder, records, seed=0)
+def test_importance_by_contrast_needs_two_articles(sentence_encoder, segments):
+    records = token_records(sentence_encoder, segments)[:2]
+    one_article = [{**record, "title": "Cats"} for record in records]
+    with pytest.raises(InputError, match="at least two articles"):
+        gradient_importance(sentence_encoder, one_article, seed=0)
 
 
-def test_importance_by_contrast_joins_a_last_batch_of_one_segment(
-    sentence_encoder, segments, monkeypatch
-):
-    records = token_records(sentence_encoder, segments)[:3]
-    together = gradient_importance(sentence_encoder, records, seed=0)
-    monkeypatch.setattr("helpers.model.gradients.BATCH", 2)
-    joined = gradient_importance(sentence_encoder, records, seed=0)
-    np.testing.assert_array_equal(joined["gradients"], together["gradients"])
-
-
-ARTICLES = ["a"] * 20 + ["b"] * 3 + ["c"] * 16 + ["d"] * 5
-
-
-def test_chosen_segments_by_contrast_are_batches_of_one_article():
-    chosen = choose_segments(ARTICLES, 36, contrastive=True)
-    assert chosen[:32] == [*range(16), *range(23, 39)]
-    assert len(set(chosen)) == 36
-    assert set(chosen[32:]) <= {*range(16, 23), *range(39, 44)}
+@pytest.mark.parametrize(
+    ("sizes", "count", "expected_size"),
+    [
+        ({"a": 20, "b": 3, "c": 16, "d": 5}, 36, 4),  # as many as there are articles
+        ({letter: 1 + number % 5 for number, letter in enumerate("abcdefghijklmnopqrst")}, 48, 16),
+        (dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 9), 128, 16),
+        ({"a": 50, "b": 1, "c": 1}, 30, 3),  # one batch, because two articles have one segment
+        (dict.fromkeys("abcdefghijklmnopqrst", 4), 6, 6),
+        ({"a": 7}, 5, 1),
+    ],
+)
+def test_chosen_segments_by_contrast_are_batches_of_different_articles(sizes, count, expected_size):
+    articles = [article for article, size in sizes.items() for _ in range(size)]
+    chosen = choose_segments(articles, count, contrastive=True)
+    assert len(chosen) == len(set(chosen)) <= count
+    assert len(chosen) % expected_size == 0
+    for start in range(0, len(chosen), expected_size):
+        batch = [articles[index] for index in chosen[start : start + expected_size]]
+        assert len(set(batch)) == expected_size
 
 
 def test_chosen_segments_of_other_objectives_are_spread_evenly():
-    assert choose_segments(ARTICLES, 3, contrastive=False) == [0, 21, 43]
+    articles = ["a"] * 20 + ["b"] * 3 + ["c"] * 16 + ["d"] * 5
+    assert choose_segments(articles, 3, contrastive=False) == [0, 21, 43]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_objective_of_the_next_token_is_the_loss_of_transformers(
+    family, tiny_encoder, tiny_folder, segments
+):
+    encoder = tiny_encoder(family)
+    assert encoder.objective == "next-token"
+    plain = AutoModelForCausalLM.from_pretrained(tiny_folder(family)).eval()
+    records = token_records(encoder, segments)
+    losses, _, _ = training_losses(encoder, records, np.random.default_rng(0))
+    for record, loss in zip(records, losses, strict=True):
+        ids = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(record["tokens"])])
+        with torch.no_grad():
+            expected = plain(ids, labels=ids).loss
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mistral"])
+def test_importance_of_a_decoder_counts_visible_pairs_of_positions_that_predict(
+    family, tiny_encoder, segments
+):
+    encoder = tiny_encoder(family)
+    records = token_records(encoder, segments)[:3]
+    importance = gradient_importance(encoder, records, seed=0)
+    for example, record in enumerate(records):
+        losses, [inputs], maps = training_losses(encoder, [record], np.random.default_rng(0))
+        gradients = torch.autograd.grad(losses.sum(), maps)
+        n = len(inputs["input_ids"])
+        for layer, gradient in enumerate(gradients):
+            window = encoder.visible[layer]["window"] or n
+            to_first = []
+            to_others = []
+            for query in range(n - 1):
+                for key in range(max(0, query - window), query + 1):
+                    size = gradient[0, :, query, key].abs().mean().item()
+                    if key == 0:
+                        to_first.append(size)
+                    elif record["tokens"][key] not in (".", ","):
+                        to_others.append(size)
+            values = importance["gradients"][example, layer]
+            assert values[KEY_TYPES.index("first")] == pytest.approx(np.mean(to_first), rel=1e-4)
+            assert values[KEY_TYPES.index("other")] == pytest.approx(np.mean(to_others), rel=1e-4)
+    vocabulary = len(encoder.tokenizer)
+    np.testing.assert_allclose(importance["guesses"], np.log(vocabulary))
+
+
+# Per score
+
+
+@pytest.fixture
+def pushed(monkeypatch):
+    """Add a number to one score before the softmax: ``pushed[layer, row, head, query, key]``."""
+    numbers = {}
+
+    def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
+        scores = query @ key.transpose(-1, -2) * scaling
+        if attention_mask is not None:
+            scores = scores + attention_mask
+        scores = scores.clone()
+        for (layer, *position), number in numbers.items():
+            if layer == module.layer_idx:
+                scores[tuple(position)] += number
+        weights = scores.softmax(dim=-1)
+        return (weights @ value).transpose(1, 2).contiguous(), weights
+
+    monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
+    return numbers
+
+
+def test_score_gradients_are_those_of_finite_differences(encoder, segments, pushed):
+    records = token_records(encoder, segments)[:3]
+    losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    gradients = torch.autograd.grad(losses.sum(), maps)
+    for layer in range(encoder.layers):
+        by_score = score_gradients(maps[layer].detach(), gradients[layer])
+        torch.testing.assert_close(by_score.sum(dim=-1), torch.zeros_like(by_score[..., 0]))
+        for row, example in enumerate(inputs):
+            n = len(example["input_ids"])
+            head, query, key = rng.integers([encoder.heads, n, n]).tolist()
+            position = (layer, row, head, query, key)
+            expected = finite_difference(encoder, records, pushed, position)
+            assert by_score[row, head, query, key].item() == pytest.approx(
+                expected, rel=1e-4, abs=1e-11
+            )
 
 
 # The masking rule

@@ -35,7 +35,7 @@ def entropies(encoder, records):
     return np.mean(by_record, axis=0)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "mistral"])
 def test_temperatures_match_the_entropies_of_the_trained_heads(
     family, tiny_folder, tiny_encoder, segments
 ):
@@ -71,6 +71,15 @@ def test_temperatures_do_not_depend_on_the_number_of_threads(
         torch.set_num_threads(threads)
         by_threads.append(temperatures(random, trained, records))
     assert by_threads[0] == by_threads[1] == by_threads[2]
+
+
+@pytest.mark.parametrize("low", [-10_000.0, torch.finfo(torch.float32).min])
+def test_keys_that_a_mask_hides_stay_hidden_at_any_temperature(low):
+    scores = torch.randn(1, 2, 5, 5).masked_fill(~torch.ones(5, 5).tril().bool(), low)
+    for factor in (2.0**-20, 1.0, 2.0**20):
+        weights = sites._scaled(scores, torch.tensor([factor, 1.0])).softmax(dim=-1)
+        assert (weights.triu(1) == 0).all()
+        assert torch.equal(weights[:, 1], scores[:, 1].softmax(dim=-1))
 
 
 @pytest.fixture

@@ -17,12 +17,14 @@ import torch
 import transformers as hf
 from store_tools import cache_at
 from tiny_models import FAMILIES, edit
+from tokenizers.processors import TemplateProcessing
 
 from helpers.errors import ModelError
 from helpers.model import encoder
 from helpers.model.encoder import load_encoder
-from helpers.model.weights import reinitialised
+from helpers.model.weights import begin_with_bos, reinitialised
 from helpers.store.extract import extract
+from helpers.study import Study
 
 
 def load_error(name, **options):
@@ -384,3 +386,56 @@ def test_reinitialised_keeps_a_normalisation_next_to_the_tables():
         "layernorm_embedding.weight",
         "layernorm_embedding.bias",
     }
+
+
+# The beginning of a decoder's texts
+
+
+def tokenizer_with(post_processor, **special_tokens):
+    """GPT-2's tokenizer with another post-processor, saved beside a tiny GPT-2."""
+    _, tokenizer = tiny_models.gpt2()
+    backend = tokenizer.backend_tokenizer
+    if post_processor is not None:
+        backend.post_processor = post_processor
+    return hf.PreTrainedTokenizerFast(tokenizer_object=backend, **special_tokens)
+
+
+END = "<|endoftext|>"
+
+
+@pytest.mark.parametrize(
+    ("single", "bos", "expected"),
+    [
+        ([END, "$A"], END, [END, "a"]),  # as it is
+        (["$A", END], END, [END, "a", END]),
+        (None, END, [END, "a"]),
+        (None, None, ["a"]),
+    ],
+)
+def test_texts_of_a_decoder_begin_with_the_bos_token(single, bos, expected):
+    processor = None
+    if single:
+        token_id = tiny_models.gpt2()[1].convert_tokens_to_ids(END)
+        processor = TemplateProcessing(single=single, special_tokens=[(END, token_id)])
+    tokenizer = tokenizer_with(processor, bos_token=bos)
+    begin_with_bos(tokenizer)
+    assert tokenizer("a").tokens() == expected
+    words = tokenizer.backend_tokenizer.encode(["a", "a"], is_pretokenized=True)
+    before, after = (expected.index("a"), len(expected) - expected.index("a") - 1)
+    assert words.word_ids == [None] * before + [0, 1] + [None] * after
+
+
+def test_a_decoder_without_a_beginning_keeps_its_first_word(tmp_path):
+    model, _ = tiny_models.gpt2()
+    folder = tiny_models.save(tmp_path / "model", model, tokenizer_with(None))
+    encoder = load_encoder(str(folder), device="cpu")
+    assert encoder.special_tokens == {"cls": None, "sep": None}
+    assert encoder.is_decoder
+    assert any("first word" in note for note in Study(model=str(folder), device="cpu").notes)
+
+
+def test_the_head_of_a_language_model_is_read_only_if_the_checkpoint_names_it(tmp_path):
+    model, tokenizer = tiny_models.gpt2()
+    for part, objective in ((model, "next-token"), (model.transformer, "contrastive")):
+        folder = tiny_models.save(tmp_path / objective, part, tokenizer)
+        assert load_encoder(str(folder), device="cpu").objective == objective

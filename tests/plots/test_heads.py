@@ -11,6 +11,7 @@ from plot_checks import BERT, head_table, shown_texts, texts_outside
 
 from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import DIRECTIONS
+from helpers.metrics.surface import table_without_gradients
 from helpers.plots import heads as plots
 from helpers.plots import scores
 from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, TOKEN_COLORS, TOKEN_STYLES
@@ -212,6 +213,47 @@ def test_fig3_compares_other_tokens_with_the_first_of_a_decoder():
     assert curves(by_attention) == [decoder[name].tolist() for name in columns]
     assert ratios.get_title("left") == "other tokens / the first token"
     assert curves(ratios) == [table["other_over_cls"].tolist()] * 2
+
+
+def test_fig3_has_a_row_of_gradients_per_score():
+    table = gradients()
+    for name in (*TOKEN_STYLES, "other_over_cls", "other_over_sep"):
+        for bound in ("", "_low", "_high"):
+            table[f"{name}_per_score{bound}"] = 7 * table[name + bound]
+    figure = plots.fig3_gradients({"model": table}, BERT, model=MODEL)
+    _, _, by_score, ratios, *_ = [axes for axes in figure.axes if axes.lines]
+    assert curves(by_score) == [(7 * table[name]).tolist() for name in TOKEN_STYLES]
+    expected = [(7 * table[f"other_over_{name}"]).tolist() for name in ("cls", "sep")]
+    assert curves(ratios) == expected
+    assert not texts_outside(figure)
+    assert not texts_outside(figure.draw_for_column())
+
+
+def test_fig3_says_that_a_model_is_no_better_than_a_guess():
+    better = gradients().assign(guess=2.77)
+    figure = plots.fig3_gradients({"model": better}, BERT, model=MODEL)
+    assert "guess" not in title_of(figure)
+    assert "0.51 nats (a guess: 2.77)" in figure.texts[1].get_text()
+    worse = gradients().assign(guess=0.5)
+    assert "no better than a guess" in title_of(
+        plots.fig3_gradients({"model": worse}, BERT, model=MODEL)
+    )
+
+
+def test_fig3_of_a_text_of_one_article_gives_the_reason():
+    table = table_without_gradients(3, "contrastive", "The text has one article.")
+    figure = plots.fig3_gradients({"model": table}, BERT, model=MODEL)
+    assert title_of(figure) == "Figure 3 · Not measured"
+    assert "The text has one article." in figure.texts[1].get_text()
+    figure.draw_without_rendering()
+
+
+def test_figures_name_the_token_that_begins_the_texts_of_a_decoder():
+    table = head_table().assign(**FIRST, first_to_first=0.5, other_to_first=0.3)
+    special = [name for name in table if "cls" in name or "sep" in name]
+    table[special] = np.nan
+    figure = plots.fig2_token_types(table, {**DECODER, "first": "<s>"}, **TEXTS)
+    assert "<s> is the first token." in " ".join(text.get_text() for text in figure.texts)
 
 
 def test_fig4_draws_what_uniform_attention_is_in_each_layer():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 from toy_corpora import corpus_of, sentence_of
 
 from helpers.data.records import Document, Mention, Segment
 from helpers.errors import InputError
+from helpers.model.encoder import Loaded
 from helpers.model.forward import model_inputs
 from helpers.store.examples import (
     cut_pair,
@@ -59,11 +63,43 @@ def test_segment_record_cuts_a_long_segment_to_the_limit(family, limit, tiny_enc
     assert len(tokens) == limit
     assert counts == {"segments cut to the token limit": 1}
     special_tokens = {*encoder.special_tokens.values(), "</s>"}
-    halves = [(tokens[: record["second"]], LONG.first), (tokens[record["second"] :], LONG.second)]
+    end_of_first = record.get("blank_line", record["second"])
+    halves = [(tokens[:end_of_first], LONG.first), (tokens[record["second"] :], LONG.second)]
     for half, text in halves:
         kept_tokens = [token for token in half if token not in special_tokens]
         assert kept_tokens
         assert is_part(kept_tokens, tokens_of(encoder, text))
+
+
+def test_segment_record_of_a_decoder_is_one_text_with_a_blank_line(tiny_encoder):
+    encoder = tiny_encoder("gpt2")
+    segment = Segment("The cat.", "A dog watched it", "Pets")
+    record = segment_record(encoder, segment, 60, Counter())
+    assert record["tokens"] == encoder.tokenizer("The cat.\n\nA dog watched it").tokens()
+    assert record["tokens"][0] == "<|endoftext|>"
+    assert record["tokens"][record["blank_line"] : record["second"]] == ["Ċ", "Ċ"]
+    second = record["tokens"][record["second"] :]
+    assert second == tokens_of(encoder, "A dog watched it")
+    cut = segment_record(encoder, LONG, 20, Counter())
+    assert cut["tokens"][cut["blank_line"] : cut["second"]] == ["Ċ", "Ċ"]
+    assert len(cut["tokens"]) == 20
+
+
+def test_segment_record_of_a_decoder_keeps_a_blank_line_that_is_part_of_a_token(tiny_encoder):
+    """Large vocabularies have tokens such as a full stop with a blank line."""
+    encoder = copy.copy(tiny_encoder("gpt2"))
+    tokenizer = copy.deepcopy(encoder.tokenizer)
+    merged = Tokenizer(models.BPE(vocab={"a": 0, ".": 1, "Ċ": 2, "ĊĊ": 3, ".ĊĊ": 4, "b": 5},
+                                  merges=[("Ċ", "Ċ"), (".", "ĊĊ")]))  # fmt: skip
+    merged.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer._tokenizer = merged
+    loaded = Loaded(encoder.model, tokenizer)
+    encoder = replace(encoder, load=lambda: loaded)
+    record = segment_record(encoder, Segment("aaaaaaaaa.", "bbbbbbbbb", "t"), 8, Counter())
+    assert record["tokens"].count(".ĊĊ") == 1
+    assert record["tokens"][record["blank_line"]] == ".ĊĊ"
+    assert record["second"] == record["blank_line"] + 1
+    assert len(record["tokens"]) == 8
 
 
 def test_segment_record_cuts_a_segment_alike_at_any_position(encoder):
