@@ -165,4 +165,9 @@ def explain_hub_error(name: str, error: Exception) -> str:
             f"model {name!r}: the hub has the model, but not this revision. Check --revision: a "
             "branch, tag or commit."
         )
+    if "RepositoryNotFoundError" in causes:
+        return (
+            f"model {name!r}: the hub has no such model, or it is private. Check the name. For a "
+            "private model log in with 'hf auth login', or set HF_TOKEN to a token of your account."
+        )
     return ""

@@ -181,8 +181,8 @@ def _read_model(
     has_head = has_mask and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     has_head = has_head and not config.is_encoder_decoder
     auto_model: type = AutoModelForMaskedLM if has_head else AutoModel
-    if config.is_encoder_decoder and config.model_type in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
-        auto_model = AutoModelForTextEncoding  # there may be no decoder, as in T5EncoderModel
+    if not has_head and config.model_type in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
+        auto_model = AutoModelForTextEncoding  # for T5, whose checkpoints may have no decoder
     try:
         model, report = from_pretrained(auto_model, folder, dtype)
     except Exception as error:

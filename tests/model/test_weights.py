@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from unittest import mock
 
 import huggingface_hub
 import numpy as np
@@ -77,6 +78,37 @@ def own_code(folder):
     (folder / "own.py").write_text("raise SystemExit('this was run')")
 
 
+def adapter(folder):
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "config.json").unlink()
+    settings = {"base_model_name_or_path": "some/base", "peft_type": "LORA"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+
+
+def sentence_transformer(folder):
+    shutil.copytree(folder, folder / "0_Transformer")
+    (folder / "model.safetensors").unlink()
+    (folder / "config.json").write_text('{"__version__": "0.3.8"}')
+    module = {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+
+
+def output_of_a_training(folder):
+    for number in (500, 1500):
+        shutil.copytree(folder, folder.parent / f"checkpoint-{number}")
+        (folder.parent / f"checkpoint-{number}").rename(folder / f"checkpoint-{number}")
+    (folder / "model.safetensors").unlink()
+    (folder / "training_args.bin").touch()
+
+
+def only(name):
+    def changed(folder):
+        (folder / "model.safetensors").unlink()
+        (folder / name).touch()
+
+    return changed
+
+
 KEY = "bert.encoder.layer.1.attention.self.key.weight"
 
 
@@ -87,7 +119,13 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (tokenizer_of_bytes, r"the tokenizer has 259 entries but the weights have \d+"),
         (python_tokenizer, "BertJapaneseTokenizer, is written in Python .* tokenizer.json"),
         (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
-        (pickled, "save_pretrained"),
+        (pickled, r"pytorch_model.bin\), .* can run code.* BertForMaskedLM.from_pretrained"),
+        (adapter, "PEFT adapter for some/base, .*merge_and_unload"),
+        (sentence_transformer, "--model .*/bert/0_Transformer"),
+        (output_of_a_training, "--model .*/bert/checkpoint-1500"),
+        (only("model-q4.gguf"), "GGUF"),
+        (only("model.onnx"), "ONNX"),
+        (lambda folder: edit(folder / "config.json", model_type="newer"), "does not know"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
         (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), f"{KEY} .* NaN or infinite"),
         (with_weights(lambda weights: weights.pop(KEY)), f"no weights for {KEY}"),
@@ -136,6 +174,34 @@ def test_load_encoder_refuses_a_revision_of_a_folder(bert_copy):
 
 def test_load_encoder_refuses_a_name_that_the_hub_cannot_have():
     assert "Check the name" in load_error("a/b/c")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("GatedRepoError", "https://huggingface.co/some/model, then log in with 'hf auth login'"),
+        ("RevisionNotFoundError", "Check --revision"),
+        ("RepositoryNotFoundError", "hf auth login"),
+    ],
+)
+def test_load_encoder_says_why_the_hub_gives_no_model(error, message, monkeypatch):
+    def refuse(*_, **__):
+        response = mock.Mock(status_code=403, headers={}, request=None)
+        raise getattr(huggingface_hub.errors, error)("403", response=response)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    assert message in load_error("some/model")
+
+
+def test_load_encoder_refuses_pickled_weights_of_the_hub(bert_copy, monkeypatch):
+    (bert_copy / "model.safetensors").unlink()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(bert_copy))
+    assert "--revision of a branch" in load_error("some/bert")
+
+
+def test_load_encoder_reads_a_merged_model_next_to_its_adapter(bert_copy):
+    (bert_copy / "adapter_config.json").write_text("{}")
+    assert load_encoder(str(bert_copy), device="cpu").objective == "masked-lm"
 
 
 @pytest.fixture(params=["weights.bin", "../other/model.safetensors"])
