@@ -348,8 +348,15 @@ def first_order_effects(
     cases
         Edges with continuations.
     """
+    return attention_and_effects(encoder, cases)[1]
 
-    def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "layer head"]:
+
+def attention_and_effects(
+    encoder: Encoder, cases: Sequence[EdgeCase]
+) -> Float[np.ndarray, "two case layer head"]:
+    """Compute `edge_attention` and `first_order_effects` with one pass for each case."""
+
+    def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "two layer head"]:
         edge_pass = EdgePass(encoder, model, case)
         embeddings = model.get_input_embeddings()
         # The parameters are frozen, so the graph begins at the embeddings.
@@ -361,10 +368,13 @@ def first_order_effects(
         log_probability = edge_pass.log_probabilities(output).sum()
         gradients = torch.autograd.grad(log_probability, output.attentions)
         products = [a * g for a, g in zip(output.attentions, gradients, strict=True)]
+        attention = edge_pass.sum_over_edge(output.attentions)[0] / len(case.queries)
         # Each ending has its own maps of the same weights.
-        return edge_pass.sum_over_edge(products).sum(dim=0).double().numpy(force=True)
+        effects = edge_pass.sum_over_edge(products).sum(dim=0)
+        return torch.stack([attention, effects]).double().numpy(force=True)
 
-    return np.array(map_over_model_copies(encoder.model, cases, measure, "edges, first order"))
+    measured = map_over_model_copies(encoder.model, cases, measure, "edges, first order")
+    return np.stack(measured, axis=1)
 
 
 def cut_effects(

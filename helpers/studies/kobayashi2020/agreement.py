@@ -37,9 +37,8 @@ from helpers.studies.common.head_edges import (
     EdgeCase,
     HeadCut,
     Tokens,
+    attention_and_effects,
     cut_effects,
-    edge_attention,
-    first_order_effects,
     log_probabilities,
     tokens_of_word,
 )
@@ -286,11 +285,10 @@ def head_table(encoder: Encoder, cases: list[EdgeCase], counts: HeadCounts) -> p
     """Tabulate the heads' accuracies, attention and effects: see `agreement_tables`."""
     # The verb is the parent of its subject, and the edge goes from the verb's place to it.
     accuracy = counts.of_split("train").accuracy(SUBJECT)[1]
-    attention = edge_attention(encoder, cases)
+    attention, first_order = attention_and_effects(encoder, cases)
     table = head_rows(
         encoder.layers, encoder.heads, accuracy=accuracy, attention=attention.mean(axis=0)
     )
-    first_order = first_order_effects(encoder, cases)
     table = with_article_means(table, "first_order", first_order, cases)
     sizes = np.abs(first_order.mean(axis=0)).ravel()
     chosen = np.argsort(-sizes, kind="stable")[:ABLATED_HEADS]

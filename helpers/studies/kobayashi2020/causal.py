@@ -59,9 +59,9 @@ from helpers.studies.common.head_edges import (
     EdgeCase,
     HeadCut,
     RelationEdge,
+    attention_and_effects,
     cut_effects,
     edge_attention,
-    first_order_effects,
     relation_edges,
     tokens_of_word,
 )
@@ -313,16 +313,21 @@ def relation_cases(
     )
 
 
-def head_effects(encoder: Encoder, cases: Sequence[EdgeCase], outcome: str) -> CaseValues:
-    """Measure the effect of each edge in every head.
+def head_effects(
+    encoder: Encoder, cases: Sequence[EdgeCase], outcome: str
+) -> tuple[CaseValues, CaseValues]:
+    """Measure the attention on each edge, and its effect, in every head.
 
     The effect on a log-probability is that of first order.  The angle is that of true ablation.
     """
     if outcome == TURNS:
+        attention = edge_attention(encoder, cases)
         heads = product(range(encoder.layers), range(encoder.heads))
         cuts = [HeadCut(layer, head) for layer, head in heads]
-        return cut_effects(encoder, cases, cuts)[..., EFFECTS.index(ANGLE)]
-    return first_order_effects(encoder, cases).reshape(len(cases), -1)
+        effects = cut_effects(encoder, cases, cuts)[..., EFFECTS.index(ANGLE)]
+    else:
+        attention, effects = attention_and_effects(encoder, cases)
+    return attention.reshape(len(cases), -1), effects.reshape(len(cases), -1)
 
 
 def effect_table(
@@ -688,8 +693,7 @@ def outcome_tables(
 ) -> Mapping[str, pd.DataFrame]:
     """Compute the tables of `causal_tables` for one outcome."""
     sample = relation_cases(encoder, store, counts, outcome, sizes)
-    attention = edge_attention(encoder, sample.cases).reshape(len(sample.cases), -1)
-    effects = head_effects(encoder, sample.cases, outcome)
+    attention, effects = head_effects(encoder, sample.cases, outcome)
     by_measure = {outcome: effects}
     if outcome in SIZE_OF:
         by_measure[SIZE_OF[outcome]] = np.abs(effects)
