@@ -72,7 +72,8 @@ NEXT = "next token"
 LATER = "later word"
 SIZE_OF = {NEXT: "next token, size", LATER: "later word, size"}
 MEASURES = (NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER], TURNS)  # the functional ones first
-UNITS = {NEXT: "nats", LATER: "nats", TURNS: "degrees"}
+UNITS = {SIZE_OF[NEXT]: "nats", SIZE_OF[LATER]: "nats", TURNS: "degrees"}
+SIZE = "size of the change of the log-probability"
 
 PREDICTORS = {  # the score of a head that is correlated with its effect, and the one held constant
     "margin": ("margin",),
@@ -82,8 +83,8 @@ PREDICTORS = {  # the score of a head that is correlated with its effect, and th
 # What is measured in the ablations of each outcome, and which effect that is.
 ABLATED_EFFECTS = {
     TURNS: {TURNS: ANGLE},
-    NEXT: {NEXT: LOG_PROBABILITY, TURNS: ANGLE},
-    LATER: {LATER: LOG_PROBABILITY},
+    NEXT: {NEXT: LOG_PROBABILITY, SIZE_OF[NEXT]: SIZE, TURNS: ANGLE},
+    LATER: {LATER: LOG_PROBABILITY, SIZE_OF[LATER]: SIZE},
 }
 ROLES = MOST_ACCURATE, LARGEST, RANDOM = "most accurate", "largest effect", "random"
 DOSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
@@ -530,11 +531,12 @@ def ablate_heads(
     Returns
     -------
     dict of str to Ablations
-        For each of the `head_edges.EFFECTS`.  A loss of log-probability has the sign of the head's
-        effect on the edges on which it was chosen; an angle has no sign.
+        For each of the `head_edges.EFFECTS`, and for the `SIZE`.  A loss of log-probability has the
+        sign of the head's effect on the edges on which it was chosen; its size and an angle have
+        none, and can be compared between heads.
     """
     clusters = np.unique(sample.articles)
-    sums: dict[str, list] = {effect: [] for effect in EFFECTS}
+    sums: dict[str, list] = {effect: [] for effect in (*EFFECTS, SIZE)}
     totals = []
     for relation in range(len(sample.relations)):
         of_relation = [ablated for ablated in heads if ablated.relation == relation]
@@ -549,11 +551,12 @@ def ablate_heads(
         cuts = [cut for cut in changes if cut is not None]
         lost[:, is_computed] = cut_effects(encoder, cases, cuts)
         by_head = lost.reshape(len(cases), len(of_relation), -1, len(EFFECTS))
-        by_head[..., EFFECTS.index(LOG_PROBABILITY)] *= signs[:, None]
+        loss, angle = np.moveaxis(by_head, -1, 0)
+        by_effect = {LOG_PROBABILITY: loss * signs[:, None], ANGLE: angle, SIZE: np.abs(loss)}
         articles = sample.articles[is_measured]
-        for number, effect in enumerate(EFFECTS):
-            sums[effect].append(cluster_sums(by_head[..., number], articles, clusters))
-        totals.append(cluster_sums(np.ones(by_head.shape[:2]), articles, clusters))
+        for effect, values in by_effect.items():
+            sums[effect].append(cluster_sums(values, articles, clusters))
+        totals.append(cluster_sums(np.ones(angle.shape[:2]), articles, clusters))
     numbers = np.concatenate(totals, axis=1)
     return {
         effect: Ablations(heads, np.concatenate(parts, axis=1), numbers)
@@ -577,7 +580,7 @@ def ablation_table(sample: RelationCases, measure: str, ablations: Ablations) ->
             "head": ablated.head % heads_per_layer + 1,
             "margin": sample.margins[ablated.relation, ablated.head],
             "matched_head": matched,
-            "effect": ablated.effect,
+            "effect": np.nan if measure in SIZE_OF.values() else ablated.effect,
         }
         names = [*(f"dose_{dose:g}" for dose in DOSES), "most_attended", "in_matched_head"]
         rows.append({**row, **dict(zip(names, means, strict=True))})
@@ -662,7 +665,7 @@ def causal_tables(
         ``head_edge_correlations``: `estimate_correlation` for each measure and predictor.
         ``head_edge_ablations``, ``head_edge_doses`` and ``head_edge_yardsticks``: the true ablation
         of the chosen heads (`ablation_table`, `dose_table`, `yardstick_table`).  A decoder has the
-        angles of its last vectors there, too.
+        angles of its last vectors there, too.  Yardsticks are compared by sizes and angles.
 
     Raises
     ------
@@ -715,5 +718,6 @@ def outcome_tables(
         of_effect = ablations[effect]
         tables["head_edge_ablations"].append(ablation_table(sample, measure, of_effect))
         tables["head_edge_doses"].append(dose_table(measure, of_effect))
-        tables["head_edge_yardsticks"].append(yardstick_table(measure, of_effect))
+        if effect != LOG_PROBABILITY:  # the signs of different heads have nothing in common
+            tables["head_edge_yardsticks"].append(yardstick_table(measure, of_effect))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}

@@ -39,6 +39,7 @@ OUTCOMES = {  # by the word for it in the ids of claims
     "next-token": NEXT,
     "next-token-size": SIZE_OF[NEXT],
     "later-word": LATER,
+    "later-word-size": SIZE_OF[LATER],
 }
 
 
@@ -88,7 +89,7 @@ for name, measure in OUTCOMES.items():
     MEASURES[f"causal-margin-{name}-given-attention"] = partial(
         margin_correlation, measure=measure, predictor="margin given attention"
     )
-    if measure not in SIZE_OF.values():
+    if measure not in (NEXT, LATER):
         for ending, yardstick in {"words": MOST_ATTENDED, "head": MATCHED_HEAD}.items():
             MEASURES[f"causal-{name}-over-matched-{ending}"] = partial(
                 over_yardstick, measure=measure, yardstick=yardstick

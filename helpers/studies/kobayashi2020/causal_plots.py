@@ -30,11 +30,11 @@ ROLE_STYLES = {
     RANDOM: Style("random heads", style.MUTED, "^"),
 }
 TITLES = {
-    TURNS: "Vectors turn",
+    TURNS: "Angle",
     "next token": "Next token",
-    SIZE_OF["next token"]: "Next token, size of the effect",
+    SIZE_OF["next token"]: "Next token, size",
     "later word": "Later word",
-    SIZE_OF["later word"]: "Later word, size of the effect",
+    SIZE_OF["later word"]: "Later word, size",
 }
 MANY_POINTS = 2000
 
@@ -76,7 +76,7 @@ def fig16_causal(
         2.9 * rows,
         "Figure 16 · Margin and effect of heads, relation by relation",
         model,
-        "ranks without the means of heads and of relations; the darker, the higher the layer",
+        "centred ranks; the darker, the higher the layer",
     )
     grid = panel_grid(figure, len(panels), columns, sharex=True, sharey=True)
     for number, (axes, (measure, name)) in enumerate(zip(grid, panels, strict=True)):
@@ -98,7 +98,7 @@ def fig16_causal(
         if number % columns == 0:
             axes.set_ylabel("Effect (rank, centred)")
         if number >= len(panels) - columns:
-            axes.set_xlabel("Margin over the best offset (rank, centred)")
+            axes.set_xlabel("Margin (rank, centred)")
     return figure
 
 
@@ -117,9 +117,10 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
     -------
     Figure
         Figure 18.  A panel is a measure; lines are the roles of heads.  Left of the doses are the
-        two yardsticks.
+        two yardsticks: the edge dropped in a head with the same attention ("other head"), and as
+        much attention taken from the most attended other words ("other words").
     """
-    measures = list(doses["measure"].unique())
+    measures = list(yardsticks["measure"].unique())
     figure = canvas(
         3.2,
         "Figure 18 · What heads lose with other doses of the edge",
@@ -127,8 +128,10 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
         "means over relations, 95% intervals over heads and articles",
     )
     marks = {MATCHED_HEAD: -0.6, MOST_ATTENDED: -0.3}
-    names = ["0, in a matched head", "1, most attended less", *(f"{dose:g}" for dose in DOSES)]
-    for axes, measure in zip(panel_grid(figure, len(measures), 3), measures, strict=True):
+    names = ["other head", "other words", *(f"{dose:g}" for dose in DOSES)]
+    for axes, measure in zip(
+        panel_grid(figure, len(measures), len(measures)), measures, strict=True
+    ):
         of_measure = doses[doses["measure"] == measure]
         others = yardsticks[yardsticks["measure"] == measure]
         for role, look in ROLE_STYLES.items():
@@ -141,8 +144,8 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
             x = of_role["yardstick"].map(marks)
             axes.plot(x, of_role["yardstick_value"], linestyle="", mfc="white", **options)
         axes.axhline(0, **DASHED)
-        axes.set_xticks([*marks.values(), *DOSES], names, rotation=60, ha="right")
-        axes.set_xlabel("The edge is multiplied by ...")
+        axes.set_xticks([*marks.values(), *DOSES], names, rotation=90)
+        axes.set_xlabel("Yardsticks; the edge times ...")
         axes.set_ylabel(f"{TITLES[measure]} ({UNITS[measure]})")
     legend_below(figure, len(ROLE_STYLES))
     return figure
@@ -173,7 +176,7 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
     )
     left_axes, right_axes = figure.subplots(1, 2)
     left_axes.scatter(
-        "attention", "first_order", c="accuracy", data=heads, s=18, cmap=style.SEQUENTIAL,
+        heads["attention"], heads["first_order"], c=heads["accuracy"], s=18, cmap=style.SEQUENTIAL,
         edgecolors=style.MUTED, linewidths=0.4,
     )  # fmt: skip
     left_axes.axhline(0, **DASHED)

@@ -149,7 +149,7 @@ def test_effects_of_a_decoder_are_of_first_order(decoder_run):
 
 def test_ablations_are_measured_on_the_edges_that_heads_were_not_chosen_on(decoder_run):
     table = decoder_run.tables["head_edge_ablations"]
-    assert list(table["measure"].unique()) == [NEXT, TURNS, LATER]
+    assert list(table["measure"].unique()) == [NEXT, SIZE_OF[NEXT], TURNS, LATER, SIZE_OF[LATER]]
     sample = decoder_run.sample(NEXT)
     assert sample.is_for_choice.tolist() == [True, False] * 4
     is_chosen = (table["measure"] == NEXT) & (table["relation"] == sample.relations[0])
@@ -168,6 +168,10 @@ def test_ablations_are_measured_on_the_edges_that_heads_were_not_chosen_on(decod
     np.testing.assert_allclose(rows.iloc[0][columns].astype(float), lost[:-1], atol=1e-6)
     assert rows.iloc[0]["most_attended"] == pytest.approx(lost[-1], abs=1e-6)
     assert rows.iloc[0]["dose_1"] == 0
+    sizes = np.abs(effects[:, 0, 0]).mean()
+    is_size = (table["measure"] == SIZE_OF[NEXT]) & (table["relation"] == sample.relations[0])
+    of_head = table[is_size & (table["role"] == LARGEST)].iloc[0]
+    assert of_head["dose_0"] == pytest.approx(sizes, abs=1e-6)
 
 
 def test_matched_head_has_the_attention_but_not_the_accuracy():
@@ -271,6 +275,6 @@ def test_figures_draw_the_values_of_their_tables(decoder_run):
     )
     assert len(figure.axes) == 3
     doses = tables["head_edge_doses"]
-    for axes, measure in zip(figure.axes, (NEXT, TURNS, LATER), strict=True):
+    for axes, measure in zip(figure.axes, (SIZE_OF[NEXT], TURNS, SIZE_OF[LATER]), strict=True):
         rows = doses[(doses["measure"] == measure) & (doses["role"] == MOST_ACCURATE)]
         np.testing.assert_allclose(axes.lines[0].get_ydata(), rows["value"])
