@@ -90,8 +90,8 @@ def fig16_causal(
             vmin=-1, edgecolors=style.MUTED, linewidths=0.3, rasterized=True,
         )  # fmt: skip
         axes.set_title(
-            f"{TITLES[measure]}, {name}: {values['margin']:.2f}\n"
-            f"given attention {values['margin given attention']:.2f}"
+            f"{name}\n{TITLES[measure]}: {values['margin']:.2f}\n"
+            f"given attention: {values['margin given attention']:.2f}"
         )
         axes.axhline(0, **DASHED)
         axes.axvline(0, **DASHED)
