@@ -19,6 +19,7 @@ from scipy.stats import rankdata
 
 from helpers.metrics.statistics import (
     RESAMPLES,
+    ROUNDING,
     Clusters,
     Estimate,
     bootstrap_estimate,
@@ -181,7 +182,7 @@ def estimate_correlation(
     estimate = Estimate(correlation, low, high, df=bootstrap.df)
     return {
         **estimate.columns("correlation", df=True),
-        "p_permutation": (1 + (null >= correlation).sum()) / (1 + PERMUTATIONS),
+        "p_permutation": (1 + (null >= correlation - ROUNDING).sum()) / (1 + PERMUTATIONS),
         "least": np.quantile(null, NULL_QUANTILE),
         "ceiling": split_half_ceiling(values, totals),
     }

@@ -97,3 +97,12 @@ def test_split_half_ceiling_is_low_for_noise_and_high_for_effects():
     effect = np.random.default_rng(0).standard_normal((RELATIONS, HEADS))
     assert centred_ranks.split_half_ceiling(*planted_sums(effect, noise=0.1)) > 0.95
     assert centred_ranks.split_half_ceiling(*planted_sums(0 * effect)) < 0.4
+
+
+def test_few_relations_have_few_permutations():
+    """Of two relations, half of the permutations are the data themselves."""
+    margins = np.random.default_rng(0).standard_normal((2, HEADS))
+    sums = np.repeat(margins[None], ARTICLES, axis=0)
+    numbers = estimate_correlation(margins, sums, np.ones((ARTICLES, 2)), seed=0)
+    assert numbers["correlation"] == pytest.approx(1)
+    assert 0.4 < numbers["p_permutation"] < 0.6
