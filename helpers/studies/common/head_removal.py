@@ -265,6 +265,12 @@ def map_over_model_copies(
     return thread_map(run_with_copy, inputs, label=label, unit="batch", threads=threads)
 
 
+def repeatable_layers(model: nn.Module) -> list[nn.Module]:
+    """List the layers of a model in order, or none if their outputs cannot be repeated."""
+    layers = [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
+    return layers if len(layers) == len(sites(model)) else []  # in ALBERT one is all layers
+
+
 def run_interventions(
     model: nn.Module, run: Callable[[], Result], changes: Sequence[Intervention]
 ) -> Iterator[Result]:
@@ -288,9 +294,7 @@ def run_interventions(
     output
         What ``run`` returned.
     """
-    layers = [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
-    if len(layers) != len(sites(model)):
-        layers = []  # in ALBERT one module is all layers, so no output can be repeated
+    layers = repeatable_layers(model)
     layer_outputs = {}
 
     def store_output(layer: nn.Module, _args: tuple, output: Any) -> None:

@@ -1,41 +1,42 @@
-"""Does a head's accuracy say what it does?  A causal test of Table 1 of Clark et al. (2019).
+"""Does a head's accuracy say what the head does?  A causal test of Table 1 of Clark et al. (2019).
 
 Table 1 reads a head that picks the parents of a relation as a head for that relation.  Here the
-edges of the relation are removed from one head at a time (`helpers.studies.common.head_edges`), and
-the *margin* of the head, its accuracy minus that of the best fixed offset, is correlated with the
-*effect*: what happens if the edges are dropped, minus what happens if the other words of the same
-row lose as much attention.  Only edges that can be matched in this way count in the difference.
+edges of the relation are removed one at a time (`helpers.studies.common.head_edges`), and what the
+model loses is compared with the *margin* of the head: its accuracy minus that of the best fixed
+offset.  Margins are those of train, and effects are measured on dev.  All heads are measured.
 
-Margins are those of train, and effects are measured on dev.  Heads are a sample of each layer, at
-equal distances in the order of margins, because the best heads alone have no range of margins, and
-because edges of lower layers can change more of what follows.
+A causal language model loses log-probability in two places:
 
-A head with a large margin also attends strongly to the edges.  Therefore the margin is also
-correlated with the effect *given attention*: the ranks of the mean attention on the edges are
-subtracted from both by linear regression (partial rank correlation).
+- *next token*: the edge that Table 1 reads, from the later word of the relation to the earlier one,
+  and the log-probability of the token after the later word;
+- *later word*: the edge from the position that predicts the later word to the earlier one, and the
+  log-probability of the later word.
 
-What a probe loses is measured by a bilinear probe of the last layer.  The Attn probe is a sum of
-weights times attention, the ablated weights among them, so its loss would follow by construction.
+Their effects are those of first order.  Effects of both signs cancel in a mean over edges.
+Therefore there is also the mean *size* of the effects.  A model without such a head, such as a
+sentence encoder, has angles: how far dependent and parent turn in the last layer.
+
+Some heads are also ablated: those with the largest effects, some at random, and the most accurate
+one of each relation.  They are chosen on every second edge and ablated on the others, because an
+effect that is chosen for its size is too large on the edges that it was chosen on.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
-from jaxtyping import Float
-from scipy.special import entr
-from scipy.stats import rankdata
+from jaxtyping import Float, Int
 
 from helpers.cache import cached
+from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
-from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.head_counts import HeadCounts
-from helpers.metrics.heads import DIRECTIONS, head_label
+from helpers.metrics.heads import DIRECTIONS, Direction, head_label
 from helpers.metrics.statistics import (
     RESAMPLES,
     Clusters,
@@ -47,44 +48,151 @@ from helpers.metrics.statistics import (
 )
 from helpers.model.encoder import Encoder
 from helpers.model.gradients import evenly_spaced
-from helpers.probes.bilinear import RANKS, fit_bilinear
-from helpers.probes.data import prepare
-from helpers.probes.training import candidate_scores
+from helpers.settings import Settings
 from helpers.store.store import Store
-from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
+from helpers.studies.common.edge_cuts import MOST_ATTENDED
 from helpers.studies.common.head_edges import (
-    MEASURES,
-    RESAMPLED,
+    ANGLE,
+    EFFECTS,
+    LOG_PROBABILITY,
+    NEXT_TOKEN,
+    EdgeCase,
     HeadCut,
-    Probe,
-    WordValues,
-    WordVectors,
-    edge_effects,
+    RelationEdge,
+    attention_and_effects,
+    cut_effects,
+    edge_attention,
     relation_edges,
-    with_vectors,
+    tokens_of_word,
 )
-from helpers.studies.kobayashi2020.lenses import SampleSizes, list_articles, with_ratio
+from helpers.studies.kobayashi2020.centred_ranks import estimate_correlation
 
-MATCHED_HEAD = "dropped in a matched head"
-BEST_CHANGES = (DROPPED, MASS_MATCHED, RESAMPLED, MATCHED_HEAD)  # of the best head of a relation
-# The measures of effects, and of dropping without a comparison.
-TURNS = "turns, matched"
-LOSES = "loses, matched"
-TURNS_ONLY = "turns"
-EFFECTS = (TURNS, LOSES, TURNS_ONLY)
-GIVEN_ATTENTION = "margin given attention"
-PREDICTORS = {  # the value of a head that is correlated with its effect, and the one held constant
+TURNS = "turns"
+NEXT = "next token"
+LATER = "later word"
+SIZE_OF = {NEXT: "next token, size", LATER: "later word, size"}
+MEASURES = (NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER], TURNS)  # the functional ones first
+UNITS = {SIZE_OF[NEXT]: "nats", SIZE_OF[LATER]: "nats", TURNS: "degrees"}
+SIZE = "size of the change of the log-probability"
+
+PREDICTORS = {  # the score of a head that is correlated with its effect, and the one held constant
     "margin": ("margin",),
     "attention": ("attention",),
-    GIVEN_ATTENTION: ("margin", "attention"),
+    "margin given attention": ("margin", "attention"),
 }
-WITHIN = {"all": (-3, -2, -1), "layers": (-3, -1), "relations": (-2, -1)}  # axes of HeadValues
-BATCH = 8  # sentences of the same length
+# What is measured in the ablations of each outcome, and which effect that is.
+ABLATED_EFFECTS = {
+    TURNS: {TURNS: ANGLE},
+    NEXT: {NEXT: LOG_PROBABILITY, SIZE_OF[NEXT]: SIZE, TURNS: ANGLE},
+    LATER: {LATER: LOG_PROBABILITY, SIZE_OF[LATER]: SIZE},
+}
+ROLES = MOST_ACCURATE, LARGEST, RANDOM = "most accurate", "largest effect", "random"
+DOSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
+MATCHED_HEAD = "a head with the same attention"
+YARDSTICKS = (MOST_ATTENDED, MATCHED_HEAD)
+SAME_ATTENTION = 0.25  # a matched head has at most this share more or less attention on the edges
 
-HeadValues = Float[np.ndarray, "*resample relation layer head"]
-HeadVectors = Float[np.ndarray, "*resample all_heads"]
-Sums = tuple[Clusters, Clusters]  # values and totals [article, relation, cut, measure]
-Batches = Mapping[str, list[list[int]]]  # of sentences, for each relation
+HeadScores = Float[np.ndarray, "relation head"]  # heads of all layers
+CaseValues = Float[np.ndarray, "case head"]
+
+
+class Sizes(NamedTuple):
+    """How much the test measures.
+
+    Attributes
+    ----------
+    edges : int
+        Edges of each relation, at most.
+    heads : int
+        Heads with the largest effect, and random heads, that are ablated for each relation.
+    minimum : int
+        Edges that a relation must have.
+    relations : int or None
+        Relations at most, the most frequent first.
+    pairs : int
+        Minimal pairs of subject and verb, at most.
+    """
+
+    edges: int
+    heads: int
+    minimum: int
+    relations: int | None
+    pairs: int
+
+    @property
+    def of_control(self) -> Sizes:
+        """Half of the edges, for a control."""
+        return self._replace(edges=max(4, self.edges // 2))
+
+
+FULL_SIZES = Sizes(edges=32, heads=10, minimum=30, relations=None, pairs=150)
+QUICK_SIZES = Sizes(edges=8, heads=3, minimum=15, relations=6, pairs=30)
+SMALL_SIZES = Sizes(edges=4, heads=2, minimum=4, relations=3, pairs=6)
+
+
+def choose_sizes(settings: Settings) -> Sizes:
+    """Choose how much a run measures."""
+    return {"quick": QUICK_SIZES, "small": SMALL_SIZES}.get(settings.preset, FULL_SIZES)
+
+
+@dataclass(frozen=True)
+class RelationCases:
+    """Edge cases of several relations.
+
+    Attributes
+    ----------
+    relations : list of str
+        The relations.
+    directions : list of str
+        The direction in which each is read.
+    margins : array
+        The margin of each head on train, in percentage points.
+    cases : list of EdgeCase
+        The edges of all relations.
+    owner : array
+        The relation of each edge, by its number.
+    heads_per_layer : int
+        Heads are numbered over all layers.
+    """
+
+    relations: list[str]
+    directions: list[Direction]
+    margins: HeadScores
+    cases: list[EdgeCase]
+    owner: Int[np.ndarray, " case"]
+    heads_per_layer: int
+
+    @property
+    def articles(self) -> np.ndarray:
+        """The article of each edge."""
+        return np.array([case.article for case in self.cases])
+
+    def article_sums(self, values: CaseValues) -> tuple[Clusters, Clusters]:
+        """Sum the values of edges by article and relation, and count them.
+
+        Returns
+        -------
+        sums : array, shape (article, relation, head)
+        totals : array, shape (article, relation)
+        """
+        clusters = np.unique(self.articles)
+        is_of_relation = self.owner[:, None] == np.arange(len(self.relations))  # [case, relation]
+        sums = cluster_sums(values[:, None] * is_of_relation[:, :, None], self.articles, clusters)
+        return sums, cluster_sums(is_of_relation, self.articles, clusters)
+
+    def means(self, values: CaseValues, chosen: Sequence[bool] | None = None) -> HeadScores:
+        """Average values of edges, all or some of them, for each relation."""
+        is_chosen = np.ones(len(self.cases), bool) if chosen is None else np.asarray(chosen)
+        numbers = range(len(self.relations))
+        return np.stack([values[is_chosen & (self.owner == n)].mean(axis=0) for n in numbers])
+
+    @property
+    def is_for_choice(self) -> np.ndarray:
+        """Mark every second edge of each relation, on which heads are chosen."""
+        marks = np.zeros(len(self.cases), bool)
+        for number in range(len(self.relations)):
+            marks[np.flatnonzero(self.owner == number)[::2]] = True
+        return marks
 
 
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
@@ -93,367 +201,523 @@ def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direct
     return train.accuracy(relation) - train.offset_accuracy(relation).max(axis=-1, keepdims=True)
 
 
-def choose_relations(counts: HeadCounts, minimum: int) -> list[str]:
-    """List the relations of train whose best head beats the best offset by `FUNCTION_MARGIN`."""
-    frequent = counts.of_split("train").frequent(minimum)[1:]  # without "All"
-    return [name for name in frequent if head_margins(counts, name).max() >= FUNCTION_MARGIN]
+def full_case(
+    _encoder: Encoder, record: Record, edge: RelationEdge, article: str
+) -> EdgeCase | None:
+    """Make the case of an encoder: dependent and parent may turn."""
+    words = (tokens_of_word(record, edge.dependent), tokens_of_word(record, edge.parent))
+    return EdgeCase(
+        tuple(record["inputs"]["input_ids"]),
+        tokens_of_word(record, edge.query),
+        tokens_of_word(record, edge.key),
+        words,
+        article,
+    )
 
 
-def sample_heads(counts: HeadCounts, relations: Sequence[str], per_layer: int) -> pd.DataFrame:
-    """Sample heads of each layer for each relation, at equal distances in the order of margins.
-
-    Parameters
-    ----------
-    counts
-        Counts of a treebank with train sentences.
-    relations
-        Names of relations.
-    per_layer
-        Number of heads of each layer.  The first one has the largest margin of the layer.
-
-    Returns
-    -------
-    DataFrame
-        A row for each relation, layer and head: ``relation``, ``layer`` and ``head`` (from 1), the
-        ``direction`` in which the head is more accurate, and the ``margin`` on train in percentage
-        points.
-    """
-    rows = []
-    for relation in relations:
-        margins = head_margins(counts, relation)
-        for layer, by_head in enumerate(margins.max(axis=0)):
-            order = np.argsort(-by_head, kind="stable").tolist()
-            for head in evenly_spaced(order, per_layer):
-                direction = DIRECTIONS[margins[:, layer, head].argmax()]
-                rows.append((relation, layer + 1, head + 1, direction, by_head[head]))
-    return pd.DataFrame(rows, columns=["relation", "layer", "head", "direction", "margin"])
+def next_token_case(
+    encoder: Encoder, record: Record, edge: RelationEdge, article: str
+) -> EdgeCase | None:
+    """Make the case of a decoder in which the later word predicts the token that follows it."""
+    token_ids = tuple(record["inputs"]["input_ids"])
+    queries = tokens_of_word(record, edge.query)
+    last = queries[-1]
+    following = token_ids[last + 1 : last + 2]
+    if not following or following[0] in encoder.special_ids:
+        return None
+    keys = tokens_of_word(record, edge.key)
+    words = ((last,),)
+    return EdgeCase(token_ids[: last + 1], queries, keys, words, article, last, (following,))
 
 
-def choose_sentences(store: Store, relations: Sequence[str], count: int) -> Batches:
-    """Choose ``count`` batches of dev sentences with each relation, evenly spaced.
-
-    A relation without a batch is left out.
-    """
-    sentences = {}
-    for relation in relations:
-        indices = []
-        for index, record in enumerate(store.records()):
-            if record["split"] == "dev" and relation in record["relations"]:
-                indices.append(index)
-        batches = batches_of_one_length(store, indices)
-        if batches:
-            sentences[relation] = evenly_spaced(batches, count)
-    return sentences
+def later_word_case(
+    _encoder: Encoder, record: Record, edge: RelationEdge, article: str
+) -> EdgeCase | None:
+    """Make the case of a decoder in which the later word is predicted."""
+    token_ids = tuple(record["inputs"]["input_ids"])
+    word = tokens_of_word(record, edge.query)
+    last = word[0] - 1
+    keys = tokens_of_word(record, edge.key)
+    form = tuple(token_ids[token] for token in word)
+    return EdgeCase(token_ids[: word[0]], (last,), keys, ((last,),), article, last, (form,))
 
 
-def batches_of_one_length(store: Store, sentences: Iterable[int]) -> list[list[int]]:
-    """Make a batch of the first sentences of each number of tokens, if there are several."""
-    by_length = defaultdict(list)
-    for sentence in sentences:
-        n_tokens = len(store.record(sentence)["inputs"]["input_ids"])
-        by_length[n_tokens].append(sentence)
-    return [batch[:BATCH] for batch in by_length.values() if len(batch) > 1]
+CASE_MAKERS = {TURNS: full_case, NEXT: next_token_case, LATER: later_word_case}
 
 
-def fit_probe(store: Store) -> Probe:
-    """Fit a bilinear probe to the last layer on the intact train sentences (section 5)."""
-    data = prepare(store)
-    layer = store.layers
-    bilinear = fit_bilinear(data, 0, layer=layer, rank=RANKS[0])
+def relation_cases(
+    encoder: Encoder, store: Store, counts: HeadCounts, outcome: str, sizes: Sizes
+) -> RelationCases:
+    """Choose edges of dev sentences for each relation that has enough of them.
 
-    @torch.no_grad()
-    def log_probabilities(sentence: int, vectors: WordVectors) -> WordValues:
-        sentence_data = with_vectors(data, sentence, layer, vectors)
-        scores = candidate_scores(bilinear, sentence_data, [sentence])[0].double()
-        parents = data.parses[sentence].heads
-        return scores.log_softmax(dim=-1).numpy()[np.arange(len(parents)), parents]
-
-    return log_probabilities
-
-
-def list_cuts(heads: pd.DataFrame) -> dict[str, list[HeadCut]]:
-    """List the ablations of the heads of each relation: each head dropped, then mass-matched.
-
-    ``heads`` is the table of `sample_heads`.
-    """
-    cuts = defaultdict(list)
-    for row in heads.itertuples():
-        for mode in (DROPPED, MASS_MATCHED):
-            cuts[row.relation].append(HeadCut(row.layer - 1, row.head - 1, row.direction, mode))
-    return dict(cuts)
-
-
-def compare_best_head(
-    store: Store, counts: HeadCounts, relation: str, sentences: Sequence[int]
-) -> list[HeadCut]:
-    """List the `BEST_CHANGES` of the head with the largest margin for a relation.
-
-    The matched head is the head of the same layer without a margin that is most like it in its mean
-    attention on the edges of the sentences and in its mean entropy, each in standard deviations
-    over the heads of the layer.
-    """
-    margins = head_margins(counts, relation)
-    direction, layer, head = np.unravel_index(margins.argmax(), margins.shape)
-    best = HeadCut(int(layer), int(head), DIRECTIONS[direction], DROPPED)
-    masses = []
-    entropies = []
-    for sentence in sentences:
-        example = store[sentence]
-        attention = example.attention[layer]  # [head, query, key]
-        entropies.append(entr(attention).sum(axis=-1).mean(axis=-1))
-        for edge in relation_edges(example.record, relation, best.direction):
-            masses.append(attention[:, edge.query + example.offset, edge.key + example.offset])
-    profiles = np.column_stack([np.mean(masses, axis=0), np.mean(entropies, axis=0)])
-    distances = np.linalg.norm((profiles - profiles[head]) / profiles.std(axis=0), axis=1)
-    layer_margins = margins[:, layer].max(axis=0)
-    has_margin = layer_margins > max(0, layer_margins.min())
-    distances[has_margin] = np.inf
-    distances[head] = np.inf
-    changes = [best._replace(mode=mode) for mode in BEST_CHANGES[:-1]]
-    return [*changes, best._replace(head=int(distances.argmin()))]
-
-
-def measure_cuts(
-    encoder: Encoder,
-    store: Store,
-    sentences: Batches,
-    cuts: Mapping[str, Sequence[HeadCut]],
-    probe: Probe | None,
-) -> Sums:
-    """Sum the `edge_effects` of each relation's ablations, which are equally many, by article."""
-    articles = np.array(list_articles(store.records()))
-    clusters = np.unique(articles)
-    sums = []
-    for relation, changes in cuts.items():
-        batches = sentences[relation]
-        effects = edge_effects(encoder, store, batches, relation, changes, probe)
-        owner = articles[np.concatenate(batches)]
-        sums.append([cluster_sums(values, owner, clusters) for values in effects])
-    values, totals = np.stack(sums, axis=2)
-    is_used = totals.any(axis=(1, 2, 3))
-    return values[is_used], totals[is_used]
-
-
-def effect_table(heads: pd.DataFrame, sums: Sums) -> pd.DataFrame:
-    """Add to the table of `sample_heads` the `head_effects` of each head, over all articles.
-
-    The sums are those of `measure_cuts` for `list_cuts`.
-    """
-    values, totals = [array.sum(axis=0) for array in sums]
-    ratios = divide(values, totals).reshape(len(heads), 2, len(MEASURES))
-    return heads.assign(**head_effects(ratios))
-
-
-def head_effects(ratios: Float[np.ndarray, "*batch head change measure"]) -> dict[str, np.ndarray]:
-    """Compute the `EFFECTS` of heads that are dropped and mass-matched, and the attention."""
-    dropped, matched = np.moveaxis(ratios, (-2, -1), (0, 1))  # each [measure, ..., head]
-    effects = {name: (dropped - matched)[MEASURES.index(name)] for name in (TURNS, LOSES)}
-    for name in (TURNS_ONLY, "attention", "unmatched"):
-        effects[name] = dropped[MEASURES.index(name)]
-    return effects
-
-
-def rank_correlation(
-    effect: HeadValues, within: str, predictor: HeadValues, *held_constant: HeadValues
-) -> Float[np.ndarray, "*resample"] | float:
-    """Compute Spearman's correlation of a predictor and an effect over heads.
-
-    Parameters
-    ----------
-    effect
-        A value for each head.  A head whose effect is NaN is left out.
-    within
-        "all": ranks are over all heads.  "layers", "relations": ranks are over the heads of a layer
-        or of a relation, centred, and pooled; what layers or relations have in common then does not
-        count.
-    predictor
-        A value for each head.
-    *held_constant
-        Values of heads: what a linear regression on their ranks predicts is
-        subtracted from the ranks of both.
-
-    Returns
-    -------
-    array or float
-        A number for each resample, or one number; NaN if all ranks are equal.
-    """
-    *constants, x, y = [
-        centred_ranks(np.where(np.isnan(effect), np.nan, values), within)
-        for values in (*held_constant, predictor, effect)
-    ]
-    for constant in constants:
-        x = unit_length(x - (x * constant).sum(axis=-1, keepdims=True) * constant)
-        y = unit_length(y - (y * constant).sum(axis=-1, keepdims=True) * constant)
-    return (x * y).sum(axis=-1)
-
-
-def centred_ranks(values: HeadValues, within: str) -> HeadVectors:
-    """Rank heads within groups, minus the mean rank of the group; a vector of length 1.
-
-    A head whose value is NaN has 0.
-    """
-    axes = WITHIN[within]
-    by_group = np.moveaxis(values, axes, range(-len(axes), 0))
-    values_in_groups = by_group.reshape(*by_group.shape[: -len(axes)], -1)
-    ranks = np.ma.masked_invalid(rankdata(values_in_groups, axis=-1, nan_policy="omit"))
-    centred = ranks - ranks.mean(axis=-1, keepdims=True)
-    return unit_length(centred.filled(0).reshape(*values.shape[:-3], -1))
-
-
-def unit_length(vectors: HeadVectors) -> HeadVectors:
-    """Divide vectors by their lengths; NaN for a vector of zeros."""
-    return divide(vectors, np.linalg.norm(vectors, axis=-1, keepdims=True))
-
-
-def correlation_table(heads: pd.DataFrame, sums: Sums, seed: int) -> pd.DataFrame:
-    """Correlate margins, and attention on the edges, with the effects of the heads.
-
-    Parameters
-    ----------
-    heads
-        The table of `sample_heads`.
-    sums
-        The sums of `measure_cuts`: each head dropped, then mass-matched.
-    seed
-        Seed of the resamples.
-
-    Returns
-    -------
-    DataFrame
-        A row for each of the `PREDICTORS`, effect and group within which ranks are compared:
-        ``correlation`` with its interval.  Each resample is one of articles and, independently, one
-        of relations.  A relation without a word in the resampled articles keeps its value of all
-        articles.
-    """
-    n_articles, n_relations = sums[0].shape[:2]
-    by_head = (n_relations, heads["layer"].max(), -1)
-    values, totals = [array.reshape(n_articles, *by_head, 2, len(MEASURES)) for array in sums]
-    ratios = divide(values.sum(axis=0), totals.sum(axis=0))
-    replicates = resampled_ratios(values, totals)
-    samples = np.concatenate([ratios[None], np.where(np.isnan(replicates), ratios, replicates)])
-    relations = np.random.default_rng(seed).integers(n_relations, size=(RESAMPLES, n_relations))
-    relations = np.vstack([np.arange(n_relations), relations])  # the first sample has all of them
-    values_of_heads = head_effects(samples[np.arange(len(samples))[:, None], relations])
-    values_of_heads["margin"] = heads["margin"].to_numpy().reshape(by_head)[relations]
-    rows = []
-    for predictor, effect, within in product(PREDICTORS, EFFECTS, WITHIN):
-        predictors = [values_of_heads[name] for name in PREDICTORS[predictor]]
-        value, *replicates = rank_correlation(values_of_heads[effect], within, *predictors)
-        estimate = Estimate(np.nan, df=np.nan)
-        if not np.isnan(value):  # NaN if all effects are equal
-            estimate = bootstrap_estimate(value, replicates, min(n_articles, n_relations))
-        labels = {"predictor": predictor, "effect": effect, "within": within}
-        rows.append({**labels, **estimate.columns("correlation", df=True)})
-    return pd.DataFrame(rows)
-
-
-def best_head_table(
-    encoder: Encoder, store: Store, counts: HeadCounts, sentences: Batches, probe: Probe
-) -> pd.DataFrame:
-    """Tabulate what each of the `BEST_CHANGES` of each relation's best head does.
+    A relation is read in the direction in which a head has the largest margin on train, with the
+    same edges for all heads.  Under a causal mask an edge goes from the later to the earlier word.
 
     Parameters
     ----------
     encoder
         The model.
     store
-        Its word-level maps of a treebank.
+        Its word-level store of a treebank; the records are read, not the maps.
     counts
         The counts of the store.
-    sentences
-        From `choose_sentences`.
-    probe
-        From `fit_probe`.
-
-    Returns
-    -------
-    DataFrame
-        A row for each relation, change and measure (`MEASURES`): the ``head``, the
-        ``matched_head``, and the ``value`` with its interval over articles.
-    """
-    cuts = {}
-    rows = []
-    for relation, batches in sentences.items():
-        indices = np.concatenate(batches).tolist()
-        cuts[relation] = compare_best_head(store, counts, relation, indices)
-        best, *_, matched = [head_label(cut.layer, cut.head) for cut in cuts[relation]]
-        for change, measure in product(BEST_CHANGES, MEASURES):
-            rows.append((relation, best, matched, change, measure))
-    table = pd.DataFrame(rows, columns=["relation", "head", "matched_head", "change", "measure"])
-    values, totals = measure_cuts(encoder, store, sentences, cuts, probe)
-    return with_ratio(table, "value", values, totals)
-
-
-def causal_tables(
-    encoder: Encoder,
-    store: Store,
-    counts: HeadCounts,
-    relations: Sequence[str],
-    size: SampleSizes,
-    *,
-    with_best: bool = True,
-    seed: int,
-) -> dict[str, pd.DataFrame]:
-    """Ablate the edges of relations head by head, and relate the effects to the margins.
-
-    Parameters
-    ----------
-    encoder
-        The model.
-    store
-        Its word-level maps of a treebank; with ``with_best`` also its vectors.
-    counts
-        The counts of the store.
-    relations
-        Names of the relations (`choose_relations`).
-    size
-        The numbers of batches and of heads.
-    with_best
-        Whether a probe is fitted, and the best heads are compared with further changes.  Without
-        it the effects on the probe are 0.
-    seed
-        Seed of the resamples.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        ``head_edge_effects``: `effect_table`, with the `EFFECTS`, the attention on the edges, and
-        the share of edges that cannot be matched.
-        ``head_edge_correlations``: `correlation_table`.
-        ``head_edges``: `best_head_table`.
+    outcome
+        `TURNS`, `NEXT` or `LATER`.
+    sizes
+        Numbers of edges and relations.
 
     Raises
     ------
     InputError
-        If no dev sentence has one of the relations.
+        If no relation has enough edges.
+    """
+    is_causal = any(layer["causal"] for layer in encoder.visible)
+    sentences = [
+        (record, cluster_of(record, index))
+        for index, record in enumerate(store.records())
+        if record["split"] == "dev"
+    ]
+
+    def edges_of(relation: str, direction: Direction) -> Iterator[EdgeCase | None]:
+        for record, article in sentences:
+            for edge in relation_edges(record, relation, direction):
+                if edge.key < edge.query or not is_causal:
+                    yield CASE_MAKERS[outcome](encoder, record, edge, article)
+
+    relations = []
+    directions = []
+    margins = []
+    cases: list[EdgeCase] = []
+    owner: list[int] = []
+    for relation in counts.of_split("train").frequent(1)[1:]:  # without "All"
+        of_relation = head_margins(counts, relation)
+        if np.isnan(of_relation).all(axis=(1, 2)).all():
+            continue  # no word of the relation can be seen
+        number = int(np.nanargmax(np.nan_to_num(of_relation, nan=-np.inf).max(axis=(1, 2))))
+        found = [case for case in edges_of(relation, DIRECTIONS[number]) if case is not None]
+        is_full = sizes.relations is not None and len(relations) >= sizes.relations
+        if len(found) < sizes.minimum or is_full or np.isnan(of_relation[number]).any():
+            continue
+        chosen = evenly_spaced(found, sizes.edges)
+        owner += [len(relations)] * len(chosen)
+        cases += chosen
+        relations.append(relation)
+        directions.append(DIRECTIONS[number])
+        margins.append(of_relation[number].ravel())
+    if len(relations) < 2:
+        raise InputError(
+            f"fewer than two relations have {sizes.minimum} edges in dev sentences that the model "
+            "can see; give a treebank with more sentences"
+        )
+    return RelationCases(
+        relations, directions, np.stack(margins), cases, np.array(owner), encoder.heads
+    )
+
+
+def head_effects(
+    encoder: Encoder, cases: Sequence[EdgeCase], outcome: str
+) -> tuple[CaseValues, CaseValues]:
+    """Measure the attention on each edge, and its effect, in every head.
+
+    The effect on a log-probability is that of first order.  The angle is that of true ablation.
+    """
+    if outcome == TURNS:
+        attention = edge_attention(encoder, cases)
+        heads = product(range(encoder.layers), range(encoder.heads))
+        cuts = [HeadCut(layer, head) for layer, head in heads]
+        effects = cut_effects(encoder, cases, cuts)[..., EFFECTS.index(ANGLE)]
+    else:
+        attention, effects = attention_and_effects(encoder, cases)
+    return attention.reshape(len(cases), -1), effects.reshape(len(cases), -1)
+
+
+def effect_table(
+    sample: RelationCases, measure: str, attention: CaseValues, effects: CaseValues
+) -> pd.DataFrame:
+    """Tabulate the margin, the attention and the effect of each head in each relation.
+
+    Parameters
+    ----------
+    sample
+        The edges.
+    measure
+        Name of the measure, for the column of that name.
+    attention, effects
+        Of each edge and head.
+    """
+    n_relations, n_heads = sample.margins.shape
+    relation, head = np.indices((n_relations, n_heads)).reshape(2, -1)
+    counts = np.bincount(sample.owner)
+    return pd.DataFrame(
+        {
+            "measure": measure,
+            "relation": np.array(sample.relations)[relation],
+            "direction": np.array(sample.directions)[relation],
+            "layer": head // sample.heads_per_layer + 1,
+            "head": head % sample.heads_per_layer + 1,
+            "edges": counts[relation],
+            "margin": sample.margins.ravel(),
+            "attention": sample.means(attention).ravel(),
+            "effect": sample.means(effects).ravel(),
+        }
+    )
+
+
+def correlation_rows(
+    sample: RelationCases, measure: str, attention: CaseValues, effects: CaseValues, seed: int
+) -> pd.DataFrame:
+    """Correlate the scores of heads with their effects: a row for each of the `PREDICTORS`."""
+    values, totals = sample.article_sums(effects)
+    scores = {"margin": sample.margins, "attention": sample.means(attention)}
+    rows = []
+    for predictor, names in PREDICTORS.items():
+        first, *held_constant = [scores[name] for name in names]
+        numbers = estimate_correlation(first, values, totals, held_constant, seed=seed)
+        n_relations, n_heads = sample.margins.shape
+        labels = {"measure": measure, "predictor": predictor}
+        rows.append({**labels, "relations": n_relations, "heads": n_heads, **numbers})
+    return pd.DataFrame(rows)
+
+
+class AblatedHead(NamedTuple):
+    """A head that is ablated for a relation; heads are numbered over all layers, from 0.
+
+    ``sign`` is that of its effect on the edges on which heads are chosen.  ``matched`` is the head
+    with the same attention, if there is one.  ``effect`` is that of `head_effects` on the edges on
+    which the head is ablated, with the sign of the others.
+    """
+
+    relation: int
+    role: str
+    head: int
+    sign: int
+    matched: int | None
+    effect: float
+
+
+def choose_heads(
+    sample: RelationCases, attention: CaseValues, effects: CaseValues, count: int, seed: int
+) -> list[AblatedHead]:
+    """Choose the heads that are ablated for each relation, on every second edge.
+
+    Parameters
+    ----------
+    sample
+        The edges.
+    attention, effects
+        Of each edge and head.
+    count
+        Number of heads with the largest effects, and of random ones among the others.
+    seed
+        Seed of the random ones.
+
+    Returns
+    -------
+    list of AblatedHead
+        For each relation, the head with the largest margin, those with the largest effects, up or
+        down, and the random ones.  The matched head does not beat the best offset, and has the
+        attention on the edges that is nearest, at most `SAME_ATTENTION` away.
+    """
+    generator = np.random.default_rng(seed)
+    of_choice = sample.is_for_choice
+    effect = sample.means(effects, of_choice)
+    ablated_effect = sample.means(effects, ~of_choice)
+    mass = sample.means(attention, of_choice)
+    chosen = []
+    for relation, margins in enumerate(sample.margins):
+        order = np.argsort(-np.abs(effect[relation]), kind="stable")
+        random = generator.permutation(order[count:])[:count]
+        by_role = {MOST_ACCURATE: [margins.argmax()], LARGEST: order[:count], RANDOM: random}
+        for role, heads in by_role.items():
+            for head in heads:
+                matched = matched_head(int(head), margins, mass[relation])
+                sign = 1 if effect[relation, head] >= 0 else -1
+                signed = sign * ablated_effect[relation, head]
+                chosen.append(AblatedHead(relation, role, int(head), sign, matched, signed))
+    return chosen
+
+
+def matched_head(
+    head: int, margins: Float[np.ndarray, " head"], attention: Float[np.ndarray, " head"]
+) -> int | None:
+    """Find the head with the nearest attention that does not beat the best offset, if any is near.
+
+    Near means at most `SAME_ATTENTION` of the head's own attention.
+    """
+    distances = np.abs(attention - attention[head])
+    distances[margins > 0] = np.inf
+    distances[head] = np.inf
+    nearest = int(distances.argmin())
+    return nearest if distances[nearest] <= SAME_ATTENTION * attention[head] else None
+
+
+def list_cuts(ablated: AblatedHead, heads_per_layer: int) -> list[HeadCut | None]:
+    """List the changes of a head: the `DOSES`, the most attended words, the matched head.
+
+    None is a change that is not computed: a dose of 1, which changes nothing, or a head without a
+    matched one.
+    """
+    layer, head = divmod(ablated.head, heads_per_layer)
+    cuts = [None if dose == 1 else HeadCut(layer, head, dose) for dose in DOSES]
+    cuts.append(HeadCut(layer, head, mode=MOST_ATTENDED))
+    if ablated.matched is None:
+        return [*cuts, None]
+    return [*cuts, HeadCut(*divmod(ablated.matched, heads_per_layer))]
+
+
+@dataclass(frozen=True)
+class Ablations:
+    """What some heads lose under each change, with the sign of the effect on the other edges.
+
+    Attributes
+    ----------
+    heads : list of AblatedHead
+        The heads.
+    sums : array, shape (article, ablated head, change)
+        Over edges.  The changes are the `DOSES` and the `YARDSTICKS`.
+    totals : array, shape (article, ablated head)
+        Number of edges.
+    """
+
+    heads: list[AblatedHead]
+    sums: Clusters
+    totals: Clusters
+
+    @property
+    def means(self) -> Float[np.ndarray, "head change"]:
+        """The mean of each head and change over edges; NaN for a head without a matched one."""
+        means = divide(self.sums.sum(axis=0), self.totals.sum(axis=0)[:, None])
+        has_match = [ablated.matched is not None for ablated in self.heads]
+        means[~np.array(has_match), -1] = np.nan
+        return means
+
+    def estimate(self, values: Clusters, chosen: np.ndarray) -> Estimate:
+        """Estimate the mean of a value over some ablated heads, ``values[article, head]``.
+
+        Articles and, independently, heads are resampled.  A head that is ablated for several
+        relations is one cluster.
+        """
+        if not chosen.any():
+            return Estimate(np.nan, df=np.nan)
+        sums = values[:, chosen]
+        totals = self.totals[:, chosen]
+        means = divide(sums.sum(axis=0), totals.sum(axis=0))
+        resampled = resampled_ratios(sums, totals)
+        resampled = np.where(np.isnan(resampled), means, resampled)  # [resample, ablated head]
+        owners = np.array([ablated.head for ablated in self.heads])[chosen]
+        clusters, owner = np.unique(owners, return_inverse=True)
+        shares = np.full(len(clusters), 1 / len(clusters))
+        generator = np.random.default_rng(0)
+        weights = generator.multinomial(len(clusters), shares, size=RESAMPLES)[:, owner]
+        replicates = divide((weights * resampled).sum(axis=1), weights.sum(axis=1))
+        n_articles = int((totals.sum(axis=1) > 0).sum())
+        return bootstrap_estimate(means.mean(), replicates, min(n_articles, len(clusters)))
+
+
+def ablate_heads(
+    encoder: Encoder, sample: RelationCases, heads: list[AblatedHead]
+) -> dict[str, Ablations]:
+    """Ablate the chosen heads of each relation on the edges on which they were not chosen.
+
+    Parameters
+    ----------
+    encoder
+        The model.
+    sample
+        The edges.
+    heads
+        From `choose_heads`.
+
+    Returns
+    -------
+    dict of str to Ablations
+        For each of the `head_edges.EFFECTS`, and for the `SIZE`.  A loss of log-probability has the
+        sign of the head's effect on the edges on which it was chosen; its size and an angle have
+        none, and can be compared between heads.
+    """
+    clusters = np.unique(sample.articles)
+    sums: dict[str, list] = {effect: [] for effect in (*EFFECTS, SIZE)}
+    totals = []
+    for relation in range(len(sample.relations)):
+        of_relation = [ablated for ablated in heads if ablated.relation == relation]
+        signs = np.array([ablated.sign for ablated in of_relation])
+        is_measured = (sample.owner == relation) & ~sample.is_for_choice
+        cases = [sample.cases[index] for index in np.flatnonzero(is_measured)]
+        changes = []
+        for ablated in of_relation:
+            changes += list_cuts(ablated, encoder.heads)
+        is_computed = np.array([cut is not None for cut in changes])
+        lost = np.zeros((len(cases), len(changes), len(EFFECTS)))
+        cuts = [cut for cut in changes if cut is not None]
+        lost[:, is_computed] = cut_effects(encoder, cases, cuts)
+        by_head = lost.reshape(len(cases), len(of_relation), -1, len(EFFECTS))
+        loss, angle = np.moveaxis(by_head, -1, 0)
+        by_effect = {LOG_PROBABILITY: loss * signs[:, None], ANGLE: angle, SIZE: np.abs(loss)}
+        articles = sample.articles[is_measured]
+        for effect, values in by_effect.items():
+            sums[effect].append(cluster_sums(values, articles, clusters))
+        totals.append(cluster_sums(np.ones(angle.shape[:2]), articles, clusters))
+    numbers = np.concatenate(totals, axis=1)
+    return {
+        effect: Ablations(heads, np.concatenate(parts, axis=1), numbers)
+        for effect, parts in sums.items()
+    }
+
+
+def ablation_table(sample: RelationCases, measure: str, ablations: Ablations) -> pd.DataFrame:
+    """Tabulate what each ablated head loses under each change; see `Ablations`."""
+    heads_per_layer = sample.heads_per_layer
+    rows = []
+    for ablated, means in zip(ablations.heads, ablations.means, strict=True):
+        matched = ""
+        if ablated.matched is not None:
+            matched = head_label(*divmod(ablated.matched, heads_per_layer))
+        row = {
+            "measure": measure,
+            "relation": sample.relations[ablated.relation],
+            "role": ablated.role,
+            "layer": ablated.head // heads_per_layer + 1,
+            "head": ablated.head % heads_per_layer + 1,
+            "margin": sample.margins[ablated.relation, ablated.head],
+            "matched_head": matched,
+            "effect": np.nan if measure in SIZE_OF.values() else ablated.effect,
+        }
+        names = [*(f"dose_{dose:g}" for dose in DOSES), "most_attended", "in_matched_head"]
+        rows.append({**row, **dict(zip(names, means, strict=True))})
+    return pd.DataFrame(rows)
+
+
+def dose_table(measure: str, ablations: Ablations) -> pd.DataFrame:
+    """Tabulate the mean effect of each dose, for each of the `ROLES`, with its interval."""
+    rows = []
+    for role, (number, dose) in product(ROLES, enumerate(DOSES)):
+        has_role = np.array([ablated.role == role for ablated in ablations.heads])
+        estimate = ablations.estimate(ablations.sums[..., number], has_role)
+        labels = {"measure": measure, "role": role, "dose": dose}
+        rows.append({**labels, **estimate.columns("value", df=True)})
+    return pd.DataFrame(rows)
+
+
+def yardstick_table(measure: str, ablations: Ablations) -> pd.DataFrame:
+    """Tabulate what dropping the edges takes, minus each of the `YARDSTICKS`.
+
+    Returns
+    -------
+    DataFrame
+        A row for each of the `ROLES` and yardsticks: the number of ``heads`` (those of several
+        relations count several times) and of ``different_heads``; the means of ``dropped`` and of
+        the ``yardstick_value``; and their ``difference`` with its interval over heads and articles.
+    """
+    has_match = np.array([ablated.matched is not None for ablated in ablations.heads])
+    dropped = ablations.sums[..., 0]
+    rows = []
+    for role, yardstick in product(ROLES, YARDSTICKS):
+        chosen = np.array([ablated.role == role for ablated in ablations.heads])
+        if yardstick == MATCHED_HEAD:
+            chosen = chosen & has_match
+        values = ablations.sums[..., len(DOSES) + YARDSTICKS.index(yardstick)]
+        estimate = ablations.estimate(dropped - values, chosen)
+        different = {
+            ablated.head for ablated, is_in in zip(ablations.heads, chosen, strict=True) if is_in
+        }
+        rows.append(
+            {
+                "measure": measure,
+                "role": role,
+                "yardstick": yardstick,
+                "heads": int(chosen.sum()),
+                "different_heads": len(different),
+                "dropped": ablations.estimate(dropped, chosen).value,
+                "yardstick_value": ablations.estimate(values, chosen).value,
+                **estimate.columns("difference", df=True),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def outcomes_of(encoder: Encoder) -> tuple[str, ...]:
+    """List the outcomes of a model: the log-probabilities of a decoder, or angles."""
+    return (NEXT, LATER) if encoder.objective == NEXT_TOKEN else (TURNS,)
+
+
+def causal_tables(
+    encoder: Encoder, store: Store, counts: HeadCounts, sizes: Sizes, *, seed: int
+) -> dict[str, pd.DataFrame]:
+    """Remove the edges of relations head by head, and relate the effects to the margins.
+
+    Parameters
+    ----------
+    encoder
+        The model.
+    store
+        Its word-level store of a treebank; its records are read, not its maps.
+    counts
+        The counts of the store.
+    sizes
+        How much is measured.
+    seed
+        Seed of the random heads, of resamples and of permutations.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``head_edge_effects``: `effect_table`, for all heads.
+        ``head_edge_correlations``: `estimate_correlation` for each measure and predictor.
+        ``head_edge_ablations``, ``head_edge_doses`` and ``head_edge_yardsticks``: the true ablation
+        of the chosen heads (`ablation_table`, `dose_table`, `yardstick_table`).  A decoder has the
+        angles of its last vectors there, too.  Yardsticks are compared by sizes and angles.
+
+    Raises
+    ------
+    InputError
+        If fewer than two relations have enough edges.
     ModelError
         If the attention is not computed by a softmax that can be replaced.
     """
 
     def compute() -> dict[str, pd.DataFrame]:
-        sentences = choose_sentences(store, relations, size.batches)
-        if not sentences:
-            raise InputError(
-                f"no head beats its offset by {FUNCTION_MARGIN} percentage points in a relation of "
-                "several dev sentences of one length; give a treebank with more sentences"
-            )
-        heads = sample_heads(counts, list(sentences), size.heads)
-        probe = fit_probe(store) if with_best else None
-        sums = measure_cuts(encoder, store, sentences, list_cuts(heads), probe)
-        tables = {
-            "head_edge_effects": effect_table(heads, sums),
-            "head_edge_correlations": correlation_table(heads, sums, seed),
-        }
-        if with_best:
-            tables["head_edges"] = best_head_table(encoder, store, counts, sentences, probe)
-        return tables
+        tables: dict[str, list[pd.DataFrame]] = {}
+        for outcome in outcomes_of(encoder):
+            for name, table in outcome_tables(encoder, store, counts, outcome, sizes, seed).items():
+                tables.setdefault(name, []).append(table)
+        return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
 
     inputs = {
         "store": store.key,
         "model": encoder.identity,
-        "relations": list(relations),
-        "size": size,
-        "best": with_best,
+        "sizes": sizes,
         "seed": seed,
     }
     return cached("head-edges", compute, inputs=inputs, layer="studies/kobayashi2020")
+
+
+def outcome_tables(
+    encoder: Encoder, store: Store, counts: HeadCounts, outcome: str, sizes: Sizes, seed: int
+) -> Mapping[str, pd.DataFrame]:
+    """Compute the tables of `causal_tables` for one outcome."""
+    sample = relation_cases(encoder, store, counts, outcome, sizes)
+    attention, effects = head_effects(encoder, sample.cases, outcome)
+    by_measure = {outcome: effects}
+    if outcome in SIZE_OF:
+        by_measure[SIZE_OF[outcome]] = np.abs(effects)
+    effect_tables = []
+    correlations = []
+    for measure, values in by_measure.items():
+        effect_tables.append(effect_table(sample, measure, attention, values))
+        correlations.append(correlation_rows(sample, measure, attention, values, seed))
+    heads = choose_heads(sample, attention, effects, sizes.heads, seed)
+    ablations = ablate_heads(encoder, sample, heads)
+    tables = {
+        "head_edge_effects": effect_tables,
+        "head_edge_correlations": correlations,
+        "head_edge_ablations": [],
+        "head_edge_doses": [],
+        "head_edge_yardsticks": [],
+    }
+    for measure, effect in ABLATED_EFFECTS[outcome].items():
+        of_effect = ablations[effect]
+        tables["head_edge_ablations"].append(ablation_table(sample, measure, of_effect))
+        tables["head_edge_doses"].append(dose_table(measure, of_effect))
+        if effect != LOG_PROBABILITY:  # the signs of different heads have nothing in common
+            tables["head_edge_yardsticks"].append(yardstick_table(measure, of_effect))
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}

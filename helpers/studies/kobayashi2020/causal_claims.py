@@ -8,47 +8,90 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from helpers.claims.claim import read_claims
-from helpers.claims.tables import Measure, NotMeasurable, Tables, cell, rows_of
-from helpers.metrics.statistics import Estimate, mean_interval
-from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
-from helpers.studies.kobayashi2020.causal import GIVEN_ATTENTION, LOSES, MATCHED_HEAD, TURNS
+from helpers.claims.tables import (
+    Measure,
+    NotMeasurable,
+    Tables,
+    cell,
+    estimate_in,
+    rows_of,
+    rows_where,
+)
+from helpers.metrics.statistics import Estimate
+from helpers.studies.common.edge_cuts import MOST_ATTENDED
+from helpers.studies.kobayashi2020.agreement import ALL_DISTANCES, GIVEN_ATTENTION
+from helpers.studies.kobayashi2020.causal import (
+    LATER,
+    MATCHED_HEAD,
+    MOST_ACCURATE,
+    NEXT,
+    SIZE_OF,
+    TURNS,
+)
+
+TOO_SMALL = "could not have been seen here"
+LEAST_HEADS = 3  # different heads of which a mean over relations is worth an interval
+OUTCOMES = {  # by the word for it in the ids of claims
+    "turns": TURNS,
+    "next-token": NEXT,
+    "next-token-size": SIZE_OF[NEXT],
+    "later-word": LATER,
+    "later-word-size": SIZE_OF[LATER],
+}
 
 
-def mean_difference(tables: Tables, measure: str, minus: str, minus_measure: str = "") -> Estimate:
-    """Estimate the effect of dropping the best head's edges minus another, a mean over relations.
+def rows_of_measure(tables: Tables, table: str, measure: str) -> pd.DataFrame:
+    """Select the rows of a measure; `NotMeasurable` if the model does not have it."""
+    rows = rows_of(tables, table, "measure")
+    if measure not in set(rows["measure"]):
+        raise NotMeasurable(
+            "the model predicts words" if measure == TURNS else "the model does not predict words"
+        )
+    return rows_where(rows, measure=measure)
 
-    The interval is over relations, by Student's t.  A relation in which no edge can be matched is
-    left out.
+
+def margin_correlation(tables: Tables, measure: str, predictor: str) -> Estimate:
+    """Read the correlation of a predictor with an effect, without main effects.
+
+    It could not have been seen if even a perfect predictor would not reach the smallest
+    correlation that permutations of the relations call significant.
     """
-    table = rows_of(tables, "head_edges", "relation", "change", "measure", "value")
-    by_column = table.pivot(index="relation", columns=["change", "measure"], values="value")
-    subtrahend = by_column[minus, minus_measure or measure]
-    differences = (by_column[DROPPED, measure] - subtrahend).dropna()
-    if len(differences) < 2:
-        raise NotMeasurable("fewer than two relations have edges that can be matched")
-    return mean_interval(differences)
+    rows = rows_of_measure(tables, "head_edge_correlations", measure)
+    row = rows_where(rows, predictor=predictor).iloc[0]
+    if row["ceiling"] <= row["least"]:
+        raise NotMeasurable(TOO_SMALL)
+    return estimate_in(row, "correlation")
 
 
-correlation = partial(cell, "head_edge_correlations", "correlation")
+def over_yardstick(tables: Tables, measure: str, yardstick: str) -> Estimate:
+    """Read what the most accurate heads' edges do more than a yardstick."""
+    rows = rows_of_measure(tables, "head_edge_yardsticks", measure)
+    row = rows_where(rows, role=MOST_ACCURATE, yardstick=yardstick).iloc[0]
+    if row["different_heads"] < LEAST_HEADS:
+        raise NotMeasurable(TOO_SMALL)
+    return estimate_in(row, "difference")
+
+
 MEASURES: dict[str, Measure] = {
-    "causal-margin-turns": correlation(predictor="margin", effect=TURNS, within="all"),
-    "causal-margin-turns-within-layers": correlation(
-        predictor="margin", effect=TURNS, within="layers"
-    ),
-    "causal-turns-over-matched-words": partial(mean_difference, measure=TURNS, minus=MASS_MATCHED),
-    "causal-turns-over-matched-head": partial(mean_difference, measure=TURNS, minus=MATCHED_HEAD),
-    "causal-margin-loses": correlation(predictor="margin", effect=LOSES, within="all"),
-    "causal-margin-loses-within-layers": correlation(
-        predictor="margin", effect=LOSES, within="layers"
-    ),
-    "causal-loses-over-matched-words": partial(mean_difference, measure=LOSES, minus=MASS_MATCHED),
-    "causal-loses-over-matched-head": partial(mean_difference, measure=LOSES, minus=MATCHED_HEAD),
-    "causal-margin-turns-given-attention": correlation(
-        predictor=GIVEN_ATTENTION, effect=TURNS, within="all"
-    ),
-    "causal-turns-over-other-words": partial(
-        mean_difference, measure="turns", minus=DROPPED, minus_measure="turns, other words"
+    "agreement-right": cell("agreement", "right", words_between=ALL_DISTANCES),
+    "agreement-attention": cell("agreement_correlations", "correlation", predictor="attention"),
+    "agreement-accuracy-given-attention": cell(
+        "agreement_correlations", "correlation", predictor=GIVEN_ATTENTION
     ),
 }
+for name, measure in OUTCOMES.items():
+    MEASURES[f"causal-margin-{name}"] = partial(
+        margin_correlation, measure=measure, predictor="margin"
+    )
+    MEASURES[f"causal-margin-{name}-given-attention"] = partial(
+        margin_correlation, measure=measure, predictor="margin given attention"
+    )
+    if measure not in (NEXT, LATER):
+        for ending, yardstick in {"words": MOST_ATTENDED, "head": MATCHED_HEAD}.items():
+            MEASURES[f"causal-{name}-over-matched-{ending}"] = partial(
+                over_yardstick, measure=measure, yardstick=yardstick
+            )
 CLAIMS = read_claims(Path(__file__).with_suffix(".toml"), MEASURES)

@@ -54,23 +54,17 @@ class SampleSizes(NamedTuple):
         Segments for the ablation of edges.
     attributed : int
         Texts of which each token is left out once.
-    batches : int
-        Batches of sentences for each relation whose edges are cut.
-    heads : int
-        Heads of each layer for each relation.
     """
 
     segments: int
     control_segments: int
     cut_segments: int
     attributed: int
-    batches: int
-    heads: int
 
 
-FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24, batches=8, heads=3)
-MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12, batches=3, heads=3)
-SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2, batches=1, heads=2)
+FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
+MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
+SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
 
 
 def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
@@ -82,7 +76,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
         Its ``segments`` limits the segments.
     heads : int
         Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments for
-        the lenses, fewer texts in which tokens are left out, and fewer batches of sentences.
+        the lenses, and fewer texts in which tokens are left out.
 
     Returns
     -------

@@ -1,134 +1,284 @@
-"""Edges of one head removed, against attention that is written out by hand."""
+"""Edges of one head cut, against passes of plain transformers code with a patched softmax."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cosine
+from torch.nn import functional as F
 from toy_corpora import SENTENCES, corpus_of, sentence_of
+from toy_decoders import FORM_IDS, SUBJECT_IDS, planted_decoder, random_decoder
 
 from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS
-from helpers.model.forward import model_inputs, padded
-from helpers.model.sites import patch_head_outputs, sites
+from helpers.model.encoder import Encoder
+from helpers.model.sites import sites
 from helpers.store.extract import extract
-from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED, MODES
+from helpers.studies.common import head_edges
+from helpers.studies.common.edge_cuts import DROPPED, MOST_ATTENDED
 from helpers.studies.common.head_edges import (
-    MEASURES,
-    RESAMPLED,
+    EdgeCase,
+    EdgePass,
     HeadCut,
-    RelationEdge,
-    cut_head_edges,
-    edge_effects,
-    mark_edges,
     relation_edges,
-    sum_over_words,
+    tokens_of_word,
     turned_angles,
 )
 
 LAYER = 1
 HEAD = 2
-RELATION = "dep"  # of each word to the one before it
+PREFIX = (10, 20, 30, 40, 50, 60)
+SUBJECT_TOKENS = (1, 2)
+FORMS = ((7, 8, 9), (11,))
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def decoder(request, tiny_encoder):
+    return random_decoder(tiny_encoder, request.param)
+
+
+def case_of(queries=(5,), forms=FORMS):
+    return EdgeCase(
+        PREFIX, queries, SUBJECT_TOKENS, ((5,),), "article", position=5, continuations=forms
+    )
+
+
+class PatchedSoftmax:
+    """Replaces torch's softmax, as any script can: the calls are counted from layer 0."""
+
+    def __init__(self, monkeypatch, change):
+        self.calls = 0
+        self.original = F.softmax
+
+        def softmax(scores, *args, **kwargs):
+            weights = self.original(scores, *args, **kwargs)
+            if scores.ndim == 4:
+                weights = change(self.calls % 3, weights.clone())
+                self.calls += 1
+            return weights
+
+        monkeypatch.setattr(F, "softmax", softmax)
+        monkeypatch.setattr(torch.nn.functional, "softmax", softmax)
+
+
+def log_odds_by_hand(model, forms=FORMS):
+    """Compute the log-odds by one full pass for each form."""
+    totals = []
+    with torch.no_grad():
+        for form in forms:
+            ids = torch.tensor([[*PREFIX, *form[:-1]]])
+            logits = model(ids).logits[0].double()
+            total = 0.0
+            for number, token in enumerate(form):
+                total += logits[len(PREFIX) - 1 + number].log_softmax(dim=-1)[token].item()
+            totals.append(total)
+    return totals[0] - totals[1]
+
+
+def test_log_probabilities_are_those_of_full_passes(decoder):
+    (value,) = head_edges.log_probabilities(decoder, [case_of()])
+    assert value == pytest.approx(log_odds_by_hand(decoder.model), abs=1e-4)
+    (of_one,) = head_edges.log_probabilities(decoder, [case_of(forms=FORMS[1:])])
+    with torch.no_grad():
+        logits = decoder.model(torch.tensor([PREFIX])).logits[0, -1].double()
+    assert of_one == pytest.approx(logits.log_softmax(dim=-1)[FORMS[1][0]].item(), abs=1e-4)
+
+
+def test_log_probability_equals_the_models_own_loss(decoder):
+    """The loss of ``labels`` is over all tokens; here all but the form's are left out."""
+    (form, _) = FORMS
+    ids = torch.tensor([[*PREFIX, *form]])
+    labels = torch.tensor([[*[-100] * len(PREFIX), *form]])
+    with torch.no_grad():
+        loss = decoder.model(ids, labels=labels).loss.item()
+    (value,) = head_edges.log_probabilities(decoder, [case_of(forms=(form,))])
+    assert -value / len(form) == pytest.approx(loss, abs=1e-4)
+
+
+@pytest.mark.parametrize("queries", [(5,), (3, 4, 5)])
+def test_first_order_effects_are_finite_differences(decoder, monkeypatch, queries):
+    effects = head_edges.first_order_effects(decoder, [case_of(queries)])[0]
+    assert effects.shape == (3, 4)
+    double = decoder.model.double()
+    step = 1e-2  # the softmax of Llama is in single precision
+    for layer, head in ((0, 1), (1, 2), (2, 3)):
+        values = []
+        for factor in (1 + step, 1 - step):
+
+            def scale(current, weights, layer=layer, head=head, factor=factor):
+                if current == layer:
+                    for query in queries:
+                        weights[:, head, query, list(SUBJECT_TOKENS)] *= factor
+                return weights
+
+            with monkeypatch.context() as patch:
+                PatchedSoftmax(patch, scale)
+                values.append(log_odds_by_hand(double))
+        by_differences = (values[0] - values[1]) / (2 * step)
+        assert effects[layer, head] == pytest.approx(by_differences, rel=1e-2, abs=1e-4)
+    decoder.model.float()
+
+
+def most_attended_by_hand(row, keys):
+    """Take as much attention from the most attended other tokens as the keys have."""
+    changed = row.clone()
+    mass = row[list(keys)].sum().item()
+    others = [token for token in range(len(row)) if token not in keys]
+    for token in sorted(others, key=lambda token: -row[token].item()):
+        taken = min(mass, changed[token].item())
+        changed[token] -= taken
+        mass -= taken
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("dose", "mode"), [(0.0, DROPPED), (0.5, DROPPED), (1.5, DROPPED), (0.0, MOST_ATTENDED)]
+)
+def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, dose, mode):
+    heads = [(2, 0), (LAYER, HEAD), (0, 3)]
+    cuts = [HeadCut(*head, dose, mode) for head in heads]
+    effects = head_edges.cut_effects(decoder, [case_of()], cuts)[0]
+    before = log_odds_by_hand(decoder.model)
+    for (layer, head), (lost, _) in zip(heads, effects, strict=True):
+
+        def change(current, weights, layer=layer, head=head):
+            if current == layer:
+                if mode == DROPPED:
+                    weights[:, head, 5, list(SUBJECT_TOKENS)] *= dose
+                else:
+                    for row in weights[:, head]:
+                        row[5, :6] = most_attended_by_hand(row[5, :6], SUBJECT_TOKENS)
+            return weights
+
+        with monkeypatch.context() as patch:
+            PatchedSoftmax(patch, change)
+            after = log_odds_by_hand(decoder.model)
+        assert lost == pytest.approx(before - after, rel=1e-3, abs=2e-4)
+    assert np.abs(effects[:, 0]).max() > 1e-3
+
+
+def test_most_attended_words_are_no_special_tokens(decoder):
+    """The first token of a text takes much attention that no word has."""
+    special = decoder.special_ids[0] if decoder.special_ids else decoder.tokenizer.eos_token_id
+    with_special = Encoder(**{**decoder.properties, "special_ids": [special]}, load=lambda: decoder)
+    case = case_of()._replace(token_ids=(special, *PREFIX[1:]))
+    edge_pass = EdgePass(with_special, with_special.model, case)
+    assert edge_pass.is_word[0].tolist() == [False, *[True] * 7]
+
+
+def test_a_dose_of_one_changes_nothing(decoder):
+    effects = head_edges.cut_effects(decoder, [case_of()], [HeadCut(LAYER, HEAD, dose=1.0)])
+    np.testing.assert_allclose(effects, 0, atol=1e-6)
+
+
+def test_edge_attention_is_the_mean_over_the_words_tokens(decoder):
+    with torch.no_grad():
+        maps = decoder.model(torch.tensor([PREFIX]), output_attentions=True).attentions
+    expected = [layer[0, :, 3:6, 1:3].sum(dim=-1).mean(dim=-1).numpy() for layer in maps]
+    attention = head_edges.edge_attention(decoder, [case_of((3, 4, 5))])[0]
+    np.testing.assert_allclose(attention, expected, atol=1e-5)
+
+
+def test_planted_edges_matter_in_the_head_that_copies_the_number(tiny_encoder):
+    """Two heads have the same attention on the edge, and only one of them does anything."""
+    planted = planted_decoder(tiny_encoder)
+    cases = []
+    for subject, forms in zip(SUBJECT_IDS, (FORM_IDS, FORM_IDS[::-1]), strict=True):
+        token_ids = (5, subject, 6, 7)
+        agreeing_first = tuple((form,) for form in forms)
+        cases.append(EdgeCase(token_ids, (3,), (1,), ((3,),), "toy", 3, agreeing_first))
+    attention = head_edges.edge_attention(planted, cases)
+    assert (attention > 0.95).all()
+    assert (head_edges.log_probabilities(planted, cases) > 0.5).all()
+    first_order = head_edges.first_order_effects(planted, cases)[:, 0]
+    lost = head_edges.cut_effects(planted, cases, [HeadCut(0, 0), HeadCut(0, 1)])
+    for by_head in (first_order, lost[..., 0]):
+        assert (by_head[:, 0] > 0.1).all()
+        np.testing.assert_allclose(by_head[:, 1], 0, atol=1e-6)
+    before = head_edges.log_probabilities(planted, cases)
+    np.testing.assert_allclose(lost[:, 0, 0], before, rtol=1e-4)  # nothing is left of the number
 
 
 @pytest.fixture(scope="module")
 def store(tiny_encoder):
-    sentences = [sentence_of(words, "dev") for words in (*SENTENCES, *SENTENCES)]
+    sentences = [sentence_of(words, "dev") for words in SENTENCES]
     return extract(tiny_encoder("bert"), corpus_of(sentences), level="word", max_tokens=60)
 
 
-class Passes:
-    """Passes of a model over two sentences of the same length, and the edges of one head."""
-
-    def __init__(self, encoder, store, direction=DIRECTIONS[0]):
-        self.model = encoder.model.base_model
-        self.cut = HeadCut(LAYER, HEAD, direction, DROPPED)
-        inputs = [model_inputs(encoder, store.record(0)) for _ in range(2)]
-        n_tokens = len(inputs[0]["input_ids"])
-        inputs[1] = {**inputs[1], "input_ids": inputs[0]["input_ids"][::-1]}
-        self.batch = padded(encoder, inputs)
-        edges = mark_edges(store.record(0), RELATION, direction)
-        self.edges = torch.stack([edges, edges])[:, None]
-        self.is_word = torch.ones(2, 1, 1, n_tokens, dtype=torch.bool)
-        self.is_word[..., [0, -1]] = False
-
-    @torch.no_grad()
-    def run(self):
-        return self.model(**self.batch, output_attentions=True, output_hidden_states=True)
-
-    def run_cut(self, mode=DROPPED, edges=None):
-        cut = self.cut._replace(mode=mode)
-        edges = self.edges if edges is None else edges
-        with cut_head_edges(self.model, cut, edges, self.is_word):
-            return self.run()
-
-    def head_outputs(self, mode):
-        """Record the outputs of the heads of the layer under an ablation: [row, token, head]."""
-        outputs = []
-
-        def keep(layer, head_outputs):
-            if layer == LAYER:
-                outputs.append(head_outputs)
-            return head_outputs
-
-        with patch_head_outputs(sites(self.model), keep):
-            self.run_cut(mode)
-        return outputs[0].double().numpy()
-
-    def values(self):
-        """Record the value vectors of the layer: [row, token, head, width]."""
-        site = sites(self.model)[LAYER]
-        projected = []
-        hook = site.values.register_forward_hook(lambda *args: projected.append(args[-1]))
-        self.run()
-        hook.remove()
-        return site.value_vectors(projected[0]).detach().double().numpy()
+def sentence_case(store, index=0, dependent=2):
+    record = store.record(index)
+    words = (tokens_of_word(record, dependent), tokens_of_word(record, dependent - 1))
+    return EdgeCase(tuple(record["inputs"]["input_ids"]), *words, words, "toy")
 
 
-def ablated_row(row, is_edge, is_word, mode):
-    """Remove edges from a row, or as much from its other words."""
-    changed = row.copy()
-    if mode == DROPPED:
-        changed[is_edge] = 0
-    else:
-        from_words = is_word & ~is_edge
-        remaining = max(0, row[from_words].sum() - row[is_edge].sum())
-        changed[from_words] *= remaining / row[from_words].sum()
-    return changed
+def test_tokens_of_word_are_those_of_the_tokenizer(tiny_encoder, store):
+    encoder = tiny_encoder("bert")
+    record = store.record(0)
+    encoding = encoder.encode_words(record["words"])
+    for word in range(len(record["words"])):
+        expected = [token for token, number in enumerate(encoding.word_ids) if number == word]
+        assert list(tokens_of_word(record, word)) == expected
 
 
-@pytest.mark.parametrize("mode", [DROPPED, MASS_MATCHED, RESAMPLED])
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cut_head_edges_gives_the_head_output_that_is_computed_by_hand(
-    tiny_encoder, store, mode, direction
-):
-    passes = Passes(tiny_encoder("bert"), store, direction)
-    maps = passes.run().attentions[LAYER].double().numpy()
-    values = passes.values()
-    expected = np.einsum("bhqk,bkhw->bqhw", maps, values)
-    is_word = passes.is_word[0, 0, 0].numpy()
-    for row, query in np.argwhere(passes.edges[:, 0].any(dim=-1).numpy()):
-        if mode == RESAMPLED:
-            weights = maps[1 - row, HEAD, query]
-        else:
-            is_edge = passes.edges[row, 0, query].numpy()
-            weights = ablated_row(maps[row, HEAD, query], is_edge, is_word, mode)
-        expected[row, query, HEAD] = weights @ values[row, :, HEAD]
-    np.testing.assert_allclose(passes.head_outputs(mode), expected, atol=1e-5)
+def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store, monkeypatch):
+    encoder = tiny_encoder("bert")
+    case = sentence_case(store)
+    heads = [(layer, head) for layer in range(3) for head in range(4)]
+    effects = head_edges.cut_effects(encoder, [case], [HeadCut(*head) for head in heads])[0]
+    ids = torch.tensor([case.token_ids])
+
+    def words_of(states):
+        return [states[0, list(tokens)].double().mean(dim=0).numpy() for tokens in case.words]
+
+    def run():
+        with torch.no_grad():
+            return words_of(encoder.model.base_model(ids).last_hidden_state)
+
+    before = run()
+    for (layer, head), (lost, angle) in zip(heads, effects, strict=True):
+
+        def change(current, weights, layer=layer, head=head):
+            if current == layer:
+                rows = torch.tensor(case.queries)[:, None]
+                weights[:, head, rows, torch.tensor(case.keys)] = 0
+            return weights
+
+        with monkeypatch.context() as patch:
+            PatchedSoftmax(patch, change)
+            after = run()
+        angles = [
+            np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(before, after, strict=True)
+        ]
+        assert angle == pytest.approx(np.mean(angles), rel=1e-3, abs=1e-4)
+        assert np.isnan(lost)  # nothing is predicted
 
 
-@pytest.mark.parametrize("mode", [*MODES, RESAMPLED])
-def test_cutting_no_edge_changes_nothing(tiny_encoder, store, mode):
-    passes = Passes(tiny_encoder("bert"), store)
-    intact = passes.run().last_hidden_state
-    changed = passes.run_cut(mode, torch.zeros_like(passes.edges)).last_hidden_state
-    assert torch.equal(changed, intact)
-    assert (turned_angles(intact[0], changed[0]) == 0).all()
+def test_an_edge_through_which_nothing_comes_has_no_effect(tiny_encoder, store):
+    """An accurate head may do nothing: its value vectors are planted to be zero."""
+    encoder = tiny_encoder("bert")
+    cuts = [HeadCut(LAYER, HEAD)]
+    case = sentence_case(store)
+    site = sites(encoder.model)[LAYER]
+    width = site.values.weight.shape[0] // site.heads
+    rows = slice(HEAD * width, (HEAD + 1) * width)
+    weight = site.values.weight[rows].detach().clone()
+    bias = site.values.bias[rows].detach().clone()
+    with_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
+    with torch.no_grad():
+        site.values.weight[rows] = 0
+        site.values.bias[rows] = 0
+        try:
+            without_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
+        finally:
+            site.values.weight[rows] = weight
+            site.values.bias[rows] = bias
+    assert with_values > 0.05
+    assert without_values == pytest.approx(0, abs=1e-4)
 
 
-def test_cut_head_edges_refuses_a_pass_without_a_softmax(tiny_encoder, store):
-    passes = Passes(tiny_encoder("bert"), store)
-    ablation = cut_head_edges(passes.model, passes.cut, passes.edges, passes.is_word)
-    with pytest.raises(ModelError, match="in layers 2"), ablation:
+def test_cut_refuses_a_pass_without_a_softmax(tiny_encoder, store):
+    encoder = tiny_encoder("bert")
+    edge_pass = EdgePass(encoder, encoder.model, sentence_case(store))
+    with pytest.raises(ModelError, match="no softmax"), edge_pass.cut([HeadCut(LAYER, HEAD)]):
         pass  # nothing is computed
 
 
@@ -147,77 +297,3 @@ def test_relation_edges_of_a_possessor_are_those_of_its_mark():
     assert relation_edges(record, "poss", DIRECTIONS[0]) == [(0, 3, 1, 3)]
     assert relation_edges(record, "poss", DIRECTIONS[1]) == [(0, 3, 3, 1)]
     assert relation_edges(record, "amod", DIRECTIONS[0]) == [(2, 3, 2, 3)]
-
-
-def test_sum_over_words_leaves_out_edges_that_cannot_be_matched():
-    attention = np.array([[0.1, 0.6, 0.2, 0.0], [0.1] * 4, [0.1, 0.2, 0.1, 0.3], [0.25] * 4])
-    turned = np.array([1.0, 2.0, 4.0, 8.0])
-    lost = np.array([0.1, 0.2, 0.4, 0.8])
-    edges = [
-        RelationEdge(dependent=0, parent=1, query=0, key=1),  # it has over half of its row
-        RelationEdge(dependent=2, parent=1, query=2, key=1),
-    ]
-    sums, counts = sum_over_words(edges, turned, lost, attention)
-    expected = {
-        "turns": 1.5 + 3, "turns, matched": 3, "loses, matched": 0.4, "turns, other words": 8,
-        "loses, other words": 0.8, "attention": 0.8, "unmatched": 1,
-    }  # fmt: skip
-    assert dict(zip(MEASURES, sums, strict=True)) == pytest.approx(expected)
-    assert counts.tolist() == [2, 1, 1, 1, 1, 2, 2]
-
-
-def test_edge_effects_are_those_between_two_passes(tiny_encoder, store):
-    encoder = tiny_encoder("bert")
-    cuts = [HeadCut(LAYER, HEAD, DIRECTIONS[0], mode) for mode in (DROPPED, MASS_MATCHED)]
-
-    def probe(sentence, vectors):
-        return vectors.sum(dim=-1).numpy() + sentence
-
-    values, totals = edge_effects(encoder, store, [[2, 5], [0, 3]], RELATION, cuts, probe)
-    assert values.shape == totals.shape == (4, 2, len(MEASURES))
-    record = store.record(0)
-    inputs = model_inputs(encoder, record)
-    edges = mark_edges(record, RELATION, cuts[0].direction)[None, None]
-    groups = np.array(inputs["groups"])
-    is_word = torch.from_numpy((groups > 0) & (groups < groups[-1]))[None, None, None]
-    batch = padded(encoder, [inputs])
-    for number, cut in enumerate(cuts):
-        words = []
-        with torch.no_grad():
-            before = encoder.model.base_model(**batch).last_hidden_state[0].double().numpy()
-            with cut_head_edges(encoder.model.base_model, cut, edges, is_word):
-                after = encoder.model.base_model(**batch).last_hidden_state[0].double().numpy()
-        for vectors in (before, after):
-            n_words = len(record["words"])
-            words.append([vectors[groups == word + 1].mean(axis=0) for word in range(n_words)])
-        angles = [np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(*words, strict=True)]
-        of_edges = (np.array(angles[1:]) + angles[:-1]) / 2  # each word depends on the one before
-        assert values[2, number, 0] == pytest.approx(of_edges.sum(), rel=1e-3)
-        assert totals[2, number, 0] == n_words - 1
-        lost = (np.array(words[0]) - words[1]).sum(axis=-1)[1:]
-        is_matched = totals[2, number, MEASURES.index("loses, matched")] == n_words - 1
-        if is_matched:
-            expected = pytest.approx(lost.sum(), rel=1e-3, abs=1e-5)
-            assert values[2, number, MEASURES.index("loses, matched")] == expected
-
-
-def test_a_head_that_reads_nothing_from_words_has_no_effect(tiny_encoder, store):
-    """An accurate head may do nothing: its value vectors are planted to be zero."""
-    encoder = tiny_encoder("bert")
-    cuts = [HeadCut(LAYER, HEAD, DIRECTIONS[0], DROPPED)]
-    site = sites(encoder.model)[LAYER]
-    width = site.values.weight.shape[0] // site.heads
-    rows = slice(HEAD * width, (HEAD + 1) * width)
-    weight = site.values.weight[rows].detach().clone()
-    bias = site.values.bias[rows].detach().clone()
-    (with_values, _) = edge_effects(encoder, store, [[0, 3]], RELATION, cuts, None)
-    with torch.no_grad():
-        site.values.weight[rows] = 0
-        site.values.bias[rows] = 0
-        try:
-            (without_values, _) = edge_effects(encoder, store, [[0, 3]], RELATION, cuts, None)
-        finally:
-            site.values.weight[rows] = weight
-            site.values.bias[rows] = bias
-    assert (with_values[:, 0, 0] > 0.1).all()
-    assert (without_values[:, 0, 0] == 0).all()

@@ -1,29 +1,31 @@
-"""Minimal pairs from sentences, and their probabilities by hand in a tiny masked language model."""
+"""Minimal pairs from sentences, and their log-odds by hand in tiny language models."""
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from toy_corpora import corpus_of
+from toy_decoders import random_decoder
 
 from helpers.data.records import Sentence
 from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import count_heads
-from helpers.model.forward import padded
+from helpers.metrics.heads import by_head
 from helpers.store.extract import extract
-from helpers.studies.common.edge_cuts import DROPPED
-from helpers.studies.common.head_edges import HeadCut, cut_head_edges, mark_edges
+from helpers.studies.common.edge_cuts import MOST_ATTENDED
+from helpers.studies.common.head_edges import HeadCut, cut_effects, first_order_effects
 from helpers.studies.kobayashi2020 import agreement
-from helpers.studies.kobayashi2020.causal import BEST_CHANGES, compare_best_head
 
 # The tiny vocabulary has no verb in two forms.  Here "cat" and "dog" are the forms of one.
 FORMS = {"cat": "dog", "dog": "cat"}
-RELATIONS = ("det", "nsubj", "root", "prep", "det", "pobj", "punct")
-HEADS = (2, 3, 0, 3, 6, 4, 3)
+RELATIONS = ("nsubj", "prep", "det", "pobj", "root", "prep", "pobj")
+HEADS = (5, 1, 4, 2, 0, 5, 6)
+KNOWN = {"see", "sees", "run", "runs"}
 
 
-def sentence(subject, verb, split, relations=RELATIONS):
-    words = ("The", subject, verb, "for", "the", "lan", ".")
-    return Sentence(words, HEADS, relations, split, f"{subject}, paragraph 1, sentence 1")
+def sentence(subject, verb, split="dev", relations=RELATIONS, heads=HEADS, article="a"):
+    words = (subject, "of", "the", "lan", verb, "for", "Paris")
+    return Sentence(words, heads, relations, split, f"{article}, paragraph 1, sentence 1")
 
 
 def store_of(encoder, sentences):
@@ -43,102 +45,136 @@ def verbs(monkeypatch):
         ("sees", "dog", "see"),
         ("see", "dogs", "sees"),
         ("see", "they", "sees"),
-        ("put", "dog", None),  # maybe in the past
+        ("run", "dog", None),  # maybe in the past
+        ("took", "dogs", None),  # "tooks" is no word
         ("pass", "they", None),  # its other form is "passes"
+        ("'s", "dog", None),
     ],
 )
 def test_other_number(verb, subject, expected):
-    assert agreement.other_number(verb, subject) == expected
+    assert agreement.other_number(verb, subject, {*KNOWN, "'"}) == expected
+
+
+def pair_of(encoder, *args, known_words=(), **options):
+    record = store_of(encoder, [sentence(*args, **options)]).record(0)
+    return record, agreement.minimal_pair(encoder, record, "a", known_words)
 
 
 @pytest.mark.usefixtures("verbs")
-def test_minimal_pair_masks_the_verb_of_the_subject(tiny_encoder):
+def test_minimal_pair_of_a_decoder_is_the_prefix_and_both_forms(tiny_encoder):
+    encoder = random_decoder(tiny_encoder, "gpt2")
+    _, pair = pair_of(encoder, "doe", "cat")
+    assert pair.between == 3
+    assert encoder.tokenizer.decode(pair.case.token_ids) == " doe of the lan"
+    forms = [encoder.tokenizer.decode(form) for form in pair.case.continuations]
+    assert forms == [" cat", " dog"]
+    assert len(pair.case.continuations[0]) > 1  # the tiny vocabulary has no such words
+    last = len(pair.case.token_ids) - 1
+    assert (pair.case.queries, pair.case.position) == ((last,), last)
+    keys = encoder.tokenizer.decode([pair.case.token_ids[token] for token in pair.case.keys])
+    assert keys == " doe"
+
+
+@pytest.mark.usefixtures("verbs")
+def test_minimal_pair_of_an_encoder_masks_the_verb(tiny_encoder):
     encoder = tiny_encoder("bert")
-    record = store_of(encoder, [sentence("doe", "cat", "dev")]).record(0)
-    pair = agreement.minimal_pair(encoder, record)
-    tokens = encoder.tokenizer.convert_ids_to_tokens(pair.record["inputs"]["input_ids"])
-    assert tokens == ["[CLS]", "the", "doe", "[MASK]", "for", "the", "lan", ".", "[SEP]"]
-    assert pair.position == 3
-    assert encoder.tokenizer.convert_ids_to_tokens(pair.forms) == ["cat", "dog"]
-    assert record["inputs"]["input_ids"][3] == pair.forms[0]  # the record is as it was
+    record, pair = pair_of(encoder, "doe", "cat")
+    tokens = encoder.tokenizer.convert_ids_to_tokens(pair.case.token_ids)
+    position = pair.case.position
+    assert tokens[position] == "[MASK]"
+    before = encoder.tokenizer.convert_ids_to_tokens(record["inputs"]["input_ids"])
+    assert before[position] == "cat"
+    assert [*tokens[:position], "cat", *tokens[position + 1 :]] == before
+    forms = encoder.tokenizer.convert_ids_to_tokens([form[0] for form in pair.case.continuations])
+    assert forms == ["cat", "dog"]
 
 
 @pytest.mark.usefixtures("verbs")
 @pytest.mark.parametrize(
-    ("verb", "relations"),
+    ("heads", "relations"),
     [
-        ("cat", ("det", "dep", *RELATIONS[2:])),  # no subject
-        ("cat", (*RELATIONS[:3], "aux", *RELATIONS[4:])),  # the auxiliary agrees
-        ("Unbelievably", RELATIONS),  # no second form
+        (HEADS, ("obj", *RELATIONS[1:])),  # there is no subject
+        ((5, 1, 4, 5, 0, 5, 6), ("dep", "prep", "det", "nsubj", *RELATIONS[4:])),  # adjacent
+        ((6, 1, 4, 2, 6, 0, 6), ("nsubj", *RELATIONS[1:4], "advmod", "root", "pobj")),  # "for"
     ],
 )
-def test_minimal_pair_leaves_out_a_sentence(tiny_encoder, verb, relations):
-    encoder = tiny_encoder("bert")
-    record = store_of(encoder, [sentence("doe", verb, "dev", relations)]).record(0)
-    assert agreement.minimal_pair(encoder, record) is None
+def test_minimal_pair_needs_a_subject_apart_from_a_verb_of_two_forms(
+    tiny_encoder, heads, relations
+):
+    _, pair = pair_of(tiny_encoder("bert"), "doe", "cat", relations=relations, heads=heads)
+    assert pair is None
 
 
 @pytest.mark.usefixtures("verbs")
-def test_minimal_pair_leaves_out_a_form_of_several_tokens(tiny_encoder, monkeypatch):
-    monkeypatch.setattr(agreement, "NUMBERS", {"cat": "unbelievably"})
-    encoder = tiny_encoder("bert")
-    record = store_of(encoder, [sentence("doe", "cat", "dev")]).record(0)
-    assert agreement.minimal_pair(encoder, record) is None
+def test_the_auxiliary_of_a_verb_agrees_in_its_place(tiny_encoder):
+    encoder = random_decoder(tiny_encoder, "gpt2")
+    heads = (6, 1, 4, 2, 6, 0, 6)
+    relations = ("nsubj", "prep", "det", "pobj", "aux", "root", "pobj")
+    _, pair = pair_of(encoder, "doe", "cat", heads=heads, relations=relations)
+    assert encoder.tokenizer.decode(pair.case.continuations[0]) == " cat"
+    # A modal verb has one form, whatever the subject is.
+    assert pair_of(encoder, "does", "can", heads=heads, relations=relations)[1] is None
 
 
-class AgreementRun:
-    """The table of a tiny model on four pairs of two articles."""
-
-    def __init__(self, encoder):
-        sentences = []
-        for split in ("train", "dev"):
-            for subject in ("doe", "hom"):
-                sentences += [sentence(subject, verb, split) for verb in FORMS]
-        self.encoder = encoder
-        self.store = store_of(encoder, sentences)
-        self.counts = count_heads(self.store)
-        self.table = agreement.agreement_table(encoder, self.store, self.counts)
-
-    @torch.no_grad()
-    def preference(self, index, cut=None):
-        """Compute the preference of a sentence in percent, with the edges of a head dropped."""
-        record = self.store.record(index)
-        pair = agreement.minimal_pair(self.encoder, record)
-        batch = padded(self.encoder, [pair.record["inputs"]])
-        model = self.encoder.model
-        if cut is None:
-            logits = model(**batch).logits[0, pair.position]
-        else:
-            edges = mark_edges(record, "nsubj", cut.direction)[None, None]
-            with cut_head_edges(model, cut, edges, ~edges):
-                logits = model(**batch).logits[0, pair.position]
-        agreeing, not_agreeing = torch.exp(logits[pair.forms]).tolist()
-        return 100 * agreeing / (agreeing + not_agreeing)
-
-
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
 @pytest.mark.usefixtures("verbs")
-def test_agreement_table_has_the_mean_losses_of_pairs(tiny_encoder):
-    run = AgreementRun(tiny_encoder("bert"))
-    table = run.table.set_index("change")
-    assert list(table.index) == list(BEST_CHANGES)
-    assert (table["pairs"] == 4).all()
-    before = [run.preference(index) for index in range(4, 8)]
-    np.testing.assert_allclose(table["preference"], np.mean(before), rtol=1e-4)
-    best = compare_best_head(run.store, run.counts, "nsubj", [4, 5, 6, 7])[0]
-    assert best == HeadCut(best.layer, best.head, best.direction, DROPPED)
-    assert table.loc[DROPPED, "head"] == f"{best.layer + 1}-{best.head + 1}"
-    after = [run.preference(index, best) for index in range(4, 8)]
-    losses = np.array(before) - after
-    assert np.abs(losses).max() > 1e-4
-    assert table.loc[DROPPED, "loses"] == pytest.approx(losses.mean(), rel=1e-2, abs=1e-5)
-    assert (table["matched_head"] != table["head"]).all()
-    assert (table["loses_df"] == 1).all()
+def test_agreement_tables_are_those_of_plain_passes(tiny_encoder, family):
+    encoder = random_decoder(tiny_encoder, "gpt2") if family == "gpt2" else tiny_encoder("bert")
+    sentences = []
+    for number, (subject, verb) in enumerate(
+        [("doe", "cat"), ("mat", "dog"), ("dog", "cat"), ("lan", "dog")] * 2
+    ):
+        split = "train" if number < 4 else "dev"
+        sentences.append(sentence(subject, verb, split, article=f"article {number}"))
+    store = store_of(encoder, sentences)
+    counts = count_heads(store)
+    tables = agreement.agreement_tables(encoder, store, counts, pairs=6)
+    pairs = list(agreement.minimal_pairs(encoder, store))
+    assert len(pairs) == 8
+    cases = [pairs[index].case for index in (0, 1, 2, 4, 5, 7)]  # evenly spaced
+    log_odds = [log_odds_by_hand(encoder, case) for case in cases]
+    row = tables["agreement"].set_index("words_between").loc["all"]
+    assert row["pairs"] == 6
+    assert row["log_odds"] == pytest.approx(np.mean(log_odds), abs=1e-4)
+    assert row["right"] == pytest.approx(100 * np.mean(np.array(log_odds) > 0))
+    assert tables["agreement"].set_index("words_between").loc["1", "pairs"] == 0
+
+    heads = tables["agreement_heads"]
+    first_order = first_order_effects(encoder, cases).mean(axis=0)
+    np.testing.assert_allclose(by_head(heads, "first_order"), first_order, atol=1e-6)
+    expected = counts.of_split("train").accuracy("nsubj")[1]
+    np.testing.assert_allclose(by_head(heads, "accuracy"), expected)
+    assert heads["dropped"].notna().all()  # the tiny model has fewer than twenty heads
+    cuts = [HeadCut(1, 2), HeadCut(1, 2, mode=MOST_ATTENDED)]
+    dropped, most_attended = cut_effects(encoder, cases, cuts)[..., 0].mean(axis=0)
+    row = heads.set_index(["layer", "head"]).loc[2, 3]
+    assert row["dropped"] == pytest.approx(dropped, abs=1e-6)
+    assert row["most_attended"] == pytest.approx(most_attended, abs=1e-6)
+    assert row["difference"] == pytest.approx(dropped - most_attended, abs=1e-6)
+    assert row["dropped_df"] == 5  # six articles
+    correlations = tables["agreement_correlations"].set_index("predictor")["correlation"]
+    expected = spearmanr(heads["attention"], heads["first_order"]).statistic
+    assert correlations["attention"] == pytest.approx(expected)
 
 
-def test_agreement_table_refuses_what_has_no_pairs(tiny_encoder):
+def log_odds_by_hand(encoder, case):
+    """Compute the log-odds of a minimal pair by one full pass for each form."""
+    totals = []
+    with torch.no_grad():
+        for form in case.continuations:
+            ids = torch.tensor([[*case.token_ids, *form[:-1]]])
+            log_probabilities = encoder.model(ids).logits[0].double().log_softmax(dim=-1)
+            total = 0.0
+            for number, token in enumerate(form):
+                total += log_probabilities[case.position + number, token].item()
+            totals.append(total)
+    return totals[0] - totals[1]
+
+
+def test_agreement_tables_refuse_what_has_no_pairs(tiny_encoder):
     encoder = tiny_encoder("bert")
     store = store_of(encoder, [sentence("doe", "cat", split) for split in ("train", "dev")])
-    with pytest.raises(InputError, match="agrees with its nsubj"):
-        agreement.agreement_table(encoder, store, count_heads(store))
-    with pytest.raises(ModelError, match="no masked-LM head"):
-        agreement.agreement_table(tiny_encoder("t5"), store, count_heads(store))
+    with pytest.raises(InputError, match="stands apart"):
+        agreement.agreement_tables(encoder, store, count_heads(store), pairs=4)
+    with pytest.raises(ModelError, match="no head that predicts words"):
+        agreement.agreement_tables(tiny_encoder("t5"), store, count_heads(store), pairs=4)

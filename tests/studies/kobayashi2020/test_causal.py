@@ -1,282 +1,280 @@
-"""The causal test of Table 1 on planted effects, and to its end on a tiny model."""
+"""The causal test of Table 1: its edges, its yardsticks, and its tables on tiny models."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import rankdata, spearmanr
-from toy_corpora import SENTENCES, corpus_of, sentence_of
+from toy_corpora import SENTENCES, corpus_of
+from toy_decoders import random_decoder
 
 from helpers.claims.engine import check_claims
 from helpers.claims.tables import NotMeasurable
+from helpers.data.records import Sentence
 from helpers.errors import InputError
 from helpers.metrics.head_counts import count_heads
+from helpers.metrics.heads import DIRECTIONS, by_head
 from helpers.store.extract import extract
-from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
-from helpers.studies.common.head_edges import MEASURES, RESAMPLED, HeadCut, edge_effects
+from helpers.studies.common.edge_cuts import MOST_ATTENDED
+from helpers.studies.common.head_edges import (
+    ANGLE,
+    EFFECTS,
+    LOG_PROBABILITY,
+    HeadCut,
+    cut_effects,
+    edge_attention,
+    first_order_effects,
+)
 from helpers.studies.kobayashi2020 import causal, causal_plots
 from helpers.studies.kobayashi2020.causal import (
-    BEST_CHANGES,
-    LOSES,
+    DOSES,
+    LARGEST,
+    LATER,
     MATCHED_HEAD,
+    MOST_ACCURATE,
+    NEXT,
+    SIZE_OF,
     TURNS,
-    rank_correlation,
+    AblatedHead,
+    Ablations,
+    Sizes,
 )
-from helpers.studies.kobayashi2020.causal_claims import CLAIMS, mean_difference
-from helpers.studies.kobayashi2020.lenses import FEW_HEAD_SIZES
+from helpers.studies.kobayashi2020.causal_claims import CLAIMS, margin_correlation, over_yardstick
 
-SIZES = FEW_HEAD_SIZES._replace(batches=2, heads=3)
-ARTICLES = 15
-RELATIONS = 6
-LAYERS = 4
-HEADS = 3
+SIZES = Sizes(edges=4, heads=2, minimum=3, relations=None, pairs=4)
+LONG = [words for words in SENTENCES if len(words) > 2]
 
 
-def planted_sums(effect, noise=0.1):
-    """Make the sums of `measure_cuts` with an effect of each head: [relation, layer, head]."""
-    rng = np.random.default_rng(0)
-    shape = (ARTICLES, RELATIONS, LAYERS * HEADS, 2, len(MEASURES))
-    values = noise * rng.standard_normal(shape)
-    values[:, :, :, 0] += effect.reshape(RELATIONS, -1, 1)
-    flat = (ARTICLES, RELATIONS, LAYERS * HEADS * 2, len(MEASURES))
-    return values.reshape(flat), np.ones(flat)
-
-
-def planted_heads(margins):
-    relation, layer, head = np.indices(margins.shape).reshape(3, -1)
-    columns = {"relation": relation.astype(str), "layer": layer + 1, "head": head + 1}
-    return pd.DataFrame({**columns, "margin": margins.ravel()})
-
-
-def planted_correlations(effect_of_margins):
-    rng = np.random.default_rng(1)
-    margins = rng.standard_normal((RELATIONS, LAYERS, HEADS))
-    sums = planted_sums(effect_of_margins(margins, rng))
-    table = causal.correlation_table(planted_heads(margins), sums, seed=0)
-    return table.set_index(["predictor", "effect", "within"]).loc["margin"]
-
-
-def test_correlation_table_finds_a_planted_agreement_in_layers_and_relations():
-    table = planted_correlations(lambda margins, _: margins)
-    for effect in (TURNS, LOSES):
-        assert (table.loc[effect, "correlation_low"] > 0.8).all()
-    assert (table["correlation_df"] == RELATIONS - 1).all()
-
-
-def test_correlation_table_finds_nothing_in_planted_effects_without_margins():
-    table = planted_correlations(lambda margins, rng: rng.permuted(margins.ravel()))
-    assert (table.loc[TURNS, "correlation_low"] < 0).all()
-    assert (table.loc[TURNS, "correlation_high"] > 0).all()
-
-
-@pytest.mark.parametrize("is_attention_planted", [True, False])
-def test_correlation_table_given_attention_finds_what_attention_leaves(is_attention_planted):
-    rng = np.random.default_rng(1)
-    margins = rng.standard_normal((RELATIONS, LAYERS, HEADS))
-    values, totals = planted_sums(margins)
-    if not is_attention_planted:
-        values[..., MEASURES.index("attention")] = rng.standard_normal(values.shape[:-1])
-    table = causal.correlation_table(planted_heads(margins), (values, totals), seed=0)
-    rows = table.query("predictor == 'margin given attention' and effect == @TURNS")
-    assert (rows["correlation_low"] > 0.8).all() != is_attention_planted
-
-
-def test_rank_correlation_is_spearmans():
-    rng = np.random.default_rng(0)
-    predictor, effect = rng.standard_normal((2, 5, RELATIONS, LAYERS, HEADS))
-    effect += predictor
-    expected = [
-        spearmanr(a.ravel(), b.ravel()).statistic for a, b in zip(predictor, effect, strict=True)
-    ]
-    np.testing.assert_allclose(rank_correlation(effect, "all", predictor), expected)
-
-
-@pytest.mark.parametrize("within", ["all", "layers", "relations"])
-def test_rank_correlation_leaves_out_heads_without_an_effect(within):
-    rng = np.random.default_rng(0)
-    predictor, effect = rng.standard_normal((2, RELATIONS, LAYERS, HEADS))
-    expected = rank_correlation(effect[:, :, :2], within, predictor[:, :, :2])
-    effect[:, :, 2] = np.nan
-    assert rank_correlation(effect, within, predictor) == pytest.approx(expected)
-
-
-def test_rank_correlation_within_layers_leaves_out_what_layers_have_in_common():
-    rng = np.random.default_rng(0)
-    by_layer = 10 * np.arange(LAYERS)[:, None]
-    predictor, noise = rng.standard_normal((2, 40, LAYERS, HEADS))
-    assert rank_correlation(noise + by_layer, "all", predictor + by_layer) > 0.8
-    assert abs(rank_correlation(noise + by_layer, "layers", predictor + by_layer)) < 0.2
-    opposite = rank_correlation(by_layer - predictor, "layers", predictor + by_layer)
-    assert opposite == pytest.approx(-1)
-    expected = spearmanr(predictor[:, :1].ravel(), noise[:, :1].ravel()).statistic
-    of_one_layer = rank_correlation(noise[:, :1], "layers", predictor[:, :1])
-    assert of_one_layer == pytest.approx(expected)
-
-
-def partial_by_residuals(predictor, effect, constant):
-    """Correlate what is left of two rankings after a regression on a third."""
-    predictor, effect, constant = [rankdata(values) for values in (predictor, effect, constant)]
-    residuals = []
-    for ranks in (predictor, effect):
-        slope, intercept = np.polyfit(constant, ranks, 1)
-        residuals.append(ranks - slope * constant - intercept)
-    return np.corrcoef(residuals)[0, 1]
-
-
-def test_rank_correlation_given_a_value_is_that_of_residuals():
-    predictor, effect, constant = np.random.default_rng(0).standard_normal((3, 5, 4, 3))
-    effect += constant
-    predictor += constant
-    expected = partial_by_residuals(predictor.ravel(), effect.ravel(), constant.ravel())
-    assert rank_correlation(effect, "all", predictor, constant) == pytest.approx(expected)
-    first_layer = [values[:, :1] for values in (effect, predictor, constant)]
-    expected = partial_by_residuals(*[first_layer[index].ravel() for index in (1, 0, 2)])
-    of_layer = rank_correlation(first_layer[0], "layers", *first_layer[1:])
-    assert of_layer == pytest.approx(expected)
-
-
-def test_rank_correlation_of_four_heads_given_a_third_ranking_by_hand():
-    # Correlations: 0.8 of predictor and effect, 0.6 of effect and constant, 0 of the other pair.
-    effect = np.array([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 4)
-    predictor = np.array([1.0, 3.0, 2.0, 4.0]).reshape(1, 1, 4)
-    constant = np.array([2.0, 1.0, 4.0, 3.0]).reshape(1, 1, 4)
-    by_formula = (0.8 - 0.6 * 0) / np.sqrt((1 - 0.6**2) * (1 - 0**2))
-    assert rank_correlation(effect, "all", predictor, constant) == pytest.approx(by_formula)
+def sentences_of(relations=("odd", "even")):
+    """Make sentences in which each word depends on the one before it, by turns in two relations."""
+    sentences = []
+    for split in ("train", "dev"):
+        for number, words in enumerate(LONG * 2):
+            names = ["root", *[relations[word % 2] for word in range(len(words) - 1)]]
+            source = f"{split} {number}, paragraph 1, sentence 1"
+            sentences.append(
+                Sentence(tuple(words), tuple(range(len(words))), tuple(names), split, source)
+            )
+    return sentences
 
 
 class CausalRun:
-    """The tables of a tiny model on sentences in which each word depends on the one before it."""
+    """The tables of a tiny model, and what they are made of."""
 
     def __init__(self, encoder):
-        sentences = []
-        for split in ("train", "dev"):
-            sentences += [sentence_of(words, split) for words in SENTENCES * 2 if len(words) > 2]
         self.encoder = encoder
-        self.store = extract(
-            encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True
-        )
+        corpus = corpus_of(sentences_of())
+        self.store = extract(encoder, corpus, level="word", max_tokens=60)
         self.counts = count_heads(self.store)
-        self.tables = causal.causal_tables(encoder, self.store, self.counts, ["dep"], SIZES, seed=0)
+        self.tables = causal.causal_tables(encoder, self.store, self.counts, SIZES, seed=0)
+
+    def sample(self, outcome):
+        return causal.relation_cases(self.encoder, self.store, self.counts, outcome, SIZES)
 
 
 @pytest.fixture(scope="module")
-def causal_run(tiny_encoder):
+def encoder_run(tiny_encoder):
     return CausalRun(tiny_encoder("bert"))
 
 
-def test_sample_heads_begins_each_layer_with_the_largest_margin(causal_run):
-    margins = causal.head_margins(causal_run.counts, "dep").max(axis=0)
-    table = causal.sample_heads(causal_run.counts, ["dep"], 3)
-    assert table.groupby("layer")["margin"].first().to_list() == margins.max(axis=1).tolist()
-    assert table.groupby("layer")["margin"].last().to_list() == margins.min(axis=1).tolist()
-    assert len(table) == 3 * 3
-    best = table.iloc[0]
-    assert best["margin"] == margins[best["layer"] - 1, best["head"] - 1]
+@pytest.fixture(scope="module")
+def decoder_run(tiny_encoder):
+    return CausalRun(random_decoder(tiny_encoder, "gpt2"))
 
 
-def test_choose_sentences_has_dev_sentences_of_the_same_length(causal_run):
-    chosen = causal.choose_sentences(causal_run.store, ["dep", "none"], 9)
-    assert list(chosen) == ["dep"]
-    for batch in chosen["dep"]:
-        records = [causal_run.store.record(index) for index in batch]
-        assert len(batch) == 2
-        assert {record["split"] for record in records} == {"dev"}
-        assert len({len(record["inputs"]["input_ids"]) for record in records}) == 1
+def test_relation_cases_have_the_words_of_an_edge(encoder_run):
+    sample = encoder_run.sample(TURNS)
+    assert set(sample.relations) == {"odd", "even"}
+    assert np.bincount(sample.owner).tolist() == [4, 4]
+    decode = encoder_run.encoder.tokenizer.decode
+    case = sample.cases[0]
+    direction = sample.directions[0]
+    query, key = [decode([case.token_ids[token] for token in tokens]) for tokens in
+                  (case.queries, case.keys)]  # fmt: skip
+    dependent, parent = (query, key) if direction == DIRECTIONS[0] else (key, query)
+    text = decode(case.token_ids)
+    assert text.index(parent) < text.index(dependent)
+    margins = causal.head_margins(encoder_run.counts, sample.relations[0])
+    number = DIRECTIONS.index(direction)
+    assert margins[number].max() == margins.max()
+    np.testing.assert_array_equal(sample.margins[0], margins[number].ravel())
 
 
-def test_causal_tables_have_the_effects_of_each_head_and_change(causal_run):
-    effects = causal_run.tables["head_edge_effects"]
-    assert len(effects) == 9
-    sentences = causal.choose_sentences(causal_run.store, ["dep"], 2)["dep"]
-    row = effects.iloc[4]
-    head = (int(row["layer"]) - 1, int(row["head"]) - 1, row["direction"])
-    cuts = [HeadCut(*head, mode) for mode in (DROPPED, MASS_MATCHED)]
-    values, totals = edge_effects(
-        causal_run.encoder, causal_run.store, sentences, "dep", cuts, None
-    )
-    sums = values.sum(axis=0)
-    numbers = totals.sum(axis=0)
-    dropped, matched = sums[:, 1] / numbers[:, 1]
-    assert row[TURNS] == pytest.approx(dropped - matched, rel=1e-4, abs=1e-6)
-    assert row["turns"] == pytest.approx(sums[0, 0] / numbers[0, 0], rel=1e-4)
-    of_changes = causal_run.tables["head_edges"]
-    assert list(of_changes["change"].unique()) == list(BEST_CHANGES)
-    assert (of_changes["head"] != of_changes["matched_head"]).all()
-    turns = of_changes.query("measure == 'turns'").set_index("change")["value"]
-    assert turns[RESAMPLED] == 0  # the two sentences of a batch are the same
-    assert (turns.drop(RESAMPLED) > 0).all()
-    lost = of_changes.query(f"measure == '{LOSES}'")["value"]
-    assert (lost != 0).any()
+def test_cases_of_a_decoder_are_prefixes(decoder_run):
+    """The later word, here the dependent, attends to the earlier one."""
+    decode = decoder_run.encoder.tokenizer.decode
+    record = decoder_run.store.record(4)
+    edge = causal.relation_edges(record, "even", DIRECTIONS[0])[0]
+    next_case = causal.next_token_case(decoder_run.encoder, record, edge, "a")
+    later_case = causal.later_word_case(decoder_run.encoder, record, edge, "a")
+    words = [" " + word for word in record["words"]]
+    assert decode(next_case.token_ids) == "".join(words[: edge.query + 1])
+    following = decode(next_case.continuations[0])
+    assert words[edge.query + 1].startswith(following)
+    assert decode(later_case.token_ids) == "".join(words[: edge.query])
+    assert decode(later_case.continuations[0]) == words[edge.query]
+    assert later_case.queries == (len(later_case.token_ids) - 1,)
+    keys = [next_case.token_ids[token] for token in next_case.keys]
+    assert decode(keys) == words[edge.key]
 
 
-def test_the_probe_gives_log_probabilities_of_the_parents(causal_run):
-    example = causal_run.store[0]
-    probe = causal.fit_probe(causal_run.store)
-    vectors = np.asarray(example.hidden[-1][example.word_positions], np.float64)
-    log_probabilities = probe(0, causal.torch.from_numpy(vectors))
-    assert log_probabilities.shape == (len(example.record["words"]),)
-    assert (log_probabilities < 0).all()
+def test_cases_of_a_decoder_have_no_edge_to_a_later_word(decoder_run):
+    for outcome in (NEXT, LATER):
+        for case in decoder_run.sample(outcome).cases:
+            assert max(case.keys) <= min(case.queries)
 
 
-def test_causal_tables_refuse_a_treebank_without_such_a_relation(causal_run):
-    with pytest.raises(InputError, match="no head beats its offset"):
+def test_effects_of_an_encoder_are_angles_of_all_heads(encoder_run):
+    table = encoder_run.tables["head_edge_effects"]
+    sample = encoder_run.sample(TURNS)
+    assert len(table) == 2 * 12
+    assert set(table["measure"]) == {TURNS}
+    cases = [case for case, owner in zip(sample.cases, sample.owner, strict=True) if owner == 1]
+    angle = cut_effects(encoder_run.encoder, cases, [HeadCut(2, 3)])[..., EFFECTS.index(ANGLE)]
+    rows = table[table["relation"] == sample.relations[1]]
+    assert by_head(rows, "effect")[2, 3] == pytest.approx(angle.mean(), rel=1e-4)
+    attention = edge_attention(encoder_run.encoder, cases).mean(axis=0)
+    np.testing.assert_allclose(by_head(rows, "attention"), attention, atol=1e-6)
+
+
+def test_effects_of_a_decoder_are_of_first_order(decoder_run):
+    table = decoder_run.tables["head_edge_effects"]
+    assert list(table["measure"].unique()) == [NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER]]
+    sample = decoder_run.sample(LATER)
+    cases = [case for case, owner in zip(sample.cases, sample.owner, strict=True) if owner == 0]
+    brings = first_order_effects(decoder_run.encoder, cases)
+    rows = table[table["relation"] == sample.relations[0]].set_index("measure")
+    np.testing.assert_allclose(by_head(rows.loc[LATER], "effect"), brings.mean(axis=0), atol=1e-6)
+    sizes = np.abs(brings).mean(axis=0)
+    np.testing.assert_allclose(by_head(rows.loc[SIZE_OF[LATER]], "effect"), sizes, atol=1e-6)
+
+
+def test_ablations_are_measured_on_the_edges_that_heads_were_not_chosen_on(decoder_run):
+    table = decoder_run.tables["head_edge_ablations"]
+    assert list(table["measure"].unique()) == [NEXT, SIZE_OF[NEXT], TURNS, LATER, SIZE_OF[LATER]]
+    sample = decoder_run.sample(NEXT)
+    assert sample.is_for_choice.tolist() == [True, False] * 4
+    is_chosen = (table["measure"] == NEXT) & (table["relation"] == sample.relations[0])
+    rows = table[is_chosen & (table["role"] == LARGEST)]
+    brings = first_order_effects(decoder_run.encoder, sample.cases)[:4]
+    chosen_on = brings[[0, 2]].mean(axis=0).ravel()
+    order = np.argsort(-np.abs(chosen_on), kind="stable")[:2]
+    heads = (4 * (rows["layer"] - 1) + rows["head"] - 1).tolist()
+    assert heads == order.tolist()
+    cuts = [HeadCut(*divmod(heads[0], 4), dose) for dose in DOSES]
+    cuts.append(HeadCut(*divmod(heads[0], 4), mode=MOST_ATTENDED))
+    cases = [sample.cases[1], sample.cases[3]]
+    effects = cut_effects(decoder_run.encoder, cases, cuts)
+    lost = effects[..., EFFECTS.index(LOG_PROBABILITY)].mean(axis=0) * np.sign(chosen_on[heads[0]])
+    columns = [f"dose_{dose:g}" for dose in DOSES]
+    np.testing.assert_allclose(rows.iloc[0][columns].astype(float), lost[:-1], atol=1e-6)
+    assert rows.iloc[0]["most_attended"] == pytest.approx(lost[-1], abs=1e-6)
+    assert rows.iloc[0]["dose_1"] == 0
+    sizes = np.abs(effects[:, 0, 0]).mean()
+    is_size = (table["measure"] == SIZE_OF[NEXT]) & (table["relation"] == sample.relations[0])
+    of_head = table[is_size & (table["role"] == LARGEST)].iloc[0]
+    assert of_head["dose_0"] == pytest.approx(sizes, abs=1e-6)
+
+
+def test_matched_head_has_the_attention_but_not_the_accuracy():
+    margins = np.array([20.0, 5.0, -1.0, -2.0, -3.0])
+    attention = np.array([0.40, 0.40, 0.35, 0.48, 0.01])
+    assert causal.matched_head(0, margins, attention) == 2
+    assert causal.matched_head(4, margins, attention) is None
+
+
+ROLES_OF_HEADS = [MOST_ACCURATE, MOST_ACCURATE, LARGEST]
+
+
+def planted_ablations(dropped, most_attended, matched):
+    """Make ablations in ten articles; each value is of one ablated head."""
+    generator = np.random.default_rng(0)
+    changes = [*(np.multiply(dropped, 1 - dose) for dose in DOSES), most_attended, matched]
+    values = np.stack(changes, axis=-1)
+    sums = values + 0.01 * generator.standard_normal((10, *values.shape))
+    heads = [
+        AblatedHead(relation, role, relation, 1, None if np.isnan(value) else 0, 0.0)
+        for relation, (role, value) in enumerate(zip(ROLES_OF_HEADS, matched, strict=True))
+    ]
+    return Ablations(heads, np.nan_to_num(sums), np.ones((10, len(heads))))
+
+
+def test_yardstick_table_subtracts_what_the_yardsticks_take():
+    ablations = planted_ablations([3, 5, 1], [1, 1, 1], [2, np.nan, 1])
+    table = causal.yardstick_table(TURNS, ablations).set_index(["role", "yardstick"])
+    row = table.loc[MOST_ACCURATE, MOST_ATTENDED]
+    assert row["difference"] == pytest.approx(3, abs=0.02)  # of 2 and 4
+    assert row["difference_low"] < 2.1  # heads are resampled, too
+    assert row["difference_high"] > 3.9
+    assert (row["heads"], row["different_heads"], row["difference_df"]) == (2, 2, 1)
+    matched = table.loc[MOST_ACCURATE, MATCHED_HEAD]
+    assert (matched["heads"], matched["dropped"]) == (1, pytest.approx(3, abs=0.02))
+    assert table.loc[LARGEST, MOST_ATTENDED]["difference"] == pytest.approx(0, abs=0.02)
+
+
+def test_dose_table_has_the_mean_of_each_dose():
+    table = causal.dose_table(TURNS, planted_ablations([3, 5, 1], [1, 1, 1], [2, 2, 1]))
+    values = table[table["role"] == MOST_ACCURATE].set_index("dose")["value"]
+    np.testing.assert_allclose(values, [4 * (1 - dose) for dose in DOSES], atol=0.02)
+
+
+def test_causal_tables_refuse_a_treebank_with_too_few_edges(encoder_run):
+    sizes = SIZES._replace(minimum=1000)
+    with pytest.raises(InputError, match="1000 edges"):
         causal.causal_tables(
-            causal_run.encoder, causal_run.store, causal_run.counts, [], SIZES, seed=0
+            encoder_run.encoder, encoder_run.store, encoder_run.counts, sizes, seed=0
         )
 
 
-def made_up_edges(effects):
-    """Make head_edges.csv from the effect of each change in each relation."""
-    rows = []
-    for relation, by_change in enumerate(effects):
-        for change, value in zip(BEST_CHANGES, by_change, strict=True):
-            for measure in MEASURES:
-                rows.append((str(relation), change, measure, value))
-    return pd.DataFrame(rows, columns=["relation", "change", "measure", "value"])
+def correlation_table(correlation, ceiling):
+    row = {
+        "measure": TURNS, "predictor": "margin", "correlation": correlation,
+        "correlation_low": correlation - 0.2, "correlation_high": correlation + 0.2,
+        "correlation_df": 10, "least": 0.2, "ceiling": ceiling,
+    }  # fmt: skip
+    return {"head_edge_correlations": pd.DataFrame([row])}
 
 
-def test_mean_difference_is_over_relations():
-    tables = {"head_edges": made_up_edges([[3, 1, 0, 2], [5, 2, 0, 2], [4, 3, 0, np.nan]])}
-    assert mean_difference(tables, TURNS, MASS_MATCHED).value == pytest.approx(2)
-    estimate = mean_difference(tables, TURNS, MATCHED_HEAD)
-    assert (estimate.value, estimate.df) == (2, 1)
-    with pytest.raises(NotMeasurable):
-        mean_difference({"head_edges": made_up_edges([[3, 1, 0, 2]])}, TURNS, MASS_MATCHED)
-
-
-MARGIN_CLAIMS = [
-    "causal-margin-turns", "causal-margin-turns-within-layers",
-    "causal-margin-loses", "causal-margin-loses-within-layers",
-]  # fmt: skip
-
-
-def test_claims_are_decided_and_have_the_least_effect():
-    heads = planted_heads(np.random.default_rng(0).standard_normal((RELATIONS, LAYERS, HEADS)))
-    margins = heads["margin"].to_numpy().reshape(RELATIONS, LAYERS, HEADS)
-    correlations = causal.correlation_table(heads, planted_sums(margins), seed=0)
-    controls = causal.correlation_table(heads, planted_sums(0 * margins), seed=0)
-    effects = [[3, 1, 0, 2], [5, 2, 0, 4.5], [4, 3, 0, 3], [4, 2, 0, 3], [4, 2, 0, 4]]
+def test_claims_say_what_could_not_have_been_seen():
+    options = {"measure": TURNS, "predictor": "margin"}
+    assert margin_correlation(correlation_table(0.5, ceiling=0.8), **options).value == 0.5
+    with pytest.raises(NotMeasurable, match="could not have been seen"):
+        margin_correlation(correlation_table(0.1, ceiling=0.15), **options)
     tables = {
-        "head_edge_correlations": correlations,
-        "entropy_matched_head_edge_correlations": controls,
-        "head_edges": made_up_edges(effects),
+        "head_edge_yardsticks": causal.yardstick_table(
+            TURNS, planted_ablations([3, 5, 1], [1, 1, 1], [2, 2, 1])
+        )
     }
+    with pytest.raises(NotMeasurable, match="could not have been seen"):
+        over_yardstick(tables, measure=TURNS, yardstick=MOST_ATTENDED)
+    with pytest.raises(NotMeasurable, match="does not predict words"):
+        over_yardstick(tables, measure=NEXT, yardstick=MOST_ATTENDED)
+
+
+def test_claims_of_a_run_are_checked_with_their_controls(encoder_run):
+    tables = dict(encoder_run.tables)
+    for name, table in encoder_run.tables.items():
+        tables[f"random_{name}"] = table
     table = check_claims(tables, CLAIMS).set_index("id")
-    # In the planted sums, attention is the effect, so nothing is left for the margin.
-    assert table.loc["causal-margin-turns-given-attention", "verdict"] == "inconclusive"
-    by_margin = table.loc[MARGIN_CLAIMS]
-    assert set(by_margin["verdict"]) == {"supported"}
-    assert list(by_margin["due_to_training"]) == ["yes", "yes", "", ""]
-    assert (by_margin["least_effect"] < 0.9).all()
+    assert set(table["verdict"]) <= {"supported", "not supported", "inconclusive", "not measured"}
+    assert "does not predict words" in table.loc["causal-margin-next-token", "reason"]
+    assert not (table["due_to_training"] == "yes").any()  # the control has the same tables
 
 
-def test_fig16_draws_a_point_for_each_head():
-    margins = np.random.default_rng(0).standard_normal((RELATIONS, LAYERS, HEADS))
-    heads = planted_heads(margins)
-    correlations = causal.correlation_table(heads, planted_sums(margins), seed=0)
-    effects = heads.assign(**{TURNS: 2 * heads["margin"]})
+def test_figures_draw_the_values_of_their_tables(decoder_run):
+    tables = decoder_run.tables
+    correlations = {"trained": tables["head_edge_correlations"]}
     figure = causal_plots.fig16_causal(
-        {"m": effects, "c": effects}, dict.fromkeys("mc", correlations), model="tiny"
+        {"trained": tables["head_edge_effects"]}, correlations, model="tiny"
     )
+    assert len(figure.axes) == 4
     for axes in figure.axes:
-        (points,) = axes.collections
-        np.testing.assert_allclose(points.get_offsets(), effects[["margin", TURNS]])
+        points = axes.collections[0].get_offsets()
+        assert len(points) == 2 * 12
+        np.testing.assert_allclose(np.mean(points, axis=0), 0, atol=1e-9)
+    figure = causal_plots.fig18_doses(
+        tables["head_edge_doses"], tables["head_edge_yardsticks"], model="tiny"
+    )
+    assert len(figure.axes) == 3
+    doses = tables["head_edge_doses"]
+    for axes, measure in zip(figure.axes, (SIZE_OF[NEXT], TURNS, SIZE_OF[LATER]), strict=True):
+        rows = doses[(doses["measure"] == measure) & (doses["role"] == MOST_ACCURATE)]
+        np.testing.assert_allclose(axes.lines[0].get_ydata(), rows["value"])
