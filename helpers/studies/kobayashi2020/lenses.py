@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from helpers.cache import cached
-from helpers.data.records import Record, Roles, cluster_of, roles
+from helpers.data.records import Record, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.metrics.statistics import bootstrap_intervals, divide
 from helpers.metrics.surface import Sums, combine, head_table
@@ -32,13 +32,15 @@ from helpers.studies.common.edge_cuts import SPECIAL_KEYS
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.torch_utils import batch_threads, thread_map
 
-TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
-SPECIAL_TYPES = ("cls", "sep")
-SPECIAL_SETS = {SPECIAL_KEYS: SPECIAL_TYPES, "cls": ("cls",), "sep": ("sep",)}
+TOKEN_TYPES = ("first", "cls", "sep", "punctuation", "other")
+SPECIAL_TYPES = ("first", "cls", "sep")  # "first" is the first token of a model without [CLS]
 LENSES = ("attention", "norm")
 RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
+SpecialTokens = Mapping[str, str | None]  # a model's tokens, by role
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
+# They are empty for a model whose first token is [CLS].
+FIRST_COLUMNS = tuple(name for name in (*SHARE_COLUMNS, *VALUE_COLUMNS) if name.endswith("_first"))
 ALL_LAYERS = "all"  # a value of the column layer
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
@@ -100,6 +102,21 @@ def evenly_spaced_records(source: Store, count: int) -> list[Record]:
     return [source.record(index) for index in evenly_spaced(range(len(source)), count)]
 
 
+def token_masks(
+    tokens: Sequence[str], special_tokens: SpecialTokens
+) -> dict[str, Bool[np.ndarray, " token"]]:
+    """Mark the tokens of each of the `TOKEN_TYPES` that the model has; each token has one type.
+
+    Without [CLS], the first token is a type of its own, whatever it is.
+    """
+    masks = roles(tokens, special_tokens).masks()
+    if "cls" not in masks:
+        is_first = np.arange(len(tokens)) == 0
+        masks = {name: mask & ~is_first for name, mask in masks.items()}
+        masks["first"] = is_first
+    return masks
+
+
 def list_articles(records: Iterable[Record]) -> list[str]:
     """List the articles of records."""
     return [cluster_of(record, index) for index, record in enumerate(records)]
@@ -128,7 +145,7 @@ def skip_if_unsupported() -> Iterator[None]:
 def lens_values(
     lenses: Mapping[str, Float[np.ndarray, "layer head query key"]],
     norms: Float[np.ndarray, "layer head key"],
-    roles: Roles,
+    masks: Mapping[str, Bool[np.ndarray, " token"]],
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Compute one example's shares and value norms by type of token, for each head.
 
@@ -138,8 +155,8 @@ def lens_values(
         The maps of each of the `LENSES`; each row sums to 1.
     norms : array, shape (layer, head, key)
         ``|f(x_j)|`` of each position.
-    roles : Roles
-        The type of each token.
+    masks : mapping of str to array
+        The tokens of each type, from `token_masks`.
 
     Returns
     -------
@@ -152,7 +169,7 @@ def lens_values(
     values = dict.fromkeys((*SHARE_COLUMNS, *VALUE_COLUMNS), missing)
     received = {lens: maps.mean(axis=-2) for lens, maps in lenses.items()}  # [layer, head, key]
     relative_norms = norms / norms.mean(axis=-1, keepdims=True)
-    for token_type, mask in roles.masks().items():
+    for token_type, mask in masks.items():
         for lens, shares in received.items():
             values[f"{lens}_{token_type}"] = shares[..., mask].sum(axis=-1)
         if mask.any():
@@ -207,9 +224,9 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
             attention = first_example(maps)
             value_norms = first_example(norms)
             lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
-            token_roles = roles(record["tokens"], encoder.special_tokens)
+            masks = token_masks(record["tokens"], encoder.special_tokens)
             sums = Sums()
-            values = lens_values(lenses, value_norms, token_roles)
+            values = lens_values(lenses, value_norms, masks)
             sums.add(values, cluster_of(record, index))
             return sums
 
@@ -230,15 +247,18 @@ def special_table(sums: Sums) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns: token ("special" for [CLS] and [SEP] together, "cls", "sep"); layer ("1", ..., and
+        Columns: token ("special" for all of the next ones together, "first", "cls", "sep", as far
+        as the model has them; "first" if it has no "cls"); layer ("1", ..., and
         "all"); attention and norm, the mean shares; ``ratio``, norm over attention;
         ``value_ratio``, the mean norm of the value vectors of the token over that of words without
-        punctuation, where [CLS] and [SEP] together count equally.  Bounds of both ratios end in
+        punctuation, where those together count equally.  Bounds of both ratios end in
         _low and _high, the degrees of freedom in _df.
     """
     n_examples = sums.by_group("attention_other")[1].sum(axis=0).max()
+    present = [name for name in SPECIAL_TYPES if sums.by_group(f"attention_{name}")[1].any()]
     tables = {}
-    for token, token_types in SPECIAL_SETS.items():
+    for token in (SPECIAL_KEYS, *present):
+        token_types = present if token == SPECIAL_KEYS else [token]
         attention = _article_sums(sums, "attention", token_types)
         norm = _article_sums(sums, "norm", token_types)
         values = _article_sums(sums, "value", token_types)

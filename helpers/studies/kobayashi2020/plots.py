@@ -1,7 +1,8 @@
-"""Figures 13 to 15: what attention moves, what makes a sink, what changes without edges."""
+"""Figures 13 to 15 and 17: what attention moves, what makes a sink, what edges change."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pandas as pd
@@ -24,7 +25,20 @@ from helpers.plots.style import (
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.kobayashi2020.edges import MAIN, OBJECTIVE, PROBE
-from helpers.studies.kobayashi2020.lenses import LENSES, SPECIAL_TYPES
+from helpers.studies.kobayashi2020.lenses import ALL_LAYERS, LENSES, SPECIAL_TYPES
+from helpers.studies.kobayashi2020.transplant import (
+    ABLATED,
+    BOTH,
+    COPIED,
+    INTACT,
+    MOVED,
+    OTHERS,
+    RANDOM,
+    SECOND,
+    SINK,
+    TARGET_TOKEN,
+    WHOLE,
+)
 
 UNITS = {
     OBJECTIVE: "Change of the loss (nats)",
@@ -48,6 +62,24 @@ SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and i
         "constant": MODEL_STYLES[MAIN]._replace(label="constant: mean"),
         "content": Style("content: standard deviation", "#00A457", "^"),
         "position": Style("position: standard deviation", "#D55E00", "s"),
+    },
+}
+TRANSPLANT_PANELS = {  # values of the column change, by the token and the title of the panel
+    (SINK, "To {token}, if it loses the value"): {
+        INTACT: MODEL_STYLES[MAIN]._replace(label="intact"),
+        ABLATED: Style("its largest dimension", style.ACCENT, "s"),
+        f"{ABLATED}: {BOTH}": Style("its two largest dimensions", "#D55E00", "D"),
+        f"{ABLATED}: {SECOND}": Style("its second dimension", style.MUTED, "^"),
+        f"{ABLATED}: {RANDOM}": Style("as far, random direction", "#7A5BA8", "P"),
+        f"{ABLATED}: {OTHERS}": Style("all other tokens lose it", "#00A457", "v"),
+    },
+    (TARGET_TOKEN, "To token 20, if it gets the value"): {
+        MOVED: Style("largest dimension, taken from the sink", style.ACCENT, "s"),
+        COPIED: Style("largest dimension, left there, too", "#0173B2", "o"),
+        f"{MOVED}: {BOTH}": Style("two largest dimensions, taken", "#D55E00", "D"),
+        f"{MOVED}: {SECOND}": Style("second dimension, taken", style.MUTED, "^"),
+        f"{MOVED}: {WHOLE}": Style("whole vector, taken", "#222222", "X"),
+        f"{COPIED}: {RANDOM}": Style("as far, random direction", "#7A5BA8", "P"),
     },
 }
 TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
@@ -106,6 +138,8 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         dimension of its vector, and the right one the mean of the token's lead and its standard
         deviations.  The title has means over layers.
     """
+    # A model without [CLS] has another first token.
+    causes = causes.rename(columns=lambda name: re.sub("^first", "cls", name))
     title = (
         f"Figure 14 · Without one dimension, {token} gets "
         f"{causes['cls_without_largest'].mean():.0%} of the attention, "
@@ -120,6 +154,50 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         axes.axhline(0, **DASHED)
         axes.set_xticks(counting_ticks(len(causes), 12))
         axes.locator_params("y", nbins=5)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
+    return figure
+
+
+@theme()
+def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
+    """Draw who gets attention after one dimension of one vector was changed before one layer.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        The table sink_transplant.csv.
+    token : str
+        The sink's token.
+    model : str
+        Name of the model, for the subtitle.
+
+    Returns
+    -------
+    Figure
+        Figure 17.  Shares of attention by layer: on the left of the sink, and on the right of the
+        token that gets its value; the dashed line is the intact share of the sink.
+    """
+    shares = shares.astype({"layer": str})
+    overall = shares[shares["layer"] == ALL_LAYERS].set_index(["change", "token"])["share"]
+    title = (
+        f"Figure 17 · With one value of {token}, token 20 gets {overall[MOVED, TARGET_TOKEN]:.0%} "
+        f"of the attention; {token} got {overall[INTACT, SINK]:.0%}"
+    )
+    dimension, before = shares[["dimension", "before"]].iloc[0]
+    note = f"dimension {dimension}, changed before layer {before}; bands: 95% intervals"
+    figure = canvas(4.6, title, model, note)
+    by_layer = shares[shares["layer"] != ALL_LAYERS].astype({"layer": int})
+    by_change = dict(list(by_layer.groupby(["change", "token"])))
+    panels = panel_grid(figure, len(TRANSPLANT_PANELS), 2)
+    for axes, ((role, panel_title), styles) in zip(panels, TRANSPLANT_PANELS.items(), strict=True):
+        for change, series_style in styles.items():
+            draw_curve(axes, by_change[change, role], "layer", "share", series_style)
+        if role == TARGET_TOKEN:
+            intact = by_change[INTACT, SINK]
+            axes.plot(intact["layer"], intact["share"], label=f"{token}, intact", **DASHED)
+        axes.set_title(panel_title.format(token=token), parse_math=False)
+        axes.set(xlabel="Layer", ylabel="Share (fraction)", ylim=(-0.02, None))
+        axes.locator_params("x", nbins=8, integer=True)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
     return figure
 

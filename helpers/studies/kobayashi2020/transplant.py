@@ -8,7 +8,9 @@ we change single vectors, before the next layer only, and measure who gets atten
 - *copied*: the token at position `TARGET` gets the sink's value, too;
 - *moved*: both.
 
-The controls change another dimension, go as far in random directions, or change all other tokens.
+The controls change the next dimension, go as far in random directions, or change all other tokens.
+Two more changes are of both dimensions, and of the whole vector, which says how much there is to
+move.
 Shares are those of the queries after `TARGET`, which see both tokens under a causal mask, too.
 """
 
@@ -37,7 +39,6 @@ from helpers.model.sites import Weights
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import SPECIAL_SHARE_THRESHOLD
 from helpers.studies.common.head_removal import (
-    LAYER_PATH,
     Intervention,
     map_over_model_copies,
     run_interventions,
@@ -48,6 +49,7 @@ from helpers.studies.kobayashi2020.lenses import (
     list_articles,
     with_ratio,
 )
+from helpers.studies.kobayashi2020.sinks import layer_modules
 
 TARGET = 20  # the position, from 0, of the token that is to become a sink
 RANDOM_DIRECTIONS = 3  # for each text
@@ -61,11 +63,14 @@ ABLATED = "ablated"
 COPIED = "copied"
 MOVED = "moved"
 SECOND = "second dimension"
+BOTH = "both dimensions"
+WHOLE = "whole vector"
 RANDOM = "random direction"
 OTHERS = "other tokens"
 CHANGES = (
-    ABLATED, f"{ABLATED}: {SECOND}", f"{ABLATED}: {RANDOM}", f"{ABLATED}: {OTHERS}",
-    COPIED, MOVED, f"{MOVED}: {SECOND}", f"{COPIED}: {RANDOM}",
+    ABLATED, f"{ABLATED}: {SECOND}", f"{ABLATED}: {BOTH}", f"{ABLATED}: {RANDOM}",
+    f"{ABLATED}: {OTHERS}", COPIED, f"{COPIED}: {RANDOM}", MOVED, f"{MOVED}: {SECOND}",
+    f"{MOVED}: {BOTH}", f"{MOVED}: {WHOLE}",
 )  # fmt: skip
 
 TokenStates = Float[Tensor, "token width"]
@@ -94,8 +99,8 @@ class SinkCause(NamedTuple):
         The dimensions in which the sink differs most from the mean of other tokens, before that
         layer.
     before : int
-        The first layer from which on ablation of the dimension takes over half of the sink's
-        attention in ``layer``; the layer below writes it.  It is ``layer`` if none does.
+        The layer before which vectors are changed; the layer below writes the dimension
+        (`choose_layer_before`).
     """
 
     role: str
@@ -202,11 +207,6 @@ def sink_text(encoder: Encoder, record: Record, role: str) -> SinkText:
     return SinkText(model_inputs(encoder, record), is_sink.to(device), queries.to(device))
 
 
-def layer_modules(model: nn.Module) -> list[nn.Module]:
-    """List the modules that are layers; one module can be several layers."""
-    return [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
-
-
 def intact_pass(encoder: Encoder, model: nn.Module, inputs: Inputs) -> ModelOutput:
     """Run a copy of the base model on one text, and return maps and states."""
     batch = padded(encoder, [inputs])
@@ -240,34 +240,47 @@ def change_states(model: nn.Module, layer: int, change: Change) -> Iterator[None
         handle.remove()
 
 
-def ablate(states: TokenStates, is_sink: Bool[Tensor, " token"], dimension: int) -> TokenStates:
-    """Give the sink the mean of the other tokens in one dimension."""
-    changed = states.clone()
-    changed[is_sink, dimension] = states[~is_sink, dimension].mean()
-    return changed
+def ablate(
+    states: TokenStates, is_sink: Bool[Tensor, " token"], dimensions: Sequence[int]
+) -> TokenStates:
+    """Give the sink the mean of the other tokens in some dimensions."""
+    return with_values(states, is_sink, dimensions, states[~is_sink].mean(dim=0))
 
 
 def ablate_others(
-    states: TokenStates, is_sink: Bool[Tensor, " token"], dimension: int
+    states: TokenStates, is_sink: Bool[Tensor, " token"], dimensions: Sequence[int]
 ) -> TokenStates:
-    """Give all tokens but the sink their mean in one dimension."""
-    changed = states.clone()
-    changed[~is_sink, dimension] = states[~is_sink, dimension].mean()
+    """Give all tokens but the sink their mean in some dimensions."""
+    return with_values(states, ~is_sink, dimensions, states[~is_sink].mean(dim=0))
+
+
+def copy_value(
+    states: TokenStates, is_sink: Bool[Tensor, " token"], dimensions: Sequence[int]
+) -> TokenStates:
+    """Give the token at `TARGET` the sink's values in some dimensions."""
+    is_target = torch.arange(len(states), device=states.device) == TARGET
+    return with_values(states, is_target, dimensions, states[is_sink].mean(dim=0))
+
+
+def move_value(
+    states: TokenStates, is_sink: Bool[Tensor, " token"], dimensions: Sequence[int]
+) -> TokenStates:
+    """Give the token at `TARGET` the sink's values, and the sink the mean of the other tokens."""
+    changed = ablate(states, is_sink, dimensions)
+    changed[TARGET] = copy_value(states, is_sink, dimensions)[TARGET]
     return changed
 
 
-def copy_value(states: TokenStates, is_sink: Bool[Tensor, " token"], dimension: int) -> TokenStates:
-    """Give the token at `TARGET` the sink's value in one dimension."""
-    changed = states.clone()
-    changed[TARGET, dimension] = states[is_sink, dimension].mean()
-    return changed
-
-
-def move_value(states: TokenStates, is_sink: Bool[Tensor, " token"], dimension: int) -> TokenStates:
-    """Give the token at `TARGET` the sink's value, and the sink the mean of the other tokens."""
-    changed = ablate(states, is_sink, dimension)
-    changed[TARGET, dimension] = states[is_sink, dimension].mean()
-    return changed
+def with_values(
+    states: TokenStates,
+    is_changed: Bool[Tensor, " token"],
+    dimensions: Sequence[int],
+    values: Float[Tensor, " width"],
+) -> TokenStates:
+    """Set some dimensions of the marked tokens to values."""
+    is_dimension = torch.zeros(states.shape[1], dtype=torch.bool, device=states.device)
+    is_dimension[list(dimensions)] = True
+    return torch.where(is_changed[:, None] & is_dimension, values, states)
 
 
 def displace_sink(
@@ -300,23 +313,29 @@ def list_changes(
     cause: SinkCause, text: SinkText, directions: Float[Tensor, "direction width"]
 ) -> list[tuple[str, Change]]:
     """List the changes of a text's vectors with their names in `CHANGES`; some names repeat."""
-    largest = {"is_sink": text.is_sink, "dimension": cause.dimension}
-    second = {"is_sink": text.is_sink, "dimension": cause.second_dimension}
+    largest = {"is_sink": text.is_sink, "dimensions": [cause.dimension]}
+    second = {"is_sink": text.is_sink, "dimensions": [cause.second_dimension]}
+    both = {"is_sink": text.is_sink, "dimensions": [cause.dimension, cause.second_dimension]}
+    whole = {"is_sink": text.is_sink, "dimensions": range(directions.shape[1])}
     changes = [
         (ABLATED, partial(ablate, **largest)),
         (f"{ABLATED}: {SECOND}", partial(ablate, **second)),
+        (f"{ABLATED}: {BOTH}", partial(ablate, **both)),
         (f"{ABLATED}: {OTHERS}", partial(ablate_others, **largest)),
         (COPIED, partial(copy_value, **largest)),
         (MOVED, partial(move_value, **largest)),
         (f"{MOVED}: {SECOND}", partial(move_value, **second)),
+        (f"{MOVED}: {BOTH}", partial(move_value, **both)),
+        (f"{MOVED}: {WHOLE}", partial(move_value, **whole)),
     ]
     for direction in directions:
-        changes.append(
-            (f"{ABLATED}: {RANDOM}", partial(displace_sink, **largest, direction=direction))
-        )
-        changes.append(
-            (f"{COPIED}: {RANDOM}", partial(displace_target, **largest, direction=direction))
-        )
+        displacement = {
+            "is_sink": text.is_sink,
+            "dimension": cause.dimension,
+            "direction": direction,
+        }
+        changes.append((f"{ABLATED}: {RANDOM}", partial(displace_sink, **displacement)))
+        changes.append((f"{COPIED}: {RANDOM}", partial(displace_target, **displacement)))
     return changes
 
 
@@ -371,7 +390,7 @@ def find_cause(
 
     def measure_ablated(model: nn.Module, text: SinkText) -> list[float]:
         run = partial(model, **padded(encoder, [text.inputs]), output_attentions=True)
-        change = partial(ablate, is_sink=text.is_sink, dimension=dimension)
+        change = partial(ablate, is_sink=text.is_sink, dimensions=[dimension])
         interventions = []
         for before in range(layer + 1):
             context = partial(change_states, layer=before, change=change)
@@ -382,7 +401,11 @@ def find_cause(
 
     ablated = map_over_model_copies(model, texts, measure_ablated, "sinks, ablated")
     ablated_shares = np.array(ablated)  # [text, layer before which it is ablated]
-    before = choose_layer_before(ablated_shares.mean(axis=0), shares[:, layer].mean())
+    before = choose_layer_before(
+        ablated_shares.mean(axis=0),
+        shares[:, layer].mean(),
+        differences[:, : layer + 1, dimension].mean(axis=0),
+    )
     cause = SinkCause(role, layer, dimension, second_dimension, before)
     by_layer = {"difference": differences[..., dimension], "spread": spreads[..., dimension]}
     return cause, writer_table(cause, by_layer, ablated_shares, shares[:, layer], records)
@@ -399,8 +422,12 @@ def choose_sink_layer(shares: Float[np.ndarray, " layer"]) -> int:
     return int(np.argmax(is_large if is_large.any() else shares))
 
 
-def choose_layer_before(ablated: Float[np.ndarray, " layer"], intact: float) -> int:
-    """Choose the layer before which a dimension is ablated.
+def choose_layer_before(
+    ablated: Float[np.ndarray, " layer"],
+    intact: float,
+    differences: Float[np.ndarray, " layer"],
+) -> int:
+    """Choose the layer before which a dimension is changed: that after the one that writes it.
 
     Parameters
     ----------
@@ -409,16 +436,23 @@ def choose_layer_before(ablated: Float[np.ndarray, " layer"], intact: float) -> 
         it.
     intact : float
         The same without ablation.
+    differences : array
+        The sink's value in the dimension minus that of other tokens, before each of these layers.
 
     Returns
     -------
     int
-        The first layer, from 0, from which on ablation takes over half of the share; the last one
-        if none does.
+        The first layer, from 0, from which on ablation takes over half of the share.  If it does
+        not do so before the last layer, the sink does not depend on the dimension alone.  Then it
+        is the layer before which the difference has grown most.
     """
-    too_early = np.flatnonzero(ablated > intact / 2)
-    first = too_early[-1] + 1 if len(too_early) else 0
-    return int(min(first, len(ablated) - 1))
+    keeps_half = np.flatnonzero(ablated > intact / 2)
+    if len(keeps_half) == 0:
+        return 0
+    if keeps_half[-1] < len(ablated) - 1:
+        return int(keeps_half[-1]) + 1
+    growth = np.diff(np.abs(differences))
+    return int(np.argmax(growth)) + 1 if len(growth) else 0
 
 
 def writer_table(
