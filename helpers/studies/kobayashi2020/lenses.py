@@ -39,10 +39,10 @@ RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special to
 SpecialTokens = Mapping[str, str | None]  # a model's tokens, by role
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
-# They are empty for a model whose first token is [CLS].
-FIRST_COLUMNS = tuple(name for name in (*SHARE_COLUMNS, *VALUE_COLUMNS) if name.endswith("_first"))
 ALL_LAYERS = "all"  # a value of the column layer
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
+
+VERY_MANY_HEADS = 200
 
 
 class SampleSizes(NamedTuple):
@@ -72,6 +72,8 @@ class SampleSizes(NamedTuple):
 
 FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24, batches=8, heads=3)
 MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12, batches=3, heads=3)
+# A language model of 30 layers of 9 heads takes 20 times as long for each cut.
+VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, cut_segments=12, attributed=6, batches=2, heads=3)
 SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2, batches=1, heads=2)
 
 
@@ -84,7 +86,8 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
         Its ``segments`` limits the segments.
     heads : int
         Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments for
-        the lenses, fewer texts in which tokens are left out, and fewer batches of sentences.
+        the lenses, fewer texts in which tokens are left out, and fewer batches of sentences.  One
+        of more than `VERY_MANY_HEADS` has even fewer, and fewer segments for the cuts.
 
     Returns
     -------
@@ -92,6 +95,8 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
         The numbers of segments and texts for each part of notebook 10.
     """
     sizes = FEW_HEAD_SIZES if heads <= MANY_HEADS else MANY_HEAD_SIZES
+    if heads > VERY_MANY_HEADS:
+        sizes = VERY_MANY_HEAD_SIZES
     if settings.preset == "small":
         sizes = SMALL_SIZES
     return SampleSizes(*(capped(settings.segments, size) for size in sizes))
@@ -205,8 +210,8 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
     def compute() -> dict[str, pd.DataFrame]:
         sums = lens_sums(encoder, evenly_spaced_records(source, count))
         return {
-            "lens_shares": head_table(sums, SHARE_COLUMNS),
-            "value_norms": head_table(sums, VALUE_COLUMNS),
+            "lens_shares": head_table(sums, without_first(sums, SHARE_COLUMNS)),
+            "value_norms": head_table(sums, without_first(sums, VALUE_COLUMNS)),
             "special_tokens": special_table(sums),
         }
 
@@ -234,6 +239,12 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
         return combine(
             thread_map(sum_segment, range(len(records)), label="lenses", threads=threads)
         )
+
+
+def without_first(sums: Sums, columns: Sequence[str]) -> list[str]:
+    """List columns, without those of the first token if it is [CLS]."""
+    has_first = sums.by_group("attention_first")[1].any()
+    return [name for name in columns if has_first or not name.endswith("_first")]
 
 
 def first_example(layers: Sequence[Tensor]) -> Float[np.ndarray, "layer ..."]:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots import style
 from helpers.plots.heads import heads_and_means, present_styles
 from helpers.plots.style import (
-    TOKEN_STYLES,
+    ALL_STYLES,
     SpecialTokens,
     Style,
     canvas,
@@ -22,7 +23,15 @@ from helpers.plots.style import (
     panel_grid,
     theme,
 )
-from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
+from helpers.studies.common.edge_cuts import (
+    ALL_QUERIES,
+    DROPPED,
+    FIRST_KEYS,
+    MASS_MATCHED,
+    MOST_ATTENDED,
+    REDISTRIBUTED,
+    SPECIAL_KEYS,
+)
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.kobayashi2020.edges import MAIN, OBJECTIVE, PROBE
 from helpers.studies.kobayashi2020.lenses import ALL_LAYERS, LENSES, SPECIAL_TYPES
@@ -51,6 +60,12 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
     MAIN: Style("trained", "#2F4B7C", "o"),
     "random": style.CONTROL_STYLES["random"],
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
+}
+MODE_STYLES = {  # by the values of the column change of edges.csv
+    DROPPED: Style("dropped", "#0173B2", "o"),
+    REDISTRIBUTED: Style("redistributed", "#D55E00", "s"),
+    MASS_MATCHED: Style("mass-matched", "#00A457", "^"),
+    MOST_ATTENDED: Style("mass-matched, most attended", style.MUTED, "D"),
 }
 SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
     ("Share of attention that goes to {token}", "Share (fraction)"): {
@@ -105,7 +120,7 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     """
     panels = []
     for lens in LENSES:
-        styles = {f"{lens}_{name}": token_style for name, token_style in TOKEN_STYLES.items()}
+        styles = {f"{lens}_{name}": token_style for name, token_style in ALL_STYLES.items()}
         panels.append(present_styles(shares, styles, special_tokens))
     attended, by_norm = shares[["attention_other", "norm_other"]].mean()
     title = (
@@ -227,30 +242,38 @@ def fig15_edges(
     -------
     Figure
         Figure 15.  A panel for each special token has the angle if the attention to it is dropped,
-        over the angle if words lose as much.  A further panel for each outcome (the training loss,
-        the probe) has what both ablations cost in the layers that are cut together, without
+        over the angle if words lose as much.  If the training loss was measured in single layers, a
+        panel has it by layer for each mode.  A further panel for each outcome (the training loss,
+        the probe) has what the ablations cost in the layers that are cut together, without
         intervals if they have fewer than `LEAST_DF` degrees of freedom.
     """
-    angles = concat_with_keys(ratios, "model").astype({"layers": str})
+    names = {**special_tokens, FIRST_KEYS: special_tokens.get(FIRST_KEYS) or "the first token"}
+    edges = of_all_queries(edges).astype({"layers": str})
+    group = edges.loc[edges["keys"] == SPECIAL_KEYS, "layers"]
+    angles = of_all_queries(concat_with_keys(ratios, "model")).astype({"layers": str})
     angles = angles[
         angles["ways"].eq(f"{DROPPED} / {MASS_MATCHED}") & angles["layers"].str.isdigit()
     ]
     angles = angles.astype({"layers": int}).sort_values("layers", kind="stable")
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
+    losses = edges[is_outcome & (edges["measure"] == OBJECTIVE) & edges["layers"].str.isdigit()]
+    losses_by_layer = losses.groupby("keys") if losses["layers"].nunique() > 1 else ()
+    if len(group):
+        is_outcome &= edges["layers"] == group.iloc[0]
     outcomes = edges[is_outcome].groupby("measure")
     ratios_by_token = angles[angles["model"] == MAIN].groupby("keys", sort=False)["ratio"]
     ranges = []
     for role, low, high in ratios_by_token.agg(["min", "max"]).itertuples():
-        token = special_tokens.get(role, "special tokens")
+        token = names.get(role, "special tokens")
         ranges.append(f"{low:.1f} to {high:.1f} for {token}")
     figure = canvas(
-        6.4 if len(outcomes) else 3.2,
+        6.4 if len(outcomes) or len(losses_by_layer) else 3.2,
         f"Figure 15 · Ratio of angles: {', '.join(ranges)}",
         model,
         "bands and bars: 95% intervals over articles",
     )
-    panels = panel_grid(figure, len(by_token) + len(outcomes), 2)
+    panels = panel_grid(figure, len(by_token) + len(losses_by_layer) + len(outcomes), 2)
     for axes, (role, token_rows) in zip(panels, by_token, strict=False):
         for name, rows in token_rows.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
@@ -259,11 +282,15 @@ def fig15_edges(
         axes.minorticks_off()
         axes.set_yticks(RATIO_TICKS, RATIO_TICKS)
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
-        token = special_tokens.get(role, "special tokens")
+        token = names.get(role, "special tokens")
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
+    panels = figure.axes[len(by_token) :]
+    for axes, (role, rows) in zip(panels, losses_by_layer, strict=False):
+        draw_losses_by_layer(axes, rows)
+        axes.set_title(f"Edges to {names[role]}: change of the loss", parse_math=False)
     color = MODEL_STYLES[MAIN].color
-    for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes, strict=True):
-        labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
+    for axes, (measure, rows) in zip(panels[len(losses_by_layer) :], outcomes, strict=True):
+        labels = rows["keys"].map(names) + "\n" + rows["change"]
         axes.scatter(rows["value"], labels, color=color)
         title = f"{measure}, layers {rows['layers'].iloc[0]}"
         df = rows["value_df"].min()
@@ -276,3 +303,18 @@ def fig15_edges(
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
     legend_below(figure, columns=3)
     return figure
+
+
+def of_all_queries(table: pd.DataFrame) -> pd.DataFrame:
+    """Select the rows of cuts from all queries."""
+    return table[table["queries"] == ALL_QUERIES]
+
+
+def draw_losses_by_layer(axes: Axes, losses: pd.DataFrame) -> None:
+    """Draw the change of the loss by layer, a line for each mode, with bands."""
+    losses = losses.astype({"layers": int}).sort_values("layers", kind="stable")
+    for mode, rows in losses.groupby("change", sort=False):
+        draw_curve(axes, rows, "layers", "value", MODE_STYLES[mode])
+    axes.axhline(0, **DASHED)
+    axes.set(xlabel="Layer", ylabel=UNITS[OBJECTIVE])
+    axes.set_xticks(counting_ticks(int(losses["layers"].max()), 12))
