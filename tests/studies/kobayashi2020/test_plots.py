@@ -21,8 +21,9 @@ def random_head_table(columns, *, scale=1.0):
 
 def lens_shares():
     """Make a table like lens_shares.csv."""
-    bounds = [f"{name}_{end}" for name in SHARE_COLUMNS for end in ("low", "high")]
-    return random_head_table([*SHARE_COLUMNS, *bounds], scale=0.25)
+    columns = [name for name in SHARE_COLUMNS if not name.endswith("_first")]
+    bounds = [f"{name}_{end}" for name in columns for end in ("low", "high")]
+    return random_head_table([*columns, *bounds], scale=0.25)
 
 
 def line_of(axes, label):
@@ -50,6 +51,9 @@ def test_fig13_names_every_type_of_token():
         "periods and commas",
         "other tokens",
     ]
+    with_first = without_cls.assign(attention_first=0.5, norm_first=0.1)
+    axes, _ = plots.fig13_lenses(with_first, {"cls": None, "sep": "</s>"}, model="tiny").axes
+    np.testing.assert_allclose(line_of(axes, "the first token"), 0.5)
 
 
 def test_fig14_draws_shares_and_parts_of_the_lead():
