@@ -51,7 +51,8 @@ def test_fig13_names_every_type_of_token():
         "periods and commas",
         "other tokens",
     ]
-    with_first = without_cls.assign(attention_first=0.5, norm_first=0.1)
+    with_first = without_cls.rename(columns=lambda name: name.replace("_sep", "_first"))
+    with_first = with_first.assign(attention_first=0.5)
     axes, _ = plots.fig13_lenses(with_first, {"cls": None, "sep": "</s>"}, model="tiny").axes
     np.testing.assert_allclose(line_of(axes, "the first token"), 0.5)
 
