@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from helpers.data.records import is_punctuation
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.sites import PatchSoftmax, Weights, base_transformer
 from helpers.studies.common.head_removal import Intervention
@@ -27,21 +27,28 @@ Edges = Bool[Tensor, "batch 1 query key"]
 TokenIds = Mapping[str, Collection[int]]  # of each set of keys
 
 MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED, MOST_ATTENDED = get_args(AblationMode)
-# Single layers, the training loss and the probe are measured without the other modes.
+# [SEP] in single layers, and the probe, are measured without the other modes.
 MAIN_MODES = (DROPPED, MASS_MATCHED)
 SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are ablated together
 SPECIAL_KEYS = "special"
 PUNCTUATION_KEYS = "punctuation"
+FIRST_KEYS = "first"  # the first token of a model without [CLS], whatever it is
+FIRST_ROLES = ("cls", FIRST_KEYS)  # a model has one of them
+SPECIAL_ROLES = (*FIRST_ROLES, "sep")
+ALL_QUERIES = "all"
+FIRST_QUERY = "first token"
 
 
 class Cut(NamedTuple):
-    """A set of edges: in which layers (from 0), and to which keys.
+    """A set of edges: in which layers (from 0), to which keys, and from which queries.
 
-    The keys are "special", "punctuation", "cls" or "sep".
+    The keys are "special", "punctuation", "cls", "first" or "sep".  The queries are "all" or the
+    "first token".
     """
 
     layers: tuple[int, ...]
     keys: str = SPECIAL_KEYS
+    queries: str = ALL_QUERIES
 
     @property
     def name(self) -> str:
@@ -60,7 +67,29 @@ def mark_keys(
     tokens: Int[Tensor, "batch token"], ids: Collection[int]
 ) -> Bool[Tensor, "batch 1 1 key"]:
     """Mark the keys of a batch that have one of some ids."""
-    return torch.isin(tokens, torch.tensor(sorted(ids), device=tokens.device))[:, None, None]
+    ids_tensor = torch.tensor(sorted(ids), dtype=tokens.dtype, device=tokens.device)
+    return torch.isin(tokens, ids_tensor)[:, None, None]
+
+
+def mark_key_set(
+    tokens: Int[Tensor, "batch token"], token_ids: TokenIds, keys: str
+) -> Bool[Tensor, "batch 1 1 key"]:
+    """Mark the keys of a named set: by their ids, or the first token by its position."""
+    marked = mark_keys(tokens, token_ids[keys])
+    if keys == FIRST_KEYS or (keys == SPECIAL_KEYS and FIRST_KEYS in token_ids):
+        marked[..., 0] = True
+    return marked
+
+
+def mark_cut(
+    tokens: Int[Tensor, "batch token"], token_ids: TokenIds, cut: Cut
+) -> Bool[Tensor, "batch 1 query key"]:
+    """Mark the edges of a cut; there is one row for all queries if they lose the same keys."""
+    chosen = mark_key_set(tokens, token_ids, cut.keys)
+    if cut.queries == ALL_QUERIES:
+        return chosen
+    is_first = torch.arange(tokens.shape[1], device=tokens.device) == 0
+    return chosen & is_first[:, None]
 
 
 def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
@@ -84,8 +113,10 @@ def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
 def plan_ablations(layers: int, group: tuple[int, ...], roles: Sequence[str]) -> list[Ablation]:
     """List the ablations of single layers, and then those of several layers together.
 
-    In each layer, the edges to each special token are cut, in the `MAIN_MODES`.  In the group, the
-    edges to all special tokens are cut, and those to each of them, in all `MODES`.
+    In each layer, the edges to each special token are cut, in all `MODES` for the first token, and
+    in the `MAIN_MODES` for others.  In the group, the edges to all special tokens are cut, and
+    those to each of them, in all `MODES`; those to the first token also from the first token alone.
+    The edges to the first token are also cut in all layers.
 
     Parameters
     ----------
@@ -94,7 +125,7 @@ def plan_ablations(layers: int, group: tuple[int, ...], roles: Sequence[str]) ->
     group : tuple of int
         Layers, from 0, that are cut together; none without special tokens that get attention.
     roles : sequence of str
-        The special tokens that the model has ("cls", "sep").
+        The special tokens that the model has, see `list_roles`.
 
     Returns
     -------
@@ -102,9 +133,19 @@ def plan_ablations(layers: int, group: tuple[int, ...], roles: Sequence[str]) ->
         What is cut, and how.
     """
     group_cuts = [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)] if group else []
-    layer_cuts = [Cut((layer,), role) for role in roles for layer in range(layers)]
-    layer_cuts = [cut for cut in layer_cuts if cut not in group_cuts]
-    return [*product(layer_cuts, MAIN_MODES), *product(group_cuts, MODES)]
+    all_layers = tuple(range(layers))
+    for role in roles:
+        if role in FIRST_ROLES:
+            if group:
+                group_cuts.append(Cut(group, role, FIRST_QUERY))
+            if group != all_layers:
+                group_cuts.append(Cut(all_layers, role))
+    ablations = []
+    for role in roles:
+        layer_cuts = [Cut((layer,), role) for layer in all_layers]
+        layer_cuts = [cut for cut in layer_cuts if cut not in group_cuts]
+        ablations += product(layer_cuts, MODES if role in FIRST_ROLES else MAIN_MODES)
+    return [*ablations, *product(group_cuts, MODES)]
 
 
 def ablate_edges(
@@ -125,7 +166,7 @@ def ablate_edges(
         `DROPPED`: the chosen weights become zero, the rest of the row stays as it was.
         `REDISTRIBUTED`: the chosen weights become zero, the rest is scaled to the sum of the row.
         `MASS_MATCHED`, a control: the chosen weights stay, and the same total mass is removed from
-        words, in proportion to their weights.
+        words, in proportion to their weights.  Words that a query cannot see have no weight.
         `MOST_ATTENDED`, a second control: the same mass is removed from the most attended words,
         whole edges first.
         Both controls remove all weights of words if these are less than the chosen edges.
@@ -165,8 +206,8 @@ def cut_shares(
     The words of an unmatched row get less attention than the cut edges, so that the controls of
     `ablate_edges` remove less.  Both shares are means over the layers, heads and queries.
     """
-    chosen = mark_keys(tokens, token_ids[cut.keys])
-    is_word = ~chosen & ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
+    chosen = mark_cut(tokens, token_ids, cut)
+    is_word = ~chosen & ~mark_key_set(tokens, token_ids, SPECIAL_KEYS)
     weights = torch.cat([maps[layer] for layer in cut.layers])  # [layer, head, query, key]
     mass = (weights * chosen).sum(dim=-1)
     unmatched = (mass > (weights * is_word).sum(dim=-1)).to(mass)
@@ -212,8 +253,8 @@ def cut_edges(
 
     def ablate(weights: Weights) -> Weights:
         tokens = token_batches[0]
-        is_word = ~mark_keys(tokens, token_ids[SPECIAL_KEYS])
-        return ablate_edges(weights, mark_keys(tokens, token_ids[cut.keys]), mode, is_word)
+        is_word = ~mark_key_set(tokens, token_ids, SPECIAL_KEYS)
+        return ablate_edges(weights, mark_cut(tokens, token_ids, cut), mode, is_word)
 
     hook = base_transformer(model).get_input_embeddings().register_forward_pre_hook(remember_tokens)
     try:
@@ -226,21 +267,25 @@ def cut_edges(
 def key_token_ids(encoder: Encoder) -> TokenIds:
     """List the token ids of all special tokens, of punctuation, and of [CLS] and [SEP].
 
-    The names "cls" and "sep" are missing if the model has no such token.  Raises InputError if its
-    input has no special tokens.
+    The names "cls" and "sep" are missing if the model has no such token.  Without "cls" there is
+    the name "first"; `mark_key_set` marks the first token, whatever its id is.
     """
-    if not encoder.special_ids:
-        raise InputError(
-            "this model's input has no special tokens, so there are no edges to cut; "
-            "choose a model whose input has [CLS] or [SEP]"
-        )
     vocabulary = encoder.tokenizer.get_vocab()
     punctuation = [token_id for word, token_id in vocabulary.items() if is_punctuation(word)]
     ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation}
-    for role, token in encoder.special_tokens.items():
+    for role in ("cls", "sep"):
+        token = encoder.special_tokens[role]
         if token is not None:
             ids[role] = [vocabulary[token]]
+    if "cls" not in ids:
+        ids[FIRST_KEYS] = []
     return ids
+
+
+def list_roles(encoder: Encoder) -> list[str]:
+    """List the special tokens whose edges are cut: "cls" or else "first", and "sep"."""
+    token_ids = key_token_ids(encoder)
+    return [role for role in SPECIAL_ROLES if role in token_ids]
 
 
 def list_ablations(encoder: Encoder, ablations: Iterable[Ablation]) -> list[Intervention]:

@@ -1,8 +1,8 @@
 """Claims about what attention moves: Kobayashi et al. 2020, Abnar and Zuidema 2020, and our own.
 
 What they say is in ``claims.toml``; here is how they are measured.  Each special token has claims
-of its own.  "The layers that attend to special tokens most" are those in which [CLS] and [SEP]
-together get over a quarter of the attention.
+of its own, and so has the first token of a model without [CLS].  "The layers that attend to special
+tokens most" are those in which all of these together get over a quarter of the attention.
 """
 
 from __future__ import annotations
@@ -23,18 +23,30 @@ from helpers.claims.tables import (
 )
 from helpers.metrics.statistics import Estimate, difference
 from helpers.studies.common.edge_cuts import (
+    ALL_QUERIES,
     DROPPED,
+    FIRST_KEYS,
     MASS_MATCHED,
     MOST_ATTENDED,
     SPECIAL_KEYS,
 )
-from helpers.studies.kobayashi2020.edges import MAIN, OBJECTIVE, PROBE
+from helpers.studies.kobayashi2020.edges import ANGLE, MAIN, OBJECTIVE, PROBE
 from helpers.studies.kobayashi2020.lenses import ALL_LAYERS
+from helpers.studies.kobayashi2020.transplant import (
+    ABLATED,
+    COPIED,
+    MOVED,
+    RANDOM,
+    SINK,
+    TARGET_TOKEN,
+)
 
 
 def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> Estimate:
     """Find the largest ratio among the single layers of a column, in the rows with some values."""
     rows = rows_where(rows_of(tables, table, column, *where, *with_bounds("ratio")), **where)
+    if "queries" in rows:
+        rows = rows_where(rows, queries=ALL_QUERIES)
     layers = rows[rows[column].astype(str).str.isdigit()]
     return estimate_in(layers.sort_values("ratio").iloc[-1], "ratio")
 
@@ -47,18 +59,19 @@ def special_layers(tables: Tables, table: str) -> str:
 
 def ratio_in_group(tables: Tables, **where: str) -> Estimate:
     """Read a ratio of two ablations in the layers that attend to special tokens most."""
-    layers = special_layers(tables, "edge_ratios")
-    return estimate_from_table(tables, "edge_ratios", "ratio", layers=layers, **where)
+    where = {**where, "layers": special_layers(tables, "edge_ratios"), "queries": ALL_QUERIES}
+    return estimate_from_table(tables, "edge_ratios", "ratio", **where)
 
 
-def outcome_in_group(tables: Tables, **where: str) -> Estimate:
-    """Estimate what an outcome loses by mass-matched ablation minus what it loses by dropping.
+def outcome_in_group(tables: Tables, *, yardstick: str = MASS_MATCHED, **where: str) -> Estimate:
+    """Estimate what an outcome loses by a mass-matched ablation minus what it loses by dropping.
 
     The intervals of both are combined as if they were independent, which is too wide: they are
     measured on the same texts.
     """
-    where = {**where, "layers": special_layers(tables, "edges"), "model": MAIN}
-    matched = estimate_from_table(tables, "edges", "value", change=MASS_MATCHED, **where)
+    group = special_layers(tables, "edges")
+    where = {**where, "layers": group, "model": MAIN, "queries": ALL_QUERIES}
+    matched = estimate_from_table(tables, "edges", "value", change=yardstick, **where)
     dropped = estimate_from_table(tables, "edges", "value", change=DROPPED, **where)
     return difference(matched, dropped)
 
@@ -68,7 +81,7 @@ def measures_of_token(token: str) -> dict[str, Measure]:
     lens_ratio = cell("special_tokens", "ratio", token=token, layer=ALL_LAYERS)
     value_ratio = cell("special_tokens", "value_ratio", token=token, layer=ALL_LAYERS)
     largest_of_layers = partial(largest_ratio, table="special_tokens", column="layer", token=token)
-    angle = {"keys": token, "measure": "sentence angle"}
+    angle = {"keys": token, "measure": ANGLE}
     over_words = {**angle, "ways": f"{DROPPED} / {MASS_MATCHED}"}
     over_most_attended = {**angle, "ways": f"{DROPPED} / {MOST_ATTENDED}"}
     return {
@@ -85,9 +98,35 @@ def measures_of_token(token: str) -> dict[str, Measure]:
     }
 
 
+def first_token_measures() -> dict[str, Measure]:
+    """Make the measures about the first token of a model without [CLS], by the id of the claim."""
+    angle = {"keys": FIRST_KEYS, "measure": ANGLE}
+    over_words = {**angle, "ways": f"{DROPPED} / {MASS_MATCHED}"}
+    over_most_attended = {**angle, "ways": f"{DROPPED} / {MOST_ATTENDED}"}
+    loss = {"keys": FIRST_KEYS, "measure": OBJECTIVE}
+    return {
+        "moves-first-words": partial(ratio_in_group, **over_words),
+        "moves-first-most-attended": partial(ratio_in_group, **over_most_attended),
+        "moves-first-objective": partial(outcome_in_group, **loss),
+        "moves-first-objective-most-attended": partial(
+            outcome_in_group, **loss, yardstick=MOST_ATTENDED
+        ),
+    }
+
+
+def gain_of(change: str, token: str) -> Measure:
+    """Make the measure of what a token gains by a change, over all layers from there on."""
+    return cell("sink_transplant", "gain", change=change, token=token, layer=ALL_LAYERS)
+
+
 MEASURES: dict[str, Measure] = {
     **measures_of_token("cls"),
     **measures_of_token("sep"),
+    **first_token_measures(),
+    "sink-necessary": gain_of(ABLATED, SINK),
+    "sink-direction": gain_of(f"{ABLATED}: {RANDOM}", SINK),
+    "sink-sufficient": gain_of(MOVED, TARGET_TOKEN),
+    "sink-shared": gain_of(COPIED, TARGET_TOKEN),
     "abnar-rollout": cell("attributions", "lead", method="rollout"),
 }
 CLAIMS = read_claims(Path(__file__).with_suffix(".toml"), MEASURES)

@@ -4,16 +4,18 @@ Each measure compares the ablated with the intact model on the same texts:
 
 - *sentence angle*: the angle between the intact and the ablated mean vector of the last layer, in
   degrees.  For small angles it is a length;
-- *objective*: the increase of the training loss, in nats (`helpers.model.gradients`);
+- *objective*: the increase of the training loss, in nats: of the next-token loss of a causal
+  language model, and else of the loss in `helpers.model.gradients`;
 - *structural probe*: the decrease of UUAS on dev, in percentage points.  The probe was fitted to
   the vectors of the intact model's middle layer.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, pairwise, product, zip_longest
 
 import numpy as np
 import pandas as pd
@@ -21,10 +23,13 @@ import torch
 from jaxtyping import Float, Int, Num
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers.utils import ModelOutput
 
 from helpers.cache import cached
+from helpers.claims.tables import estimate_in
 from helpers.data.records import Record
+from helpers.metrics.statistics import difference
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
@@ -33,20 +38,24 @@ from helpers.probes.data import prepare
 from helpers.probes.structural import fit_layer, undirected_attachment
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import (
+    ALL_QUERIES,
     DROPPED,
+    FIRST_ROLES,
     MAIN_MODES,
     MASS_MATCHED,
     MOST_ATTENDED,
+    REDISTRIBUTED,
     Ablation,
+    Cut,
     cut_shares,
     key_token_ids,
     list_ablations,
+    list_roles,
     plan_ablations,
 )
 from helpers.studies.common.head_edges import turned_angles, with_vectors, word_vectors
 from helpers.studies.common.head_removal import map_over_model_copies, run_interventions
 from helpers.studies.kobayashi2020.lenses import (
-    SPECIAL_TYPES,
     evenly_spaced_records,
     list_articles,
     with_ratio,
@@ -60,7 +69,8 @@ MAIN = "trained"  # in the column model: the model that the run is about
 # The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
 PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
-CUT_COLUMNS = ["layers", "keys"]
+CUT_COLUMNS = ["layers", "keys", "queries"]
+ORDERED_MODES = (DROPPED, REDISTRIBUTED, MASS_MATCHED)  # whose order `order_table` compares
 YARDSTICKS = (MASS_MATCHED, MOST_ATTENDED)  # the angle under `DROPPED` is divided by theirs
 
 Values = pd.DataFrame  # a row for each example, a column for each ablation and measure
@@ -69,9 +79,13 @@ Values = pd.DataFrame  # a row for each example, a column for each ablation and 
 def representation_shifts(
     encoder: Encoder, ablations: Sequence[Ablation], records: Sequence[Record]
 ) -> Values:
-    """Measure by how far each ablation turns the vector of each segment: `ANGLE`, then `SHARES`."""
+    """Measure what each ablation changes in each segment: `ANGLE`, then `SHARES`.
+
+    For a causal language model `OBJECTIVE` follows, the increase of the next-token loss.
+    """
     token_ids = key_token_ids(encoder)
     interventions = list_ablations(encoder, ablations)
+    is_language_model = encoder.objective == "next-token"
 
     def measure(model: nn.Module, record: Record) -> Float[Tensor, "ablation measure"]:
         batch = padded(encoder, [model_inputs(encoder, record)])
@@ -81,13 +95,23 @@ def representation_shifts(
         rows = []
         for (cut, _), ablated in zip(ablations, passes, strict=True):
             angle = turned_angles(text_vector(intact), text_vector(ablated))
-            shares = cut_shares(intact.attentions, cut, batch["input_ids"], token_ids)
-            rows.append(torch.hstack([angle, shares]))
+            row = [angle, *cut_shares(intact.attentions, cut, batch["input_ids"], token_ids)]
+            if is_language_model:
+                losses = [next_token_loss(output, batch) for output in (intact, ablated)]
+                row.append(losses[1] - losses[0])
+            rows.append(torch.stack([value.double() for value in row]))
         return torch.stack(rows).cpu()
 
-    base = encoder.model.base_model
-    values = torch.stack(map_over_model_copies(base, records, measure, "edges cut"))
-    return label_values(ablations, [ANGLE, *SHARES], values.numpy(), records)
+    model = encoder.model if is_language_model else encoder.model.base_model
+    values = torch.stack(map_over_model_copies(model, records, measure, "edges cut"))
+    measures = [ANGLE, *SHARES, OBJECTIVE] if is_language_model else [ANGLE, *SHARES]
+    return label_values(ablations, measures, values.numpy(), records)
+
+
+def next_token_loss(output: ModelOutput, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+    """Compute the mean loss of the tokens of a text after the first, in nats."""
+    logits = output.logits[0, :-1].double()  # of the token after each position
+    return functional.cross_entropy(logits, batch["input_ids"][0, 1:])
 
 
 def text_vector(output: ModelOutput) -> Float[Tensor, " width"]:
@@ -96,15 +120,15 @@ def text_vector(output: ModelOutput) -> Float[Tensor, " width"]:
 
 
 def loss_increases(
-    encoder: Encoder, ablations: Sequence[Ablation], records: Sequence[Record], seed: int
+    encoder: Encoder,
+    ablations: Sequence[Ablation],
+    batches: Sequence[Sequence[Record]],
+    seed: int,
 ) -> Values:
     """Measure how much each ablation increases each segment's training loss, in nats."""
-    starts = range(0, len(records), gradients.BATCH)
     interventions = list_ablations(encoder, ablations)
 
-    def measure(model: nn.Module, start: int) -> Float[Tensor, "example pass"]:
-        batch = records[start : start + gradients.BATCH]
-
+    def measure(model: nn.Module, batch: Sequence[Record]) -> Float[Tensor, "example pass"]:
         def run() -> Tensor:
             rng = np.random.default_rng(seed)
             return training_losses(encoder.with_model(model), batch, rng)[0].double()
@@ -112,9 +136,43 @@ def loss_increases(
         return torch.stack(list(run_interventions(model, run, interventions)), dim=1).cpu()
 
     label = "objective, edges cut"
-    losses = torch.cat(map_over_model_copies(encoder.model, starts, measure, label)).numpy()
+    losses = torch.cat(map_over_model_copies(encoder.model, batches, measure, label)).numpy()
     increases = losses[:, 1:] - losses[:, :1]
+    records = list(chain.from_iterable(batches))
     return label_values(ablations, [OBJECTIVE], increases[..., None], records)
+
+
+def batches_of_articles(articles: Sequence[str], count: int) -> list[list[int]]:
+    """Choose segments of as many articles as possible, in batches of different articles.
+
+    The first batches have one segment of each article, the next ones a second segment, and so on.
+    In a contrastive objective, a paragraph of the same article would be a poor wrong candidate.
+
+    Parameters
+    ----------
+    articles : sequence of str
+        The article of each segment.
+    count : int
+        Number of segments at most.
+
+    Returns
+    -------
+    list of list of int
+        The indices of the segments of each batch: two at least, and `gradients.BATCH` at most.
+    """
+    segments_of = defaultdict(list)
+    for segment, article in enumerate(articles):
+        segments_of[article].append(segment)
+    batches = []
+    for segments in zip_longest(*segments_of.values()):
+        present = [segment for segment in segments if segment is not None]
+        chosen = gradients.evenly_spaced(present, count)
+        count -= len(chosen)
+        n_batches = -(-len(chosen) // gradients.BATCH)
+        for batch in np.array_split(chosen, max(1, n_batches)):
+            if len(batch) > 1:
+                batches.append(batch.tolist())
+    return batches
 
 
 def probe_losses(
@@ -184,7 +242,7 @@ def edge_tables(
         The main model's word-level maps and vectors, for the probe.
     group : tuple of int
         Layers, from 0, that are also ablated together (`special_token_layers`), with all modes.
-        The training loss and the probe are measured for them only.
+        The probe is measured for them only, and so is the training loss of an encoder.
     count : int
         Number of segments.
     seed : int
@@ -197,21 +255,19 @@ def edge_tables(
         interval over articles; ``share``, the share of attention on the cut edges; ``unmatched``,
         the share of rows in which words get less attention than the cut edges.
         ``edge_ratios``: the angle under one mode over that under another; those of a control in a
-        table with its prefix.
+        table with its prefix.  ``edge_orders``: `order_table`.
 
     Raises
     ------
-    InputError
-        If the model's input has no special tokens.
     ModelError
         If the attention is not computed by a softmax that can be replaced.
     """
     main = encoders[MAIN]
-    roles = [role for role in SPECIAL_TYPES if role in key_token_ids(main)]
-    ablations = plan_ablations(main.layers, group, roles)
+    ablations = plan_ablations(main.layers, group, list_roles(main))
     outcomes = [
-        (cut, mode) for cut, mode in ablations if cut.layers == group and mode in MAIN_MODES
+        (cut, mode) for cut, mode in ablations if cut.layers == group and cut.queries == ALL_QUERIES
     ]
+    probed = [(cut, mode) for cut, mode in outcomes if mode in MAIN_MODES]
 
     def compute() -> dict[str, pd.DataFrame]:
         records = evenly_spaced_records(source, count)
@@ -222,14 +278,15 @@ def edge_tables(
             shifts = representation_shifts(encoder, ablations, sample)
             frames.append(mean_table(name, shifts))
             tables[PREFIXES[name] + "edge_ratios"] = ratio_table(shifts)
+        if outcomes and main.objective != "next-token":
+            batches = batches_of_articles(list_articles(source.records()), count)
+            batches = [[source.record(index) for index in batch] for batch in batches]
+            if batches:
+                frames.append(mean_table(MAIN, loss_increases(main, outcomes, batches, seed)))
         if outcomes:
-            is_contrastive = main.objective == "contrastive"
-            articles = list_articles(source.records())
-            indices = gradients.choose_segments(articles, count, contrastive=is_contrastive)
-            pairs = [source.record(index) for index in indices]
-            frames.append(mean_table(MAIN, loss_increases(main, outcomes, pairs, seed)))
-            frames.append(mean_table(MAIN, *probe_losses(main, outcomes, treebank)))
-        return {"edges": with_shares(pd.concat(frames)), **tables}
+            frames.append(mean_table(MAIN, *probe_losses(main, probed, treebank)))
+        edges = with_shares(pd.concat(frames))
+        return {"edges": edges, "edge_orders": order_table({MAIN: edges}), **tables}
 
     inputs = {
         "models": [encoder.identity for encoder in encoders.values()],
@@ -251,7 +308,7 @@ def label_values(
     """Label the values of some examples by their articles, ablations and measures."""
     columns = []
     for (cut, mode), measure in product(ablations, measures):
-        columns.append((cut.name, cut.keys, mode, measure))
+        columns.append((cut.name, cut.keys, cut.queries, mode, measure))
     names = [*CUT_COLUMNS, "change", "measure"]
     columns = pd.MultiIndex.from_tuples(columns, names=names)
     return pd.DataFrame(values.reshape(len(values), -1), list_articles(records), columns)
@@ -302,3 +359,82 @@ def ratio_table(shifts: Values) -> pd.DataFrame:
         table = table.assign(ways=f"{DROPPED} / {mode}", measure=ANGLE)
         tables.append(with_ratio(table, "ratio", dropped[yardstick.columns], yardstick))
     return pd.concat(tables, ignore_index=True)
+
+
+def order_table(edges_by_model: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Order the modes by what they change, if the edges to the first token are cut.
+
+    Parameters
+    ----------
+    edges_by_model : mapping of str to DataFrame
+        The table edges.csv of each model, by the model's name.  Its controls are left out.
+
+    Returns
+    -------
+    DataFrame
+        One row per model, scope and measure.  Columns: model; scope ("single layers", "layers
+        together" or "all layers"); layers, those of the cut; keys ("cls" or "first"); measure; the
+        value of each of the `ORDERED_MODES`, of single layers the mean; ``order``, from the
+        smallest change to the largest: of single layers the most common one, and else with "~" in
+        place of "<" between modes that cannot be told apart (`describe_order`); ``count`` of
+        ``of``, the number of cuts with this order; ``agrees``, whether the values have the same
+        order as in the first row of the scope.
+    """
+    rows = []
+    for model, edges in edges_by_model.items():
+        is_ordered = edges["model"].eq(MAIN) & edges["keys"].isin(FIRST_ROLES)
+        is_ordered &= edges["queries"].eq(ALL_QUERIES) & edges["change"].isin(ORDERED_MODES)
+        edges = edges[is_ordered].astype({"layers": str})
+        scopes = edges["layers"].map(partial(name_scope, n_layers=count_layers(edges)))
+        for (scope, keys, measure), cuts in edges.groupby([scopes, "keys", "measure"], sort=False):
+            by_cut = [cut.set_index("change") for _, cut in cuts.groupby("layers", sort=False)]
+            by_cut = [cut for cut in by_cut if set(ORDERED_MODES) <= set(cut.index)]
+            if by_cut:
+                key = {"model": model, "scope": scope, "keys": keys, "measure": measure}
+                rows.append({**key, **summarise_orders(by_cut)})
+    table = pd.DataFrame(rows)
+    if len(table):
+        by_value = table["order"].str.replace("~", "<")
+        table["agrees"] = by_value == by_value.groupby(table["scope"]).transform("first")
+    return table
+
+
+def count_layers(edges: pd.DataFrame) -> int:
+    """Count the layers of a model by the last one that is cut."""
+    return int(edges["layers"].str.extract(r"(\d+)$", expand=False).astype(int).max())
+
+
+def name_scope(layers: str, n_layers: int) -> str:
+    """Name the scope of a cut by its layers."""
+    if layers == Cut(tuple(range(n_layers))).name:
+        return "all layers"
+    return "single layers" if layers.isdigit() else "layers together"
+
+
+def summarise_orders(by_cut: Sequence[pd.DataFrame]) -> dict[str, float | str]:
+    """Summarise the order of the modes in some cuts: a row of `order_table`."""
+    values = pd.DataFrame([cut["value"].reindex(ORDERED_MODES) for cut in by_cut])
+    orders = [" < ".join(row.sort_values(kind="stable").index) for _, row in values.iterrows()]
+    order, count = Counter(orders).most_common(1)[0]
+    layers = ""
+    if len(by_cut) == 1:
+        order = describe_order(by_cut[0])
+        layers = by_cut[0]["layers"].iloc[0]
+    summary = {"order": order, "count": count, "of": len(by_cut)}
+    return {"layers": layers, **values.mean(), **summary}
+
+
+def describe_order(by_mode: pd.DataFrame) -> str:
+    """Describe the order of the `ORDERED_MODES`, as "dropped < mass-matched ~ redistributed".
+
+    Two modes are told apart ("<") if the interval of their difference leaves zero out.  It is
+    combined from the intervals of both as if they were independent, which is too wide, because
+    they are measured on the same texts.
+    """
+    by_size = by_mode.loc[by_mode.index.isin(ORDERED_MODES)].sort_values("value", kind="stable")
+    estimates = [estimate_in(row, "value") for _, row in by_size.iterrows()]
+    order = by_size.index[0]
+    for name, (smaller, larger) in zip(by_size.index[1:], pairwise(estimates), strict=True):
+        sign = "<" if difference(larger, smaller).low > 0 else "~"
+        order += f" {sign} {name}"
+    return order

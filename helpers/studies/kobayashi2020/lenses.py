@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from helpers.cache import cached
-from helpers.data.records import Record, Roles, cluster_of, roles
+from helpers.data.records import Record, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.metrics.statistics import bootstrap_intervals, divide
 from helpers.metrics.surface import Sums, combine, head_table
@@ -32,15 +32,17 @@ from helpers.studies.common.edge_cuts import SPECIAL_KEYS
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.torch_utils import batch_threads, thread_map
 
-TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
-SPECIAL_TYPES = ("cls", "sep")
-SPECIAL_SETS = {SPECIAL_KEYS: SPECIAL_TYPES, "cls": ("cls",), "sep": ("sep",)}
+TOKEN_TYPES = ("first", "cls", "sep", "punctuation", "other")
+SPECIAL_TYPES = ("first", "cls", "sep")  # "first" is the first token of a model without [CLS]
 LENSES = ("attention", "norm")
 RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
+SpecialTokens = Mapping[str, str | None]  # a model's tokens, by role
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
 ALL_LAYERS = "all"  # a value of the column layer
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
+
+VERY_MANY_HEADS = 200
 
 
 class SampleSizes(NamedTuple):
@@ -64,6 +66,8 @@ class SampleSizes(NamedTuple):
 
 FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
 MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
+# A language model of 30 layers of 9 heads takes 20 times as long for each cut.
+VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, cut_segments=12, attributed=6)
 SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
 
 
@@ -76,7 +80,8 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
         Its ``segments`` limits the segments.
     heads : int
         Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments for
-        the lenses, and fewer texts in which tokens are left out.
+        the lenses, and fewer texts in which tokens are left out.  One of more than
+        `VERY_MANY_HEADS` has even fewer, and fewer segments for the cuts.
 
     Returns
     -------
@@ -84,6 +89,8 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
         The numbers of segments and texts for each part of notebook 10.
     """
     sizes = FEW_HEAD_SIZES if heads <= MANY_HEADS else MANY_HEAD_SIZES
+    if heads > VERY_MANY_HEADS:
+        sizes = VERY_MANY_HEAD_SIZES
     if settings.preset == "small":
         sizes = SMALL_SIZES
     return SampleSizes(*(capped(settings.segments, size) for size in sizes))
@@ -92,6 +99,21 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
 def evenly_spaced_records(source: Store, count: int) -> list[Record]:
     """Read at most ``count`` records, spaced evenly over a source."""
     return [source.record(index) for index in evenly_spaced(range(len(source)), count)]
+
+
+def token_masks(
+    tokens: Sequence[str], special_tokens: SpecialTokens
+) -> dict[str, Bool[np.ndarray, " token"]]:
+    """Mark the tokens of each of the `TOKEN_TYPES` that the model has; each token has one type.
+
+    Without [CLS], the first token is a type of its own, whatever it is.
+    """
+    masks = roles(tokens, special_tokens).masks()
+    if "cls" not in masks:
+        is_first = np.arange(len(tokens)) == 0
+        masks = {name: mask & ~is_first for name, mask in masks.items()}
+        masks["first"] = is_first
+    return masks
 
 
 def list_articles(records: Iterable[Record]) -> list[str]:
@@ -122,7 +144,7 @@ def skip_if_unsupported() -> Iterator[None]:
 def lens_values(
     lenses: Mapping[str, Float[np.ndarray, "layer head query key"]],
     norms: Float[np.ndarray, "layer head key"],
-    roles: Roles,
+    masks: Mapping[str, Bool[np.ndarray, " token"]],
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Compute one example's shares and value norms by type of token, for each head.
 
@@ -132,8 +154,8 @@ def lens_values(
         The maps of each of the `LENSES`; each row sums to 1.
     norms : array, shape (layer, head, key)
         ``|f(x_j)|`` of each position.
-    roles : Roles
-        The type of each token.
+    masks : mapping of str to array
+        The tokens of each type, from `token_masks`.
 
     Returns
     -------
@@ -146,7 +168,7 @@ def lens_values(
     values = dict.fromkeys((*SHARE_COLUMNS, *VALUE_COLUMNS), missing)
     received = {lens: maps.mean(axis=-2) for lens, maps in lenses.items()}  # [layer, head, key]
     relative_norms = norms / norms.mean(axis=-1, keepdims=True)
-    for token_type, mask in roles.masks().items():
+    for token_type, mask in masks.items():
         for lens, shares in received.items():
             values[f"{lens}_{token_type}"] = shares[..., mask].sum(axis=-1)
         if mask.any():
@@ -182,8 +204,8 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
     def compute() -> dict[str, pd.DataFrame]:
         sums = lens_sums(encoder, evenly_spaced_records(source, count))
         return {
-            "lens_shares": head_table(sums, SHARE_COLUMNS),
-            "value_norms": head_table(sums, VALUE_COLUMNS),
+            "lens_shares": head_table(sums, without_first(sums, SHARE_COLUMNS)),
+            "value_norms": head_table(sums, without_first(sums, VALUE_COLUMNS)),
             "special_tokens": special_table(sums),
         }
 
@@ -201,9 +223,9 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
             attention = first_example(maps)
             value_norms = first_example(norms)
             lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
-            token_roles = roles(record["tokens"], encoder.special_tokens)
+            masks = token_masks(record["tokens"], encoder.special_tokens)
             sums = Sums()
-            values = lens_values(lenses, value_norms, token_roles)
+            values = lens_values(lenses, value_norms, masks)
             sums.add(values, cluster_of(record, index))
             return sums
 
@@ -211,6 +233,12 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
         return combine(
             thread_map(sum_segment, range(len(records)), label="lenses", threads=threads)
         )
+
+
+def without_first(sums: Sums, columns: Sequence[str]) -> list[str]:
+    """List columns, without those of the first token if it is [CLS]."""
+    has_first = sums.by_group("attention_first")[1].any()
+    return [name for name in columns if has_first or not name.endswith("_first")]
 
 
 def first_example(layers: Sequence[Tensor]) -> Float[np.ndarray, "layer ..."]:
@@ -224,15 +252,18 @@ def special_table(sums: Sums) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns: token ("special" for [CLS] and [SEP] together, "cls", "sep"); layer ("1", ..., and
+        Columns: token ("special" for all of the next ones together, "first", "cls", "sep", as far
+        as the model has them; "first" if it has no "cls"); layer ("1", ..., and
         "all"); attention and norm, the mean shares; ``ratio``, norm over attention;
         ``value_ratio``, the mean norm of the value vectors of the token over that of words without
-        punctuation, where [CLS] and [SEP] together count equally.  Bounds of both ratios end in
+        punctuation, where those together count equally.  Bounds of both ratios end in
         _low and _high, the degrees of freedom in _df.
     """
     n_examples = sums.by_group("attention_other")[1].sum(axis=0).max()
+    present = [name for name in SPECIAL_TYPES if sums.by_group(f"attention_{name}")[1].any()]
     tables = {}
-    for token, token_types in SPECIAL_SETS.items():
+    for token in (SPECIAL_KEYS, *present):
+        token_types = present if token == SPECIAL_KEYS else [token]
         attention = _article_sums(sums, "attention", token_types)
         norm = _article_sums(sums, "norm", token_types)
         values = _article_sums(sums, "value", token_types)

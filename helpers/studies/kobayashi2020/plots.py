@@ -1,16 +1,18 @@
-"""Figures 13 to 15: what attention moves, what makes a sink, what changes without edges."""
+"""Figures 13 to 15 and 17: what attention moves, what makes a sink, what edges change."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots import style
 from helpers.plots.heads import heads_and_means, present_styles
 from helpers.plots.style import (
-    TOKEN_STYLES,
+    ALL_STYLES,
     SpecialTokens,
     Style,
     canvas,
@@ -21,10 +23,31 @@ from helpers.plots.style import (
     panel_grid,
     theme,
 )
-from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED
+from helpers.studies.common.edge_cuts import (
+    ALL_QUERIES,
+    DROPPED,
+    FIRST_KEYS,
+    MASS_MATCHED,
+    MOST_ATTENDED,
+    REDISTRIBUTED,
+    SPECIAL_KEYS,
+)
 from helpers.studies.common.fine_tune import concat_with_keys
 from helpers.studies.kobayashi2020.edges import MAIN, OBJECTIVE, PROBE
-from helpers.studies.kobayashi2020.lenses import LENSES, SPECIAL_TYPES
+from helpers.studies.kobayashi2020.lenses import ALL_LAYERS, LENSES, SPECIAL_TYPES
+from helpers.studies.kobayashi2020.transplant import (
+    ABLATED,
+    BOTH,
+    COPIED,
+    INTACT,
+    MOVED,
+    OTHERS,
+    RANDOM,
+    SECOND,
+    SINK,
+    TARGET_TOKEN,
+    WHOLE,
+)
 
 UNITS = {
     OBJECTIVE: "Change of the loss (nats)",
@@ -38,6 +61,12 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
     "random": style.CONTROL_STYLES["random"],
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
 }
+MODE_STYLES = {  # by the values of the column change of edges.csv
+    DROPPED: Style("dropped", "#0173B2", "o"),
+    REDISTRIBUTED: Style("redistributed", "#D55E00", "s"),
+    MASS_MATCHED: Style("mass-matched", "#00A457", "^"),
+    MOST_ATTENDED: Style("mass-matched, most attended", style.MUTED, "D"),
+}
 SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
     ("Share of attention that goes to {token}", "Share (fraction)"): {
         "cls": MODEL_STYLES[MAIN]._replace(label="intact"),
@@ -48,6 +77,24 @@ SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and i
         "constant": MODEL_STYLES[MAIN]._replace(label="constant: mean"),
         "content": Style("content: standard deviation", "#00A457", "^"),
         "position": Style("position: standard deviation", "#D55E00", "s"),
+    },
+}
+TRANSPLANT_PANELS = {  # values of the column change, by the token and the title of the panel
+    (SINK, "To {token}, if it loses the value"): {
+        INTACT: MODEL_STYLES[MAIN]._replace(label="intact"),
+        ABLATED: Style("its largest dimension", style.ACCENT, "s"),
+        f"{ABLATED}: {BOTH}": Style("its two largest dimensions", "#D55E00", "D"),
+        f"{ABLATED}: {SECOND}": Style("its second dimension", style.MUTED, "^"),
+        f"{ABLATED}: {RANDOM}": Style("as far, random direction", "#7A5BA8", "P"),
+        f"{ABLATED}: {OTHERS}": Style("all other tokens lose it", "#00A457", "v"),
+    },
+    (TARGET_TOKEN, "To token 20, if it gets the value"): {
+        MOVED: Style("largest dimension, taken from the sink", style.ACCENT, "s"),
+        COPIED: Style("largest dimension, left there, too", "#0173B2", "o"),
+        f"{MOVED}: {BOTH}": Style("two largest dimensions, taken", "#D55E00", "D"),
+        f"{MOVED}: {SECOND}": Style("second dimension, taken", style.MUTED, "^"),
+        f"{MOVED}: {WHOLE}": Style("whole vector, taken", "#222222", "X"),
+        f"{COPIED}: {RANDOM}": Style("as far, random direction", "#7A5BA8", "P"),
     },
 }
 TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
@@ -73,7 +120,7 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     """
     panels = []
     for lens in LENSES:
-        styles = {f"{lens}_{name}": token_style for name, token_style in TOKEN_STYLES.items()}
+        styles = {f"{lens}_{name}": token_style for name, token_style in ALL_STYLES.items()}
         panels.append(present_styles(shares, styles, special_tokens))
     attended, by_norm = shares[["attention_other", "norm_other"]].mean()
     title = (
@@ -106,6 +153,8 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         dimension of its vector, and the right one the mean of the token's lead and its standard
         deviations.  The title has means over layers.
     """
+    # A model without [CLS] has another first token.
+    causes = causes.rename(columns=lambda name: re.sub("^first", "cls", name))
     title = (
         f"Figure 14 · Without one dimension, {token} gets "
         f"{causes['cls_without_largest'].mean():.0%} of the attention, "
@@ -120,6 +169,50 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         axes.axhline(0, **DASHED)
         axes.set_xticks(counting_ticks(len(causes), 12))
         axes.locator_params("y", nbins=5)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
+    return figure
+
+
+@theme()
+def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
+    """Draw who gets attention after one dimension of one vector was changed before one layer.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        The table sink_transplant.csv.
+    token : str
+        The sink's token.
+    model : str
+        Name of the model, for the subtitle.
+
+    Returns
+    -------
+    Figure
+        Figure 17.  Shares of attention by layer: on the left of the sink, and on the right of the
+        token that gets its value; the dashed line is the intact share of the sink.
+    """
+    shares = shares.astype({"layer": str})
+    overall = shares[shares["layer"] == ALL_LAYERS].set_index(["change", "token"])["share"]
+    title = (
+        f"Figure 17 · With one value of {token}, token 20 gets {overall[MOVED, TARGET_TOKEN]:.0%} "
+        f"of the attention; {token} got {overall[INTACT, SINK]:.0%}"
+    )
+    dimension, before = shares[["dimension", "before"]].iloc[0]
+    note = f"dimension {dimension}, changed before layer {before}; bands: 95% intervals"
+    figure = canvas(4.6, title, model, note)
+    by_layer = shares[shares["layer"] != ALL_LAYERS].astype({"layer": int})
+    by_change = dict(list(by_layer.groupby(["change", "token"])))
+    panels = panel_grid(figure, len(TRANSPLANT_PANELS), 2)
+    for axes, ((role, panel_title), styles) in zip(panels, TRANSPLANT_PANELS.items(), strict=True):
+        for change, series_style in styles.items():
+            draw_curve(axes, by_change[change, role], "layer", "share", series_style)
+        if role == TARGET_TOKEN:
+            intact = by_change[INTACT, SINK]
+            axes.plot(intact["layer"], intact["share"], label=f"{token}, intact", **DASHED)
+        axes.set_title(panel_title.format(token=token), parse_math=False)
+        axes.set(xlabel="Layer", ylabel="Share (fraction)", ylim=(-0.02, None))
+        axes.locator_params("x", nbins=8, integer=True)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
     return figure
 
@@ -149,30 +242,38 @@ def fig15_edges(
     -------
     Figure
         Figure 15.  A panel for each special token has the angle if the attention to it is dropped,
-        over the angle if words lose as much.  A further panel for each outcome (the training loss,
-        the probe) has what both ablations cost in the layers that are cut together, without
+        over the angle if words lose as much.  If the training loss was measured in single layers, a
+        panel has it by layer for each mode.  A further panel for each outcome (the training loss,
+        the probe) has what the ablations cost in the layers that are cut together, without
         intervals if they have fewer than `LEAST_DF` degrees of freedom.
     """
-    angles = concat_with_keys(ratios, "model").astype({"layers": str})
+    names = {**special_tokens, FIRST_KEYS: special_tokens.get(FIRST_KEYS) or "the first token"}
+    edges = of_all_queries(edges).astype({"layers": str})
+    group = edges.loc[edges["keys"] == SPECIAL_KEYS, "layers"]
+    angles = of_all_queries(concat_with_keys(ratios, "model")).astype({"layers": str})
     angles = angles[
         angles["ways"].eq(f"{DROPPED} / {MASS_MATCHED}") & angles["layers"].str.isdigit()
     ]
     angles = angles.astype({"layers": int}).sort_values("layers", kind="stable")
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
+    losses = edges[is_outcome & (edges["measure"] == OBJECTIVE) & edges["layers"].str.isdigit()]
+    losses_by_layer = losses.groupby("keys") if losses["layers"].nunique() > 1 else ()
+    if len(group):
+        is_outcome &= edges["layers"] == group.iloc[0]
     outcomes = edges[is_outcome].groupby("measure")
     ratios_by_token = angles[angles["model"] == MAIN].groupby("keys", sort=False)["ratio"]
     ranges = []
     for role, low, high in ratios_by_token.agg(["min", "max"]).itertuples():
-        token = special_tokens.get(role, "special tokens")
+        token = names.get(role, "special tokens")
         ranges.append(f"{low:.1f} to {high:.1f} for {token}")
     figure = canvas(
-        6.4 if len(outcomes) else 3.2,
+        6.4 if len(outcomes) or len(losses_by_layer) else 3.2,
         f"Figure 15 · Ratio of angles: {', '.join(ranges)}",
         model,
         "bands and bars: 95% intervals over articles",
     )
-    panels = panel_grid(figure, len(by_token) + len(outcomes), 2)
+    panels = panel_grid(figure, len(by_token) + len(losses_by_layer) + len(outcomes), 2)
     for axes, (role, token_rows) in zip(panels, by_token, strict=False):
         for name, rows in token_rows.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
@@ -181,11 +282,15 @@ def fig15_edges(
         axes.minorticks_off()
         axes.set_yticks(RATIO_TICKS, RATIO_TICKS)
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
-        token = special_tokens.get(role, "special tokens")
+        token = names.get(role, "special tokens")
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
+    panels = figure.axes[len(by_token) :]
+    for axes, (role, rows) in zip(panels, losses_by_layer, strict=False):
+        draw_losses_by_layer(axes, rows)
+        axes.set_title(f"Edges to {names[role]}: change of the loss", parse_math=False)
     color = MODEL_STYLES[MAIN].color
-    for axes, (measure, rows) in zip(figure.axes[len(by_token) :], outcomes, strict=True):
-        labels = rows["keys"].map(special_tokens) + "\n" + rows["change"]
+    for axes, (measure, rows) in zip(panels[len(losses_by_layer) :], outcomes, strict=True):
+        labels = rows["keys"].map(names) + "\n" + rows["change"]
         axes.scatter(rows["value"], labels, color=color)
         title = f"{measure}, layers {rows['layers'].iloc[0]}"
         df = rows["value_df"].min()
@@ -198,3 +303,18 @@ def fig15_edges(
         axes.tick_params("y", labelsize=style.COLUMN_TYPE)
     legend_below(figure, columns=3)
     return figure
+
+
+def of_all_queries(table: pd.DataFrame) -> pd.DataFrame:
+    """Select the rows of cuts from all queries."""
+    return table[table["queries"] == ALL_QUERIES]
+
+
+def draw_losses_by_layer(axes: Axes, losses: pd.DataFrame) -> None:
+    """Draw the change of the loss by layer, a line for each mode, with bands."""
+    losses = losses.astype({"layers": int}).sort_values("layers", kind="stable")
+    for mode, rows in losses.groupby("change", sort=False):
+        draw_curve(axes, rows, "layers", "value", MODE_STYLES[mode])
+    axes.axhline(0, **DASHED)
+    axes.set(xlabel="Layer", ylabel=UNITS[OBJECTIVE])
+    axes.set_xticks(counting_ticks(int(losses["layers"].max()), 12))

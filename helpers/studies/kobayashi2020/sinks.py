@@ -23,7 +23,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, model_inputs
 from helpers.model.sites import PatchSoftmax, Scores, Weights
 from helpers.store.store import Store
-from helpers.studies.common.edge_cuts import key_token_ids
+from helpers.studies.common.edge_cuts import FIRST_ROLES
 from helpers.studies.common.head_removal import LAYER_PATH
 from helpers.studies.kobayashi2020.lenses import (
     ALL_LAYERS,
@@ -77,17 +77,14 @@ def sink_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
 
     Raises
     ------
-    InputError
-        If the model's input has no special tokens.
     ModelError
         If the value vectors of the model cannot be located.
     """
-    key_token_ids(encoder)  # refuses an input without special tokens
 
     def compute() -> dict[str, pd.DataFrame]:
         records = evenly_spaced_records(source, count)
         tables = {}
-        if len(layer_modules(encoder)) == encoder.layers:
+        if len(layer_modules(encoder.model.base_model)) == encoder.layers:
             tables["sink_causes"] = cause_table(encoder, records)
         if len(query_key_modules(encoder)) == encoder.layers:
             tables["sink_sides"] = side_table(encoder, records)
@@ -160,7 +157,8 @@ def cause_table(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
         ``dimension`` (from 0), ``over_median`` and ``others_over_median`` (`LargestComponents`);
         ``cls``, the share of attention on the first token, and ``cls_value``, the size of its value
         vectors over that of words (`special_table`); both again with ``_without_largest`` and
-        ``_without_second``, if one dimension is set to its mean before every layer.
+        ``_without_second``, if one dimension is set to its mean before every layer.  The columns
+        are called ``first`` in place of ``cls`` for a model without [CLS].
     """
     inputs = [model_inputs(encoder, record) for record in records]
     n_queries = min(len(text["input_ids"]) for text in inputs) - 1  # without the first token
@@ -173,16 +171,16 @@ def cause_table(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
     for rank, suffix in ((None, ""), (0, "_without_largest"), (1, "_without_second")):
         with set_dimensions_to_means(encoder, components, rank):
             shares = special_table(lens_sums(encoder, records))
-        rows = shares[(shares["token"] == "cls") & (shares["layer"] != ALL_LAYERS)]
-        table[f"cls{suffix}"] = rows["attention"].to_numpy()
-        table[f"cls_value{suffix}"] = rows["value_ratio"].to_numpy()
+        rows = shares[shares["token"].isin(FIRST_ROLES) & (shares["layer"] != ALL_LAYERS)]
+        role = rows["token"].iloc[0]
+        table[f"{role}{suffix}"] = rows["attention"].to_numpy()
+        table[f"{role}_value{suffix}"] = rows["value_ratio"].to_numpy()
     return table
 
 
-def layer_modules(encoder: Encoder) -> list[nn.Module]:
+def layer_modules(model: nn.Module) -> list[nn.Module]:
     """List the modules that are layers; one module can be several layers."""
-    modules = encoder.model.base_model.named_modules()
-    return [module for path, module in modules if LAYER_PATH.fullmatch(path)]
+    return [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
 
 
 def layer_components(encoder: Encoder, inputs: Sequence[Inputs]) -> list[LargestComponents]:
@@ -233,7 +231,8 @@ def set_dimensions_to_means(
 
     with ExitStack() as hooks:
         if rank is not None:
-            for module, layer in zip(layer_modules(encoder), components, strict=True):
+            modules = layer_modules(encoder.model.base_model)
+            for module, layer in zip(modules, components, strict=True):
                 dimension = layer.dimensions[rank]
                 hook = partial(set_to_mean, dimension=dimension, mean=layer.means[rank])
                 hooks.callback(module.register_forward_pre_hook(hook).remove)

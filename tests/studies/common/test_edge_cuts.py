@@ -8,11 +8,12 @@ import pytest
 import torch
 from tiny_models import FAMILIES
 
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.model.forward import padded
 from helpers.model.sites import patch_head_outputs, sites
 from helpers.studies.common.edge_cuts import (
     DROPPED,
+    FIRST_QUERY,
     MAIN_MODES,
     MASS_MATCHED,
     MODES,
@@ -23,7 +24,7 @@ from helpers.studies.common.edge_cuts import (
     cut_edges,
     cut_shares,
     key_token_ids,
-    list_ablations,
+    list_roles,
     plan_ablations,
     special_token_layers,
 )
@@ -167,13 +168,14 @@ def test_cut_edges_without_a_key_changes_no_bit(family, mode, tiny_encoder, requ
 
 
 def test_plan_ablations_has_each_special_token_by_layer_and_in_the_group():
-    ablations = plan_ablations(12, (1, 2, 3, 4, 9, 10), ("cls", "sep"))
-    dropped = [cut for cut, mode in ablations if mode == DROPPED and len(cut.layers) == 1]
-    single_layers = [str(layer) for layer in range(1, 13)]
-    assert [cut.name for cut in dropped] == [*single_layers, *single_layers]
-    assert [cut.keys for cut in dropped] == [*["cls"] * 12, *["sep"] * 12]
-    group_cuts = [Cut((1, 2, 3, 4, 9, 10), keys) for keys in ("special", "cls", "sep")]
-    assert ablations == [*product(dropped, MAIN_MODES), *product(group_cuts, MODES)]
+    group = (1, 2, 3, 4, 9, 10)
+    ablations = plan_ablations(12, group, ("cls", "sep"))
+    cls_cuts = [Cut((layer,), "cls") for layer in range(12)]
+    sep_cuts = [Cut((layer,), "sep") for layer in range(12)]
+    group_cuts = [Cut(group, keys) for keys in ("special", "cls", "sep")]
+    group_cuts += [Cut(group, "cls", FIRST_QUERY), Cut(tuple(range(12)), "cls")]
+    of_layers = [*product(cls_cuts, MODES), *product(sep_cuts, MAIN_MODES)]
+    assert ablations == [*of_layers, *product(group_cuts, MODES)]
     assert group_cuts[0].name == "2-5, 10-11"
 
 
@@ -184,9 +186,14 @@ def test_plan_ablations_of_no_group_has_single_layers_only():
 
 def test_plan_ablations_has_a_group_of_one_layer_once():
     ablations = plan_ablations(2, (1,), ("cls",))
-    group_cuts = [Cut((1,), "special"), Cut((1,), "cls")]
-    layer_cuts = [Cut((0,), "cls")]
-    assert ablations == [*product(layer_cuts, MAIN_MODES), *product(group_cuts, MODES)]
+    assert len(set(ablations)) == len(ablations)
+    assert {mode for cut, mode in ablations if cut == Cut((1,), "cls")} == set(MODES)
+
+
+def test_plan_ablations_of_a_decoder_has_the_first_token_in_all_modes():
+    ablations = plan_ablations(2, (0, 1), ("first",))
+    cuts = {Cut((0,), "first"), Cut((1,), "first"), Cut((0, 1)), Cut((0, 1), "first")}
+    assert set(ablations) == set(product({*cuts, Cut((0, 1), "first", FIRST_QUERY)}, MODES))
 
 
 def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():
@@ -201,12 +208,17 @@ def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():
 
 @pytest.mark.parametrize(
     ("family", "names"),
-    [("bert", ["special", "punctuation", "cls", "sep"]), ("t5", ["special", "punctuation", "sep"])],
+    [
+        ("bert", ["special", "punctuation", "cls", "sep"]),
+        ("t5", ["special", "punctuation", "first"]),
+        ("gpt2", ["special", "punctuation", "first"]),
+    ],
 )
 def test_key_token_ids_has_the_special_tokens_of_the_model(family, names, tiny_encoder):
     encoder = tiny_encoder(family)
     ids = key_token_ids(encoder)
-    assert set(ids) <= set(names)
+    assert set(ids) == set(names)
+    assert set(list_roles(encoder)) == set(names) - {"special", "punctuation"}
     for role in set(ids) & {"cls", "sep"}:
         assert set(ids[role]) <= set(ids["special"])
 
@@ -217,9 +229,39 @@ def test_special_token_layers_are_above_a_quarter():
     assert special_token_layers(table) == (1,)
 
 
-def test_list_ablations_refuses_an_input_without_special_tokens(tiny_encoder):
-    with pytest.raises(InputError, match="no special tokens"):
-        list_ablations(tiny_encoder("gpt2"), [(Cut((0,)), DROPPED)])
+def decoder_maps(encoder, cut, mode):
+    """Run a decoder on two texts of different lengths, and keep the maps that it computes with."""
+    ids = [[9, 10, 11, 12, 13], [11, 9, 10]]
+    batch = padded(encoder, [{"input_ids": text} for text in ids])
+    token_ids = key_token_ids(encoder)
+    with torch.no_grad(), cut_edges(encoder.model.base_model, cut, token_ids, mode):
+        return encoder.model.base_model(**batch, output_attentions=True).attentions
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("mode", MODES)
+def test_cut_edges_of_a_decoder_take_mass_from_visible_words_only(family, mode, tiny_encoder):
+    encoder = tiny_encoder(family)
+    intact = decoder_maps(encoder, Cut((2,), "first"), DROPPED)[0]
+    cut = decoder_maps(encoder, Cut((0,), "first"), mode)[0]
+    for text, length in enumerate((5, 3)):
+        before = intact[text, :, :length, :length].double().numpy()
+        after = cut[text, :, :length, :length].double().numpy()
+        assert (np.triu(after, k=1) == 0).all()  # no weight appears where a query sees nothing
+        chosen = np.zeros((length, length), bool)
+        chosen[:, 0] = True
+        is_word = np.arange(length) > 0
+        for head, weights in enumerate(before):
+            expected = ablate_by_hand(weights, chosen, is_word, mode)
+            np.testing.assert_allclose(after[head], expected, atol=1e-6)
+
+
+def test_cut_edges_from_the_first_token_leave_all_other_rows(tiny_encoder):
+    encoder = tiny_encoder("gpt2")
+    intact = decoder_maps(encoder, Cut((2,), "first"), DROPPED)[0]
+    cut = decoder_maps(encoder, Cut((0,), "first", FIRST_QUERY), DROPPED)[0]
+    assert torch.equal(cut[:, :, 1:], intact[:, :, 1:])
+    assert (cut[:, :, 0] == 0).all()
 
 
 def test_cut_edges_refuses_a_pass_without_a_softmax(tiny_encoder):

@@ -37,7 +37,9 @@ def edge_ratios(ratios):
                 key = (layers, keys, ways, "sentence angle")
                 rows.append((*key, ratio, 0.9 * ratio, 1.1 * ratio))
     columns = ["layers", "keys", "ways", "measure", "ratio", "ratio_low", "ratio_high"]
-    return pd.DataFrame(rows, columns=columns).assign(ratio_df=90)
+    table = pd.DataFrame(rows, columns=columns).assign(ratio_df=90, queries="all")
+    from_first = table.assign(queries="first token", ratio=99)
+    return pd.concat([from_first, table], ignore_index=True)
 
 
 def edges(losses):
@@ -50,7 +52,19 @@ def edges(losses):
                 rows.append((*key, loss, loss - 1, loss + 1))
     columns = ["model", "layers", "keys", "change", "measure"]
     table = pd.DataFrame(rows, columns=[*columns, "value", "value_low", "value_high"])
-    return table.assign(value_df=90)
+    table = table.assign(value_df=90, queries="all")
+    from_first = table.assign(queries="first token", value=-99)
+    return pd.concat([from_first, table], ignore_index=True)
+
+
+def transplants(gains):
+    """Make sink_transplant.csv from the gain of each change and token; intervals are 0.1 wide."""
+    rows = []
+    for (change, token), gain in gains.items():
+        rows.append((change, token, "3", -9, -9, -9))  # a single layer
+        rows.append((change, token, "all", gain, gain - 0.05, gain + 0.05))
+    columns = ["change", "token", "layer", "gain", "gain_low", "gain_high"]
+    return pd.DataFrame(rows, columns=columns).assign(gain_df=30)
 
 
 def attributions():
@@ -70,6 +84,14 @@ TABLES = {
     ),
     "edges": edges({"special": [0] * 4, "cls": [0, 0, 50, 0], "sep": [50, 0, 0, 0]}),
     "attributions": attributions(),
+    "sink_transplant": transplants(
+        {
+            ("ablated", "sink"): -0.9,
+            ("ablated: random direction", "sink"): -0.1,
+            ("moved", "token 20"): 0.1,
+            ("copied", "token 20"): 0.4,
+        }
+    ),
 }
 
 
@@ -101,6 +123,40 @@ def test_claims_are_decided_for_each_token():
     assert verdicts["abnar-rollout"] == "not supported"
 
 
+def test_claims_about_sinks_are_decided_by_gains_over_all_layers():
+    verdicts = check(TABLES)["verdict"]
+    of_sinks = verdicts[verdicts.index.str.startswith("sink-")]
+    assert of_sinks.to_dict() == {
+        "sink-necessary": "supported",
+        "sink-direction": "supported",
+        "sink-sufficient": "not supported",
+        "sink-shared": "supported",
+    }
+
+
+def test_claims_about_sinks_are_due_to_training_only_if_random_weights_fail_them():
+    random = TABLES["sink_transplant"].assign(gain=0, gain_low=-0.05, gain_high=0.05)
+    checked = check({**TABLES, "random_sink_transplant": random})
+    assert checked.loc["sink-necessary", "due_to_training"] == "yes"
+    same = check({**TABLES, "random_sink_transplant": TABLES["sink_transplant"]})
+    assert same.loc["sink-necessary", "due_to_training"] == "inconclusive"
+
+
+def test_claims_about_a_first_token_are_decided_on_its_own_rows():
+    tables = dict(TABLES)
+    of_first = {"special": {GROUP: 3.0}, "first": {"2": 3.0, GROUP: 3.0}}
+    tables["edge_ratios"] = edge_ratios(of_first)
+    tables["edges"] = edges({"special": [0] * 4, "first": [50, 0, 0, 90]})
+    verdicts = check(tables)["verdict"]
+    of_first = verdicts[verdicts.index.str.startswith("moves-first")]
+    assert of_first.to_dict() == {
+        "moves-first-words": "not supported",
+        "moves-first-most-attended": "not supported",
+        "moves-first-objective": "not supported",
+        "moves-first-objective-most-attended": "supported",
+    }
+
+
 def test_each_claim_names_the_token_that_its_measure_is_about():
     for claim in CLAIMS:
         for token in ("cls", "sep"):
@@ -114,7 +170,8 @@ def test_claims_on_tables_of_all_special_tokens_together_are_not_measured():
     tables["edge_ratios"] = TABLES["edge_ratios"].query("keys == 'special'")
     tables["edges"] = TABLES["edges"].query("keys == 'special'")
     verdicts = check(tables)["verdict"]
-    assert list(verdicts.index[verdicts != "not measured"]) == ["abnar-rollout"]
+    measured = verdicts.index[verdicts != "not measured"]
+    assert list(measured[~measured.str.startswith("sink-")]) == ["abnar-rollout"]
 
 
 def test_claims_about_special_tokens_are_not_measured_without_them():

@@ -5,7 +5,6 @@ import pytest
 import tiny_models
 from store_tools import many_segments
 
-from helpers.data.records import roles
 from helpers.errors import InputError, ModelError
 from helpers.model.forward import norm_maps
 from helpers.settings import Settings
@@ -17,12 +16,12 @@ from helpers.studies.kobayashi2020.lenses import LENSES, sample_sizes, skip_if_u
 # vector has a tenth of the norm of the others.
 ATTENTION = np.array([[[[0.8, 0.1, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]]]])
 NORMS = np.array([[[0.1, 1.0, 1.0]]])
-ROLES = roles(["[CLS]", "cat", "."], {"cls": "[CLS]", "sep": "[SEP]"})
+MASKS = lenses.token_masks(["[CLS]", "cat", "."], {"cls": "[CLS]", "sep": "[SEP]"})
 
 
 def lens_values_by_hand():
     maps = {"attention": ATTENTION, "norm": norm_maps(ATTENTION, NORMS)}
-    values = lenses.lens_values(maps, NORMS, ROLES)
+    values = lenses.lens_values(maps, NORMS, MASKS)
     return {name: array.item() for name, array in values.items()}
 
 
@@ -96,12 +95,27 @@ def test_special_table_adds_up_special_tokens(tiny_encoder):
     assert tables["cls"].loc["1", "value_ratio"] == pytest.approx(cls_ratio)
 
 
-@pytest.mark.parametrize("family", ["t5", "gpt2"])
-def test_special_table_without_special_tokens_is_empty(tiny_encoder, family):
-    table = lenses.special_table(sums_of(tiny_encoder(family)))
-    assert list(table["layer"]) == ["1", "2", "3", "all"] * 3
-    assert table["ratio"].isna().all()
-    assert table["value_ratio"].isna().all()
+def test_token_masks_without_cls_have_the_first_token_in_no_other_type():
+    masks = lenses.token_masks([".", "cat", ".", "</s>"], {"cls": None, "sep": "</s>"})
+    types = {name: mask.astype(int).tolist() for name, mask in masks.items()}
+    assert types == {
+        "first": [1, 0, 0, 0],
+        "sep": [0, 0, 0, 1],
+        "punctuation": [0, 0, 1, 0],
+        "other": [0, 1, 0, 0],
+    }
+
+
+@pytest.mark.parametrize(("family", "tokens"), [("t5", ["first"]), ("gpt2", ["first"])])
+def test_special_table_without_cls_has_the_first_token(tiny_encoder, family, tokens):
+    encoder = tiny_encoder(family)
+    table = lenses.special_table(sums_of(encoder))
+    assert list(table["token"].unique()) == ["special", *tokens]
+    store = extract(encoder, many_segments(8), max_tokens=60)
+    to_first = [example.attention.astype(float)[..., 0].mean(axis=(1, 2)) for example in store]
+    first = table[table["token"] == "first"].set_index("layer")["attention"]
+    np.testing.assert_allclose(first.drop("all"), np.mean(to_first, axis=0), atol=2e-3)
+    assert first["all"] == pytest.approx(np.mean(to_first), abs=2e-3)
 
 
 def test_lens_tables_have_a_row_per_head_or_layer(tiny_encoder):

@@ -8,6 +8,7 @@ from matplotlib.collections import LineCollection
 from helpers.metrics.heads import head_rows
 from helpers.studies.kobayashi2020 import plots
 from helpers.studies.kobayashi2020.lenses import SHARE_COLUMNS
+from helpers.studies.kobayashi2020.transplant import CHANGES, INTACT, SINK, TARGET_TOKEN
 
 SPECIAL_TOKENS = {"cls": "<s>", "sep": "</s>"}
 
@@ -20,8 +21,9 @@ def random_head_table(columns, *, scale=1.0):
 
 def lens_shares():
     """Make a table like lens_shares.csv."""
-    bounds = [f"{name}_{end}" for name in SHARE_COLUMNS for end in ("low", "high")]
-    return random_head_table([*SHARE_COLUMNS, *bounds], scale=0.25)
+    columns = [name for name in SHARE_COLUMNS if not name.endswith("_first")]
+    bounds = [f"{name}_{end}" for name in columns for end in ("low", "high")]
+    return random_head_table([*columns, *bounds], scale=0.25)
 
 
 def line_of(axes, label):
@@ -49,6 +51,10 @@ def test_fig13_names_every_type_of_token():
         "periods and commas",
         "other tokens",
     ]
+    with_first = without_cls.rename(columns=lambda name: name.replace("_sep", "_first"))
+    with_first = with_first.assign(attention_first=0.5)
+    axes, _ = plots.fig13_lenses(with_first, {"cls": None, "sep": "</s>"}, model="tiny").axes
+    np.testing.assert_allclose(line_of(axes, "the first token"), 0.5)
 
 
 def test_fig14_draws_shares_and_parts_of_the_lead():
@@ -80,7 +86,7 @@ def edges(outcomes):
                 rows.append(("trained", "2-3", keys, change, measure, loss, loss - 1, loss + 1))
     names = ["model", "layers", "keys", "change", "measure", "value", "value_low", "value_high"]
     table = pd.DataFrame(rows, columns=names)
-    return table.assign(value_df=table["measure"].map({"objective": 1}).fillna(17))
+    return table.assign(value_df=table["measure"].map({"objective": 1}).fillna(17), queries="all")
 
 
 @pytest.mark.parametrize("layers", [1, 4])
@@ -91,7 +97,7 @@ def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
             rows.append((layer, keys, "dropped / mass-matched", 0.5, 0.4, 0.6))
             rows.append((layer, keys, "redistributed / dropped", 9.0, 8.0, 10.0))
     names = ["layers", "keys", "ways", "ratio", "ratio_low", "ratio_high"]
-    ratios = pd.DataFrame(rows, columns=names)
+    ratios = pd.DataFrame(rows, columns=names).assign(queries="all")
     by_model = {"trained": ratios, "random": ratios.assign(ratio=5), "entropy-matched": ratios}
     same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
     table = edges({"objective": same_order, "structural probe": {"cls": (2, 1), "sep": (2, 1)}})
@@ -111,3 +117,44 @@ def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
     assert of_probe.get_title("left") == "structural probe, layers 2-3"
     (points,) = [points for points in of_probe.collections if len(points.get_offsets()) == 4]
     assert points.get_offsets()[:, 0].tolist() == [2, 1, 2, 1]
+
+
+def test_fig15_draws_the_loss_of_a_decoder_by_layer():
+    modes = ["dropped", "redistributed", "mass-matched", "mass-matched on the most attended"]
+    rows = []
+    for layers in ("1", "2", "3", "2-3"):
+        for number, mode in enumerate(modes):
+            value = number + float(layers[0])
+            for keys in ("special", "first") if layers == "2-3" else ("first",):
+                rows.append(("trained", layers, keys, "all", mode, "objective", value))
+    names = ["model", "layers", "keys", "queries", "change", "measure", "value"]
+    table = pd.DataFrame(rows, columns=names)
+    table = table.assign(value_low=table["value"] - 1, value_high=table["value"] + 1, value_df=17)
+    rows = [(layers, "first", "all", "dropped / mass-matched", 2.0) for layers in ("1", "2", "3")]
+    ratios = pd.DataFrame(rows, columns=["layers", "keys", "queries", "ways", "ratio"])
+    ratios = ratios.assign(ratio_low=1.0, ratio_high=3.0)
+    figure = plots.fig15_edges(table, {"trained": ratios}, {"cls": None, "sep": None}, model="")
+    of_token, by_layer, of_group = figure.axes
+    assert of_token.get_title("left") == "the first token dropped / mass-matched"
+    np.testing.assert_allclose(line_of(by_layer, "redistributed"), [2, 3, 4])
+    (points,) = [points for points in of_group.collections if len(points.get_offsets()) == 4]
+    assert points.get_offsets()[:, 0].tolist() == [2, 3, 4, 5]
+
+
+def test_fig17_draws_the_shares_of_both_tokens_by_layer():
+    rows = []
+    for number, change in enumerate([INTACT, *CHANGES]):
+        for token, size in ((SINK, 0.01), (TARGET_TOKEN, 0.02)):
+            for layer in ("2", "3", "all"):
+                rows.append((99, 2, change, token, layer, size * (number + 1)))
+    names = ["dimension", "before", "change", "token", "layer", "share"]
+    shares = pd.DataFrame(rows, columns=names)
+    shares = shares.assign(share_low=shares["share"] - 0.01, share_high=shares["share"] + 0.01)
+    figure = plots.fig17_transplant(shares, "<s>", model="tiny")
+    of_sink, of_target = figure.axes
+    np.testing.assert_allclose(line_of(of_sink, "intact"), [0.01, 0.01])
+    np.testing.assert_allclose(line_of(of_sink, "its largest dimension"), [0.02, 0.02])
+    place = 1 + CHANGES.index("moved")
+    moved = line_of(of_target, "largest dimension, taken from the sink")
+    np.testing.assert_allclose(moved, 0.02 * (place + 1))
+    np.testing.assert_allclose(line_of(of_target, "<s>, intact"), [0.01, 0.01])

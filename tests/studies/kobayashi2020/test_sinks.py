@@ -6,7 +6,6 @@ import pytest
 import torch
 from store_tools import many_segments
 
-from helpers.errors import InputError
 from helpers.model.forward import forward, model_inputs
 from helpers.store.extract import stream
 from helpers.studies.kobayashi2020 import lenses, sinks
@@ -102,7 +101,7 @@ def test_dimensions_are_set_to_their_means_before_every_layer(tiny_encoder, sour
     inputs = text_inputs(encoder, source)
     components = sinks.layer_components(encoder, inputs)
     before = []
-    modules = sinks.layer_modules(encoder)
+    modules = sinks.layer_modules(encoder.model.base_model)
     with sinks.set_dimensions_to_means(encoder, components, 1):
         handles = [
             module.register_forward_pre_hook(lambda _module, args: before.append(args[0].clone()))
@@ -208,8 +207,11 @@ def test_sink_tables_have_what_the_model_supports(tiny_encoder, family, names):
     assert set(tables) == ({"sink_causes", "sink_sides"} if names is None else names)
 
 
-def test_sink_tables_refuse_an_input_without_special_tokens(tiny_encoder):
+def test_sink_tables_of_a_decoder_have_the_attention_to_its_first_token(tiny_encoder):
     encoder = tiny_encoder("gpt2")
     source = stream(encoder, many_segments(SEGMENTS), max_tokens=60)
-    with pytest.raises(InputError, match="no special tokens"):
-        sinks.sink_tables(encoder, source, 3)
+    causes = sinks.sink_tables(encoder, source, SEGMENTS)["sink_causes"]
+    maps = [forward(encoder, [inputs])[0] for inputs in text_inputs(encoder, source)]
+    to_first = [[layer[0, ..., 0].mean().item() for layer in layers] for layers in maps]
+    np.testing.assert_allclose(causes["first"], np.mean(to_first, axis=0), rtol=1e-4)
+    assert (causes["first_without_largest"] != causes["first"]).any()
