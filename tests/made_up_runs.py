@@ -155,6 +155,15 @@ def run_like_the_paper():
             ("mean margin over the paper's relations", 21.0, 20.0, 22.0),
             ("share with a slight margin", 0.5, 0.4, 0.6),
             ("share whose dependents attend to heads", 1.0, 1.0, 1.0),
+            ("mean margin over the nearest word", 5.0, 4.0, 6.0),
+        ),
+        "disagreement": table(
+            "relation difference difference_low difference_high",
+            ("every relation, parent not next to the word", 20.0, 15.0, 25.0),
+        ),
+        "accuracy_by_distance": table(
+            "relation distance head_lead head_lead_low head_lead_high",
+            ("every relation", "over 5", 20.0, 15.0, 25.0),
         ),
         "possessives": table(
             "relation beyond_next_word beyond_next_word_low beyond_next_word_high",
@@ -191,7 +200,8 @@ def run_like_the_paper():
         }).assign(neighbouring_words=9.0, between=10.0),
     }  # fmt: skip
     for name in ("dependency_heads_held_out", "coreference_held_out", "possessives", "no_op",
-                 "probe_differences", "relation_summary"):  # fmt: skip
+                 "probe_differences", "relation_summary", "disagreement",
+                 "accuracy_by_distance"):  # fmt: skip
         for column in list(tables[name].filter(regex="_low$")):
             tables[name][column.replace("_low", "_df")] = 40
     return with_intervals(tables)

@@ -27,6 +27,7 @@ from helpers.metrics.dependency_heads import (
     SLIGHT_SHARE,
     WITH_FUNCTION,
 )
+from helpers.metrics.nearest_words import EVERY_RELATION, MEAN_LEAD, NOT_ADJACENT
 from helpers.metrics.reference import ALL, paper_names, paper_table1
 from helpers.metrics.statistics import Estimate
 
@@ -108,6 +109,11 @@ MEASURES: dict[str, Measure] = {
     "sec4-margin-poss": partial(margin, name="poss"),
     "sec4-margin-auxpass": partial(margin, name="auxpass"),
     "sec4-accuracy-of-four": lowest_of_named,
+    "sec4-nearest-of-its-class": relation_summary(quantity=MEAN_LEAD),
+    "sec4-nearest-is-not-the-parent": cell("disagreement", "difference", relation=NOT_ADJACENT),
+    "sec4-nearest-and-far-parents": cell(
+        "accuracy_by_distance", "head_lead", relation=EVERY_RELATION, distance="over 5"
+    ),
     "sec4-dependents-attend": relation_summary(quantity=DEPENDENTS_SHARE),
     "sec4-possessive-from-s": cell("possessives", "beyond_next_word"),
     "sec4-special-left-out": share_unaffected_by_special_tokens,
