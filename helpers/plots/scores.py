@@ -34,7 +34,7 @@ ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
 PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
     "head": Style("attention head", "#0173B2", "o"),
     "offset": Style("fixed offset", style.MUTED, "s"),
-    "nearest": Style("nearest word of one part of speech", "#D55E00", "^"),
+    "nearest": Style("nearest word of\none part of speech", "#D55E00", "^"),
 }
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 
@@ -180,13 +180,13 @@ def accuracy_by_distance(
     matplotlib.figure.Figure
     """
     figure = canvas(
-        2.35 * -(-len(titles) // 3) + 0.5,
+        2.5 * -(-len(titles) // 3) + 0.5,
         "Section 4.2 · Parents found by single heads and by two rules, by distance",
         model,
         "head, offset, and part of speech and side chosen on train, scored on dev; "
         "bands: 95% intervals",
     )
-    panels = panel_grid(figure, len(titles), 3, sharex=True, sharey=True)
+    panels = panel_grid(figure, len(titles), 3, sharey=True)  # numbers of words differ
     for axes, (relation, title) in zip(panels, titles.items(), strict=True):
         rows = table[table["relation"] == relation].set_index("distance").reindex(DISTANCES)
         rows = rows.reset_index().assign(place=np.arange(len(DISTANCES)))
@@ -197,10 +197,9 @@ def accuracy_by_distance(
             f"{distance}\nn = {count:,}" for distance, count in zip(DISTANCES, counts, strict=True)
         ]
         axes.set_xticks(rows["place"], labels)
-        axes.tick_params(labelbottom=True)  # the numbers of words differ
         axes.set(ylim=(-3, 103), xlim=(-0.3, len(DISTANCES) - 0.7))
         axes.set_title(title, parse_math=False)
-    panels[0].legend(loc="best")
+    panels[0].legend(loc="lower left", fontsize=7.5)
     figure.supxlabel("Distance between a word and its parent (words)")
     figure.supylabel("Accuracy (%)")
     return figure
