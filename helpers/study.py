@@ -453,7 +453,7 @@ class Study:
         Returns
         -------
         Store
-            At the level ``word``; records have words, heads, relations, split and source.
+            At the level ``word``; records have words, heads, relations, split, source and tags.
         """
         encoder = control or self.encoder
         corpus = self.treebank_corpus()

@@ -115,9 +115,15 @@ def run_like_the_paper():
         "gradients": pd.DataFrame({
             "layer": np.arange(LAYERS) + 1,
             "articles": 60,
+            "effective_articles": 50.0,
             **{
-                f"other_over_{name}{end}": ratio * np.array([1, 2, 4, 10, 20, 30])
-                for name in ("sep", "sep_per_value", "cls", "cls_per_value")
+                f"other_over_{name}{end}": ratio * np.array(by_layer)
+                for name, by_layer in (
+                    ("sep", [1, 2, 4, 10, 20, 30]),
+                    ("sep_per_value", [1.0] * LAYERS),
+                    ("cls", [1, 2, 4, 10, 20, 30]),
+                    ("cls_per_value", [1.0] * LAYERS),
+                )
                 for end, ratio in (("", 1), ("_low", 0.9), ("_high", 1.1))
             },
         }),
@@ -154,7 +160,17 @@ def run_like_the_paper():
             ("mean margin", 15.0, 14.0, 16.0),
             ("mean margin over the paper's relations", 21.0, 20.0, 22.0),
             ("share with a slight margin", 0.5, 0.4, 0.6),
+            ("largest margin of the paper's relations", 45.0, 40.0, 50.0),
             ("share whose dependents attend to heads", 1.0, 1.0, 1.0),
+            ("mean margin over the nearest word", 5.0, 4.0, 6.0),
+        ),
+        "disagreement": table(
+            "relation difference difference_low difference_high",
+            ("every relation, parent not next to the word", 20.0, 15.0, 25.0),
+        ),
+        "accuracy_by_distance": table(
+            "relation distance head_lead head_lead_low head_lead_high",
+            ("every relation", "over 5", 20.0, 15.0, 25.0),
         ),
         "possessives": table(
             "relation beyond_next_word beyond_next_word_low beyond_next_word_high",
@@ -191,9 +207,12 @@ def run_like_the_paper():
         }).assign(neighbouring_words=9.0, between=10.0),
     }  # fmt: skip
     for name in ("dependency_heads_held_out", "coreference_held_out", "possessives", "no_op",
-                 "probe_differences", "relation_summary"):  # fmt: skip
+                 "probe_differences", "relation_summary", "disagreement",
+                 "accuracy_by_distance"):  # fmt: skip
         for column in list(tables[name].filter(regex="_low$")):
             tables[name][column.replace("_low", "_df")] = 40
+    is_share = tables["relation_summary"]["quantity"].str.startswith("share")
+    tables["relation_summary"]["value_p"] = np.where(is_share, 2e-4, np.nan)
     return with_intervals(tables)
 
 

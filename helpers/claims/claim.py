@@ -61,9 +61,14 @@ class Claim:
     about_training
         Whether the claim is about training, and therefore compared with controls.  It is not if
         the comparison would be true by construction.
-    is_count
-        Whether the number counts heads or relations, of which there are few.  It is then taken for
-        exact if no resample brings it nearer to the threshold.
+    shows_controls
+        Whether the numbers of the controls are shown.  They are not if they mean nothing, because
+        the claim is itself about random weights.
+    limits
+        The least and the largest number that is possible, such as 0 and 1 for a share, if the
+        number is near one of them.  The adjusted interval does not pass them.
+    is_exploratory
+        Whether the number is shown and not tested, because another claim asks the same question.
 
     Raises
     ------
@@ -84,7 +89,9 @@ class Claim:
     threshold_source: Literal["paper", "ours"] = "ours"
     paper: float = np.nan
     about_training: bool = False
-    is_count: bool = False
+    shows_controls: bool = True
+    limits: tuple[float, float] = (-np.inf, np.inf)
+    is_exploratory: bool = False
 
     def __post_init__(self) -> None:
         if (self.above is None) == (self.below is None):
@@ -174,6 +181,8 @@ def _convert(
             values[name] = _look_up(value, thresholds) if is_text else float(value)
         elif name == "paper":
             values[name] = add_up(value, paper_numbers) if is_text else float(value)
+        elif name == "limits":
+            values[name] = tuple(map(float, value))
         else:
             values[name] = " ".join(value.split()) if is_text else value
     return values

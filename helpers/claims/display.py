@@ -9,7 +9,7 @@ import pandas as pd
 
 from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE, NOT_MEASURED
 
-LEAST_P = 0.001  # a smaller p-value is shown as smaller than this
+LEAST_P = 0.0001  # a smaller p-value is shown as smaller than this
 LEAST_POWER = 0.5
 LEAST_SHOWN = 0.0005  # a smaller number is shown as ZERO, not as a power of ten
 ZERO = "0.000"
@@ -29,8 +29,8 @@ DETAILS = {
     "threshold": "threshold",
     "threshold_source": "whose",
     "turns_at": "the verdict turns at",
-    "value_low": "unadjusted interval from",
-    "value_high": "to",
+    "adjusted_low": "interval adjusted for the number of claims, from",
+    "adjusted_high": "to",
     "p_adjusted": "adjusted p",
     "control": "random weights",
     "entropy_matched_control": "random weights, entropy-matched",
@@ -50,19 +50,19 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns claim, paper, this model and verdict, all of text.  The interval is adjusted for
-        the number of claims, like the verdict.  That of a count ends at 0 and at the number of
-        cases.  A verdict "not measured" has its reason.
+        The columns claim, paper, this model and verdict, all of text.  The interval is not
+        adjusted for the number of claims, and the verdict is.  A verdict "not measured" has its
+        reason.
     """
     rows = []
     for row in claims.to_dict("records"):
         number = _number(row, "value")
-        low = row["adjusted_low"]
-        high = row["adjusted_high"]
+        low = row["value_low"]
+        high = row["value_high"]
         if _is_count_of_cases(row):
-            low = row["cases"] * max(low, 0)
-            high = row["cases"] * min(high, 1)
-        if not pd.isna(low):
+            low *= row["cases"]
+            high *= row["cases"]
+        if low < high:  # an exact number has none
             number += f" [{_rounded(low)} to {_rounded(high)}]"
         verdict = row["verdict"]
         if verdict == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
@@ -78,7 +78,7 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
-    """Show the rest of a table of claims: thresholds, unadjusted intervals, p-values and controls.
+    """Show the rest of a table of claims: thresholds, adjusted intervals, p-values and controls.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
         One row per claim, with the headings of `DETAILS`; all of text, or missing.
     """
     p = claims["p_adjusted"]
-    text = p.map("{:.3f}".format, na_action="ignore").mask(p < LEAST_P, f"< {LEAST_P}")
+    text = p.map("{:.4f}".format, na_action="ignore").mask(p < LEAST_P, f"< {LEAST_P:.4f}")
     numbers = claims.select_dtypes("number").map(_rounded, na_action="ignore")
     shown = claims.assign(**numbers).assign(p_adjusted=text)
     return shown[list(DETAILS)].rename(columns=DETAILS)

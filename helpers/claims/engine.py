@@ -44,6 +44,9 @@ TEXT_COLUMNS = (
 NUMERIC_COLUMNS = tuple(name for name in COLUMNS if name not in TEXT_COLUMNS)
 TEST_COLUMNS = ("p_adjusted", "adjusted_low", "adjusted_high", "turns_at", "verdict")
 UNDEFINED = "its number is not defined on the tables of this run"
+LEAST_POWER = 0.2  # at the paper's number; a claim with less is not tested
+UNSEEN = "could not have been seen here"
+EXPLORATORY = "exploratory: shown, not tested"
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,9 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         compares with the controls in the same way: "yes" if the measure is beyond all controls
         that there are, "no" if it is short of one, empty if the claim is not supported, not about
         training, or there is no control.  ``power_at_paper`` and ``least_effect`` are those of
-        `power_table`.
+        `power_table`.  A claim that is exploratory, or whose power at the paper's number is below
+        `LEAST_POWER`, is "not measured" with its number: it is shown, and not tested.  Its power
+        follows from its standard error, before any p-value is known.
 
     Raises
     ------
@@ -106,6 +111,7 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     model and control are paired article by article; see `difference`.
     """
     claims = list(claims)
+    exploratory = [claim.id for claim in claims if claim.is_exploratory]
     run_tables, tables_by_control = _split_tables(tables)
     rows = []
     with_thresholds = []
@@ -119,20 +125,28 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         with_thresholds.append(comparison)
         for control_column, control_tables in tables_by_control.items():
             control = measure(claim, control_tables).estimate
-            row[control_column] = control.value
+            row[control_column] = control.value if claim.shows_controls else np.nan
             if claim.about_training:
                 lead = difference(measured.estimate, control)
                 with_controls.append(comparison._replace(estimate=lead, threshold=0.0))
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS).set_index("id", drop=False)
-    tests = _test(with_thresholds)
+    power = power_table(
+        [row for row in with_thresholds if row.id not in exploratory],
+        {claim.id: claim.paper for claim in claims},
+    )
+    for name in POWER_COLUMNS:
+        table[name] = power[name]
+    untested = dict.fromkeys(power.index[power["power_at_paper"] < LEAST_POWER], UNSEEN)
+    untested |= dict.fromkeys(exploratory, EXPLORATORY)
+    tests = _test([row for row in with_thresholds if row.id not in untested])
     for name in TEST_COLUMNS:
         table[name] = tests[name]
     table["verdict"] = table["verdict"].fillna(NOT_MEASURED)
-    table["due_to_training"] = _due_to_training(_test(with_controls), table["verdict"])
-    power = power_table(tests, {claim.id: claim.paper for claim in claims})
-    for name in POWER_COLUMNS:
-        table[name] = power[name]
+    for claim_id, reason in untested.items():
+        table.loc[claim_id, "reason"] = table.loc[claim_id, "reason"] or reason
+    of_controls = _test([row for row in with_controls if row.id not in untested])
+    table["due_to_training"] = _due_to_training(of_controls, table["verdict"])
     return table.reset_index(drop=True).astype(dict.fromkeys(NUMERIC_COLUMNS, float))
 
 
@@ -158,18 +172,7 @@ def measure(claim: Claim, tables: Tables) -> Measurement:
         )
     if np.isnan(estimate.value - threshold):
         return Measurement(estimate, threshold, UNDEFINED)
-    if claim.is_count:
-        estimate = _exact_if_certain(estimate, threshold)
-    return Measurement(estimate, threshold)
-
-
-def _exact_if_certain(count: Estimate, threshold: float) -> Estimate:
-    """Take a count of heads or relations for exact if no resample brings it nearer to a threshold.
-
-    Counts are few, so the bound on the threshold's side may be the count itself.
-    """
-    nearer_bound = count.low if count.value > threshold else count.high
-    return replace(count, is_exact=bool(nearer_bound == count.value))
+    return Measurement(replace(estimate, limits=claim.limits), threshold)
 
 
 def _describe(claim: Claim, measured: Measurement) -> dict[str, Any]:

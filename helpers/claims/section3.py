@@ -30,7 +30,9 @@ from helpers.metrics.statistics import (
     Estimate,
     bootstrap_estimate,
     difference,
-    wilson_proportion,
+    distance_from,
+    effective_clusters,
+    exact,
 )
 from helpers.metrics.surface import layer_resamples
 
@@ -124,8 +126,9 @@ def over_heads(
 
     The bounds are the statistic of the bounds of all heads.
     """
-    values_by_article = rows_of(tables, ARTICLES, "article", name).groupby("article")[name]
-    df = (values_by_article.count() > 0).sum() - 1
+    averages = rows_of(tables, ARTICLES, "article", "examples", name).dropna(subset=name)
+    sizes = averages.groupby("article")["examples"].max().to_numpy(float)
+    df = effective_clusters(sizes) - 1
     return Estimate(*rows[with_bounds(name)].agg(choose), df=df)
 
 
@@ -180,9 +183,14 @@ def gradient_ratio(tables: Tables, *, ending: str = "") -> Estimate:
         raise NotMeasurable(reasons.iloc[0])
     name = f"other_over_{dominant_special_token(tables)}{ending}"
     columns = with_bounds(name)
-    rows = rows_of(tables, "gradients", "layer", "articles", *columns)
+    rows = rows_of(tables, "gradients", "layer", "effective_articles", *columns)
     means = mean_of_middle_layers(rows.set_index("layer")[columns])
-    return estimate_in(means, name, df=rows["articles"].iloc[0] - 1)
+    return estimate_in(means, name, df=rows["effective_articles"].iloc[0] - 1)
+
+
+def distance_from_equal_gradients(tables: Tables) -> Estimate:
+    """Estimate how far the ratio of gradients per value vector is from 1, in either direction."""
+    return distance_from(gradient_ratio(tables, ending="_per_value"), 1)
 
 
 # Section 3.3: broad and focused attention
@@ -207,7 +215,7 @@ def largest_early_entropy(tables: Tables) -> Estimate:
 def excess_of_early_broad_heads(tables: Tables) -> Estimate:
     """Subtract the share of later heads that attend broadly from that of heads of the first third.
 
-    Heads are taken for a sample.
+    The shares are exact, because these are all heads of the model.
     """
     rows = broad_heads(tables)
     shares = []
@@ -215,7 +223,7 @@ def excess_of_early_broad_heads(tables: Tables) -> Estimate:
         is_broad = rows.loc[rows["is_early"] == is_early, "is_broad"]
         if not len(is_broad):
             raise NotMeasurable("a model with one layer has no later ones")
-        shares.append(wilson_proportion(is_broad.sum(), len(is_broad)))
+        shares.append(exact(is_broad.mean()))
     return difference(*shares)
 
 
@@ -273,7 +281,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "sec3-special-to-itself-almost-entirely": layer_measure(mean_of_middle_layers, TO_ITSELF),
     "sec3-gradient-small": gradient_ratio,
-    "sec3-gradient-small-per-value": partial(gradient_ratio, ending="_per_value"),
+    "sec3-gradient-alike-per-value": distance_from_equal_gradients,
     "sec3-early-head-broad": largest_early_entropy,
     "sec3-broad-heads-early": excess_of_early_broad_heads,
     "sec3-broad-heads-largest-weight": largest_weight_of_broad_heads,

@@ -24,15 +24,16 @@ from helpers.claims.tables import (
 from helpers.metrics.coreference import ALL_MENTIONS, NOMINAL_MINUS_ALL, OWN_TYPE, PAPER_MIX
 from helpers.metrics.dependency_heads import (
     DEPENDENTS_SHARE,
+    LARGEST_MARGIN_IN_PAPER,
     MEAN_MARGIN,
     MEAN_MARGIN_IN_PAPER,
     SLIGHT_SHARE,
     WITH_FUNCTION,
 )
+from helpers.metrics.nearest_words import EVERY_RELATION, MEAN_LEAD, NOT_ADJACENT
 from helpers.metrics.reference import ALL, paper_names, paper_table1
-from helpers.metrics.statistics import Estimate
+from helpers.metrics.statistics import Estimate, exact
 
-BY_FAR = 20  # percentage points
 LITTLE_CHANGE = 5  # percentage points
 TOO_FEW = "the corpus has no words with the relation {}, or too few"
 NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
@@ -60,15 +61,6 @@ def margin(tables: Tables, name: str) -> Estimate:
     return estimate_in(rows.iloc[0], "margin")
 
 
-def relations_by_far(tables: Tables) -> Estimate:
-    """Count the paper's relations whose head leads its offset by more than `BY_FAR`."""
-    table = held_out(tables)
-    is_single = ~table["paper"].isin(["", ALL])
-    rows = select_or_raise(table, is_single, "the corpus has no relation of the paper's Table 1")
-    counts = (rows[with_bounds("margin")] > BY_FAR).sum().astype(float)
-    return Estimate(*counts, df=rows["margin_df"].min())
-
-
 def lowest_of_named(tables: Tables) -> Estimate:
     """Find the lowest accuracy of the relations of the introduction."""
     rows = held_out(tables)
@@ -82,12 +74,13 @@ def lowest_of_named(tables: Tables) -> Estimate:
 def share_unaffected_by_special_tokens(tables: Tables) -> Estimate:
     """Compute the share of heads whose accuracy falls by at most `LITTLE_CHANGE` points.
 
-    The change is that of a head that may pick special tokens, too.
+    The change is that of a head that may pick special tokens, too.  The share is exact, because
+    these are all heads of the model.
     """
-    changes = rows_of(tables, "special_candidates", "layer", *with_bounds("change"))
-    if (changes["change"] == 0).all():
+    changes = rows_of(tables, "special_candidates", "layer", "change")["change"]
+    if (changes == 0).all():
         raise NotMeasurable("the model's sentences have no special tokens")
-    return Estimate(*(changes[with_bounds("change")] >= -LITTLE_CHANGE).mean())
+    return exact((changes >= -LITTLE_CHANGE).mean())
 
 
 def share_of_attending_dependents(tables: Tables) -> Estimate:
@@ -111,7 +104,7 @@ MEASURES: dict[str, Measure] = {
     "sec4-margin-all-words": partial(margin, name=ALL),
     "sec4-margin-mean": relation_summary(quantity=MEAN_MARGIN),
     "sec4-margin-mean-in-paper": relation_summary(quantity=MEAN_MARGIN_IN_PAPER),
-    "sec4-margin-over-twenty": relations_by_far,
+    "sec4-margin-over-twenty": relation_summary(quantity=LARGEST_MARGIN_IN_PAPER),
     "sec4-margin-slight": relation_summary(quantity=SLIGHT_SHARE),
     "sec4-margin-dobj": partial(margin, name="dobj"),
     "sec4-margin-det": partial(margin, name="det"),
@@ -119,6 +112,11 @@ MEASURES: dict[str, Measure] = {
     "sec4-margin-poss": partial(margin, name="poss"),
     "sec4-margin-auxpass": partial(margin, name="auxpass"),
     "sec4-accuracy-of-four": lowest_of_named,
+    "sec4-nearest-of-its-class": relation_summary(quantity=MEAN_LEAD),
+    "sec4-nearest-is-not-the-parent": cell("disagreement", "difference", relation=NOT_ADJACENT),
+    "sec4-nearest-and-far-parents": cell(
+        "accuracy_by_distance", "head_lead", relation=EVERY_RELATION, distance="over 5"
+    ),
     "sec4-dependents-attend": share_of_attending_dependents,
     "sec4-possessive-from-s": cell("possessives", "beyond_next_word"),
     "sec4-special-left-out": share_unaffected_by_special_tokens,

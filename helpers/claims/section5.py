@@ -6,11 +6,10 @@ the model, is about zero, and therefore not about training.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from helpers.claims.tables import Measure, Tables, cell, estimate_from_table
-from helpers.metrics.statistics import Estimate
+from helpers.metrics.statistics import Estimate, distance_from
 
 
 def points_apart(tables: Tables, probe: str, other: str) -> Estimate:
@@ -18,9 +17,7 @@ def points_apart(tables: Tables, probe: str, other: str) -> Estimate:
     difference = estimate_from_table(
         tables, "probe_differences", "difference", probe=probe, other=other
     )
-    nearest = max(0.0, difference.low, -difference.high)
-    farthest = max(-difference.low, difference.high)
-    return replace(difference, value=abs(difference.value), low=nearest, high=farthest)
+    return distance_from(difference, 0)
 
 
 probe_lead = partial(cell, "probe_differences", "difference")

@@ -116,7 +116,8 @@ def estimate_in(row: pd.Series, name: str, df: float = np.nan) -> Estimate:
         Column of the number.
     df
         Degrees of freedom of the interval.  By default they are in the column ``<name>_df``, which
-        `Estimate.columns` writes with ``df=True``.
+        `Estimate.columns` writes with ``df=True``.  A column ``<name>_p`` has the p-value of a test
+        of its own.
 
     Raises
     ------
@@ -126,7 +127,7 @@ def estimate_in(row: pd.Series, name: str, df: float = np.nan) -> Estimate:
     df = row.get(f"{name}_df", df)
     if np.isnan(df):
         raise NotMeasurable(f"no degrees of freedom in a column {name}_df")
-    return Estimate(*row[with_bounds(name)], df=df)
+    return Estimate(*row[with_bounds(name)], df=df, own_p=row.get(f"{name}_p", np.nan))
 
 
 def estimate_from_table(

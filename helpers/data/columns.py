@@ -121,7 +121,8 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
         words = tuple(row.word for row in rows)
         heads, relations = _tree(path, rows, format)
         source = f"{origin}, sentence {marks.get('sent_id', number)}"
-        yield Sentence(words, heads, relations, "", source)
+        tags = _sentence_tags(rows) if format == "conllu" else ()
+        yield Sentence(words, heads, relations, "", source, tags)
     if not number:
         raise CorpusError(path, f"has no sentence; expected {EXPECTED['treebank']}")
 
@@ -236,6 +237,12 @@ def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...
         problem = f"the heads of {quoted(row.word)} form a circle; lead them to a word with head 0"
         raise CorpusError(path, problem, row.line)
     return tuple(heads), tuple(relations)
+
+
+def _sentence_tags(rows: Sequence[_Row]) -> tuple[str | None, ...]:
+    """Read the universal tags of a sentence's words in CoNLL-U; empty if it has none."""
+    tags = tuple(None if row.cells[3] == "_" else row.cells[3] for row in rows)
+    return tags if any(tags) else ()
 
 
 def _document(path: Path, format: str, mark: str, sentences: Sequence[list[_Row]]) -> AnnotatedText:

@@ -52,7 +52,8 @@ class Sentence(NamedTuple):
     ``heads[i]`` is the head of word ``i``: 1 is the first word, 0 the root.  ``split`` is
     ``train`` or ``dev``.  ``source`` is "ARTICLE, paragraph N, sentence N", or
     "FILE, document NAME, sentence ID", or "FILE, sentence ID" where the documents of a file are
-    not known; `document_of` reads it.
+    not known; `document_of` reads it.  ``tags`` are universal part-of-speech tags, one per word, as
+    in `Document`, or empty if the corpus has none.
     """
 
     words: tuple[str, ...]
@@ -60,6 +61,7 @@ class Sentence(NamedTuple):
     relations: tuple[str, ...]
     split: str
     source: str
+    tags: tuple[str | None, ...] = ()
 
 
 Span = tuple[int, int, int | None]  # of a mention: first word, the one after the last, chain

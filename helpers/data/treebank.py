@@ -224,8 +224,9 @@ def silver_treebank(
         )
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])
-        for words, heads, relations, split, source in parses["sentences"]:
-            yield Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
+        for words, heads, relations, split, source, tags in parses["sentences"]:
+            parts = (tuple(words), tuple(heads), tuple(relations))
+            yield Sentence(*parts, split, source, tuple(tags))
 
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
@@ -361,14 +362,19 @@ def pipeline(name: str = PIPELINE) -> Language:
 
 
 def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
-    """Convert a spaCy sentence; the root is its own head in spaCy, and has head 0 here."""
+    """Convert a spaCy sentence; the root is its own head in spaCy, and has head 0 here.
+
+    It has no tags if the pipeline has no tagger.
+    """
     before = span.start - 1
+    tags = tuple(token.pos_ or None for token in span)
     return Sentence(
         words=tuple(token.text for token in span),
         heads=tuple(0 if token == token.head else token.head.i - before for token in span),
         relations=tuple(token.dep_.lower() for token in span),
         split=split,
         source=source,
+        tags=tags if any(tags) else (),
     )
 
 
@@ -376,10 +382,7 @@ def _usable_sentences(
     paragraphs: Iterable[NumberedParagraph], counts: Counter[str], pipeline_name: str
 ) -> Iterator[NumberedSentence]:
     """Parse paragraphs and yield their usable sentences."""
-    unused = ["tagger", "attribute_ruler"]
-    docs = pipeline(pipeline_name).pipe(
-        paragraphs, as_tuples=True, batch_size=BATCH, disable=unused
-    )
+    docs = pipeline(pipeline_name).pipe(paragraphs, as_tuples=True, batch_size=BATCH)
     for doc, (title, article, paragraph) in docs:
         counts["paragraphs parsed"] += 1
         for number, sentence in enumerate(doc.sents, 1):

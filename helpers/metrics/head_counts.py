@@ -237,10 +237,10 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         names = [ALL, *np.unique(relations).tolist()]
         marks = possessive_marks(record)
         at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
-        counts = _words_that_count(visible_words[:, 0], gold, marks)  # [direction, layer, word]
+        counts = words_that_count(visible_words[:, 0], gold, marks)  # [direction, layer, word]
         article = cluster_of(record, number)
         # Counted from the first word on: special tokens are outside.
-        is_right = _is_right(np.stack(positions_picked) - words.start, gold, marks)
+        is_right = is_right_pick(np.stack(positions_picked) - words.start, gold, marks)
         with_special[article] += is_right.sum(axis=-1)
         rows = {
             "split": [record.get("split", "")] * len(names),
@@ -249,9 +249,9 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
             "total": _sum_by_relation(np.ones(len(gold), bool), relations),
             "visible_total": _sum_by_relation(counts, relations),
             "offset_right": _sum_by_relation(
-                counts[:, :, None] & _is_right(at_offset, gold, marks), relations
+                counts[:, :, None] & is_right_pick(at_offset, gold, marks), relations
             ),
-            "right": _sum_by_relation(_is_right(np.stack(picks), gold, marks), relations),
+            "right": _sum_by_relation(is_right_pick(np.stack(picks), gold, marks), relations),
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
@@ -288,32 +288,32 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
     return np.asarray(example.record["heads"]) - 1
 
 
-def _is_right(
+def is_right_pick(
     picks: Int[np.ndarray, "*predictor word"],
     gold: Int[np.ndarray, " word"],
     marks: Mapping[int, int],
 ) -> Bool[np.ndarray, "*predictor word"]:
     """Mark the words that each predictor gets right."""
-    queries = _queries(len(gold), marks)
+    queries = query_words(len(gold), marks)
     picked = picks[..., queries]
     is_pick = picked != queries  # a word that picks itself picks nothing
     return (picked == gold) & is_pick & (gold >= 0)  # an offset can point to -1, as for the root
 
 
-def _queries(words: int, marks: Mapping[int, int]) -> Int[np.ndarray, " word"]:
+def query_words(words: int, marks: Mapping[int, int]) -> Int[np.ndarray, " word"]:
     """List the word from which each word's answer is read: for a possessor, its 's."""
     queries = np.arange(words)
     queries[list(marks)] = list(marks.values())
     return queries
 
 
-def _words_that_count(
+def words_that_count(
     visible: Bool[np.ndarray, "layer word word"],
     gold: Int[np.ndarray, " word"],
     marks: Mapping[int, int],
 ) -> Bool[np.ndarray, "direction layer word"]:
     """Mark the words whose syntactic head can be picked, and the root, which is an error."""
-    queries = _queries(len(gold), marks)
+    queries = query_words(len(gold), marks)
     by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
     return by_direction[:, :, queries, gold] | (gold < 0)
 

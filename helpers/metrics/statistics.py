@@ -13,12 +13,17 @@ Are several such differences above zero?                  `bootstrap_t_test`, th
 Is the best of many heads better than a baseline?         `bootstrap_t_test`, second value
 Is a number above or below a threshold?                   `p_value`
 How far apart are two estimates?                          `difference`
-Are two numbers equivalent, within a margin?              `paired_interval` of 90% within it
+Are two numbers equivalent, within a margin?              `distance_from`; `paired_interval` of 90%
 Do two classifiers differ on the same examples?           `mcnemar`
 How uncertain is a mean of several such numbers?          `weighted_ratios`
 A mean or correlation of independent values               `mean_interval`, `correlation`
 A share of independent cases                              `wilson_proportion`
 ========================================================  ==========================================
+
+Clusters differ in size.  The degrees of freedom of an interval are therefore the *effective* number
+of clusters minus one (`effective_clusters`): 18 articles of which a few have most words count as
+about ten.  The heads of one model are all that there are, and no sample: a share of them is
+`exact`.
 
 That a difference is not significant does not show that two numbers are equivalent.
 """
@@ -64,8 +69,8 @@ class Estimate:
     value, low, high
         The number and the bounds of its interval.
     df
-        Degrees of freedom of the interval, for example the number of articles minus one.  Infinite
-        for an interval of the normal distribution.
+        Degrees of freedom of the interval, for example the effective number of articles minus one.
+        Infinite for an interval of the normal distribution.
     cases
         Number of independent cases of a share, or of all cases of an exact share; 0 for a number
         that is no share.
@@ -73,6 +78,12 @@ class Estimate:
         Whether the number has no error, because it counts a whole population.
     replicates
         The number from each resample of a bootstrap (`bootstrap_estimate`), for differences.
+    limits
+        The least and the largest number that is possible, such as 0 and 1 for a share.  Intervals
+        of other levels do not pass them.
+    own_p
+        The p-value of a test of its own, such as a permutation test, against the threshold that the
+        number is compared with.  NaN if Student's t is to be used.
     """
 
     value: Real
@@ -82,6 +93,8 @@ class Estimate:
     cases: Whole = 0
     is_exact: bool = False
     replicates: Float[np.ndarray, " resample"] | None = field(default=None, compare=False)
+    limits: tuple[float, float] = field(default=(-np.inf, np.inf), compare=False)
+    own_p: float = field(default=np.nan, compare=False)
 
     def __iter__(self) -> Iterator[Real]:
         """Yield the number and its bounds, so that they can be unpacked."""
@@ -120,10 +133,18 @@ class Estimate:
     def interval(self, level: float) -> tuple[Real, Real]:
         """Compute the bounds of the interval of another level, by Student's t.
 
-        Either side is stretched by the ratio of two quantiles.
+        Either side is stretched by the ratio of two quantiles.  If the number has limits, it is the
+        logarithm of the distance to the limit that is stretched.
         """
         stretch = t_quantile(self.df, level) / t_quantile(self.df)
-        return self.value - stretch * self.below, self.value + stretch * self.above
+        least, largest = self.limits
+        low = self.value - stretch * self.below
+        high = self.value + stretch * self.above
+        if np.isfinite(least):
+            low = least + _stretch(self.value - least, self.low - least, stretch)
+        if np.isfinite(largest):
+            high = largest - _stretch(largest - self.value, largest - self.high, stretch)
+        return low, high
 
     def scaled(self, factor: Real) -> Estimate:
         """Multiply the number and its interval by a positive factor, such as 100 for percent."""
@@ -137,6 +158,13 @@ class Estimate:
         )
 
 
+def _stretch(distance: Real, nearest: Real, factor: Real) -> Real:
+    """Stretch an interval that begins at a distance from a limit, on the scale of logarithms."""
+    if distance <= 0:
+        return distance  # the number is at its limit
+    return distance * (max(nearest, 0) / distance) ** factor
+
+
 def t_quantile(df: Real | Sequence[Real], level: float = LEVEL) -> Statistics | float:
     """Compute the half-width, in standard errors, of Student's interval of a level."""
     return t.ppf((1 + level) / 2, df)
@@ -147,7 +175,7 @@ def exact(value: Real, cases: Whole = 0) -> Estimate:
     return Estimate(value, value, value, cases=cases, is_exact=True)
 
 
-def bootstrap_estimate(value: Real, replicates: Values, clusters: Whole) -> Estimate:
+def bootstrap_estimate(value: Real, replicates: Values, clusters: Real) -> Estimate:
     """Make the estimate of a number with bootstrap replicates, from which its interval is.
 
     Parameters
@@ -157,7 +185,8 @@ def bootstrap_estimate(value: Real, replicates: Values, clusters: Whole) -> Esti
     replicates
         The number from each resample.
     clusters
-        Number of clusters that were resampled; the interval is wider for few (`percentiles`).
+        Effective number of clusters that were resampled; the interval is wider for few
+        (`percentiles`).
 
     Returns
     -------
@@ -165,7 +194,7 @@ def bootstrap_estimate(value: Real, replicates: Values, clusters: Whole) -> Esti
     """
     replicates = np.asarray(replicates, float)
     low, high = percentiles(replicates, clusters)
-    return Estimate(value, low, high, df=int(clusters) - 1, replicates=replicates)
+    return Estimate(value, low, high, df=clusters - 1, replicates=replicates)
 
 
 def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
@@ -185,6 +214,19 @@ def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
     above = np.hypot(minuend.above, subtrahend.below)
     is_exact = minuend.is_exact and subtrahend.is_exact
     return Estimate(value, value - below, value + above, df, is_exact=is_exact)
+
+
+def distance_from(estimate: Estimate, number: Real) -> Estimate:
+    """Estimate how far a number is from another one, in either direction.
+
+    A claim that two numbers are alike holds if this distance is below a margin: the interval of the
+    number is then within the margin on both sides.
+    """
+    low = estimate.low - number
+    high = estimate.high - number
+    nearest = max(0.0, low, -high)
+    farthest = max(-low, high)
+    return Estimate(abs(estimate.value - number), nearest, farthest, estimate.df)
 
 
 def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
@@ -241,19 +283,65 @@ def p_value(estimate: Estimate, threshold: Real = 0) -> float:
 
     The distance to the threshold, in standard errors, is compared with Student's t.  A standard
     error is taken from the half of the 95% interval on the threshold's side, so that p is below 5%
-    if the interval leaves the threshold out.
+    if the interval leaves the threshold out.  If the number has a limit on this side, distances
+    are those of logarithms, as in `Estimate.interval`.
 
     Returns
     -------
     float
-        NaN for an estimate without bounds, or whose interval has no width.
+        ``own_p`` of an estimate that has one.  NaN for an estimate without bounds, or whose
+        interval has no width.
     """
-    half_width = estimate.below if estimate.value > threshold else estimate.above
-    error = abs(half_width) / t_quantile(estimate.df)
+    if not np.isnan(estimate.own_p):
+        return estimate.own_p
+    is_above = estimate.value > threshold
+    bound = estimate.low if is_above else estimate.high
+    limit = estimate.limits[0] if is_above else estimate.limits[1]
+    half_width = abs(estimate.value - bound)
+    distance = abs(estimate.value - threshold)
+    if np.isfinite(limit):
+        from_limit = np.abs(np.array([estimate.value, bound, threshold]) - limit)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a bound may be at the limit
+            logarithms = np.log(from_limit)
+            half_width = logarithms[0] - logarithms[1]
+            distance = logarithms[0] - logarithms[2]
+    error = half_width / t_quantile(estimate.df)
     if not error > 0:
         return np.nan
-    p = 2 * t.sf(abs(estimate.value - threshold) / error, estimate.df)
+    p = 2 * t.sf(distance / error, estimate.df)
     return max(p, np.finfo(float).tiny)
+
+
+def counted_p(replicates: Float[np.ndarray, " resample"], threshold: Real) -> float:
+    """Compute a two-sided p-value by counting the resamples on either side of a threshold.
+
+    It suits shares of a few relations, which take a few values only.  No p-value is smaller than
+    the number of resamples can show.
+    """
+    measured = replicates[~np.isnan(replicates)]
+    on_fewer_side = min((measured <= threshold).sum(), (measured >= threshold).sum())
+    return min(1.0, 2 * (on_fewer_side + 1) / (len(measured) + 1))
+
+
+def effective_clusters(total: Clusters) -> Statistics | float:
+    """Compute the effective number of clusters (Kish 1965): ``(sum w)**2 / sum(w**2)``.
+
+    It is the number of clusters if all have as many cases, and less if they differ in size.
+
+    Parameters
+    ----------
+    total
+        Number of cases, the weight w, in each cluster.
+
+    Returns
+    -------
+    array or float
+        One for each statistic; NaN without cases.
+    """
+    weights = np.asarray(total, float)
+    squared_sums = np.asarray(weights.sum(axis=0) ** 2)
+    effective = divide(squared_sums, np.asarray((weights**2).sum(axis=0)))
+    return np.round(effective, 6)[()]  # rounding errors do not tell equal sizes apart
 
 
 def cluster_sums(
@@ -321,13 +409,20 @@ def weighted_ratios(
     Returns
     -------
     Estimate
-        NaN if a ratio has no cases.  The ratio that occurs in the fewest clusters decides how much
-        the interval is widened.
+        NaN if a ratio has no cases.  The weight of a cluster in the effective number of clusters is
+        its share of the cases, averaged over the ratios.
     """
     value = divide(right.sum(axis=0), total.sum(axis=0)) @ weights
     replicates = resampled_ratios(right, total, DRAWS) @ weights
-    n_clusters = np.greater(total, 0).sum(axis=0)  # in which each ratio has cases
-    return bootstrap_estimate(value, replicates, n_clusters.min())
+    return bootstrap_estimate(value, replicates, effective_clusters_of_ratios(total, weights))
+
+
+def effective_clusters_of_ratios(
+    total: Clusters, weights: Sequence[Real] | Float[np.ndarray, " ratio"]
+) -> Real:
+    """Compute the effective number of clusters of a weighted sum of ratios (`weighted_ratios`)."""
+    shares = divide(total, np.broadcast_to(total.sum(axis=0), total.shape))
+    return effective_clusters(shares @ np.abs(weights))
 
 
 def bootstrap_intervals(right: Clusters, total: Totals) -> Bounds:
@@ -346,8 +441,7 @@ def bootstrap_intervals(right: Clusters, total: Totals) -> Bounds:
     low, high
         The bounds of each statistic; NaN where fewer than two clusters have a ``total``.
     """
-    n_clusters = np.greater(total, 0).sum(axis=0)
-    return percentiles(resampled_ratios(right, total), n_clusters)
+    return percentiles(resampled_ratios(right, total), effective_clusters(total))
 
 
 def paired_interval(
@@ -375,7 +469,7 @@ def paired_interval(
         The bounds of each difference.
     """
     differences = resampled_ratios(*minuend) - resampled_ratios(*subtrahend)
-    n_clusters = [np.greater(total, 0).sum(axis=0) for _, total in (minuend, subtrahend)]
+    n_clusters = [effective_clusters(total) for _, total in (minuend, subtrahend)]
     return percentiles(differences, np.minimum(*n_clusters), level)
 
 
@@ -575,7 +669,7 @@ def divide(right: Statistics, total: Num[np.ndarray, "*#statistic"]) -> Statisti
 
 
 def percentiles(
-    replicates: Replicates, clusters: Num[np.ndarray, "*#statistic"] | Whole, level: float = LEVEL
+    replicates: Replicates, clusters: Num[np.ndarray, "*#statistic"] | Real, level: float = LEVEL
 ) -> Bounds:
     """Compute percentile intervals of bootstrap replicates (Hesterberg 2015).
 
@@ -584,7 +678,7 @@ def percentiles(
     replicates
         Any shape of statistics for each resample.
     clusters
-        Number of clusters that each statistic is from; the intervals are wider for few.
+        Effective number of clusters that each statistic is from; intervals are wider for few.
     level
         Coverage of the intervals.
 

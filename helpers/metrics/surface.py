@@ -24,6 +24,7 @@ from helpers.metrics.statistics import (
     bootstrap_intervals,
     cluster_sums,
     divide,
+    effective_clusters,
     resampled_ratios,
 )
 from helpers.progress import progress
@@ -388,7 +389,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
     return table.reset_index()
 
 
-def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, int]:
+def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, float]:
     """Compute the means of one measure by layer in bootstrap resamples of the articles.
 
     The resamples are the same for every measure.
@@ -404,15 +405,16 @@ def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, in
     -------
     means : DataFrame
         One row per layer, one column per resample.
-    n_articles : int
-        The number of articles that have the measure.
+    n_articles : float
+        The effective number of articles that have the measure.
     """
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
     sizes = examples.where(values.notna(), 0)
     totals = (values * sizes).fillna(0)
     means = resampled_ratios(totals.to_numpy(), sizes.to_numpy(), DRAWS)  # [resample, layer]
-    return pd.DataFrame(means.T, values.columns), int(values.notna().any(axis=1).sum())
+    n_articles = effective_clusters(sizes.max(axis=1).to_numpy())
+    return pd.DataFrame(means.T, values.columns), float(n_articles)
 
 
 def commonest_tokens(source: Store) -> pd.DataFrame:
@@ -451,11 +453,11 @@ def gradient_table(
     -------
     DataFrame
         One row per layer: ``layer`` (from 1); ``sep``, ``cls``, ``punctuation`` and ``other``;
-        ``objective``; ``loss`` (nats, the mean); ``articles``, their number; ``first``, for the
-        first token, which may be [CLS] and is no other one; ``guess``, the loss of a guess (nats);
-        ``sep_per_score`` and so on, the mean ``|dL/ds|`` of the scores before the softmax;
-        ``sep_per_value`` and so on, the gradients divided by the size of the value vector, if it is
-        known;
+        ``objective``; ``loss`` (nats, the mean); ``articles``, their number, and
+        ``effective_articles``, which allows for their sizes; ``first``, for the first token, which
+        may be [CLS] and is no other one; ``guess``, the loss of a guess (nats); ``sep_per_score``
+        and so on, the mean ``|dL/ds|`` of the scores before the softmax; ``sep_per_value`` and so
+        on, the gradients divided by the size of the value vector, if it is known;
         ``other_over_sep``, ``other_over_cls``, ``other_over_sep_per_value`` and so on, the ratios
         of the means; and 95% bootstrap intervals over articles (``sep_low`` ...).  Empty for a
         token that the model does not have.
@@ -484,6 +486,7 @@ def gradient_table(
     table.insert(5, "objective", objective)
     table.insert(6, "loss", importance["losses"].mean())
     table.insert(7, "articles", len(names))
+    table.insert(8, "effective_articles", effective_clusters(np.bincount(article_number)))
     table["guess"] = importance["guesses"].mean()
     return table
 

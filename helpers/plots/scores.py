@@ -13,10 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
+from helpers.metrics.nearest_words import DISTANCES
 from helpers.metrics.reference import COMPARED
 from helpers.plots import style
 from helpers.plots.style import (
+    Style,
     canvas,
+    draw_curve,
     draw_intervals,
     heat_maps,
     panel_grid,
@@ -28,6 +31,11 @@ INTERVALS = "bars: measured here, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
 PAPER_PROBES = "The paper's probes: GloVe of 100 dimensions, no separate weights for ROOT."
 ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
+PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
+    "head": Style("attention head", "#0173B2", "o"),
+    "offset": Style("fixed offset", style.MUTED, "s"),
+    "nearest": Style("nearest word of\none part of speech", "#D55E00", "^"),
+}
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 
 
@@ -149,6 +157,51 @@ def relation_heatmaps(
                 clip_on=False,
             )
         )  # fmt: skip
+    return figure
+
+
+@theme()
+def accuracy_by_distance(
+    table: pd.DataFrame, titles: Mapping[str, str], *, model: str = ""
+) -> Figure:
+    """Draw the accuracy of head, fixed offset and nearest word by the distance of the parent.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The table accuracy_by_distance.csv.
+    titles : mapping of str to str
+        The relations that have a panel, and the title of each.
+    model : str, optional
+        Name of the run, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    figure = canvas(
+        2.5 * -(-len(titles) // 3) + 0.5,
+        "Section 4.2 · Parents found by single heads and by two rules, by distance",
+        model,
+        "head, offset, and part of speech and side chosen on train, scored on dev; "
+        "bands: 95% intervals",
+    )
+    panels = panel_grid(figure, len(titles), 3, sharey=True)  # numbers of words differ
+    for axes, (relation, title) in zip(panels, titles.items(), strict=True):
+        rows = table[table["relation"] == relation].set_index("distance").reindex(DISTANCES)
+        rows = rows.reset_index().assign(place=np.arange(len(DISTANCES)))
+        for column, series_style in PREDICTOR_STYLES.items():
+            draw_curve(axes, rows.dropna(subset=column), "place", column, series_style)
+        counts = rows["count"].fillna(0).astype(int)
+        labels = [
+            f"{distance}\nn = {count:,}" for distance, count in zip(DISTANCES, counts, strict=True)
+        ]
+        axes.set_xticks(rows["place"], labels)
+        axes.set(ylim=(-3, 103), xlim=(-0.3, len(DISTANCES) - 0.7))
+        axes.set_title(title, parse_math=False)
+    panels[0].legend(loc="lower left", fontsize=7.5)
+    figure.supxlabel("Distance between a word and its parent (words)")
+    figure.supylabel("Accuracy (%)")
     return figure
 
 

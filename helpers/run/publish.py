@@ -26,9 +26,10 @@ TOLERANCES = {"percentage": 0.2, "percentage of a trained probe": 2.0, "p": 0.00
 SHARE_TOLERANCE = 1e-3
 UNITS = dict.fromkeys(
     [
-        "coreference", "coreference_held_out", "dependency_heads", "dependency_heads_held_out",
-        "each_head", "gold_and_silver", "paper_heads", "possessives", "probe_differences",
-        "probe_seeds", "probes", "relation_summary", "special_candidates", "universal_relations",
+        "accuracy_by_distance", "coreference", "coreference_held_out", "dependency_heads",
+        "dependency_heads_held_out", "disagreement", "each_head", "gold_and_silver",
+        "paper_heads", "possessives", "probe_differences", "probe_seeds", "probes",
+        "relation_summary", "special_candidates", "universal_relations",
     ],
     "percentage",
 ) | dict.fromkeys(
@@ -43,7 +44,7 @@ TRAINED_PROBES = "Structural probe|Distances|ilinear probe"  # by gradient steps
 # The best of several: another one may be best where two are tied.
 CHOICES = {
     "head", "direction", "chosen", "pattern", "removable", "title", "offset", "baseline_offset",
-    "passes",
+    "passes", "nearest_class", "nearest_side",
 }  # fmt: skip
 CONTROL_PREFIXES = ("random_", "entropy_matched_")
 

@@ -39,7 +39,7 @@ def test_a_declared_claim_has_its_measure_and_texts_on_one_line(tmp_path):
     assert (claim.id, claim.section, claim.family) == ("sec9-one", "9.1", "section 9")
     assert claim.how_measured == "the number one"
     assert (claim.threshold, claim.sign) == (0, 1)
-    assert claim.about_training and not claim.is_count
+    assert claim.about_training and not claim.is_exploratory
     assert claim.measure is measure_one
 
 

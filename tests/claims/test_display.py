@@ -42,7 +42,6 @@ def shown(estimate, **fields):
         (Estimate(2, 1.5, 2.5), "ratio", "2 times [1.5 to 2.5]"),
         (exact(70 / 72, 72), "share of heads", "70 of 72 heads"),
         (Estimate(0.25, 0.125, 0.5, cases=8), "share of heads", "2 of 8 heads [1 to 4]"),
-        (Estimate(0.5, -0.1, 1.2, cases=8), "share of heads", "4 of 8 heads [0 to 8]"),
         (Estimate(-5.85e-06, -1e-05, 0.002), "nats", "0.000 nats [0.000 to 0.002]"),
         (Estimate(np.nan), "nats", ""),
     ],
@@ -55,17 +54,25 @@ def test_numbers_have_intervals_and_units(estimate, unit, expected):
 
 def test_small_p_values_are_bounds():
     _, row = shown(Estimate(9, 8, 10), above=0)
-    assert row["adjusted p"] == "< 0.001"
+    assert row["adjusted p"] == "< 0.0001"
     _, row = shown(Estimate(1, 0, 2), above=0)
-    assert row["adjusted p"] == "0.050"
+    assert row["adjusted p"] == "0.0500"
 
 
-@pytest.mark.parametrize(("paper", "expected"), [(0.5, UNSEEN), (4, "inconclusive")])
-def test_an_inconclusive_verdict_says_whether_the_test_had_power(paper, expected):
+@pytest.mark.parametrize(
+    ("paper", "expected"),
+    [
+        (0.5, "not measured: could not have been seen here"),
+        (1.2, UNSEEN),
+        (4, "inconclusive"),
+    ],
+)
+def test_a_verdict_says_whether_the_test_had_power(paper, expected):
     row, details = shown(Estimate(1, -1, 2), above=0, paper=paper)
     assert row["verdict"] == expected
+    assert row[THIS_MODEL].startswith("1 ")  # the number is shown in any case
     power = float(details["power at the paper's number"])
-    assert power < 0.2 if paper == 0.5 else power > 0.9
+    assert {0.5: power < 0.2, 1.2: 0.2 < power < 0.5, 4: power > 0.9}[paper]
 
 
 def test_the_source_of_a_threshold_is_shown():
@@ -76,7 +83,7 @@ def test_the_source_of_a_threshold_is_shown():
 
 def test_details_have_no_powers_of_ten():
     _, row = shown(Estimate(0.0003, 8e-06, 0.25), above=0)
-    assert row["unadjusted interval from"] == "0.000"
+    assert row["interval adjusted for the number of claims, from"] == "0.000"
     assert row["to"] == "0.25"
     assert row["threshold"] == "0"
 

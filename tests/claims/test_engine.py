@@ -1,16 +1,20 @@
 """How claims are declared and tested, on measures by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from helpers.claims.claim import Claim
 from helpers.claims.engine import (
+    EXPLORATORY,
     INCONCLUSIVE,
     NOT_MEASURED,
     NOT_SUPPORTED,
     SUPPORTED,
     UNDEFINED,
+    UNSEEN,
     check_claims,
 )
 from helpers.claims.section3 import over_layers
@@ -175,16 +179,69 @@ def test_an_exact_number_is_compared_without_a_test():
     assert np.isnan([row["p_adjusted"], row["adjusted_low"]]).all()
 
 
+def test_a_number_with_a_test_of_its_own_is_judged_by_it():
+    decided = check_one(Estimate(0.8, own_p=0.001), about_training=False, above=0.5)
+    assert (decided["verdict"], decided["p_adjusted"]) == (SUPPORTED, 0.001)
+    undecided = check_one(Estimate(0.8, own_p=0.4), about_training=False, above=0.5)
+    assert undecided["verdict"] == INCONCLUSIVE
+
+
+def test_the_adjusted_interval_of_a_share_stays_within_its_limits():
+    shares = [Estimate(0.9, 0.7, 0.99, df=4)] * 20
+    claims = []
+    for number, share in enumerate(shares):
+        claims.append(declare(lambda tables, it=share: it, f"a-{number}", above=0.1))
+    outside = check_claims({}, claims)
+    assert (outside["adjusted_high"] > 1).all()
+    claims = [replace(claim, limits=(0.0, 1.0)) for claim in claims]
+    within = check_claims({}, claims)
+    assert (within["adjusted_high"] < 1).all() and (within["adjusted_low"] > 0).all()
+
+
+def untested(paper=np.nan, **fields):
+    """Check a decided claim and one with little power or an exploratory one, in one family."""
+    measured = Estimate(5, 3, 7, df=17)
+    first = declare(lambda tables: measured, "first", above=0)
+    second = declare(lambda tables: measured, "second", above=0, paper=paper, **fields)
+    return check_claims({"random_x": pd.DataFrame()}, [first, second]).set_index("id")
+
+
 @pytest.mark.parametrize(
-    ("count", "verdict"),
-    [
-        (Estimate(3, 0, 3), INCONCLUSIVE),  # some resamples have none
-        (Estimate(3, 3, 4), SUPPORTED),  # none has fewer
-        (Estimate(0.5, 0, 0.5), NOT_SUPPORTED),  # none has more
-    ],
+    ("fields", "reason"),
+    [({"paper": 0.1}, UNSEEN), ({"is_exploratory": True}, EXPLORATORY)],
 )
-def test_a_count_is_exact_if_no_resample_is_nearer_to_the_threshold(count, verdict):
-    assert check_one(count, about_training=False, is_count=True, above=0.75)["verdict"] == verdict
+def test_a_claim_that_could_not_be_seen_or_is_exploratory_is_shown_and_not_tested(fields, reason):
+    table = untested(**fields)
+    second = table.loc["second"]
+    assert (second["verdict"], second["reason"]) == (NOT_MEASURED, reason)
+    assert (second["value"], second["value_low"], second["due_to_training"]) == (5, 3, "")
+    assert np.isnan(second["p_adjusted"])
+    alone = p_value(Estimate(5, 3, 7, df=17))
+    assert table.loc["first", "p_adjusted"] == alone  # the family has one test
+    assert untested().loc["first", "p_adjusted"] == 2 * alone
+
+
+def test_power_does_not_depend_on_the_numbers_found():
+    """Only the widths of intervals count, so that power can decide what is tested."""
+    power = []
+    for shift in (0, 1, 9):
+        first = declare(lambda tables, by=shift: Estimate(by, by - 1, by + 1, df=9), "a", above=0)
+        second = declare(lambda tables: Estimate(2, 1, 3, df=9), "b", above=0, paper=1.5)
+        table = check_claims({}, [first, second]).set_index("id")
+        power.append(table.loc["b", "power_at_paper"])
+    assert power[0] == power[1] == power[2]
+    assert 0.2 < power[0] < 0.9
+
+
+def test_a_claim_about_random_weights_shows_no_control():
+    row = check_one(Estimate(5, 4, 6), controls={"random_number": SMALL}, about_training=False,
+                    above=2, shows_controls=False)  # fmt: skip
+    assert np.isnan(row["control"])
+
+
+def test_due_to_training_is_never_yes_without_the_number_of_a_control():
+    row = check_one(Estimate(5, 4, 6), controls={"random_number": Estimate(np.nan)}, above=2)
+    assert (row["verdict"], row["due_to_training"]) == (SUPPORTED, "")
 
 
 def test_due_to_training_is_empty_unless_a_claim_is_supported():

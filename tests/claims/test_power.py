@@ -1,13 +1,13 @@
-"""Power against simulated articles, sums of binomial probabilities, and Holm's method."""
+"""Power against simulated articles."""
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm, t
+from scipy.stats import norm, t
 
 from helpers.claims.claim import Claim
-from helpers.claims.engine import check_claims
-from helpers.claims.power import POWER_COLUMNS, PlannedTest, largest_significant_p
-from helpers.metrics.statistics import Estimate, exact, holm, mean_interval, wilson_proportion
+from helpers.claims.engine import Comparison, check_claims
+from helpers.claims.power import POWER_COLUMNS, PlannedTest, power_table
+from helpers.metrics.statistics import Estimate, exact, mean_interval
 
 ALONE = 0.05  # the limit of a test without others
 DRAWS = 2000
@@ -43,34 +43,19 @@ def test_least_effect_of_a_mean_has_a_power_of_one_half():
         assert planned.power(planned.least_effect()) == pytest.approx(0.5, abs=1e-6)
 
 
-def test_power_of_a_share_is_binomial():
-    planned = PlannedTest(wilson_proportion(10, 20), 0.5, 1, ALONE)
-    least_count = min(n for n in range(11, 21) if wilson_proportion(n, 20).low > 0.5)
-    expected = sum(binom.pmf(n, 20, 0.8) for n in range(least_count, 21))
-    assert planned.power(0.8) == pytest.approx(expected)
-    assert planned.power(planned.least_effect()) == pytest.approx(0.5)
-    below = PlannedTest(wilson_proportion(10, 20), 0.5, -1, ALONE)
-    assert below.power(0.2) == pytest.approx(expected)
-    assert below.least_effect() == pytest.approx(1 - planned.least_effect())
-
-
-def test_a_share_of_too_few_cases_can_never_be_supported():
-    planned = PlannedTest(wilson_proportion(2, 3), 0.9, 1, ALONE)
-    assert np.isnan(planned.least_effect())
-    assert planned.power(1.0) == 0
-
-
 @pytest.mark.parametrize("n_others", [0, 1, 9])
-def test_largest_significant_p_is_that_of_holm_among_the_other_claims(n_others):
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        family_p_values = rng.random(n_others) ** 4
-        p_values = rng.random(50) ** 4
-        expected = [holm(np.append(family_p_values, p))[-1] < 0.05 for p in p_values]
-        assert (p_values < largest_significant_p(family_p_values)).tolist() == expected
+def test_power_is_at_the_level_of_the_family(n_others):
+    comparisons = [Comparison("a", "family", 1, estimate_of(18), 0.0)]
+    comparisons += [Comparison(f"b{i}", "family", 1, estimate_of(9), 0.0) for i in range(n_others)]
+    comparisons += [Comparison("c", "another family", 1, estimate_of(9), 0.0)]
+    comparisons += [Comparison("exact", "family", 1, exact(1), 0.0)]  # is no test
+    papers = {comparison.id: 0.9 for comparison in comparisons}
+    power = power_table(comparisons, papers).loc["a", "power_at_paper"]
+    level = 0.05 / (n_others + 1)
+    assert power == PlannedTest(estimate_of(18), 0.0, 1, level).power(0.9)
 
 
-@pytest.mark.parametrize("estimate", [estimate_of(18), wilson_proportion(10, 20)])
+@pytest.mark.parametrize("estimate", [estimate_of(18), estimate_of(4)])
 def test_a_true_value_at_the_threshold_is_seldom_supported(estimate):
     assert PlannedTest(estimate, 0.3, 1, ALONE).power(0.3) <= 0.025 + 1e-12
 

@@ -77,6 +77,15 @@ def test_read_trees_of_conllu_skips_ranges_and_names_documents(write):
         "x.conllu, document second, sentence b-1",
         "x.conllu, document second, sentence 3",
     ]
+    assert first.tags == ("AUX", "PART", "VERB")
+
+
+def test_read_trees_has_no_tags_where_the_file_has_none(write):
+    untagged = CONLLU.replace("NOUN", "_").replace("PRON", "_").replace("AUX", "_")
+    first, second, third = trees_of(write(untagged, "x.conllu"))
+    assert (first.tags, second.tags, third.tags) == ((None, "PART", "VERB"), (), (None, "VERB"))
+    assert {tree.tags for tree in trees_of(write(CONLLX, "x.conllx"))} == {()}
+    assert {tree.tags for tree in trees_of(write(PLAIN))} == {()}
 
 
 def test_read_trees_of_conllx_allows_several_roots(write):

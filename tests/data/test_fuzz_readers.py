@@ -216,6 +216,7 @@ def check_tree(sentence):
     """Check that all words are visible, have relations and reach the root."""
     n_words = len(sentence.words)
     assert n_words == len(sentence.heads) == len(sentence.relations)
+    assert len(sentence.tags) in (0, n_words)
     assert all(map(visible, sentence.words)) and all(sentence.relations)
     for start in range(1, n_words + 1):
         steps = 0

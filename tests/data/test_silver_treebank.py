@@ -20,7 +20,7 @@ def test_silver_treebank_has_clean_trees_and_articles_in_one_split(sample):
     assert len(sentences) == 60 and counts["sentences fewer than asked for"] == 0
     assert 0 < counts["paragraphs parsed"] < 60
     articles = {"train": set(), "dev": set()}
-    for words, heads, relations, split, source in sentences:
+    for words, heads, relations, split, source, _ in sentences:
         assert 5 <= len(words) == len(heads) == len(relations) <= 40
         assert relations[heads.index(0)] == "root" and heads.count(0) == 1
         assert all(word.strip() == word != "" for word in words)
@@ -74,6 +74,27 @@ def test_silver_treebank_goes_on_until_there_are_enough(one_line_paragraphs):
         silver.Sentence(*parts)
         for parts in silver._parse(one_line_paragraphs, 30, 1, silver.PIPELINE)["sentences"]
     ]
+
+
+def test_silver_treebank_has_the_tags_of_its_parser(one_line_paragraphs):
+    sentence = silver_treebank(one_line_paragraphs, count=3).records()[0]
+    tags = dict(zip(sentence.words, sentence.tags, strict=True))
+    assert tags["They"] == "PRON" and tags["gave"] == "VERB" and tags["child"] == "NOUN"
+
+
+def test_the_tagger_leaves_parses_unchanged(one_line_paragraphs):
+    texts = [*one_line_paragraphs.read_text().splitlines(), "The old man saw dogs. He ran home."]
+    parser_only = silver.pipeline().pipe(texts, disable=["tagger", "attribute_ruler"])
+    for untagged, tagged in zip(parser_only, silver.pipeline().pipe(texts), strict=True):
+        assert not any(token.pos_ for token in untagged)
+        for name in ("head", "dep_", "is_sent_start"):
+            values = [[str(getattr(token, name)) for token in doc] for doc in (untagged, tagged)]
+            assert values[0] == values[1]
+
+
+def test_parses_of_a_pipeline_without_a_tagger_have_no_tags():
+    (doc,) = silver.pipeline().pipe(["He saw a dog."], disable=["tagger", "attribute_ruler"])
+    assert silver._sentence(doc[:]).tags == ()
 
 
 def test_silver_treebank_reads_each_paragraph_once(one_line_paragraphs):

@@ -86,3 +86,21 @@ def test_probe_scores_of_one_metric_name_the_probes_only():
     table = probe_table().query("metric != 'UUAS'")
     (axes,) = scores.probe_scores(table, model=MODEL, lens="attention").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["right-branching", "Attn"]
+
+
+def test_accuracy_by_distance_draws_each_relation_of_the_titles():
+    rows = []
+    for relation, shift in (("det", 0), ("dobj", 10), ("conj", 20)):
+        for distance, accuracy in (("1", 60), ("2", 50), ("over 5", 10)):
+            rows.append((relation, distance, 9, accuracy + shift, 1.0, 2.0))
+    columns = ["relation", "distance", "count", "head", "offset", "nearest"]
+    table = pd.DataFrame(rows, columns=columns)
+    titles = {"dobj": "dobj: 3-1", "det": "det: 3-9"}
+    panels = scores.accuracy_by_distance(table, titles, model=MODEL).axes
+    assert [axes.get_title("left") for axes in panels] == ["dobj: 3-1", "det: 3-9"]
+    head, offset, nearest = panels[0].lines
+    assert head.get_xdata().tolist() == [0, 1, 3]  # no word at a distance of 3 to 5
+    assert head.get_ydata().tolist() == [70, 60, 20]
+    assert set(offset.get_ydata()) == {1} and set(nearest.get_ydata()) == {2}
+    labels = [label.get_text() for label in panels[0].get_xticklabels()]
+    assert labels[2].endswith("n = 0") and labels[3].endswith("n = 9")

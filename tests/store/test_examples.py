@@ -147,13 +147,15 @@ def test_cut_pair_follows_the_distribution_of_berts_pre_training(a, b, room, enc
 
 
 def test_sentence_record_keeps_the_annotation(encoder):
-    record = sentence_record(encoder, sentence_of(["The", "cats", "sat"], "train"), 60, Counter())
+    sentence = sentence_of(["The", "cats", "sat"], "train")._replace(tags=("DET", "NOUN", "VERB"))
+    record = sentence_record(encoder, sentence, 60, Counter())
     assert record == {
         "words": ("The", "cats", "sat"),
         "split": "train",
         "source": "toy",
         "heads": (0, 1, 2),
         "relations": ("root", "dep", "dep"),
+        "tags": ("DET", "NOUN", "VERB"),
         "offset": 1,
         "inputs": model_inputs(encoder, {"words": ["The", "cats", "sat"]}),
     }

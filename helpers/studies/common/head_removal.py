@@ -4,6 +4,10 @@ A forward pre-hook on the output projection (`model.sites`) multiplies each head
 entry of a mask, ``xi[layer, head] * output`` (Michel et al. 2019, section 2.3).  A mask of ones
 changes no bit.  A zero has the effect of removing the head's columns from the projection.
 
+A zero also removes what a head always adds, whatever it reads.  The *mean-output ablation* keeps
+that: the head's output becomes its average over training texts.  The difference between the two
+ablations says how much of a head's cost is a constant.
+
 A head is *removable* if an equivalence test shows it: two one-sided tests at 5%, over the test
 examples, that the accuracy changes by less than `MARGIN`.  With few examples no change is
 significant, so the absence of significance is not evidence of equivalence.
@@ -42,6 +46,7 @@ from helpers.torch_utils import batch_threads, thread_map
 
 MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
 LEVEL = 0.05  # the probability of calling a head removable that is not
+MEAN_EXAMPLES = 200  # training examples over which the outputs of heads are averaged, at most
 HEAD_EXAMPLES = 300  # test examples on which heads are scored one by one, at most
 SELECTION_EXAMPLES = 40  # test examples for choices that are scored on the rest; a third at most
 LAYER_PATH = re.compile(r"\D+\.\d+")  # the path of a layer; its submodules have longer paths
@@ -92,6 +97,60 @@ def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> I
         yield
 
 
+@contextmanager
+def head_means(
+    model: nn.Module,
+    mask: Float[Tensor, "layer head"],
+    means: Float[Tensor, "layer head width"],
+) -> Iterator[None]:
+    """Replace the output of each head whose mask is zero by its mean output, inside the context.
+
+    Parameters
+    ----------
+    model
+        An encoder or a decoder.
+    mask
+        One factor per head; between 0 and 1 the output and its mean are mixed.
+    means
+        The outputs at every position, from `mean_head_outputs`.
+    """
+
+    def mix(layer: int, outputs: Outputs) -> Outputs:
+        kept = mask[layer].to(outputs)[:, None]  # [head, 1]
+        return outputs * kept + means[layer].to(outputs) * (1 - kept)
+
+    with patch_head_outputs(sites(model), mix):
+        yield
+
+
+@torch.inference_mode()
+def mean_head_outputs(run: FineTuningRun, *, seed: int) -> Float[Tensor, "layer head width"]:
+    """Average the output of each head over the tokens of `MEAN_EXAMPLES` training examples.
+
+    Parameters
+    ----------
+    run
+        A fine-tuned classifier.
+    seed
+        Seed of the sample of examples.
+    """
+    pairs = shuffled(run.task.train, seed)[:MEAN_EXAMPLES]
+    sums: dict[int, Tensor] = {}
+    n_tokens = 0
+    for inputs, _, _ in batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens):
+        is_token = inputs["attention_mask"].bool()  # [example, token]
+
+        def add(layer: int, outputs: Outputs, is_token: Tensor = is_token) -> Outputs:
+            of_tokens = outputs[is_token].double().sum(dim=0)  # [head, width]
+            sums[layer] = sums.get(layer, 0) + of_tokens
+            return outputs
+
+        with patch_head_outputs(sites(run.classifier), add):
+            run.classifier(**inputs)
+        n_tokens += int(is_token.sum())
+    return torch.stack([sums[layer] / n_tokens for layer in sorted(sums)]).float()
+
+
 def uniform_attention(
     model: nn.Module, layer: int, head: int | None = None
 ) -> AbstractContextManager:
@@ -122,13 +181,22 @@ def uniform_attention(
     return PatchSoftmax(model, flatten)
 
 
-def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Intervention]:
-    """Make one intervention per mask, which multiplies the heads' outputs by the mask."""
+def mask_interventions(
+    masks: Float[np.ndarray, "mask layer head"],
+    means: Float[Tensor, "layer head width"] | None = None,
+) -> list[Intervention]:
+    """Make one intervention per mask, which multiplies the heads' outputs by the mask.
+
+    With ``means``, heads whose mask is zero have these outputs instead (`head_means`).
+    """
     affected_layers = (masks != 1).any(axis=2)  # [mask, layer]
     first_layers = affected_layers.argmax(axis=1)
     interventions = []
     for mask, layer in zip(masks, first_layers, strict=True):
-        context = partial(head_mask, mask=torch.from_numpy(mask).float())
+        factors = torch.from_numpy(mask).float()
+        context = partial(head_mask, mask=factors)
+        if means is not None:
+            context = partial(head_means, mask=factors, means=means)
         interventions.append(Intervention(int(layer), context))
     return interventions
 
@@ -196,6 +264,16 @@ def accuracy_changes(scores: Scores) -> pd.DataFrame:
     )
 
 
+def mean_output_changes(scores: Scores) -> pd.DataFrame:
+    """Tabulate the changes of accuracy under mean-output ablation, from its `Scores`.
+
+    The columns are mean_change (percentage points) with its 95% interval, and mean_removable; see
+    `accuracy_changes`.
+    """
+    columns = ["change", "change_low", "change_high", "removable"]
+    return accuracy_changes(scores)[columns].add_prefix("mean_")
+
+
 def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the change of accuracy when the output of each head is zeroed, one at a time.
 
@@ -212,23 +290,32 @@ def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
     -------
     pandas.DataFrame
         One row per task and head, scored on at most `HEAD_EXAMPLES` test examples.  Columns: task,
-        layer, head (from 1) and those of `accuracy_changes`.
+        layer, head (from 1), those of `accuracy_changes`, and those of `mean_output_changes`, with
+        the mean output of the head in place of zeros.
     """
 
     def ablate_heads(run: FineTuningRun) -> pd.DataFrame:
         _, scored = split_test(run, seed)
-        without_one_head = single_head_interventions(run)
-        scores = evaluate_interventions(run, scored[:HEAD_EXAMPLES], without_one_head)
-        return head_rows(run.encoder.layers, run.encoder.heads).join(accuracy_changes(scores))
+        examples = scored[:HEAD_EXAMPLES]
+        zeroed = evaluate_interventions(run, examples, single_head_interventions(run))
+        means = mean_head_outputs(run, seed=seed)
+        averaged = evaluate_interventions(run, examples, single_head_interventions(run, means))
+        heads = head_rows(run.encoder.layers, run.encoder.heads)
+        return heads.join([accuracy_changes(zeroed), mean_output_changes(averaged)])
 
     return table_by_task(runs, "heads-ablation", ablate_heads, layer="studies/common", seed=seed)
 
 
-def single_head_interventions(run: FineTuningRun) -> list[Intervention]:
-    """Make one intervention per head, which zeroes its output; heads of a layer are adjacent."""
+def single_head_interventions(
+    run: FineTuningRun, means: Float[Tensor, "layer head width"] | None = None
+) -> list[Intervention]:
+    """Make one intervention per head, which zeroes its output; heads of a layer are adjacent.
+
+    With ``means``, the output becomes its mean instead.
+    """
     shape = (run.encoder.layers, run.encoder.heads)
     count = shape[0] * shape[1]
-    return mask_interventions((1 - np.eye(count)).reshape(count, *shape))
+    return mask_interventions((1 - np.eye(count)).reshape(count, *shape), means)
 
 
 def split_test(run: FineTuningRun, seed: int) -> tuple[list[Pair], list[Pair]]:

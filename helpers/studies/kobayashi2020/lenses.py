@@ -21,7 +21,7 @@ from torch import Tensor
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of, roles
 from helpers.errors import InputError, ModelError
-from helpers.metrics.statistics import bootstrap_intervals, divide
+from helpers.metrics.statistics import bootstrap_intervals, divide, effective_clusters
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
@@ -290,7 +290,7 @@ def with_ratio(
     table[name] = divide(numerators.sum(axis=0), denominators.sum(axis=0))
     table[f"{name}_low"] = low
     table[f"{name}_high"] = high
-    table[f"{name}_df"] = (denominators > 0).sum(axis=0) - 1
+    table[f"{name}_df"] = effective_clusters(denominators) - 1
     return table
 
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from helpers.claims.claim import read_claims
-from helpers.claims.tables import Measure, NotMeasurable, Tables, cell, rows_of
+from helpers.claims.tables import Measure, NotMeasurable, Tables, rows_of, rows_where
 from helpers.metrics.heads import by_head
-from helpers.metrics.statistics import Estimate, difference, mean_interval, wilson_proportion
+from helpers.metrics.statistics import Estimate, difference, exact
 from helpers.studies.common import tasks
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import linked_heads
@@ -27,11 +26,21 @@ LAST_LAYERS = 2  # that change most in the paper
 
 
 def smallest_pattern_share(tables: Tables, pattern: str) -> Estimate:
-    """Find the smallest share of a pattern over fine-tuned tasks."""
+    """Find the smallest share of a pattern over fine-tuned tasks.
+
+    It is exact, because it counts all heads of the models.
+    """
     shares = tasks.estimates_by_task(
         tables, "pattern_shares", "share", weights=tasks.FINE_TUNED, pattern=pattern
     )
-    return tasks.smallest_over_tasks(shares.values())
+    return exact(min(shares.values()).value)
+
+
+def pattern_share_in_text(tables: Tables) -> Estimate:
+    """Read the share of the heads whose map of the text has a column; it is exact."""
+    where = {"task": TEXT, "pattern": ANY_COLUMN}
+    rows = rows_where(rows_of(tables, "pattern_shares", "share", *where), **where)
+    return exact(rows["share"].iloc[0])
 
 
 def largest_excess_on_links(tables: Tables) -> Estimate:
@@ -40,16 +49,16 @@ def largest_excess_on_links(tables: Tables) -> Estimate:
 
 
 def share_of_linked_heads(tables: Tables) -> Estimate:
-    """Compute the share of the heads with more attention on links."""
+    """Compute the share of the heads with more attention on links, of all heads of the model."""
     rows = rows_of(tables, "semantic_links", "difference")
-    return wilson_proportion(len(linked_heads(rows)), len(rows))
+    return exact(len(linked_heads(rows)) / len(rows), cases=len(rows))
 
 
 def last_layers_change_most(tables: Tables) -> Estimate:
     """Compute by how much the last layers' maps are less similar than those of any other layer.
 
     The similarity is between maps before and after fine-tuning; more than half of the tasks have at
-    least this difference.
+    least this difference.  There is one training per task, so there is no interval.
     """
     rows = tasks.learned_rows(tables, "finetuning_similarity", "layer", "similarity")
     differences = []
@@ -60,9 +69,8 @@ def last_layers_change_most(tables: Tables) -> Estimate:
         if len(earlier_layers) == 0:
             raise NotMeasurable("a model with two layers has no earlier ones")
         lowest = earlier_layers.mean(axis=1).argmin()
-        earlier = mean_interval(earlier_layers[lowest])
-        differences.append(difference(earlier, mean_interval(last_layers.ravel())))
-    return sorted(differences)[(len(differences) - 1) // 2]
+        differences.append(earlier_layers[lowest].mean() - last_layers.mean())
+    return Estimate(sorted(differences)[(len(differences) - 1) // 2])
 
 
 def gain_of_pretraining(tables: Tables) -> Estimate:
@@ -88,7 +96,7 @@ def largest_gain_without_head(tables: Tables) -> Estimate:
 def share_of_removable_heads(tables: Tables) -> Estimate:
     """Compute the share of heads that are removable with uniform attention, over all tasks."""
     removable = _single_heads(tables, "removable")["removable"]
-    return wilson_proportion(removable.sum(), len(removable))
+    return exact(removable.mean(), cases=len(removable))
 
 
 def largest_gain_without_layer(tables: Tables) -> Estimate:
@@ -112,9 +120,7 @@ def _single_heads(tables: Tables, *columns: str) -> pd.DataFrame:
 
 MEASURES: dict[str, Measure] = {
     "kovaleva-columns-in-tasks": partial(smallest_pattern_share, pattern=ANY_COLUMN),
-    "kovaleva-columns-in-text": cell(
-        "pattern_shares", "share", df=np.inf, task=TEXT, pattern=ANY_COLUMN
-    ),
+    "kovaleva-columns-in-text": pattern_share_in_text,
     "kovaleva-columns-are-special": partial(smallest_pattern_share, pattern=SPECIAL_COLUMN),
     "kovaleva-links-some-head": largest_excess_on_links,
     "kovaleva-links-few-heads": share_of_linked_heads,

@@ -7,7 +7,6 @@ significantly.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,27 +23,39 @@ from helpers.claims.tables import (
     select_or_raise,
     with_bounds,
 )
-from helpers.metrics.statistics import Estimate, wilson_proportion, with_seed_noise
+from helpers.metrics.statistics import Estimate, exact, with_seed_noise
 from helpers.studies.common.head_removal import MARGIN
 from helpers.studies.common.tasks import estimates_by_task, learned_rows, smallest_over_tasks
 from helpers.studies.michel2019.data_sets import ALL_HEADS
 from helpers.studies.michel2019.pruning import RANDOM_ORDERS
 
+HALF = 0.5  # the threshold of the claim about layers
 COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
 
 
 def share_of_removable_heads(tables: Tables) -> Estimate:
-    """Compute the share of heads that are removable one at a time, over all tasks."""
+    """Compute the share of heads that are removable one at a time, over all tasks.
+
+    It is exact: each head is shown to be removable by a test of its own, on the same test
+    examples, and these are all heads of the model.
+    """
     removable = _rows_that_need_heads(tables, "ablation", "removable")["removable"]
-    return wilson_proportion(removable.sum(), len(removable))
+    return exact(removable.mean(), cases=len(removable))
 
 
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
-    """Compute the share of layers whose heads are removable, except one."""
+    """Compute the share of layers whose heads are removable, except one.
+
+    The low bound counts the layers that are shown to need no more, and the high bound also those
+    that are not shown to lose.  The share is exact if there is none of the latter, and otherwise
+    has no standard error: the claim is open if half is between the bounds.
+    """
     rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
-    removable = wilson_proportion(rows["removable"].sum(), len(rows))
-    at_most = wilson_proportion((rows["change_high"] >= -MARGIN).sum(), len(rows))
-    return replace(removable, high=at_most.high)
+    shown = rows["removable"].mean()
+    at_most = (rows["change_high"] >= -MARGIN).mean()
+    if shown > HALF or at_most <= HALF:
+        return exact(shown, cases=len(rows))
+    return Estimate(shown, shown, at_most, cases=len(rows), own_p=1.0)
 
 
 def rank_correlation_of_halves(tables: Tables) -> Estimate:

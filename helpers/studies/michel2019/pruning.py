@@ -133,7 +133,8 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
     -------
     pandas.DataFrame
         One row per task and layer.  Columns: task, layer, head (the best one), and those of
-        `accuracy_changes`, on at most `SCORED_EXAMPLES` test examples.
+        `accuracy_changes`, on at most `SCORED_EXAMPLES` test examples; and those of
+        `mean_output_changes`, with the mean outputs of the other heads in place of zeros.
     """
 
     def compute(run: FineTuningRun) -> pd.DataFrame:
@@ -147,10 +148,16 @@ def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         scores = head_removal.evaluate_interventions(run, choosing, interventions)
         losses = scores.loss[1:].mean(axis=1).reshape(layers, heads)
         best_heads = losses.argmin(axis=1)
-        best = [interventions[layer * heads + head] for layer, head in enumerate(best_heads)]
-        best_scores = head_removal.evaluate_interventions(run, scored[:SCORED_EXAMPLES], best)
+        best_masks = masks[np.arange(layers), best_heads]  # [layer that is masked, layer, head]
+        examples = scored[:SCORED_EXAMPLES]
+        best = head_removal.mask_interventions(best_masks)
+        zeroed = head_removal.evaluate_interventions(run, examples, best)
+        means = head_removal.mean_head_outputs(run, seed=seed)
+        best_with_means = head_removal.mask_interventions(best_masks, means)
+        averaged = head_removal.evaluate_interventions(run, examples, best_with_means)
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best_heads + 1})
-        return table.join(head_removal.accuracy_changes(best_scores))
+        changes = head_removal.accuracy_changes(zeroed)
+        return table.join([changes, head_removal.mean_output_changes(averaged)])
 
     return table_by_task(runs, "heads-one-head", compute, layer="studies/michel2019", seed=seed)
 

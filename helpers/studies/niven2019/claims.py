@@ -26,6 +26,7 @@ from helpers.metrics.statistics import (
     Estimate,
     combine_in_quadrature,
     difference,
+    distance_from,
     exact,
     mean_interval,
 )
@@ -98,10 +99,7 @@ def highest_on_counterparts(tables: Tables) -> Estimate:
 def distance_from_chance(tables: Tables) -> Estimate:
     """Estimate the absolute distance of the encoder's accuracy from chance."""
     accuracy = mean_accuracy(tables, ENCODER, EVERYTHING, test=BOTH)
-    low = accuracy.low - CHANCE
-    high = accuracy.high - CHANCE
-    nearest = max(0, low, -high)
-    return Estimate(abs(accuracy.value - CHANCE), nearest, max(-low, high), accuracy.df)
+    return distance_from(accuracy, CHANCE)
 
 
 def encoder_on_negated(tables: Tables) -> Estimate:

@@ -1,5 +1,6 @@
 """Pruning the heads of a tiny model, compared with full passes under masks and with slopes."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -193,6 +194,82 @@ def test_single_head_interventions_have_one_head_each(runs, single):
     changes = scores.loss[1:].mean(axis=1) - scores.loss[0].mean()
     rows = single[single["task"] == run.task.name]
     np.testing.assert_allclose(rows["loss_change"], changes)
+
+
+def layer_modules(classifier, ending):
+    """List the modules of the layers whose names end in the same way, such as their values."""
+    return [module for name, module in classifier.named_modules() if name.endswith(ending)]
+
+
+@pytest.fixture
+def run_with_a_constant_head(runs):
+    """A run whose head 2-3 adds the same large vector at every position, whatever it reads."""
+    run = copy.deepcopy(runs[0])
+    value = layer_modules(run.classifier, "self.value")[1]
+    width = value.out_features // HEADS
+    rows = slice(2 * width, 3 * width)
+    with torch.no_grad():
+        value.weight[rows] = 0
+        value.bias[rows] = torch.linspace(-3, 3, width)
+    return run
+
+
+def test_mean_output_ablation_of_a_constant_head_changes_nothing(run_with_a_constant_head):
+    run = run_with_a_constant_head
+    _, scored = split_test(run, 0)
+    means = head_removal.mean_head_outputs(run, seed=0)
+    width = means.shape[-1]
+    torch.testing.assert_close(means[1, 2], torch.linspace(-3, 3, width))
+    number = HEADS + 2
+    losses = {}
+    for name, used_means in (("zeroed", None), ("mean", means)):
+        intervention = head_removal.single_head_interventions(run, used_means)[number]
+        scores = head_removal.evaluate_interventions(run, scored, [intervention])
+        losses[name] = scores.loss[1] - scores.loss[0]
+    assert np.abs(losses["mean"]).max() < 1e-5
+    assert np.abs(losses["zeroed"]).max() > 1e-3
+
+
+def test_mean_output_ablation_of_a_head_that_reads_changes_something(runs):
+    run = runs[0]
+    _, scored = split_test(run, 0)
+    means = head_removal.mean_head_outputs(run, seed=0)
+    interventions = head_removal.single_head_interventions(run, means)
+    scores = head_removal.evaluate_interventions(run, scored, interventions)
+    assert (np.abs(scores.loss[1:] - scores.loss[0]).max(axis=1) > 1e-6).all()
+
+
+def test_mean_head_outputs_are_those_of_the_tokens_of_every_example(runs):
+    """Compare with the inputs of the output projections, text by text and without padding."""
+    run = runs[0]
+    means = head_removal.mean_head_outputs(run, seed=0)
+    outputs = [[] for _ in range(LAYERS)]
+
+    def keep(number):
+        return lambda module, args: outputs[number].append(args[0][0])
+
+    projections = layer_modules(run.classifier, "attention.output.dense")
+    hooks = [
+        module.register_forward_pre_hook(keep(number)) for number, module in enumerate(projections)
+    ]
+    with torch.no_grad():
+        for pair in run.task.train:
+            ((batch, _, _),) = batches(run.encoder, [pair], max_tokens=run.recipe.max_tokens)
+            run.classifier(**batch)
+    for hook in hooks:
+        hook.remove()
+    for layer, parts in enumerate(outputs):
+        expected = torch.cat(parts).mean(dim=0).view(HEADS, -1)
+        torch.testing.assert_close(means[layer], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tables_have_both_ablations(runs, single):
+    one_head = pruning.one_head_layers(runs[:1], seed=0)
+    for table in (single, one_head):
+        columns = ["mean_change", "mean_change_low", "mean_change_high"]
+        assert table[columns].notna().all(axis=None)
+        assert (table["mean_change_low"] <= table["mean_change"]).all()
+        assert table["mean_removable"].dtype == bool
 
 
 def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(runs):

@@ -1,0 +1,403 @@
+"""The nearest word of one class on one side, as a baseline of Table 1 (section 4.2).
+
+For the object of a verb, the rule may say: take the nearest verb on the left.  It needs parts of
+speech (universal tags), but it needs neither trees nor attention.  The class and the side are
+chosen on train for each relation, like its attention head and its fixed offset, and all three are
+scored on the same words of dev.
+
+Under a causal mask a head can only be right if the answer can be seen.  Only words whose syntactic
+head can be picked in the layer and direction of the relation's head count, for the rule as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Int, Shaped
+
+from helpers.data.records import cluster_of
+from helpers.metrics.head_counts import (
+    is_right_pick,
+    query_words,
+    syntactic_heads,
+    words_that_count,
+)
+from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words, possessive_marks
+from helpers.metrics.reference import ALL
+from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
+from helpers.store.store import Example
+
+Side = Literal["left", "right"]
+Rule = tuple[str, Side]
+SIDES: tuple[Side, ...] = get_args(Side)
+DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
+LAST_OF_DISTANCES = (1, 2, 5)  # the largest distances of all classes but the last
+PREDICTORS = ("head", "offset", "nearest")
+EVERY_RELATION = "every relation"  # the words of all relations together
+NOT_ADJACENT = "every relation, parent not next to the word"
+MEAN_LEAD = "mean margin over the nearest word"
+SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
+RULE_COLUMNS = ["nearest_class", "nearest_side"]
+
+
+class _Sentence(NamedTuple):
+    """A sentence, and which of its words count in each layer and direction."""
+
+    gold: Int[np.ndarray, " word"]
+    relations: Shaped[np.ndarray, " word"]
+    tags: Shaped[np.ndarray, " word"]
+    marks: dict[int, int]
+    visible: Bool[np.ndarray, "layer word word"]
+    counts: Bool[np.ndarray, "direction layer word"]
+
+    def has_relation(self, relation: str) -> Bool[np.ndarray, " word"]:
+        """Mark the words of a relation."""
+        return (self.relations == relation) | (relation == ALL)
+
+
+def nearest_word(
+    tags: Iterable[str | None], word_class: str, side: Side
+) -> Int[np.ndarray, " word"]:
+    """Find the nearest word of a class on one side of each word.
+
+    Parameters
+    ----------
+    tags : iterable of str or None
+        The part of speech of each word.
+    word_class : str
+        The part of speech that is looked for, such as "VERB".
+    side : {"left", "right"}
+        Where it is looked for.
+
+    Returns
+    -------
+    int array of shape (word,)
+        Words, from 0.  It is the word itself, which is never right, if there is none on that side.
+    """
+    is_of_class = np.asarray(list(tags), dtype=object) == word_class
+    words = np.arange(len(is_of_class))
+    if side == "left":
+        nearest = np.maximum.accumulate(np.where(is_of_class, words, -1))
+        nearest = np.concatenate([[-1], nearest[:-1]])
+    else:
+        last = len(words)
+        nearest = np.minimum.accumulate(np.where(is_of_class, words, last)[::-1])[::-1]
+        nearest = np.concatenate([nearest[1:], [last]])
+    exists = (nearest >= 0) & (nearest < len(words))
+    return np.where(exists, nearest, words)
+
+
+def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
+    """Choose the class and the side that find most syntactic heads of a relation on train.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank; only train is read.
+    held_out : DataFrame
+        What `helpers.metrics.dependency_heads.held_out_heads` returns.
+
+    Returns
+    -------
+    DataFrame
+        The table with ``nearest_class`` and ``nearest_side``; both are empty if no word of train
+        has a tag.
+    """
+    rows = held_out[["relation", "head", "direction"]].to_dict("records")
+    n_right: dict[Rule, Int[np.ndarray, " row"]] = {}
+    for example in examples:
+        if example.record.get("split") != "train":
+            continue
+        sentence = _read(example)
+        counts = np.zeros((len(rows), len(sentence.gold)), dtype=bool)  # [row, word]
+        for number, row in enumerate(rows):
+            counts[number] = _words_of(row, sentence)
+        for rule in product(sorted(set(sentence.tags) - {None}), SIDES):
+            is_right = _finds_parent(nearest_word(sentence.tags, *rule), sentence.gold)
+            n_right[rule] = n_right.get(rule, 0) + counts @ is_right.astype(int)
+    rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
+    best: list[Any] = [(None, None)] * len(rows)
+    if rules:
+        best_indices = np.array([n_right[rule] for rule in rules]).argmax(axis=0)  # [row]
+        best = [rules[index] for index in best_indices]
+    classes_and_sides = pd.DataFrame(best, columns=RULE_COLUMNS, index=held_out.index, dtype=object)
+    return held_out.assign(**classes_and_sides)
+
+
+def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFrame:
+    """Judge the head, the offset and the nearest word of each relation, word by word.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank; only dev is read.
+    rules : DataFrame
+        What `choose_rules` returns.
+
+    Returns
+    -------
+    DataFrame
+        A row for each word of dev and each relation that it counts for (its own, and `ALL`).
+        Columns: ``relation``; ``article``; ``distance`` to the syntactic head in words (0 for the
+        root); whether it is found by the ``head``, the ``offset`` and the ``nearest`` word; whether
+        there ``has_nearest`` a nearest word; and whether the head picks it, ``head_to_nearest``.
+        There is no row for a relation without a rule.
+    """
+    rows = rules.dropna(subset=RULE_COLUMNS).to_dict("records")
+    judged = [*PREDICTORS, "has_nearest", "head_to_nearest"]
+    columns = ["relation", "article", "distance", *judged]
+    parts = [pd.DataFrame(columns=columns)]
+    for number, example in enumerate(examples):
+        if example.record.get("split") != "dev":
+            continue
+        sentence = _read(example)
+        article = cluster_of(example.record, number)
+        for row in rows:
+            counts = _words_of(row, sentence)
+            if counts.any():
+                values = _judge(example, sentence, row)
+                of_row = {name: by_word[counts] for name, by_word in values.items()}
+                parts.append(
+                    pd.DataFrame({"relation": row["relation"], "article": article} | of_row)
+                )
+    words = pd.concat(parts, ignore_index=True)
+    return words.astype({"distance": int, **dict.fromkeys(judged, bool)})
+
+
+def _judge(
+    example: Example, sentence: _Sentence, row: dict[str, Any]
+) -> dict[str, Shaped[np.ndarray, " word"]]:
+    """Judge the predictors of a relation at every word of a sentence."""
+    layer, head = parse_head(row["head"])
+    positions = example.word_positions
+    weights = example.stored_attention[layer, head].astype(np.float32)[positions, positions]
+    visible = sentence.visible[layer]
+    words = np.arange(len(sentence.gold))
+    picked = picked_words(weights, direction=row["direction"], visible=visible)
+    at_offset = words + int(row["baseline_offset"])
+    nearest = nearest_word(sentence.tags, row["nearest_class"], row["nearest_side"])
+    queries = query_words(len(words), sentence.marks)  # for a possessor, its 's
+    has_pick = picked[queries] != queries
+    return {
+        "distance": np.where(sentence.gold < 0, 0, np.abs(sentence.gold - words)),
+        "head": is_right_pick(picked, sentence.gold, sentence.marks),
+        "offset": is_right_pick(at_offset, sentence.gold, sentence.marks),
+        "nearest": _finds_parent(nearest, sentence.gold),
+        "has_nearest": nearest != words,
+        "head_to_nearest": has_pick & (picked[queries] == nearest) & (nearest != words),
+    }
+
+
+def _read(example: Example) -> _Sentence:
+    """Read the trees and tags of a sentence, and find the words that count."""
+    record = example.record
+    gold = syntactic_heads(example)
+    positions = example.word_positions
+    marks = possessive_marks(record)
+    visible = example.visible_keys[:, positions, positions]
+    return _Sentence(
+        gold=gold,
+        relations=np.asarray(record["relations"], dtype=object),
+        tags=np.asarray(record.get("tags") or [None] * len(gold), dtype=object),
+        marks=marks,
+        visible=visible,
+        counts=words_that_count(visible, gold, marks),
+    )
+
+
+def _words_of(row: dict[str, Any], sentence: _Sentence) -> Bool[np.ndarray, " word"]:
+    """Mark the words of a relation that count in the layer and direction of its head."""
+    layer, _ = parse_head(row["head"])
+    counts = sentence.counts[DIRECTIONS.index(row["direction"]), layer]
+    return counts & sentence.has_relation(row["relation"])
+
+
+def _finds_parent(
+    picked: Int[np.ndarray, " word"], gold: Int[np.ndarray, " word"]
+) -> Bool[np.ndarray, " word"]:
+    """Mark the words whose syntactic head is picked; a word that picks itself picks nothing."""
+    return (picked == gold) & (picked != np.arange(len(gold)))
+
+
+def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
+    """Add the accuracy of the nearest word of one class to the table of held-out heads.
+
+    Parameters
+    ----------
+    rules : DataFrame
+        What `choose_rules` returns.
+    words : DataFrame
+        What `judge_words` returns.
+
+    Returns
+    -------
+    DataFrame
+        The table with ``nearest_accuracy`` in percent and ``nearest_margin``, the accuracy of the
+        head minus that of the rule on the same words, in percentage points.  Both have 95%
+        bootstrap intervals over articles, and are empty for a relation without a rule.
+    """
+    columns = [*Estimate(0).columns("nearest_accuracy"), *Estimate(0).columns("nearest_margin")]
+    by_relation = dict(list(words.groupby("relation")))
+    scores = []
+    for relation in rules["relation"]:
+        of_relation = by_relation.get(relation)
+        if of_relation is None:
+            scores.append({})
+            continue
+        scores.append(
+            {
+                **_percent(of_relation, "nearest").columns("nearest_accuracy"),
+                **_percent(of_relation, "head", "nearest").columns("nearest_margin", df=True),
+            }
+        )
+    table = pd.DataFrame(scores, index=rules.index)
+    return rules.join(table.reindex(columns=[*columns, "nearest_margin_df"]).astype(float))
+
+
+def _percent(words: pd.DataFrame, column: str, subtracted: str = "") -> Estimate:
+    """Estimate the percentage of words that a column marks, or the lead over another column."""
+    right = words[column].astype(int)
+    if subtracted:
+        right = right - words[subtracted].astype(int)
+    articles = np.unique(words["article"])
+    owners = words["article"].to_numpy()
+    sums = cluster_sums(right.to_numpy(), owners, articles)
+    sizes = cluster_sums(np.ones(len(words), int), owners, articles)
+    return ratio(100 * sums, sizes)
+
+
+def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
+    """Compute the accuracy of head, offset and nearest word by the distance of syntactic heads.
+
+    Parameters
+    ----------
+    words : DataFrame
+        What `judge_words` returns.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation and each of `DISTANCES`, and at the end those of `EVERY_RELATION`,
+        the words of all relations together.  Columns: ``relation``, ``distance``, ``count``, and
+        the accuracies in percent ``head``, ``offset`` and ``nearest``, and ``head_lead``, that of
+        the head minus that of the nearest word, all with 95% bootstrap intervals over articles.
+        The root has no distance and is left out.  There is no row without words.
+    """
+    columns = ["relation", "distance", "count"]
+    rows = []
+    for relation, of_relation in _by_relation(words[words["distance"] > 0]):
+        distance_class = np.digitize(of_relation["distance"], LAST_OF_DISTANCES, right=True)
+        for index, name in enumerate(DISTANCES):
+            at_distance = of_relation[distance_class == index]
+            if at_distance.empty:
+                continue
+            row = {"relation": relation, "distance": name, "count": len(at_distance)}
+            for predictor in PREDICTORS:
+                row |= _percent(at_distance, predictor).columns(predictor)
+            row |= _percent(at_distance, "head", "nearest").columns("head_lead", df=True)
+            rows.append(row)
+    for name in (*PREDICTORS, "head_lead"):
+        columns += Estimate(0).columns(name)
+    return pd.DataFrame(rows, columns=[*columns, "head_lead_df"])
+
+
+def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
+    """Compare head and rule on the words whose nearest word of the class is not the parent.
+
+    A head that only looks for the nearest word of a class picks that word here.
+
+    Parameters
+    ----------
+    rules : DataFrame
+        What `choose_rules` returns.
+    words : DataFrame
+        What `judge_words` returns.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation except `ALL`, one of `EVERY_RELATION`, and one of `NOT_ADJACENT`,
+        the words among these whose parent a head that looks at the next or the previous word
+        cannot find.  Columns:
+        ``relation``, ``head``, ``nearest_class``, ``nearest_side``; ``count``, the number of words
+        of dev that have a nearest word of the class which is not their syntactic head; in percent
+        of these, ``finds_parent`` and ``finds_nearest``, how often the attention head picks the
+        syntactic head and how often the nearest word; and ``difference``, the first minus the
+        second.  All three have 95% bootstrap intervals over articles.
+    """
+    differ = words[words["has_nearest"] & ~words["nearest"] & (words["distance"] > 0)]
+    of_heads = rules.set_index("relation")[["head", *RULE_COLUMNS]]
+    rows = []
+    groups = _by_relation(differ)
+    is_apart = (differ["relation"] != ALL) & (differ["distance"] > 1)
+    if is_apart.any():
+        groups.append((NOT_ADJACENT, differ[is_apart]))
+    for relation, of_relation in groups:
+        if relation == ALL:
+            continue
+        labels = of_heads.loc[relation].to_dict() if relation in of_heads.index else {}
+        rows.append(
+            {
+                "relation": relation,
+                **labels,
+                "count": len(of_relation),
+                **_percent(of_relation, "head").columns("finds_parent"),
+                **_percent(of_relation, "head_to_nearest").columns("finds_nearest"),
+                **_percent(of_relation, "head", "head_to_nearest").columns("difference", df=True),
+            }
+        )
+    columns = ["relation", "head", *RULE_COLUMNS, "count"]
+    for name in ("finds_parent", "finds_nearest", "difference"):
+        columns += Estimate(0).columns(name)
+    return pd.DataFrame(rows, columns=[*columns, "difference_df"])
+
+
+def _by_relation(words: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Divide words by relation, in the order of the table; the last part has all but `ALL`."""
+    parts = list(words.groupby("relation", sort=False))
+    every = words[words["relation"] != ALL]
+    return parts if every.empty else [*parts, (EVERY_RELATION, every)]
+
+
+def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
+    """Summarise over relations by how much heads lead the nearest word of one class.
+
+    Parameters
+    ----------
+    words : DataFrame
+        What `judge_words` returns.
+
+    Returns
+    -------
+    DataFrame
+        Rows in the form of `helpers.metrics.dependency_heads.relation_summary`: `MEAN_LEAD`, the
+        mean over relations of the head's accuracy minus that of the rule in percentage points, with
+        a 95% bootstrap interval over articles; and `SHARE_AHEAD`, the share of relations whose head
+        is more accurate, without an interval.  There is no row without a rule.
+    """
+    single = words[words["relation"] != ALL]
+    if single.empty:
+        return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
+    articles = np.unique(single["article"])
+    leads = []
+    totals = []
+    for _, of_relation in single.groupby("relation", sort=False):
+        owners = of_relation["article"].to_numpy()
+        lead = of_relation["head"].astype(int) - of_relation["nearest"].astype(int)
+        leads.append(cluster_sums(lead.to_numpy(), owners, articles))
+        totals.append(cluster_sums(np.ones(len(lead), int), owners, articles))
+    right = np.column_stack(leads)
+    total = np.column_stack(totals)
+    weights = np.full(len(leads), 1 / len(leads))
+    mean_lead = weighted_ratios(100 * right, total, weights)
+    is_ahead = right.sum(axis=0) > 0
+    return pd.DataFrame(
+        [
+            {"quantity": MEAN_LEAD, **mean_lead.columns("value", df=True)},
+            {"quantity": SHARE_AHEAD, "value": is_ahead.mean()},
+        ]
+    )
