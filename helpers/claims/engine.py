@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
 from helpers.claims.claim import Claim
-from helpers.claims.power import POWER_COLUMNS, power_table
+from helpers.claims.power import POWER_COLUMNS, Comparison, power_table
 from helpers.claims.tables import NotMeasurable, Tables
 from helpers.metrics.statistics import ALPHA, Estimate, difference, holm, p_value
 
@@ -56,19 +56,6 @@ class Measurement:
     estimate: Estimate
     threshold: float
     reason: str = ""
-
-
-class Comparison(NamedTuple):
-    """A number of a claim, and the number that it is compared with.
-
-    ``sign`` is 1 if the claim holds above that number, and -1 if it holds below.
-    """
-
-    id: str
-    family: str
-    sign: int
-    estimate: Estimate
-    threshold: float
 
 
 def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,21 @@ from scipy.stats import nct, t
 
 from helpers.metrics.statistics import ALPHA, Estimate, t_quantile
 
-if TYPE_CHECKING:
-    from helpers.claims.engine import Comparison
-
 FOUND = 0.5  # the power at which an effect counts as one that can be found
 POWER_COLUMNS = ("power_at_paper", "least_effect")
+
+
+class Comparison(NamedTuple):
+    """A number of a claim, and the number that it is compared with.
+
+    ``sign`` is 1 if the claim holds above that number, and -1 if it holds below.
+    """
+
+    id: str
+    family: str
+    sign: int
+    estimate: Estimate
+    threshold: float
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm, t
 
 from helpers.claims.claim import Claim
-from helpers.claims.engine import Comparison, check_claims
-from helpers.claims.power import POWER_COLUMNS, PlannedTest, power_table
+from helpers.claims.engine import check_claims
+from helpers.claims.power import POWER_COLUMNS, Comparison, PlannedTest, power_table
 from helpers.metrics.statistics import Estimate, exact, mean_interval
 
 ALONE = 0.05  # the limit of a test without others

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from helpers.claims.engine import check_claims
+from helpers.claims.engine import UNSEEN, check_claims
 from helpers.claims.tables import NotMeasurable
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import Estimate, difference, exact
@@ -165,13 +165,14 @@ def test_last_layers_change_most_of_two_layers_is_not_measurable():
         claims.last_layers_change_most(tables)
 
 
-def test_a_gain_that_could_not_be_seen_is_inconclusive():
+def test_a_gain_that_could_not_be_seen_is_not_tested():
     tables = made_up_tables()
     tables["disabling"]["change_low"] -= 3
     tables["disabling"]["change_high"] += 3
     checked = check_claims(tables, claims.CLAIMS).set_index("id")
     for claim_id in ("kovaleva-disabled-head-gains", "kovaleva-disabled-layer-gains"):
-        assert checked.loc[claim_id, "verdict"] == "inconclusive"
+        assert checked.loc[claim_id, "verdict"] == "not measured"
+        assert checked.loc[claim_id, "reason"] == UNSEEN
 
 
 def test_gain_of_pretraining_without_random_weights_is_not_measurable():

@@ -191,8 +191,8 @@ def run_like_the_paper():
     ]
     columns = ["split", "cue", "kind", "productivity", "gain"]
     table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", half="original")
-    table["productivity_low"] = table["productivity"] - 3
-    table["productivity_high"] = table["productivity"] + 3
+    table["productivity_low"] = table["productivity"] - 1
+    table["productivity_high"] = table["productivity"] + 1
     means = [(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
     means += [
         ("encoder", "warrants", "original", "original", 65.6),
