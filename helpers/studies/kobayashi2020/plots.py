@@ -61,6 +61,7 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
     "random": style.CONTROL_STYLES["random"],
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
 }
+SHORT_NAMES = {MOST_ATTENDED: "most attended"}  # of modes, for the labels of rows
 MODE_STYLES = {  # by the values of the column change of edges.csv
     DROPPED: Style("dropped", "#0173B2", "o"),
     REDISTRIBUTED: Style("redistributed", "#D55E00", "s"),
@@ -195,8 +196,8 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
     shares = shares.astype({"layer": str})
     overall = shares[shares["layer"] == ALL_LAYERS].set_index(["change", "token"])["share"]
     title = (
-        f"Figure 17 · With one value of {token}, token 20 gets {overall[MOVED, TARGET_TOKEN]:.0%} "
-        f"of the attention; {token} got {overall[INTACT, SINK]:.0%}"
+        f"Figure 17 · With one value of the sink, token 20 gets {overall[MOVED, TARGET_TOKEN]:.0%} "
+        f"of the attention; the sink got {overall[INTACT, SINK]:.0%}"
     )
     dimension, before = shares[["dimension", "before"]].iloc[0]
     note = f"dimension {dimension}, changed before layer {before}; bands: 95% intervals"
@@ -290,7 +291,7 @@ def fig15_edges(
         axes.set_title(f"Edges to {names[role]}: change of the loss", parse_math=False)
     color = MODEL_STYLES[MAIN].color
     for axes, (measure, rows) in zip(panels[len(losses_by_layer) :], outcomes, strict=True):
-        labels = rows["keys"].map(names) + "\n" + rows["change"]
+        labels = rows["keys"].map(names) + "\n" + rows["change"].replace(SHORT_NAMES)
         axes.scatter(rows["value"], labels, color=color)
         title = f"{measure}, layers {rows['layers'].iloc[0]}"
         df = rows["value_df"].min()
