@@ -49,21 +49,25 @@ def _separator_tokens(tables: Tables) -> Numbers:
     shares_by_layer = tables["token_types"].groupby("layer").mean()
     gradients_by_layer = tables["gradients"].set_index("layer")
     middle = slice(2, len(shares_by_layer) - 1)  # all layers but the first and the last
-    cls_shares = shares_by_layer["cls"].loc[middle]
-    multiples = cls_shares / shares_by_layer["uniform_cls"].loc[middle]
-    to_itself = shares_by_layer["cls_to_cls"].loc[middle]
-    ratios = gradients_by_layer["other_over_cls"].loc[middle]
+    roles = {"cls": "[CLS]", "sep": "[SEP]", "first": "the first token"}
+    role = next(role for role in roles if shares_by_layer[role].notna().any())
+    token = roles[role]
+    shares_of_token = shares_by_layer[role].loc[middle]
+    multiples = shares_of_token / shares_by_layer[f"uniform_{role}"].loc[middle]
+    to_itself = shares_by_layer[f"{role}_to_{role}"].loc[middle]
+    ratios = gradients_by_layer[f"other_over_{role}"].loc[middle]
     return {
-        "least share of [CLS] in middle layers": f"{cls_shares.min():.0%}",
-        "largest share of [CLS] in middle layers": f"{cls_shares.max():.0%}",
+        f"least share of {token} in middle layers": f"{shares_of_token.min():.0%}",
+        f"largest share of {token} in middle layers": f"{shares_of_token.max():.0%}",
         "least multiple of uniform attention": f"{multiples.min():.0f}",
         "largest multiple of uniform attention": f"{multiples.max():.0f}",
         "largest share of [SEP] in any layer": f"{shares_by_layer['sep'].max():.0%}",
-        "least share that [CLS] gives to itself": f"{to_itself.min():.0%}",
-        "largest share that [CLS] gives to itself": f"{to_itself.max():.0%}",
-        "least ratio of gradients, other tokens to [CLS]": f"{ratios.min():.0f}",
+        f"least share that {token} gives to itself": f"{to_itself.min():.0%}",
+        f"largest share that {token} gives to itself": f"{to_itself.max():.0%}",
+        f"least ratio of gradients, other tokens to {token}": f"{ratios.min():.0f}",
         "largest ratio of gradients": f"{ratios.max():.0f}",
         "loss, nats": f"{gradients_by_layer['loss'].mean():.2f}",
+        "loss of a guess, nats": f"{gradients_by_layer['guess'].mean():.2f}",
     }
 
 
@@ -216,6 +220,7 @@ def _sixteen_heads(tables: Tables) -> Numbers:
         numbers["removable heads", task_name] = f"{task_heads['removable'].sum()}"
         numbers["costliest head", task_name] = f"{worst['layer']}-{worst['head']}"
         numbers["its cost (percentage points)", task_name] = f"{-worst['change']:.1f}"
+        numbers["the same with its mean output", task_name] = f"{-worst['mean_change']:.1f}"
         numbers["layers that can do with one head", task_name] = (
             f"{layers_with_one_head[task_name]}"
         )
@@ -262,38 +267,62 @@ def _argument_cues(tables: Tables) -> Numbers:
 
 def _what_attention_moves(tables: Tables) -> Numbers:
     """Collect the numbers on special tokens through the norm lens and their edges."""
-    numbers = {}
+    numbers: Numbers = {}
     if "special_tokens" in tables:
-        token_rows = tables["special_tokens"].query("layer == 'all'").set_index("token")
-        token_rows = token_rows.drop("special").dropna()  # of the tokens that the model has
-        control = tables["random_special_tokens"].query("layer == 'all'").set_index("token")
-        for token, row in token_rows.iterrows():
-            numbers[f"{token}: share of attention"] = f"{row['attention']:.1%}"
-            numbers[f"{token}: share through the norm lens"] = f"{row['norm']:.1%}"
-            numbers[f"{token}: value vectors over those of words"] = f"{row['value_ratio']:.2f}"
-            numbers[f"{token}: ratio of the shares, random"] = f"{control.loc[token, 'ratio']:.2f}"
-    if "edges" in tables and "objective" in set(tables["edges"]["measure"]):
-        trained_edges = tables["edges"].query("model == 'trained'").set_index(["measure", "keys"])
-        cut_layers = trained_edges.loc["objective", "layers"].iloc[0]  # outcomes are of the group
-        for token in token_rows.index:
-            for prefix, suffix in {"": "", "random_": ", random"}.items():
-                all_ratios = tables[f"{prefix}edge_ratios"]
-                group_ratios = all_ratios[all_ratios["layers"] == cut_layers]
-                ratio = group_ratios.set_index(["keys", "ways"])["ratio"]
-                value = ratio[token, "dropped / mass-matched"]
-                numbers[f"{token}: dropped over mass-matched{suffix}"] = f"{value:.2f}"
-            rises = trained_edges.loc[("objective", token)].set_index("change")["value"]
-            for change in ("dropped", "mass-matched"):
-                numbers[f"{token}: objective, {change}"] = f"{round(rises[change], 2) + 0:.2f}"
+        numbers |= _norm_shares(tables)
+    if "edges" in tables and "queries" in tables["edges"]:
+        numbers |= _edge_ratios(tables)
+    if "sink_transplant" in tables:
+        overall = tables["sink_transplant"].query("layer == 'all'").set_index(["change", "token"])
+        for change in ("intact", "ablated", "moved"):
+            for token in ("sink", "token 20"):
+                numbers[f"{token}, {change}"] = f"{overall.loc[(change, token), 'share']:.1%}"
     if "attributions" in tables:
-        correlations = tables["attributions"].set_index("method")["correlation"]
-        numbers["correlation of the norm lens"] = f"{correlations['norm lens, all layers']:.2f}"
-        numbers["correlation of attention"] = f"{correlations['attention, all layers']:.2f}"
-        numbers["correlation of rollout"] = f"{correlations['rollout']:.2f}"
-        random_correlations = tables["random_attributions"].set_index("method")["correlation"]
-        random_correlation = random_correlations["norm lens, all layers"]
-        numbers["correlation of the norm lens, random weights"] = f"{random_correlation:.2f}"
+        numbers |= _attribution_correlations(tables)
     return numbers
+
+
+def _norm_shares(tables: Tables) -> Numbers:
+    """Collect the shares of special tokens, and those of what attention moves."""
+    numbers = {}
+    tokens = tables["special_tokens"].query("layer == 'all'").set_index("token")
+    tokens = tokens.drop("special").dropna()  # of the tokens that the model has
+    control = tables["random_special_tokens"].query("layer == 'all'").set_index("token")
+    for token, row in tokens.iterrows():
+        numbers[f"{token}: share of attention"] = f"{row['attention']:.1%}"
+        numbers[f"{token}: share through the norm lens"] = f"{row['norm']:.1%}"
+        numbers[f"{token}: value vectors over those of words"] = f"{row['value_ratio']:.2f}"
+        numbers[f"{token}: ratio of the shares, random"] = f"{control.loc[token, 'ratio']:.2f}"
+    return numbers
+
+
+def _edge_ratios(tables: Tables) -> Numbers:
+    """Collect what cutting the edges to special tokens does in the layers that attend to them."""
+    numbers = {}
+    edges = tables["edges"].query("model == 'trained' and queries == 'all'")
+    group = edges[edges["keys"] == "special"]["layers"].iloc[0]
+    for prefix, suffix in {"": "", "random_": ", random"}.items():
+        ratios = tables[f"{prefix}edge_ratios"].query("queries == 'all'")
+        ratios = ratios[(ratios["layers"] == group) & (ratios["ways"] == "dropped / mass-matched")]
+        for row in ratios.itertuples():
+            numbers[f"{row.keys}: dropped over mass-matched{suffix}"] = f"{row.ratio:.2f}"
+    rises = edges[(edges["layers"] == group) & (edges["measure"] == "objective")]
+    for row in rises.itertuples():
+        numbers[f"{row.keys}: objective, {row.change}"] = f"{round(row.value, 2) + 0:.2f}"
+    return numbers
+
+
+def _attribution_correlations(tables: Tables) -> Numbers:
+    """Collect how well the maps of each lens rank what leaving a token out changes."""
+    correlations = tables["attributions"].set_index("method")["correlation"]
+    random_correlations = tables["random_attributions"].set_index("method")["correlation"]
+    norm_lens = "norm lens, all layers"
+    return {
+        "correlation of the norm lens": f"{correlations[norm_lens]:.2f}",
+        "correlation of attention": f"{correlations['attention, all layers']:.2f}",
+        "correlation of rollout": f"{correlations['rollout']:.2f}",
+        "correlation of the norm lens, random weights": f"{random_correlations[norm_lens]:.2f}",
+    }
 
 
 FINDINGS: dict[str, Callable[[Tables], Numbers]] = {
