@@ -56,6 +56,7 @@ def _separator_tokens(tables: Tables) -> Numbers:
     multiples = shares_of_token / shares_by_layer[f"uniform_{role}"].loc[middle]
     to_itself = shares_by_layer[f"{role}_to_{role}"].loc[middle]
     ratios = gradients_by_layer[f"other_over_{role}"].loc[middle]
+    guess = gradients_by_layer.reindex(columns=["guess"])["guess"].mean()
     return {
         f"least share of {token} in middle layers": f"{shares_of_token.min():.0%}",
         f"largest share of {token} in middle layers": f"{shares_of_token.max():.0%}",
@@ -67,7 +68,7 @@ def _separator_tokens(tables: Tables) -> Numbers:
         f"least ratio of gradients, other tokens to {token}": f"{ratios.min():.0f}",
         "largest ratio of gradients": f"{ratios.max():.0f}",
         "loss, nats": f"{gradients_by_layer['loss'].mean():.2f}",
-        "loss of a guess, nats": f"{gradients_by_layer['guess'].mean():.2f}",
+        "loss of a guess, nats": f"{guess:.2f}",
     }
 
 
@@ -220,7 +221,8 @@ def _sixteen_heads(tables: Tables) -> Numbers:
         numbers["removable heads", task_name] = f"{task_heads['removable'].sum()}"
         numbers["costliest head", task_name] = f"{worst['layer']}-{worst['head']}"
         numbers["its cost (percentage points)", task_name] = f"{-worst['change']:.1f}"
-        numbers["the same with its mean output", task_name] = f"{-worst['mean_change']:.1f}"
+        if "mean_change" in worst:
+            numbers["the same with its mean output", task_name] = f"{-worst['mean_change']:.1f}"
         numbers["layers that can do with one head", task_name] = (
             f"{layers_with_one_head[task_name]}"
         )
