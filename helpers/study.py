@@ -48,8 +48,9 @@ QUICK_ENTROPY_SEGMENTS = 4
 BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
 
 MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
+DECODER = "The model is a decoder: under its causal mask a token sees itself and earlier tokens."
 NO_BEGINNING = (
-    "The model's texts begin without a special token. The first word of a sentence therefore takes "
+    "Its texts begin without a special token. The first word of a sentence therefore takes "
     "the attention that has no better use, and it stays a candidate in section 4."
 )
 # Of built-in models whose weights are not those that were trained; shown with every result.
@@ -303,7 +304,7 @@ class Study:
     def notes(self) -> list[str]:
         """The sentences on what the run lacks, on its text, and on the objective of gradients."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        notes = [*missing, self.objective_note, self.beginning_note]
+        notes = [*missing, self.objective_note, self.decoder_note]
         weights = WEIGHTS_NOTES.get(self.settings.model)
         if weights:
             notes.append(f"The model {self.settings.model} has {weights}.")
@@ -316,11 +317,13 @@ class Study:
         return list(filter(None, notes))
 
     @property
-    def beginning_note(self) -> str:
-        """The sentence on a decoder whose texts begin without a special token; else empty."""
+    def decoder_note(self) -> str:
+        """What a decoder's tokens see, and how its texts begin; empty for other models."""
+        if not self.encoder.is_decoder:
+            return ""
         roles = self.encoder.special_tokens
-        has_beginning = roles["cls"] or "first" in roles
-        return "" if has_beginning or not self.encoder.is_decoder else NO_BEGINNING
+        beginning = roles["cls"] or roles.get("first")
+        return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
 
     @property
     def objective(self) -> str:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
@@ -26,8 +26,15 @@ from helpers.data.records import KEY_TYPES, Record, cluster_of, roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
-from helpers.model.sites import wide
+from helpers.model.forward import (
+    Inputs,
+    Maps,
+    model_inputs,
+    padded,
+    transformed_norms,
+    value_pass,
+)
+from helpers.model.sites import Site, sites, wide
 from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
 
@@ -127,8 +134,9 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
     keep_freed_memory()
     rng = np.random.default_rng(seed)
     batches = [records[start : start + size] for start in range(0, len(records), size)]
+    layers = _sites_of_values(encoder)
     bar = progress(batches, "gradients", unit="batch")
-    parts = [_batch_importance(encoder, batch, rng) for batch in bar]
+    parts = [_batch_importance(encoder, layers, batch, rng) for batch in bar]
     importance = {}
     for name in parts[0]:
         importance[name] = np.concatenate([part[name] for part in parts])
@@ -153,11 +161,26 @@ def batch_size(encoder: Encoder, records: Sequence[Record]) -> int:
     return min(BATCH, n_articles)
 
 
+def _sites_of_values(encoder: Encoder) -> list[Site]:
+    """Locate the attention of each layer; empty if the model's value vectors cannot be found."""
+    with suppress(ModelError), value_pass(encoder):  # it checks them
+        return sites(encoder.model)
+    return []
+
+
 def _batch_importance(
-    encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
+    encoder: Encoder, layers: Sequence[Site], records: Sequence[Record], rng: np.random.Generator
 ) -> Importance:
     """Compute `gradient_importance` for one batch."""
-    losses, inputs, maps = training_losses(encoder, records, rng)
+    projected: list[Tensor] = []
+
+    def record_values(_module: nn.Module, _args: tuple, output: Tensor) -> None:
+        projected.append(output.detach())
+
+    with ExitStack() as hooks:
+        for module in {site.values for site in layers}:  # layers may share one
+            hooks.callback(module.register_forward_hook(record_values).remove)
+        losses, inputs, maps = training_losses(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps)
     pairs = visible_pairs(encoder, inputs)
     by_weight = []
@@ -169,9 +192,9 @@ def _batch_importance(
     received = torch.stack(by_weight)  # [layer, input, head, key]
     measures = {"gradients": received, "per_score": torch.stack(by_score)}
     del maps, gradients  # the largest tensors of the pass
-    with suppress(ModelError), value_pass(encoder) as run:
-        _, norms, _ = run(inputs)
-        measures["per_value"] = received / torch.stack(norms).clamp(min=1e-30)
+    if layers:
+        norms = torch.stack(list(map(transformed_norms, layers, projected)))
+        measures["per_value"] = received / norms.clamp(min=1e-30)
     n_queries = pairs.sum(dim=2).numpy()  # [layer, input, key]
     importance = {}
     for name, values in measures.items():
