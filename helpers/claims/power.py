@@ -22,6 +22,8 @@ from scipy.stats import nct, t
 from helpers.metrics.statistics import ALPHA, Estimate, t_quantile
 
 FOUND = 0.5  # the power at which an effect counts as one that can be found
+# With about one cluster, t has to be enormous: no effect is found, and scipy does not end.
+LARGEST_T = 1000.0
 POWER_COLUMNS = ("power_at_paper", "least_effect")
 
 
@@ -63,16 +65,26 @@ class PlannedTest:
         width = self.estimate.high - self.estimate.low
         return width / 2 / t_quantile(self.estimate.df)
 
+    @property
+    def critical_t(self) -> float:
+        """The t above which the test is significant."""
+        return t.isf(self.level / 2, self.estimate.df)
+
     def power(self, effect: float) -> float:
         """Compute the probability of the verdict "supported" if ``effect`` is the true value."""
+        if self.critical_t > LARGEST_T:
+            return 0.0
         distance = self.sign * (effect - self.threshold) / self.standard_error
-        critical_t = t.isf(self.level / 2, self.estimate.df)  # a larger t is significant
-        return nct.sf(critical_t, self.estimate.df, distance)
+        return nct.sf(self.critical_t, self.estimate.df, distance)
 
     def least_effect(self) -> float:
-        """Compute the true value, the nearest to the threshold, with a power of one half."""
-        critical_t = t.isf(self.level / 2, self.estimate.df)
-        distance = nctdtrinc(self.estimate.df, 1 - FOUND, critical_t)
+        """Compute the true value, the nearest to the threshold, with a power of one half.
+
+        It is NaN if there are too few clusters for any.
+        """
+        if self.critical_t > LARGEST_T:
+            return np.nan
+        distance = nctdtrinc(self.estimate.df, 1 - FOUND, self.critical_t)
         return self.threshold + self.sign * distance * self.standard_error
 
 

@@ -87,3 +87,10 @@ def test_check_claims_has_the_power_of_each_claim_that_is_tested():
     assert table.loc["tested", "power_at_paper"] > 0.99
     assert table["power_at_paper"].isna().tolist() == [False, True, True, True, True]
     assert 0 < table.loc["tested", "least_effect"] < 5
+
+
+@pytest.mark.parametrize("df", [0.01, 0.3, 0.7])
+def test_power_with_about_one_cluster_is_none_at_all(df):
+    planned = PlannedTest(Estimate(0.3, -5.0, 5.0, df=df), 0.0, 1, ALONE / 20)
+    assert planned.power(100.0) == 0
+    assert np.isnan(planned.least_effect())
