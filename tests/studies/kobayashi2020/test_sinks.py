@@ -1,5 +1,7 @@
 """The first token as a sink, against scores and products that loops compute."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -209,7 +211,7 @@ def test_sink_tables_have_what_the_model_supports(tiny_encoder, family, names):
 
 
 def test_sink_tables_refuse_an_input_without_special_tokens(tiny_encoder):
-    encoder = tiny_encoder("gpt2")
+    encoder = replace(tiny_encoder("gpt2"), special_ids=[])
     source = stream(encoder, many_segments(SEGMENTS), max_tokens=60)
     with pytest.raises(InputError, match="no special tokens"):
         sinks.sink_tables(encoder, source, 3)
