@@ -429,6 +429,9 @@ def commonest_tokens(source: Store) -> pd.DataFrame:
     counts = Counter()
     for record in source.records():
         tokens = [token for token in record["tokens"] if token not in special]
+        if "blank_line" in record:  # between the paragraphs of a decoder's segment
+            for token in record["tokens"][record["blank_line"] : record["second"]]:
+                tokens.remove(token)
         counts.update(token.lstrip(WORD_MARKS).lower() for token in tokens)
     return pd.DataFrame(counts.most_common(10), columns=["token", "count"])
 

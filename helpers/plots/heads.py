@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import by_head
@@ -126,26 +127,36 @@ def fig3_gradients(
         note_first_token(table, special_tokens).strip(),
     )
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True)
+    for left, right in (grid[0], grid[-1])[:rows]:
+        right.sharey(left)
     for axes, (suffix, panel_title) in zip(grid.flat, GRADIENT_TITLES.items(), strict=False):
         if f"other{suffix}" in table:  # the norms are not known for every model
             axes.set_title(panel_title)
-            for token_type, series_style in styles.items():
-                _curve(axes, table, f"{token_type}{suffix}", series_style)
+            _curves(axes, table, "{}" + suffix, styles)
     if has_scores:
-        grid[1, 1].set_title("per score: ratio of others")
-        for token_type in special:
-            _curve(grid[1, 1], table, f"other_over_{token_type}_per_score", styles[token_type])
+        grid[1, 1].set_title("per score: ratio")
+        special_styles = {key: styles[key] for key in special}
+        _curves(grid[1, 1], table, "other_over_{}_per_score", special_styles)
     for axes, token_type in zip(grid[-1], special, strict=False):
         axes.set_title(f"other tokens / {names[token_type]}", parse_math=False)
         _ratios(axes, tables, token_type, styles[token_type])
-    for left, right in (grid[0], grid[-1]):
-        right.sharey(left)
-        right.set_ylabel("")
-        right.tick_params(labelleft=False, which="both")
-    for axes in grid.flat:
-        axes.set(visible=axes.has_data())
+    _label_outer(grid)
     legend_below(figure, columns=2 if style.in_column() else 4)
     return figure
+
+
+def _label_outer(grid: np.ndarray) -> None:
+    """Hide empty panels, and label the axes of Figure 3 that panels share only once."""
+    for axes in (grid[0, 1], grid[-1, 1]):  # which have the vertical axis of those to the left
+        axes.set_ylabel("")
+        axes.tick_params(labelleft=False, which="both")
+    for axes in grid.flat:
+        axes.set(visible=axes.has_data())
+    for column in grid.T:
+        lowest = [axes for axes in column if axes.has_data()][-1:]
+        for axes in lowest:
+            axes.set_xlabel("Layer")
+            axes.tick_params(labelbottom=True)
 
 
 def gradient_title(table: pd.DataFrame, names: Mapping[str, str]) -> str:
@@ -179,6 +190,12 @@ def note_first_token(table: pd.DataFrame, special_tokens: SpecialTokens) -> str:
     return f"{token} is the first token.  " if token else ""
 
 
+def _curves(axes: Axes, table: pd.DataFrame, columns: str, styles: Styles) -> None:
+    """Draw the column of each type of token, whose name stands in the brackets of ``columns``."""
+    for token_type, series_style in styles.items():
+        _curve(axes, table, columns.format(token_type), series_style)
+
+
 def _ratios(
     axes: Axes, tables: Mapping[str, pd.DataFrame], token_type: str, model_style: Style
 ) -> None:
@@ -197,8 +214,8 @@ def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) ->
     axes.set(yscale="log", ylabel=ylabel, xticks=xticks)
     if "over" in column:
         axes.yaxis.set_major_formatter("{x:g}")
-    if axes.get_subplotspec().is_last_row():
-        axes.set_xlabel("Layer")
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.yaxis.set_minor_formatter("{x:g}")
 
 
 @for_column

@@ -32,6 +32,8 @@ COLUMN_WIDTH = 3.3  # inches, of a column of a paper
 COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
 MAX_COLUMNS = 5  # heat maps in a row
 LEFT_MARGIN = 0.1  # inches, of titles
+SUBTITLE_CHARACTERS = 130  # of a line
+SUBTITLE_LINE = 0.17  # inches
 DPI = 160
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
@@ -221,7 +223,8 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
         The parts of the subtitle, which a dot separates; empty ones are left out.
     """
     width = WIDTH
-    top = 0.66
+    lines = break_subtitle(subtitles)
+    top = 0.66 + SUBTITLE_LINE * (len(lines) - 1)
     bottom = 0.3 if note else 0.05
     if in_column():
         width = COLUMN_WIDTH
@@ -238,10 +241,22 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     options = {"x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "label": HEADING}
     title_y = 1 - 0.1 / total
     figure.text(y=title_y, s=title, va="top", fontsize=12.5, fontweight="bold", **options)
-    subtitle = " · ".join(filter(None, subtitles))
+    subtitle = "\n".join(lines)
     figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, fontsize=9.6, **options)
     figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
     return figure
+
+
+def break_subtitle(parts: Iterable[str]) -> list[str]:
+    """Join the parts of a subtitle by dots, in as many lines as the width of a page asks for."""
+    lines = [""]
+    for part in filter(None, parts):
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        if len(longer) > SUBTITLE_CHARACTERS and lines[-1]:
+            lines.append(part)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 def legend_below(figure: Figure, columns: int) -> None:
