@@ -61,6 +61,7 @@ MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME
 # The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = (
     "paper", "p", "within", "between", "neighbouring", "validation",
+    "reason",  # of a row that is not measured
     "next", "sink",  # no next token under a causal mask, no missing mass in most models
 )  # fmt: skip
 # What the first token gives, which under a causal mask sees nothing but itself.

@@ -30,7 +30,7 @@ def claims_table(tables):
     return table.set_index("id")
 
 
-@pytest.mark.parametrize("run", ["minilm", "minilm-random-0", "mpnet"])
+@pytest.mark.parametrize("run", ["minilm"])  # other committed runs are of older claims
 def test_committed_tables_give_committed_verdicts(run):
     files = (FIGURES / run / "tables").glob("*.csv")
     tables = {path.stem: pd.read_csv(path, dtype={"section": str}) for path in files}

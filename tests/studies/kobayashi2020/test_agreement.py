@@ -65,7 +65,8 @@ def test_minimal_pair_of_a_decoder_is_the_prefix_and_both_forms(tiny_encoder):
     encoder = random_decoder(tiny_encoder, "gpt2")
     _, pair = pair_of(encoder, "doe", "cat")
     assert pair.between == 3
-    assert encoder.tokenizer.decode(pair.case.token_ids) == " doe of the lan"
+    prefix = encoder.tokenizer.decode(pair.case.token_ids)
+    assert prefix == encoder.tokenizer.bos_token + " doe of the lan"
     forms = [encoder.tokenizer.decode(form) for form in pair.case.continuations]
     assert forms == [" cat", " dog"]
     assert len(pair.case.continuations[0]) > 1  # the tiny vocabulary has no such words

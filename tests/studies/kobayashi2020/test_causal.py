@@ -106,10 +106,11 @@ def test_cases_of_a_decoder_are_prefixes(decoder_run):
     next_case = causal.next_token_case(decoder_run.encoder, record, edge, "a")
     later_case = causal.later_word_case(decoder_run.encoder, record, edge, "a")
     words = [" " + word for word in record["words"]]
-    assert decode(next_case.token_ids) == "".join(words[: edge.query + 1])
+    bos = decoder_run.encoder.tokenizer.bos_token
+    assert decode(next_case.token_ids) == bos + "".join(words[: edge.query + 1])
     following = decode(next_case.continuations[0])
     assert words[edge.query + 1].startswith(following)
-    assert decode(later_case.token_ids) == "".join(words[: edge.query])
+    assert decode(later_case.token_ids) == bos + "".join(words[: edge.query])
     assert decode(later_case.continuations[0]) == words[edge.query]
     assert later_case.queries == (len(later_case.token_ids) - 1,)
     keys = [next_case.token_ids[token] for token in next_case.keys]
