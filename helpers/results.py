@@ -153,7 +153,7 @@ class Results:
         return table
 
     def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
-        """Write a figure in the formats of the settings and return it for display.
+        """Write a figure to ``build/<run>/`` and return it for display.
 
         Parameters
         ----------

@@ -42,6 +42,7 @@ Third = Literal["first", "last"]
 
 SEGMENT_TABLES = ("relative_position", "token_types", "entropy")
 MIDDLE_DEPTHS = (0.45, 0.85)  # layers 6 to 10 of 12
+LEAST_SEEN_OF_CLS = 0.95  # lengths of texts vary a little around their mean
 SPECIAL = "special"  # stands for "cls" or "sep" in names of columns
 TO_ITSELF = f"{SPECIAL}_to_{SPECIAL}"
 TO_SPECIAL_FROM_OTHERS = f"other_to_{SPECIAL}"
@@ -262,6 +263,22 @@ def median_distance_before_last(minuend: Layers, subtrahend: Layers) -> Numbers:
     return (minuend - subtrahend).iloc[:-1].abs().median()
 
 
+def cls_against_tokens(tables: Tables, statistic: Callable[..., Numbers]) -> Estimate:
+    """Compare the entropy of [CLS] with the mean entropy of all tokens.
+
+    Raises
+    ------
+    NotMeasurable
+        If layers have a window, under which the first token sees fewer tokens than others do.
+    """
+    estimate = over_layers(tables, statistic, "entropy_from_cls", "entropy")
+    # The uniform share of [CLS] times the number of tokens that a query sees: 1 without a window.
+    seen_of_cls = means_by_layer(tables, "uniform_cls") * np.exp(means_by_layer(tables, "uniform"))
+    if (seen_of_cls < LEAST_SEEN_OF_CLS).any():
+        raise NotMeasurable("[CLS] sees fewer tokens than others do, because layers have a window")
+    return estimate
+
+
 THRESHOLDS = {
     "uniform share of two tokens": uniform_share_of_two_tokens,
     "broad entropy": broad_entropy,
@@ -287,8 +304,6 @@ MEASURES: dict[str, Measure] = {
     "sec3-broad-heads-largest-weight": largest_weight_of_broad_heads,
     "sec3-early-layers-broader": layer_measure(lowest_early_minus_rest, "entropy", "uniform"),
     "sec3-last-cls-broad": layer_measure(last_layer, "entropy_from_cls"),
-    "sec3-last-cls-broader": layer_measure(last_layer_difference, "entropy_from_cls", "entropy"),
-    "sec3-earlier-cls-alike": layer_measure(
-        median_distance_before_last, "entropy_from_cls", "entropy"
-    ),
+    "sec3-last-cls-broader": partial(cls_against_tokens, statistic=last_layer_difference),
+    "sec3-earlier-cls-alike": partial(cls_against_tokens, statistic=median_distance_before_last),
 }

@@ -96,6 +96,19 @@ def test_what_a_causal_mask_makes_impossible_is_not_measured():
     assert table.loc["sec3-special-is-sep", "reason"] == "the model has no [SEP]"
 
 
+@pytest.mark.parametrize("visible", MODELS.values(), ids=MODELS)
+def test_cls_is_not_compared_with_tokens_that_see_more(visible):
+    table = checked(tables_of(visible, BERT))
+    for name in ("sec3-last-cls-broader", "sec3-earlier-cls-alike"):
+        claim = table.loc[name]
+        if any(layer.causal for layer in visible):
+            assert claim["verdict"] == "not measured"
+        elif any(layer.window for layer in visible):
+            assert claim["reason"].endswith("because layers have a window")
+        else:
+            assert claim["value"] == pytest.approx(0, abs=1e-3)
+
+
 def test_the_first_token_of_a_decoder_is_the_special_token():
     table = checked(tables_of([CAUSAL] * 3, DECODER, sharpness=0.8))
     assert table.loc["sec3-special-half", "value"] > 0.8
