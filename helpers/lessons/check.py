@@ -61,7 +61,7 @@ class Exercise:
 
 
 def difference(expected: Any, answer: Any) -> str:
-    """Say how an answer differs from the expected one; empty if it does not."""
+    """Describe how an answer differs from the expected one; the text is empty if it does not."""
     if isinstance(expected, str | bool):
         return "" if expected == answer else f"we expect {expected!r}; you have {answer!r}."
     expected = np.asarray(expected, dtype=float)
@@ -230,8 +230,8 @@ count_broad = Exercise(
 def _picked_words(attention: np.ndarray) -> np.ndarray:
     picks = []
     for query, row in enumerate(attention):
-        others = [key for key in range(len(row)) if key != query]
-        picks.append(max(others, key=row.__getitem__))
+        candidates = [key for key in range(len(row)) if key != query]
+        picks.append(max(candidates, key=row.__getitem__))
     return np.array(picks)
 
 
@@ -337,8 +337,8 @@ def _diagonal_share(attention: np.ndarray) -> float:
 
 
 def _darkest_column(attention: np.ndarray) -> int:
-    columns = [sum(row[key] for row in attention) for key in range(len(attention))]
-    return columns.index(max(columns))
+    column_sums = sum(attention).tolist()
+    return column_sums.index(max(column_sums))
 
 
 def _cosine(before: np.ndarray, after: np.ndarray) -> float:
@@ -355,9 +355,9 @@ cosine = Exercise(_cosine, [(SMALL_MAP, SMALL_MAP), (_maps(4, 4), _maps(4, 4, se
 
 
 def _without_head(outputs: np.ndarray, head: int) -> np.ndarray:
-    kept = outputs.copy()
-    kept[..., head, :] = 0
-    return kept
+    changed = outputs.copy()
+    changed[..., head, :] = 0
+    return changed
 
 
 def _with_mean_output(outputs: np.ndarray, head: int) -> np.ndarray:
@@ -391,14 +391,14 @@ changed_answers = Exercise(
 
 def _coverage(first: Sequence[Sequence[str]], second: Sequence[Sequence[str]], cue: str) -> float:
     pairs = list(zip(first, second, strict=True))
-    return 100 * sum((cue in one) != (cue in other) for one, other in pairs) / len(pairs)
+    return 100 * sum((cue in warrant) != (cue in rival) for warrant, rival in pairs) / len(pairs)
 
 
 def _productivity(
     right: Sequence[Sequence[str]], wrong: Sequence[Sequence[str]], cue: str
 ) -> float:
     pairs = list(zip(right, wrong, strict=True))
-    decisive = [cue in one for one, other in pairs if (cue in one) != (cue in other)]
+    decisive = [cue in warrant for warrant, rival in pairs if (cue in warrant) != (cue in rival)]
     return 100 * sum(decisive) / len(decisive)
 
 
@@ -436,8 +436,8 @@ def _moved_shares(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def _redistributed(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    kept = np.where(chosen, 0, weights)
-    return kept * weights.sum() / kept.sum()
+    remaining = np.where(chosen, 0, weights)
+    return remaining * weights.sum() / remaining.sum()
 
 
 def _angle(before: np.ndarray, after: np.ndarray) -> float:

@@ -160,9 +160,9 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
             counts = _words_of(row, sentence)
             if counts.any():
                 values = _judge(example, sentence, row)
-                of_row = {name: by_word[counts] for name, by_word in values.items()}
+                row_values = {name: by_word[counts] for name, by_word in values.items()}
                 parts.append(
-                    pd.DataFrame({"relation": row["relation"], "article": article} | of_row)
+                    pd.DataFrame({"relation": row["relation"], "article": article} | row_values)
                 )
     words = pd.concat(parts, ignore_index=True)
     return words.astype({"distance": int, **dict.fromkeys(judged, bool)})
@@ -244,14 +244,14 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
     by_relation = dict(list(words.groupby("relation")))
     scores = []
     for relation in rules["relation"]:
-        of_relation = by_relation.get(relation)
-        if of_relation is None:
+        relation_words = by_relation.get(relation)
+        if relation_words is None:
             scores.append({})
             continue
         scores.append(
             {
-                **_percent(of_relation, "nearest").columns("nearest_accuracy"),
-                **_percent(of_relation, "head", "nearest").columns("nearest_margin", df=True),
+                **_percent(relation_words, "nearest").columns("nearest_accuracy"),
+                **_percent(relation_words, "head", "nearest").columns("nearest_margin", df=True),
             }
         )
     table = pd.DataFrame(scores, index=rules.index)
@@ -289,10 +289,10 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
     """
     columns = ["relation", "distance", "count"]
     rows = []
-    for relation, of_relation in _by_relation(words[words["distance"] > 0]):
-        distance_class = np.digitize(of_relation["distance"], LAST_OF_DISTANCES, right=True)
+    for relation, relation_words in _by_relation(words[words["distance"] > 0]):
+        distance_class = np.digitize(relation_words["distance"], LAST_OF_DISTANCES, right=True)
         for index, name in enumerate(DISTANCES):
-            at_distance = of_relation[distance_class == index]
+            at_distance = relation_words[distance_class == index]
             if at_distance.empty:
                 continue
             row = {"relation": relation, "distance": name, "count": len(at_distance)}
@@ -330,24 +330,28 @@ def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
         second.  All three have 95% bootstrap intervals over articles.
     """
     differ = words[words["has_nearest"] & ~words["nearest"] & (words["distance"] > 0)]
-    of_heads = rules.set_index("relation")[["head", *RULE_COLUMNS]]
+    rules_by_relation = rules.set_index("relation")[["head", *RULE_COLUMNS]]
     rows = []
     groups = _by_relation(differ)
     is_apart = (differ["relation"] != ALL) & (differ["distance"] > 1)
     if is_apart.any():
         groups.append((NOT_ADJACENT, differ[is_apart]))
-    for relation, of_relation in groups:
+    for relation, relation_words in groups:
         if relation == ALL:
             continue
-        labels = of_heads.loc[relation].to_dict() if relation in of_heads.index else {}
+        labels = (
+            rules_by_relation.loc[relation].to_dict() if relation in rules_by_relation.index else {}
+        )
         rows.append(
             {
                 "relation": relation,
                 **labels,
-                "count": len(of_relation),
-                **_percent(of_relation, "head").columns("finds_parent"),
-                **_percent(of_relation, "head_to_nearest").columns("finds_nearest"),
-                **_percent(of_relation, "head", "head_to_nearest").columns("difference", df=True),
+                "count": len(relation_words),
+                **_percent(relation_words, "head").columns("finds_parent"),
+                **_percent(relation_words, "head_to_nearest").columns("finds_nearest"),
+                **_percent(relation_words, "head", "head_to_nearest").columns(
+                    "difference", df=True
+                ),
             }
         )
     columns = ["relation", "head", *RULE_COLUMNS, "count"]
@@ -359,8 +363,8 @@ def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
 def _by_relation(words: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Divide words by relation, in the order of the table; the last part has all but `ALL`."""
     parts = list(words.groupby("relation", sort=False))
-    every = words[words["relation"] != ALL]
-    return parts if every.empty else [*parts, (EVERY_RELATION, every)]
+    paired_words = words[words["relation"] != ALL]
+    return parts if paired_words.empty else [*parts, (EVERY_RELATION, paired_words)]
 
 
 def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
@@ -385,9 +389,9 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
     articles = np.unique(single["article"])
     leads = []
     totals = []
-    for _, of_relation in single.groupby("relation", sort=False):
-        owners = of_relation["article"].to_numpy()
-        lead = of_relation["head"].astype(int) - of_relation["nearest"].astype(int)
+    for _, relation_words in single.groupby("relation", sort=False):
+        owners = relation_words["article"].to_numpy()
+        lead = relation_words["head"].astype(int) - relation_words["nearest"].astype(int)
         leads.append(cluster_sums(lead.to_numpy(), owners, articles))
         totals.append(cluster_sums(np.ones(len(lead), int), owners, articles))
     right = np.column_stack(leads)

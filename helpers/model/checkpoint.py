@@ -1,4 +1,4 @@
-"""What the files of a checkpoint are, so that one that cannot be read is refused with the reason.
+"""Tell what the files of a checkpoint are, and refuse one that cannot be read with the reason.
 
 Nothing here reads weights or imports torch.
 """

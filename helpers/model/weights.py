@@ -295,7 +295,7 @@ def _is_computed(model: PreTrainedModel, key: str) -> bool:
 
 
 class MapShape(NamedTuple):
-    """What the maps of a model are."""
+    """The numbers of layers and heads of a model, and whether its softmax has a sink."""
 
     layers: int
     heads: int  # in each layer

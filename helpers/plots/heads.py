@@ -184,7 +184,7 @@ def describe_objective(table: pd.DataFrame) -> str:
 
 
 def note_first_token(table: pd.DataFrame, special_tokens: SpecialTokens) -> str:
-    """Say which special token is the first of each text; empty if none is."""
+    """Name the special token that begins each text; the note is empty if none does."""
     role = role_of_first_token(table)
     token = special_tokens.get(role or "first")
     return f"{token} is the first token.  " if token else ""

@@ -1,4 +1,4 @@
-"""What can be measured of a model, found out before a run: ``run --dry-run`` prints the table."""
+"""Find out before a run what can be measured of a model; ``run --dry-run`` prints the table."""
 
 from __future__ import annotations
 

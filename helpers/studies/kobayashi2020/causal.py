@@ -467,7 +467,7 @@ def list_cuts(ablated: AblatedHead, heads_per_layer: int) -> list[HeadCut | None
 
 @dataclass(frozen=True)
 class Ablations:
-    """What some heads lose under each change, with the sign of the effect on the other edges.
+    """The losses of some heads under each change, with the sign of the effect on other edges.
 
     Attributes
     ----------

@@ -375,10 +375,10 @@ def order_table(edges_by_model: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         One row per model, scope and measure.  Columns: model; scope ("single layers", "layers
         together" or "all layers"); layers, those of the cut; keys ("cls" or "first"); measure; the
         value of each of the `ORDERED_MODES`, of single layers the mean; ``order``, from the
-        smallest change to the largest: of single layers the most common one, and else with "~" in
-        place of "<" between modes that cannot be told apart (`describe_order`); ``count`` of
-        ``of``, the number of cuts with this order; ``agrees``, whether the values have the same
-        order as in the first row of the scope.
+        smallest change to the largest, with "~" between two modes whose difference may be zero
+        (`describe_order`; of single layers, the most common order); ``count``, the number of cuts
+        with this order, and ``of``, the number of all cuts; ``agrees``, whether the values have the
+        same order as in the first row of the scope.
     """
     rows = []
     for model, edges in edges_by_model.items():
