@@ -1,4 +1,4 @@
-"""Tell what the files of a checkpoint are, and refuse one that cannot be read with the reason.
+"""Recognise the files of a checkpoint, and refuse those that cannot be read, with the reason.
 
 Nothing here reads weights or imports torch.
 """
