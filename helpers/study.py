@@ -463,6 +463,19 @@ class Study:
         self._record_corpus("treebank", corpus)
         return self._store(encoder, corpus, level="word", stream=stream, hidden=control is None)
 
+    def shuffled_store(self) -> Store:
+        """Extract the model's maps over the treebank with the words of each sentence shuffled.
+
+        Returns
+        -------
+        Store
+            As that of `treebank_store`, without hidden states.
+        """
+        from helpers.data.treebank import shuffled_words
+
+        corpus = shuffled_words(self.treebank_corpus(), seed=self.settings.seed)
+        return self._store(self.encoder, corpus, level="word")
+
     def example_store(self, *, stream: bool = False) -> Store:
         """Open the store of the examples of Figure 1.
 
@@ -671,6 +684,61 @@ class Study:
         )
         arrays["names"] = tuple(arrays["names"].tolist())
         return HeadCounts(**arrays)
+
+    def relation_tables(self, store: Store) -> dict[str, pd.DataFrame]:
+        """Compute the tables of section 4.2 over a treebank, once.
+
+        Parameters
+        ----------
+        store : Store
+            Word-level maps of a treebank.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            As `helpers.metrics.relation_tables.relation_tables`.
+        """
+        from helpers.metrics.relation_tables import relation_tables
+
+        minimum = self.settings.minimum_count
+        counts = self.head_counts(store)
+        return cached(
+            "relation-tables",
+            partial(relation_tables, store, counts, minimum=minimum),
+            inputs={"store": store.key, "minimum": minimum},
+            layer="metrics",
+        )
+
+    def save_relation_tables(self) -> dict[str, pd.DataFrame]:
+        """Save the tables of section 4.2: of the model, of its controls, of shuffled sentences.
+
+        With a gold English treebank, they also compare its trees with automatic parses.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            The tables by the names of their files.
+        """
+        from helpers.metrics import silver_parses
+        from helpers.metrics.relation_tables import OF_CONTROLS
+
+        store = self.treebank_store()
+        tables = self.relation_tables(store)
+        others = {name: self.treebank_store(control) for name, control in self.controls.items()}
+        others["shuffled"] = self.shuffled_store()
+        for name, other_store in others.items():
+            of_other = self.relation_tables(other_store)
+            tables |= {f"{name}_{table}": of_other[table] for table in OF_CONTROLS}
+        if self.settings.treebank and self.language == ENGLISH:  # the parser is English
+            records = self.treebank_corpus().records()
+            quality = silver_parses.silver_quality(records, minimum=self.settings.minimum_count)
+            if quality is not None:
+                held_out = tables["dependency_heads_held_out"]
+                tables["silver_quality"] = quality
+                tables["gold_and_silver"] = silver_parses.gold_and_silver(store, held_out)
+        for name, table in tables.items():
+            self.save_table(table, name)
+        return tables
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.

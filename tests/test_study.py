@@ -96,6 +96,23 @@ def test_head_counts_are_counted_once(study, tmp_path, monkeypatch):
     check_tables()
 
 
+def test_save_relation_tables_saves_each_once_and_those_of_controls(study, tmp_path, monkeypatch):
+    treebank = tmp_path / "trees.conllu"
+    tree = [(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root"), (3, "loudly", 2, "advmod")]
+    treebank.write_text(
+        "".join(f"# newdoc id = {name}\n{conllu(tree, times=3)}" for name in "abcdef")
+    )
+    parsed = varied(study, treebank=str(treebank), minimum_count=1, name="relations")
+    tables = parsed.save_relation_tables()
+    for name in ("dependency_heads_held_out", "relation_summary"):
+        for prefix in ("", "random_", "entropy_matched_", "shuffled_"):
+            pd.testing.assert_frame_equal(
+                parsed.tables()[prefix + name], tables[prefix + name], check_dtype=False
+            )
+    monkeypatch.setattr(head_counts, "count_heads", lambda *_: pytest.fail("counted again"))
+    assert varied(parsed).save_relation_tables().keys() == tables.keys()
+
+
 def saved_files(study):
     """Save a table and a figure; return the bytes of each file by its name."""
     study.save_table(pd.DataFrame({"layer": [1], "entropy": [1 / 3]}), "entropy")

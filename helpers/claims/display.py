@@ -34,6 +34,7 @@ DETAILS = {
     "p_adjusted": "adjusted p",
     "control": "random weights",
     "entropy_matched_control": "random weights, entropy-matched",
+    "shuffled_control": "this model, on shuffled sentences",
     "power_at_paper": "power at the paper's number",
     "least_effect": "number that half of such runs would support",
 }  # headings by column

@@ -31,11 +31,13 @@ DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
 CONTROL_COLUMNS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
+# A trained model that reads shuffled sentences says nothing about training: it is only shown.
+SHUFFLED_COLUMNS = {"shuffled_": "shuffled_control"}
 COLUMNS = (
     "id", "section", "claim", "reason", "least_effect", "paper_value", "value", "value_low",
     "value_high", "threshold", "p_adjusted", "verdict", "control", "entropy_matched_control",
-    "due_to_training", "how_measured", "unit", "cases", "adjusted_low", "adjusted_high", "turns_at",
-    "threshold_source", "power_at_paper",
+    "shuffled_control", "due_to_training", "how_measured", "unit", "cases", "adjusted_low",
+    "adjusted_high", "turns_at", "threshold_source", "power_at_paper",
 )  # fmt: skip
 TEXT_COLUMNS = (
     "id", "section", "claim", "reason", "verdict", "due_to_training", "how_measured", "unit",
@@ -78,7 +80,8 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         interval.  For a claim that is "not measured", ``reason`` says why.  ``due_to_training``
         compares with the controls in the same way: "yes" if the measure is beyond all controls
         that there are, "no" if it is short of one, empty if the claim is not supported, not about
-        training, or there is no control.  ``power_at_paper`` and ``least_effect`` are those of
+        training, or there is no control.  ``shuffled_control``, the number of the same model on
+        shuffled sentences, is only shown.  ``power_at_paper`` and ``least_effect`` are those of
         `power_table`.  A claim that is exploratory, or whose power at the paper's number is below
         `LEAST_POWER`, is "not measured" with its number: it is shown, and not tested.  Its power
         follows from its standard error, before any p-value is known.
@@ -113,7 +116,7 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         for control_column, control_tables in tables_by_control.items():
             control = measure(claim, control_tables).estimate
             row[control_column] = control.value if claim.shows_controls else np.nan
-            if claim.about_training:
+            if claim.about_training and control_column not in SHUFFLED_COLUMNS.values():
                 lead = difference(measured.estimate, control)
                 with_controls.append(comparison._replace(estimate=lead, threshold=0.0))
         rows.append(row)
@@ -240,7 +243,7 @@ def _split_tables(
     """
     run_tables = dict(tables)
     tables_by_control = {}
-    for prefix, control_column in CONTROL_COLUMNS.items():
+    for prefix, control_column in (CONTROL_COLUMNS | SHUFFLED_COLUMNS).items():
         names = [name for name in tables if name.startswith(prefix)]
         tables_by_control[control_column] = {
             name.removeprefix(prefix): tables[name] for name in names

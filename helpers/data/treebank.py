@@ -231,6 +231,45 @@ def silver_treebank(
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
 
+def shuffled_words(corpus: Corpus[Sentence], *, seed: int) -> Corpus[Sentence]:
+    """Permute the words of every sentence; the trees, relations and tags go along.
+
+    A model that was trained on language reads these sentences as a control of section 4.2: which
+    relations do its heads find without word order?
+
+    Parameters
+    ----------
+    corpus : Corpus of Sentence
+        The treebank.
+    seed : int
+        Seed of the permutations.
+
+    Returns
+    -------
+    Corpus of Sentence
+        The same sentences in the same order, each with its words in a random order.
+    """
+
+    def read(counts: Counter[str]) -> Iterator[Sentence]:
+        generator = random.Random(seed)
+        for sentence in corpus.read(counts):
+            order = generator.sample(range(len(sentence.words)), len(sentence.words))
+            yield _in_order(sentence, order)
+
+    return Corpus(f"{corpus.name}-shuffled", {"shuffled": corpus.spec, "seed": seed}, read)
+
+
+def _in_order(sentence: Sentence, order: Sequence[int]) -> Sentence:
+    """Write a sentence with its words in another order; ``order[i]`` was the word that is now i."""
+    new_number = {0: 0} | {old + 1: new + 1 for new, old in enumerate(order)}  # 0 is the root
+    return sentence._replace(
+        words=tuple(sentence.words[old] for old in order),
+        heads=tuple(new_number[sentence.heads[old]] for old in order),
+        relations=tuple(sentence.relations[old] for old in order),
+        tags=tuple(sentence.tags[old] for old in order) if sentence.tags else (),
+    )
+
+
 def is_english_text(path: Path) -> bool:
     """Tell whether a dump, a text file or a folder of text files can be English."""
     return is_english(chain.from_iterable(article.paragraphs for article in articles(path)))

@@ -69,10 +69,12 @@ def check_inputs(
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     yield f"language: {study.language}"
     yield from study.notes
-    # Maps of words are stored again for two controls (04) and for the random weights of section 5.
+    # Maps of words are stored again for two controls and for shuffled sentences (04), and for the
+    # random weights of section 5.
     control_stores = 2 if "minimum_count" in used else 0
+    shuffled_stores = 1 if "minimum_count" in used else 0
     random_stores = settings.initialisations + 1 if "vectors" in used else 0
-    other_stores = max(control_stores, random_stores)
+    other_stores = max(control_stores, random_stores) + shuffled_stores
     # Without other stores, sentences are only for examples, which can be segments as well.
     open_sentences = study.treebank_store if other_stores else study.example_store
     stores = {

@@ -46,7 +46,7 @@ CHOICES = {
     "head", "direction", "chosen", "pattern", "removable", "title", "offset", "baseline_offset",
     "passes", "nearest_class", "nearest_side",
 }  # fmt: skip
-CONTROL_PREFIXES = ("random_", "entropy_matched_")
+CONTROL_PREFIXES = ("random_", "entropy_matched_", "shuffled_")
 
 
 def publish(results: Results, *, replace: bool = False) -> str:

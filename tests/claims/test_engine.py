@@ -282,3 +282,10 @@ def test_model_and_control_are_compared_article_by_article():
     assert (differences > 0).mean() > 0.99
     assert row["due_to_training"] == "yes"
     assert row["value_low"] < 0 < row["value_high"]  # articles differ more than the two models
+
+
+def test_check_claims_shows_shuffled_sentences_and_does_not_decide_by_them():
+    controls = {"random_number": SMALL, "shuffled_number": LARGE}
+    row = check_one(Estimate(5, 4, 6), controls=controls, above=2)
+    assert row["shuffled_control"] == LARGE.value
+    assert row["due_to_training"] == "yes"

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from helpers.data import treebank as silver
-from helpers.data.treebank import parse_words, parsed_text, silver_treebank
+from helpers.data.records import Corpus, Sentence
+from helpers.data.treebank import parse_words, parsed_text, shuffled_words, silver_treebank
 from helpers.errors import CorpusError, InputError
 
 
@@ -225,3 +226,32 @@ def test_silver_treebank_takes_a_parser_for_another_language(german):
 def test_silver_treebank_names_a_parser_that_is_not_installed(german):
     with pytest.raises(InputError, match="--parser de_core_news_sm: no spaCy pipeline"):
         silver_treebank(german, parser="de_core_news_sm")
+
+
+def test_shuffled_words_keep_every_arc_with_its_words():
+    words = ("the", "old", "cat", "saw", "a", "dog")
+    heads = (3, 3, 4, 0, 6, 4)
+    relations = ("det", "amod", "nsubj", "root", "det", "dobj")
+    tags = ("DET", "ADJ", "NOUN", "VERB", "DET", "NOUN")
+    sentence = Sentence(words, heads, relations, "dev", "made up", tags)
+    corpus = Corpus("tree", {"made": "up"}, lambda counts: iter([sentence] * 5))
+    shuffled = shuffled_words(corpus, seed=0)
+    orders = set()
+    for tree in shuffled.records():
+        orders.add(tree.words)
+        arcs = {}
+        for word, head, relation, tag in zip(
+            tree.words, tree.heads, tree.relations, tree.tags, strict=True
+        ):
+            arcs[word, relation, tag] = tree.words[head - 1] if head else None
+        assert arcs == {
+            ("the", "det", "DET"): "cat",
+            ("old", "amod", "ADJ"): "cat",
+            ("cat", "nsubj", "NOUN"): "saw",
+            ("saw", "root", "VERB"): None,
+            ("a", "det", "DET"): "dog",
+            ("dog", "dobj", "NOUN"): "saw",
+        }
+    assert len(orders) > 1  # every sentence has an order of its own
+    assert shuffled.records() == shuffled.records()
+    assert shuffled.fingerprint != corpus.fingerprint
