@@ -247,6 +247,12 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     return figure
 
 
+def title_of(figure: Figure) -> str:
+    """Return the title of a figure that `canvas` made; empty for others."""
+    headings = [text for text in figure.texts if text.get_label() == HEADING]
+    return headings[0].get_text() if headings else ""
+
+
 def break_subtitle(parts: Iterable[str]) -> list[str]:
     """Join the parts of a subtitle by dots, in as many lines as the width of a page asks for."""
     lines = [""]

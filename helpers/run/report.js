@@ -44,3 +44,25 @@ for (const table of document.querySelectorAll("table")) {
   });
   table.parentElement.before(box, count);
 }
+
+/* A tile of the atlas opens the first viewer at its head. */
+for (const tile of document.querySelectorAll("button.tile")) {
+  tile.addEventListener("click", () => {
+    const viewer = document.querySelector(".viewer");
+    const frame = viewer.querySelector("iframe");
+    const choose = () => frame.contentWindow.postMessage(
+      { attentionViewer: { head: tile.dataset.head } }, "*");
+    viewer.open = true;
+    viewer.scrollIntoView();
+    if (viewer.dataset.loaded) choose();
+    else frame.addEventListener("load", () => { viewer.dataset.loaded = "yes"; choose(); }, { once: true });
+  });
+}
+
+/* A link to a folded part unfolds it. */
+for (const link of document.querySelectorAll("nav a")) {
+  link.addEventListener("click", () => {
+    const folded = document.querySelector(`${link.getAttribute("href")} > details`);
+    if (folded) folded.open = true;
+  });
+}
