@@ -94,6 +94,8 @@ CLOSED_CLASSES = {
 }
 # A word with one of these relations follows its verb or preposition.
 FOLLOWS_HEAD = ("dobj", "pobj")
+# A direct object depends on a verb, not on an adjective, as in "Not religious himself, he left".
+VERBS = frozenset({"VERB", "AUX"})
 # A compound between a possessor and its noun may be wrong, as in "keeps their [skin moist]".
 COMPOUNDS = frozenset({"compound", "nn"})
 
@@ -231,7 +233,8 @@ def relation_panels(
         The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`.
     english : bool
         Whether sentences in which the annotation of the relation is wrong, or may well be, are left
-        out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD` and `COMPOUNDS`, which are for English.
+        out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD`, `VERBS` and `COMPOUNDS`, which are for
+        English.
 
     Returns
     -------
@@ -492,11 +495,14 @@ def _short_examples(store: Store) -> list[Example]:
 def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
     """Check the annotation of a relation in a sentence by rules that need no second parser."""
     closed_class = CLOSED_CLASSES.get(paper_name, "").split()
+    tags = record.get("tags") or [None] * len(record["words"])
     for question in gold_links(record):
         if question.relation != relation:
             continue
         between = record["relations"][question.word : question.gold[0]]
         if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
+            return False
+        if paper_name == "dobj" and tags[question.gold[0]] not in {None, *VERBS}:
             return False
         if paper_name == "poss" and not COMPOUNDS.isdisjoint(between):
             return False

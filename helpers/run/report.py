@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
-from helpers.claims.display import THIS_MODEL, summarise_claims
+from helpers.claims.display import LEAST_P, THIS_MODEL, summarise_claims
 from helpers.claims.engine import count_verdicts
 from helpers.files import atomic_file, write_atomic
 from helpers.plots.atlas import COLORS
@@ -220,8 +220,8 @@ def _short(cell: str, *, is_p_value: bool = False) -> str:
         number = float(cell)
     except ValueError:
         return cell
-    if is_p_value and number < 0.001:
-        return "< 0.001"
+    if is_p_value and number < LEAST_P:
+        return f"< {LEAST_P:.4f}"
     if cell.lstrip("-").isdecimal():
         return cell
     return f"{number:.1f}" if abs(number) >= 1000 else f"{number:.4g}"

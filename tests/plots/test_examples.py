@@ -150,6 +150,19 @@ def test_relation_panels_leave_out_annotation_that_is_certainly_wrong(relation, 
     assert len(relation_panels(store, table, {relation: relation}, english=True)) == n_panels
 
 
+@pytest.mark.parametrize(("tag", "n_panels"), [("VERB", 1), ("AUX", 1), ("ADJ", 0), (None, 1)])
+def test_relation_panels_have_objects_of_verbs_only(tag, n_panels):
+    """In "Not religious himself, he insisted", a parser calls himself an object of religious."""
+    words = POSSESSIVE["words"]
+    relations = ["dep"] * len(words)
+    relations[words.index("hole")] = "dobj"
+    tags = ["X"] * len(words)
+    tags[words.index("has")] = tag
+    store = word_store({**POSSESSIVE, "relations": relations, "tags": tags}, layers=1, heads=1)
+    table = pd.DataFrame([best_head("dobj", DIRECTIONS[0])])
+    assert len(relation_panels(store, table, {"dobj": "dobj"}, english=True)) == n_panels
+
+
 def test_relation_panels_have_all_links_of_a_sentence_and_the_attention_to_special_tokens():
     store = word_store(POSSESSIVE, layers=1, heads=1)
     example = store.examples[0]

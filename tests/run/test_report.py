@@ -101,7 +101,7 @@ def test_write_report_has_a_part_for_each_notebook_in_their_order(run):
 
 def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch):
     rows = (
-        "3.1,A,,40,1.23456,1,2,1,2,0,share,0.0001,supported,0.1,0.2,yes,x\n"
+        "3.1,A,,40,1.23456,1,2,1,2,0,share,0.00001,supported,0.1,0.2,yes,x\n"
         "3.3,C,no table,,,,,,,0,share,,not measured,,,,x\n"
         "3.3,B,,,0.5,,,,,4,share of heads,0.02,not supported,0.1,0.2,,x\n"
         "Niven 4.1,D,,,3,,,,,0,share,,supported,,,,x\n"
@@ -128,7 +128,7 @@ def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch
     cells = re.findall(r"<td[^>]*>(.*?)</td>", four_columns)
     assert cells[:3] == ["A", "40", "1.23 [1 to 2]"] and "due to training" in cells[3]
     assert cells[10] == "2 of 4 heads"
-    assert re.search(r"<td[^>]*>&lt; 0.001</td>", full_table)
+    assert re.search(r"<td[^>]*>&lt; 0.0001</td>", full_table)
     assert page.count("claims</b> (4 rows)") == 1
     assert not re.search(r"<summary>((?!</summary>).)*<(a|button|input)\b", page, re.S)
     assert "<b>each head</b> (200000 x 1, too large for a page)" in page

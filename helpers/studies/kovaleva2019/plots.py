@@ -51,10 +51,14 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     weights = table["weights"].unique()
     map_height = 1.95  # inches
     bar_height = 0.25 + 1.9 * len(weights)
-    with_column = table[WITH_COLUMN].sum(axis=1).mean()
+    last_state = weights[-1]
+    of_last_state = table[table["weights"] == last_state]
+    with_column = of_last_state.groupby("task")[WITH_COLUMN].mean().sum(axis=1)
+    extremes = [f"{with_column.min():.0%}", f"{with_column.max():.0%}"]  # over tasks
+    shares = " to ".join(dict.fromkeys(extremes))
     figure = canvas(
         map_height + bar_height,
-        f"Figure 7 · {with_column:.0%} of the maps have a column (vertical patterns)",
+        f"Figure 7 · {shares} of the maps have a column, by task ({last_state})",
         model,
         "above: the clearest map of each pattern, a row per query; below: shares of maps",
     )
