@@ -143,6 +143,7 @@ def run_like_the_paper():
             "p_holm",
             *(held_out(*row) for row in TABLE_1),
             *(held_out(name, 80, 40) for name in ("nsubj", "amod", "aux", "advmod", "mark")),
+            head="3-1",
         ),
         "coreference_held_out": table(
             "candidates chosen_for type against margin margin_low margin_high",

@@ -56,7 +56,7 @@ def _where_attention_goes(tables: Tables, special_tokens: Mapping[str, str | Non
     names["first"] = "the first token"
     by_head = tables["token_types"].set_index("layer").filter(ROLES)
     by_layer = by_head.groupby("layer").mean().dropna(axis=1)
-    shares = by_layer.mean()
+    shares = by_layer.mean().dropna()
     if shares.empty:
         return ""
     role = shares.idxmax()  # of equal shares, the first: a special token by its own name

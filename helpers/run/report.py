@@ -89,7 +89,7 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
         name=record.get("model", {}).get("name", folder.name),
         notes=notes,
         answers=answers(own_tables, special_tokens),
-        atlas=_tiles(own_tables["atlas"]) if "atlas" in own_tables else [],
+        atlas=_tiles(own_tables.get("atlas", pd.DataFrame())),
         colors=COLORS,
         claims=_table(claims_path) if claims_path.is_file() else None,
         first_pictures=[picture for picture in pictures if picture["name"] in FIRST_PICTURES],
@@ -146,9 +146,11 @@ def _picture(folder: Path, name: str, figure: Mapping[str, str]) -> dict[str, st
 
 def _tiles(atlas: pd.DataFrame) -> list[dict[str, Any]]:
     """Prepare the atlas of one run, or those of several: the tiles of each, layer by layer."""
+    if not {"layer", "head", "kind", "name", "number"} <= set(atlas):
+        return []
     models = atlas["model"] if "model" in atlas else pd.Series("", index=atlas.index)
     grids = []
-    for model, heads in atlas.fillna("").groupby(models, sort=False):
+    for model, heads in atlas.astype(object).fillna("").groupby(models, sort=False):
         grids.append(
             {
                 "model": model,
