@@ -12,7 +12,9 @@ const EVERY = "(all)";
 const AROUND = 12; // words on each side of a hit of a search
 // What a copied picture needs of the style sheet.
 const COPIED = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray",
-  "opacity", "font-family", "font-size", "font-weight", "text-anchor"];
+  "opacity", "font-size", "font-weight", "text-anchor"];
+const DEFAULTS = { "fill-opacity": "1", stroke: "none", "stroke-opacity": "1", "stroke-width": "1px",
+  "stroke-dasharray": "none", opacity: "1" }; // a mark in a group has its fill, none too
 // Of coreference chains, seen on light and on dark.
 const CHAINS = ["#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"];
 // What the colours of the figures are on a dark page.
@@ -578,7 +580,7 @@ class View {
     const narrow = this.drawing.clientWidth < 480; // a phone: nothing is shrunk, or it cannot be read
     const most = narrow ? 10 : 22;
     this.shown = tokens.map((word) => (word.length > most ? `${word.slice(0, most - 1)}…` : word));
-    const widest = Math.max(20, ...this.shown.map((word) => pen.measureText(word).width)) + 8;
+    const widest = Math.ceil(Math.max(20, ...this.shown.map((word) => pen.measureText(word).width))) + 8;
     pen.font = SMALL_FONT;
     this.arcs = this.showLabels ? this.layOutArcs(pen, narrow) : { width: 0 };
     const numbers = narrow ? 34 : 40;
@@ -757,7 +759,7 @@ class View {
       relation: q.relation, first: Math.min(q.asked, q.gold[0]),
       last: Math.max(q.asked, q.gold[0]) }));
     if (!pairs.length) return { width: 0 };
-    const name = 6 + Math.max(...pairs.map((pair) => pen.measureText(pair.relation).width));
+    const name = 6 + Math.ceil(Math.max(...pairs.map((pair) => pen.measureText(pair.relation).width)));
     const laneWidth = narrow ? 7 : 11;
     pairs.sort((a, b) => a.last - a.first - (b.last - b.first));
     pairs.forEach((pair, i) => {
@@ -767,7 +769,8 @@ class View {
     // If there is room, the column says how the arcs point.
     const way = narrow ? "" : this.reverse ? "parent → dependent" : "dependent → parent";
     const width = name + 16 + laneWidth * Math.max(...pairs.map((pair) => pair.lane));
-    return { pairs, name, laneWidth, way, width: Math.max(width, pen.measureText(way).width + 4) };
+    return { pairs, name, laneWidth, way,
+      width: Math.ceil(Math.max(width, pen.measureText(way).width + 4)) };
   }
 
   drawLabels() {
@@ -820,9 +823,12 @@ class View {
         return [[this.x.lines[0], query], [this.x.lines[1], key]];
       };
       const kind = question.right ? "right" : "wrong";
-      const ends = draw(question.picked, kind, { class: "av-picked", "stroke-width": thin ? 1.3 : 2.4 });
-      group.append(...ends.map(([cx, token]) => svg("circle", { cx, cy: this.row.get(token),
-        r: thin ? 1.6 : 2.8, "data-arc": ends.map((end) => end[1]).join(" "), fill: this.look.colors[kind] })));
+      if (question.picked !== (question.read ?? question.asked)) { // or the head picks no word
+        const ends = draw(question.picked, kind, { class: "av-picked", "stroke-width": thin ? 1.3 : 2.4 });
+        group.append(...ends.map(([cx, token]) => svg("circle", { cx, cy: this.row.get(token),
+          r: thin ? 1.6 : 2.8, "data-arc": ends.map((end) => end[1]).join(" "),
+          fill: this.look.colors[kind] })));
+      }
       if (question.right) continue;
       question.gold.forEach((gold) => draw(gold, kind, { class: "av-missed", "stroke-opacity": 1,
         "stroke-width": thin ? 1 : 1.4, "stroke-dasharray": "4 3" }));
@@ -863,37 +869,16 @@ class View {
   /* The drawing without the style sheet: each mark has its style, in light colours. */
   standalone() {
     const copy = this.svg.cloneNode(true);
+    const nodes = (picture) => [...picture.querySelectorAll("*")];
     const { colorScheme } = this.root.style;
     this.root.style.colorScheme = "light";
-    const nodes = (picture) => [picture, ...picture.querySelectorAll("*")];
-    const styles = nodes(this.svg).map((node) => {
-      const style = getComputedStyle(node);
-      return style.display === "none" ? null
-        : COPIED.map((name) => [name, style.getPropertyValue(name)]);
-    });
+    this.lines.style.transition = "none"; // as they will be, if they just change
+    const originals = nodes(this.svg);
+    nodes(copy).forEach((node, i) => freeze(node, getComputedStyle(originals[i])));
+    this.lines.style.transition = "";
     this.root.style.colorScheme = colorScheme;
-    nodes(copy).forEach((node, i) => {
-      if (!styles[i]) {
-        node.remove();
-        return;
-      }
-      const isText = node.tagName === "text";
-      const central = node.getAttribute("dominant-baseline") === "central"; // not in every program
-      for (const { name } of [...node.attributes]) {
-        if (/^(class|style|role|tabindex|dominant-baseline)$|^(aria|data)-/.test(name)) {
-          node.removeAttribute(name);
-        }
-      }
-      if (node.tagName === "g" || node.tagName === "title") {
-        if (node.tagName === "g") node.setAttribute("opacity", getStyle(styles[i], "opacity"));
-        return;
-      }
-      for (const [name, value] of styles[i]) {
-        if (isText || !/^(font|text)/.test(name)) node.setAttribute(name, value);
-      }
-      if (central) node.setAttribute("dy", "0.35em");
-    });
-    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    for (const name of ["class", "role", "aria-label"]) copy.removeAttribute(name);
+    fill(copy, { xmlns: "http://www.w3.org/2000/svg", "font-family": FAMILY }, []);
     const name = `Head ${this.page.labels[this.head]} of ${this.page.model}: ${this.summary}`;
     copy.prepend(svg("title", {}, name), svg("rect", { ...this.size, fill: "#ffffff" }));
     return new XMLSerializer().serializeToString(copy);
@@ -942,7 +927,6 @@ class View {
 const relationName = (relation) => (relation === EVERY ? "every relation" : relation);
 const tally = (questions) => `${questions.filter((q) => q.right).length} of ${questions.length} right`;
 const sameWord = (token, word) => token.toLowerCase() === word.toLowerCase();
-const getStyle = (pairs, name) => pairs.find((pair) => pair[0] === name)[1];
 
 const hasRelation = (page, relation) => page.questions.some(
   (q) => relation === EVERY || q.relation === relation);
@@ -950,6 +934,29 @@ const hasRelation = (page, relation) => page.questions.some(
 /* Where a word is for the nth time, or null. */
 function findWord(tokens, word, nth = 1) {
   return tokens.map((_, i) => i).filter((i) => sameWord(tokens[i], word))[nth - 1] ?? null;
+}
+
+/* Writes the style of a mark into the mark. */
+function freeze(node, style) {
+  if (style.display === "none") {
+    node.remove();
+    return;
+  }
+  const central = node.getAttribute("dominant-baseline") === "central"; // not in every program
+  for (const { name } of [...node.attributes]) {
+    if (/^(class|style|role|tabindex|dominant-baseline)$|^(aria|data)-/.test(name)) {
+      node.removeAttribute(name);
+    }
+  }
+  if (central) node.setAttribute("dy", "0.35em");
+  if (node.tagName === "g") node.removeAttribute("stroke"); // each mark has its own, or none
+  const names = node.tagName === "g" ? ["opacity"] : node.tagName === "title" ? [] : COPIED;
+  for (const name of names) {
+    const value = style.getPropertyValue(name);
+    const isFont = /^(font|text)/.test(name);
+    if (isFont ? node.tagName === "text" : value !== DEFAULTS[name]) node.setAttribute(name, value);
+    else node.removeAttribute(name);
+  }
 }
 
 /* Give each item the first lane in which it overlaps no other. */

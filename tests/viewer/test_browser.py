@@ -21,13 +21,22 @@ import pytest
 import torch
 from jinja2.utils import htmlsafe_json_dumps
 from PIL import Image
-from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
+from viewer_stores import (
+    DOCUMENT,
+    HOSTILE,
+    OTHER,
+    SENTENCE,
+    MemoryStore,
+    token_store,
+    word_store,
+)
 
 from helpers.files import PROJECT_ROOT
 from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
 from helpers.run.notebooks import write_html
 from helpers.run.report import write_report
+from helpers.store.store import Example
 from helpers.viewer.page import DIRECTION_LABELS, SCRIPT, document
 from helpers.viewer.view import ViewerWidget, view
 
@@ -346,6 +355,16 @@ def test_verdict_line_and_arc_point_the_same_way(direction, offline, tmp_path):
     assert row["y"] < tip["y"] + tip["height"] / 2 < row["y"] + row["height"]
 
 
+def test_a_head_that_picks_no_word_has_no_line(offline, tmp_path):
+    uniform = np.full((1, 1, 7, 7), 1 / 7)
+    store = MemoryStore([Example(0, uniform, OTHER)], "word")
+    offline.goto(view(store, relation="dobj").save(tmp_path / "view.html").as_uri())
+    verdict = offline.locator(".av-verdicts li")
+    expect(verdict).to_have_text("dobj: dog: no word ✗ wrong, saw would be right")
+    expect(offline.locator(".av-picked")).to_have_count(0)
+    expect(offline.locator(".av-missed")).to_have_count(1)
+
+
 def test_the_line_of_a_possessor_starts_at_its_mark(offline, tmp_path):
     """The answer is read from the 's, so that the line has the largest weight of its row."""
     store = word_store(SENTENCE)
@@ -556,18 +575,22 @@ def test_the_page_around_a_view_chooses_what_it_shows(offline, tmp_path):
     shows(frame, "1-2", 2)
 
 
-def test_the_drawn_map_is_copied_as_svg(offline, tmp_path):
+@pytest.mark.parametrize(
+    ("record", "relation"), [(SENTENCE, "dobj"), (SENTENCE, "(all)"), (DOCUMENT, "coreference")]
+)
+def test_the_drawn_map_is_copied_as_svg(record, relation, offline, tmp_path):
     offline.context.grant_permissions(["clipboard-read", "clipboard-write"])
     offline.emulate_media(color_scheme="dark")
-    store = word_store(SENTENCE)
-    offline.goto(view(store, relation="dobj").save(tmp_path / "view.html").as_uri())
+    store = word_store(record)
+    offline.goto(view(store, relation=relation).save(tmp_path / "view.html").as_uri())
     offline.get_by_role("button", name="Copy as SVG").click()
     expect(offline.locator(".av-tools")).to_contain_text("Copied")
     picture = offline.evaluate("navigator.clipboard.readText()")
-    assert_stands_alone(picture, offline)
+    first_word = record["words"][1]
+    assert_stands_alone(picture, offline, first_word)
 
 
-def assert_stands_alone(picture, page):
+def assert_stands_alone(picture, page, word="dog"):
     """Check that a picture has all marks of a page's drawing, and their styles in light colours."""
     namespace = "{http://www.w3.org/2000/svg}"
     root = ElementTree.fromstring(picture)
@@ -575,11 +598,13 @@ def assert_stands_alone(picture, page):
     assert root.find(f"{namespace}title").text.startswith("Head 1-1 of toy: ")
     for tag in ("line", "circle", "path", "text"):
         marks = list(root.iter(namespace + tag))
-        assert len(marks) == page.locator(f".av-svg {tag}").count()
+        shown = "all => all.filter(mark => getComputedStyle(mark).display !== 'none').length"
+        assert len(marks) == page.locator(f".av-svg {tag}").evaluate_all(shown)
         for mark in marks:
             assert not {"class", "style", "data-query"} & {*mark.attrib}
             assert not re.search(r"var\(|light-dark", " ".join(mark.attrib.values()))
-    words = [mark for mark in root.iter(f"{namespace}text") if mark.text == "dog"]
+    assert all("stroke" not in group.attrib for group in root.iter(f"{namespace}g"))
+    words = [mark for mark in root.iter(f"{namespace}text") if mark.text == word]
     assert words[0].get("fill") == "rgb(34, 34, 34)"
     assert words[0].get("font-size") == "12.5px"
     opacities = [line.get("stroke-opacity") for line in root.iter(f"{namespace}line")]
