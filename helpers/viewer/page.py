@@ -43,12 +43,20 @@ from helpers.store.store import Example, Store
 HERE = Path(__file__).parent
 SCRIPT = "\n".join((HERE / name).read_text("utf-8") for name in ("sources.js", "viewer.js"))
 STYLE = (HERE / "viewer.css").read_text("utf-8")
+COMMENTS = re.compile(r"^[ ]*(?://[^\n]*|/\*.*?\*/[ ]*)\n", re.M | re.S)  # on lines of their own
+INDENTATION = re.compile(r"^[ ]+", re.M)
 MAX_HITS = 50  # of a search
-HIT_COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
+AROUND = 12  # words on each side of a hit, as in viewer.js
+HIT_COLUMNS = (
+    *("example", "asked", "before", "word", "after"),
+    *("relation", "picked", "gold", "right"),
+)
 MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
 THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
 COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
 WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decimals
+# What readers are told of `DIRECTIONS`: "head" is an attention head to them, as in the figures.
+DIRECTION_LABELS = ("dependent attends to parent", "parent attends to dependent")
 # The browser enforces that nothing is loaded from anywhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 # Characters that show nothing and change the direction of the text around them.
@@ -68,7 +76,16 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
     for question in gold_links(record):
         gold = [word + offset for word in question.gold]
         position = question.word + offset
-        questions.append({"relation": question.relation, "asked": position, "gold": gold})
+        entry = {"relation": question.relation, "asked": position, "gold": gold}
+        if question.query != question.word:  # the 's of a possessor
+            entry["read"] = question.query + offset
+        questions.append(entry)
+    special = [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES]
+    maps = example.stored_attention
+    labels = role_labels(store.special_tokens)
+    masks = token_roles.masks()
+    in_words = np.delete(np.arange(len(tokens)), special)
+    word_masks = {role: mask[in_words] for role, mask in masks.items() if role not in SPECIAL_ROLES}
     mentions = []  # start, end and chain; without singletons
     for start, end, chain_number, _ in record.get("mentions", ()):
         if chain_number is not None:
@@ -81,15 +98,16 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
-        "summaries": summaries(
-            example.stored_attention, token_roles.masks(), role_labels(store.special_tokens)
-        ),
+        "summaries": [  # with and without special tokens
+            summaries(maps, masks, labels),
+            summaries(maps[..., in_words, :][..., in_words], word_masks, labels),
+        ],
         "example": example.index,
         "examples": len(store),
         "source": record.get("source") or record.get("title") or "",
         "tokens": tokens,
         "kinds": role_names,
-        "special": [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES],
+        "special": special,
         "questions": questions,
         "directed": "relations" in record,  # coreference is read in one direction only
         "mentions": mentions,
@@ -134,12 +152,17 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
 def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     """Return the thumbnails with and without special tokens, and the answers, as bytes.
 
+    If a cell is one token, the thumbnails without special tokens are a part of the others, which
+    the browser takes.
+
     An answer is the position that a head picks for a question: doubled, plus 1 if it is right.
     """
     maps = example.stored_attention
     positions = np.arange(maps.shape[-1])
     with_special = thumbnails(maps, positions)
-    without_special = thumbnails(maps, np.delete(positions, special))
+    without_special = np.empty(0, np.uint8)
+    if len(positions) > MAX_THUMBNAIL_CELLS:
+        without_special = thumbnails(maps, np.delete(positions, special))
     questions = list(gold_links(example.record))
     answers = np.zeros((len(DIRECTIONS), *maps.shape[:2], len(questions)), "<u2")
     for number, question in enumerate(questions):
@@ -196,9 +219,23 @@ def check_relation(store: Store, relation: str) -> None:
 def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
     """Yield a row of a search for each time that a word is in a store, in any case."""
     for index, record in enumerate(store.records()):
-        for position, form in enumerate(record.get("words") or record["tokens"]):
+        words = record.get("words") or record["tokens"]
+        for position, form in enumerate(words):
             if form.lower() == word.lower():
-                yield (index, position + record.get("offset", 0), form, "", "", "", None)
+                before, after = words_around(words, position)
+                asked = position + record.get("offset", 0)
+                yield (index, asked, before, form, after, "", "", "", None)
+
+
+def words_around(words: Sequence[str], position: int) -> tuple[str, str]:
+    """Return the words before and after a position, at most 12 each."""
+    before = " ".join(words[max(0, position - AROUND) : position])
+    after = " ".join(words[position + 1 : position + 1 + AROUND])
+    if position > AROUND:
+        before = f"… {before}"
+    if position + 1 + AROUND < len(words):
+        after = f"{after} …"
+    return before, after
 
 
 def relation_hits(
@@ -220,10 +257,13 @@ def relation_hits(
         words = record["words"]
         for question in questions:
             picked, is_right = predict_link(question, weights, direction, visible)
+            before, after = words_around(words, question.word)
             yield (
                 index,
                 question.word + example.offset,
+                before,
                 words[question.word],
+                after,
                 relation,
                 words[picked],
                 " / ".join(words[gold_word] for gold_word in question.gold),
@@ -255,5 +295,10 @@ def render(template: Path, **values: object) -> str:
 
 
 def document(title: str, data: object) -> str:
-    """Return a page that shows a viewer's data and needs neither a network nor a kernel."""
-    return render(HERE / "viewer.html", title=title, data=data, style=STYLE, script=SCRIPT)
+    """Return a page that shows a viewer's data and needs neither a network nor a kernel.
+
+    Comments and indentation of the script and the style are left out: they were a fifth of them.
+    """
+    style = INDENTATION.sub("", COMMENTS.sub("", STYLE))
+    script = INDENTATION.sub("", COMMENTS.sub("", SCRIPT))
+    return render(HERE / "viewer.html", title=title, data=data, style=style, script=script)
