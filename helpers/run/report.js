@@ -45,17 +45,26 @@ for (const table of document.querySelectorAll("table")) {
   table.parentElement.before(box, count);
 }
 
-/* A tile of the atlas opens the first viewer at its head. */
+/* A tile of the atlas opens the first viewer at its head, and marks its relation. */
+const atlasFrame = document.querySelector(".viewer iframe");
+let chosenTile = null;
+let frameListens = false;
+const showTile = () => {
+  if (!frameListens || !chosenTile) return;
+  const link = { relation: "", ...chosenTile.dataset };
+  atlasFrame.contentWindow.postMessage({ attentionViewer: link }, "*");
+};
+window.addEventListener("message", ({ source, data }) => {
+  if (source !== atlasFrame?.contentWindow || !data?.attentionViewerListens) return;
+  frameListens = true;
+  showTile();
+});
 for (const tile of document.querySelectorAll("button.tile")) {
   tile.addEventListener("click", () => {
-    const viewer = document.querySelector(".viewer");
-    const frame = viewer.querySelector("iframe");
-    const choose = () => frame.contentWindow.postMessage(
-      { attentionViewer: { head: tile.dataset.head } }, "*");
-    viewer.open = true;
-    viewer.scrollIntoView();
-    if (viewer.dataset.loaded) choose();
-    else frame.addEventListener("load", () => { viewer.dataset.loaded = "yes"; choose(); }, { once: true });
+    chosenTile = tile;
+    atlasFrame.closest("details").open = true;
+    atlasFrame.scrollIntoView();
+    showTile();
   });
 }
 

@@ -32,6 +32,7 @@ HERE = Path(__file__).parent
 MAX_TABLE_BYTES = 1_500_000
 MAX_VIEWERS = 12  # the page is to be sent by mail
 FIRST_PICTURES = ("fig2_token_types", "nearest_words", "probes", "compare")
+TILE = ("layer", "head", "kind", "name", "number", "relation", "direction")  # of the atlas
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
 
@@ -146,7 +147,7 @@ def _picture(folder: Path, name: str, figure: Mapping[str, str]) -> dict[str, st
 
 def _tiles(atlas: pd.DataFrame) -> list[dict[str, Any]]:
     """Prepare the atlas of one run, or those of several: the tiles of each, layer by layer."""
-    if not {"layer", "head", "kind", "name", "number"} <= set(atlas):
+    if not set(TILE) <= set(atlas):
         return []
     models = atlas["model"] if "model" in atlas else pd.Series("", index=atlas.index)
     grids = []
@@ -155,7 +156,7 @@ def _tiles(atlas: pd.DataFrame) -> list[dict[str, Any]]:
             {
                 "model": model,
                 "columns": int(heads["head"].max()),
-                "heads": heads[["layer", "head", "kind", "name", "number"]].to_dict("records"),
+                "heads": heads[list(TILE)].to_dict("records"),
                 "kinds": [kind for kind in COLORS if (heads["kind"] == kind).any()],
             }
         )

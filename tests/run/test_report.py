@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
+from helpers.metrics.heads import DIRECTIONS
 from helpers.run import report
 from helpers.run.report import write_report, zip_report
 from helpers.study import Study
@@ -163,8 +164,9 @@ def test_write_report_begins_with_the_model_and_figure_2(run):
 
 def test_write_report_has_a_tile_for_each_head_that_opens_a_viewer_if_there_is_one(run):
     (run / "tables" / "atlas.csv").write_text(
-        "layer,head,kind,name,number\n"
-        f"1,1,relation,object to verb,73% vs 40%\n1,2,other,–,12% {HOSTILE}\n",
+        "layer,head,kind,name,number,relation,direction\n"
+        f"1,1,relation,object to verb,73% vs 40%,dobj,{DIRECTIONS[0]}\n"
+        f"1,2,other,–,12% {HOSTILE},det,\n",
         encoding="utf-8",
     )
     record = FACTS | {"tables": {"atlas": "06_clustering"}}
@@ -177,6 +179,9 @@ def test_write_report_has_a_tile_for_each_head_that_opens_a_viewer_if_there_is_o
     assert re.findall('<button type=button class="tile".*? data-head="(.*?)"', tiles) == [
         "1-1", "1-2",
     ]  # fmt: skip
+    assert re.findall('data-relation="(.*?)" data-direction="(.*?)"', tiles) == [
+        ("dobj", DIRECTIONS[0])
+    ]
 
 
 def test_write_report_has_headings_in_order_texts_of_pictures_and_heads_of_columns(run):

@@ -732,7 +732,8 @@ def atlas_page(offline, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(record))
     path = write_report(tmp_path)
     offline.goto(path.as_uri())
-    offline.locator("#part-atlas summary").click()
+    offline.locator("#part-atlas summary").first.click()
+    offline.locator("#part-atlas summary").nth(1).click()
     return offline
 
 
@@ -750,7 +751,7 @@ def test_a_long_table_can_be_searched(atlas_page):
     expect(visible_rows).to_have_count(24)
     box.fill("")
     expect(visible_rows).to_have_count(48)
-    expect(atlas_page.locator("#summary")).to_contain_text(HOSTILE)
+    expect(atlas_page.locator("header")).to_contain_text(HOSTILE)
 
 
 def test_the_keyboard_sorts_a_long_table(atlas_page):
@@ -776,7 +777,13 @@ def report_page(offline, tmp_path):
         "model": {"name": "toy"},
         "settings": {"text": HOSTILE},
         "tables": {"entropy": "03_focused_vs_broad", "dependency_heads": "04_individual_heads"},
-        "figures": {"probes": {"notebook": "04_individual_heads", "caption": ""}},
+        "figures": {
+            "probes": {
+                "notebook": "04_individual_heads",
+                "title": "Attention helps",
+                "caption": "",
+            }
+        },
     }
     viewers = [view(word_store(SENTENCE))]
     (tmp_path / "run.json").write_text(json.dumps(record))
@@ -792,13 +799,14 @@ def test_the_report_has_a_heading_and_a_skip_link(report_page):
     expect(report_page.locator("main")).to_be_focused()
 
 
-def test_the_report_prints_folded_tables(report_page):
+def test_the_report_prints_without_folded_parts(report_page):
     report_page.emulate_media(media="print")
-    assert report_page.locator("#part-03_focused_vs_broad tbody").bounding_box()["height"] > 100
+    expect(report_page.locator("#part-03_focused_vs_broad")).to_be_hidden()
+    expect(report_page.locator("#pictures")).to_be_visible()
 
 
 def test_the_report_enlarges_a_figure(report_page):
-    enlarge = report_page.get_by_role("button", name="Enlarge Probes")
+    enlarge = report_page.get_by_role("button", name="Enlarge: Attention helps").first
     enlarge.press("Enter")
     assert report_page.locator("dialog img").bounding_box()["width"] > 1050
     report_page.keyboard.press("Escape")
@@ -807,6 +815,7 @@ def test_the_report_enlarges_a_figure(report_page):
 
 def test_the_report_sorts_a_table(report_page):
     """Empty cells come last, 9 before 10, and a second click reverses the order."""
+    report_page.locator("nav").get_by_text("04").click()  # which unfolds the part
     clicks = [("accuracy", "det dobj amod"), ("head", "dobj det amod"), ("head", "amod det dobj")]
     for column, order in clicks:
         report_page.get_by_role("button", name=column, exact=True).click()
@@ -819,6 +828,20 @@ def test_the_report_unfolds_a_viewer(report_page):
     frame = report_page.frame_locator("iframe")
     expect(frame.locator(".av-name")).to_contain_text("Head 1-1")
     assert_drawn(drawn(frame), word_store(SENTENCE)[0].attention[0, 0])
+
+
+def test_a_tile_of_the_atlas_opens_the_viewer_at_its_head(offline, tmp_path):
+    (tmp_path / "tables").mkdir()
+    tiles = ["layer,head,kind,name,number,relation,direction"]
+    for layer, head in product((1, 2), (1, 2)):
+        tiles.append(f"{layer},{head},relation,object to verb,9%,dobj,{DIRECTIONS[1]}")
+    (tmp_path / "tables" / "atlas.csv").write_text("\n".join(tiles))
+    (tmp_path / "run.json").write_text(json.dumps({"tables": {"atlas": ""}, "figures": {}}))
+    offline.goto(write_report(tmp_path, [view(word_store(SENTENCE))]).as_uri())
+    frame = offline.frame_locator("iframe")
+    for label in ("2-1", "1-2"):
+        offline.get_by_role("button", name=f"{label} object to verb").click()
+        expect(frame.locator(".av-name")).to_contain_text(f"Head {label}")
 
 
 # ---- JupyterLab ------------------------------------------------------------------------------
