@@ -123,14 +123,20 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     for lens in LENSES:
         styles = {f"{lens}_{name}": token_style for name, token_style in ALL_STYLES.items()}
         panels.append(present_styles(shares, styles, special_tokens))
-    attended, by_norm = shares[["attention_other", "norm_other"]].mean()
+    # The special token with the most attention, or if there is none, the other tokens.
+    means = shares.reindex(columns=[f"attention_{name}" for name in SPECIAL_TYPES]).mean()
+    most = means.idxmax() if means.notna().any() else "attention_other"
+    by_norm = shares[most.replace(*LENSES)].mean()
+    token = panels[0][most].label
     title = (
-        f"Figure 13 · Other tokens get {attended:.0%} of the attention and {by_norm:.0%} by norm"
+        f"Figure 13 · {token[0].upper()}{token[1:]} gets {shares[most].mean():.0%} of the "
+        f"attention and {by_norm:.0%} by norm"
     )
     figure = heads_and_means(shares, panels, title, model, "Average share\n(fraction)")
     for axes, lens in zip(figure.axes, LENSES, strict=True):
         axes.set_ylim(-0.02, 1.02)
         axes.set_title(TITLES[lens], loc="right")
+    figure.axes[-1].get_legend().remove()  # the same as the first one
     return figure
 
 
