@@ -364,11 +364,16 @@ def _longest_word(panel: Panel) -> int:
 
 
 def _columns(panels: Sequence[Panel]) -> int:
-    """Choose how many panels a row has: as many as the longest words leave room for."""
+    """Choose how many panels a row has: as many as the longest words leave room for.
+
+    A row has fewer if no more rows are needed then, so that the last row is not much shorter.
+    """
     longest_word = max(map(_longest_word, panels), default=MAX_CHARACTERS)
     panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
     max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
-    return int(np.clip(style.page_width() / panel_width, 1, max_columns))
+    columns = int(np.clip(style.page_width() / panel_width, 1, max_columns))
+    rows = -(-len(panels) // columns)
+    return -(-len(panels) // max(rows, 1)) or 1  # four panels have two rows of two
 
 
 def _type_size() -> float:

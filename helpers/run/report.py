@@ -7,6 +7,7 @@ that lie beside it.
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
@@ -50,7 +51,7 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
         The folder with ``run.json``, ``tables/``, the figures and the notebooks' HTML copies, into
         which the page is written.
     viewers : sequence of Viewer
-        At most 12 of them are shown.
+        At most `MAX_VIEWERS` of them are shown (`choose_viewers`).
     link : str
         The name of the run whose page is the other half of this one; empty if there is none.
 
@@ -97,14 +98,26 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
         parts=parts,
         facts=record,
         viewers=[
-            (view.heading, document(view.heading, view.data())) for view in viewers[:MAX_VIEWERS]
+            (view.heading, document(view.heading, view.data())) for view in choose_viewers(viewers)
         ],
+        n_viewers=len(viewers),
         style=(HERE / "report.css").read_text(encoding="utf-8"),
         script=(HERE / "report.js").read_text(encoding="utf-8"),
     )
     path = folder / "index.html"
     write_atomic(path, page.encode())
     return path
+
+
+def choose_viewers(viewers: Sequence[Viewer]) -> list[Viewer]:
+    """Choose at most `MAX_VIEWERS` viewers, the first of every title before the second of one."""
+    numbers: Counter[str] = Counter()
+    ranks = []
+    for place, view in enumerate(viewers):
+        ranks.append((numbers[view.title], place))
+        numbers[view.title] += 1
+    places = sorted(place for _, place in sorted(ranks)[:MAX_VIEWERS])
+    return [viewers[place] for place in places]
 
 
 def zip_report(folder: Path) -> Path:

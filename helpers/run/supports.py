@@ -48,7 +48,7 @@ def supports(encoder: Encoder) -> pd.DataFrame:
         ("09", "argument cues", check_sites),
         ("10", "norms of what heads move", check_lens),
         ("10", "edges to special tokens cut", _check_edges),
-        ("10", "agreement of verbs", _check_masked_lm),
+        ("11", "agreement of verbs", _check_language_model),
     ]
     table = []
     for notebooks, what, check in rows:
@@ -134,10 +134,10 @@ def _check_edges(encoder: Encoder) -> None:
     _check_weights_of_heads(encoder)
 
 
-def _check_masked_lm(encoder: Encoder) -> None:
-    if encoder.objective != "masked-lm":
-        raise ModelError("it has no trained masked-LM head, so it gives no probability of a verb.")
+def _check_language_model(encoder: Encoder) -> None:
+    if encoder.objective not in ("masked-lm", "next-token"):
+        raise ModelError("it has no trained head that predicts words: no probability of a verb.")
 
 
-# The notebooks that a model supports as a whole, or not at all; 10 leaves parts out.
+# The notebooks that a model supports as a whole, or not at all; 10 and 11 leave parts out.
 WHOLE = {"08": check_removal, "09": check_sites}

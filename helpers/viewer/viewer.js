@@ -436,6 +436,7 @@ class View {
     const cells = page.small[Number(!this.showSpecial)];
     const side = Math.round(Math.sqrt(cells.length / page.labels.length));
     this.grid.style.setProperty("--heads", page.heads);
+    this.grid.style.setProperty("--layers", page.layers);
     const hadFocus = this.grid.contains(document.activeElement);
     this.buttons = page.labels.map((label, head) => this.drawSmall(label, head, side,
       cells.subarray(head * side * side, (head + 1) * side * side)));
@@ -448,7 +449,12 @@ class View {
     }
     this.grid.replaceChildren(...rows);
     this.markHead();
+<<<<<<< HEAD
     this.drawRatings();
+=======
+    // On a phone, the grid of a model of many layers scrolls.
+    this.grid.scrollTop = this.buttons[this.head].offsetTop - this.grid.clientHeight / 2;
+>>>>>>> ebb55bc568ef92fbf4ba3262b7ede4529c98a11b
     if (hadFocus) this.buttons[this.head].focus();
   }
 

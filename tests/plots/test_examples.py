@@ -63,6 +63,11 @@ def test_fig1_examples_has_a_titled_axes_per_panel():
     assert not any(axes.lines for axes in figure.axes)
 
 
+def test_fig1_examples_has_four_panels_in_two_rows():
+    figure = fig1_of(*[panel("Head 1-2: 70% to [SEP]")] * 4)
+    assert [axes.get_subplotspec().get_geometry()[:2] for axes in figure.axes] == [(2, 2)] * 4
+
+
 @pytest.mark.parametrize("darkest_weight", [1.0, 0.4])
 def test_fig1_examples_draws_lines_as_dark_as_the_weights(darkest_weight):
     drawn = replace(panel("Head 1-2: 70% to [SEP]"), darkness=WEIGHTS / darkest_weight)

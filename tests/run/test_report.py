@@ -236,6 +236,14 @@ def test_write_report_shows_as_many_viewers_as_can_be_sent(run, monkeypatch):
     monkeypatch.setattr(report, "MAX_VIEWERS", 2)
     page = report_of(run, viewers=viewers).read_text(encoding="utf-8")
     assert page.count('<details class="viewer">') == 2
+    assert "<p>2 of the 5 examples" in page
+
+
+def test_choose_viewers_takes_every_title_before_a_second_one(monkeypatch):
+    titles = ["a", "a", "a", "b", "c"]
+    viewers = [view(word_store(SENTENCE), title=title) for title in titles]
+    monkeypatch.setattr(report, "MAX_VIEWERS", 4)
+    assert [chosen.title for chosen in report.choose_viewers(viewers)] == ["a", "a", "b", "c"]
 
 
 def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figures):
