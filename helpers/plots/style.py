@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -35,6 +35,7 @@ MAX_COLUMNS = 5  # heat maps in a row
 LEFT_MARGIN = 0.1  # inches, of titles
 TITLE_CHARACTERS = 86  # of a line
 TITLE_LINE = 0.21  # inches
+TITLE_CHARACTERS_IN_ROW = 95  # of the titles of a row of heat maps together
 SUBTITLE_CHARACTERS = 130  # of a line
 SUBTITLE_LINE = 0.17  # inches
 MANY_POINTS = 16  # of a curve: with more of them, its markers are small
@@ -375,9 +376,11 @@ def heat_maps(
     """
     layers, heads = next(iter(maps.values())).shape
     columns = min(MAX_COLUMNS, len(maps))
+    maps = {_fill_lines(name, TITLE_CHARACTERS_IN_ROW // columns): maps[name] for name in maps}
     rows = -(-len(maps) // columns)
     min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
-    panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, 3.2)
+    max_height = 3.2 if rows <= 3 else 2.2  # of a model of many layers
+    panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, max_height)
     title_height = 0.32 + 0.16 * max(name.count("\n") for name in maps)
     figure = canvas(rows * (panel_height + title_height) + 0.35, title, *subtitles)
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
@@ -391,8 +394,15 @@ def heat_maps(
     figure.supxlabel("Head")
     figure.supylabel("Layer")
     scale = ScalarMappable(norm, cmap)
-    figure.colorbar(scale, ax=figure.axes, label=unit, aspect=30, pad=0.015, format="%g")
+    aspect = max(30, 9 * figure.get_figheight())  # a high scale is not wider
+    figure.colorbar(scale, ax=figure.axes, label=unit, aspect=aspect, pad=0.015, format="%g")
     return figure
+
+
+def _fill_lines(text: str, width: int) -> str:
+    """Break the lines of a text that are longer than a width; "n = 1,234" stays in one line."""
+    lines = text.replace(" = ", "\u00a0=\u00a0").splitlines()
+    return "\n".join(fill(line, width) for line in lines).replace("\u00a0", " ")
 
 
 def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
