@@ -187,29 +187,3 @@ def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch
     tables = figures.parent / "build" / "one" / "tables"
     assert pd.read_csv(tables / "layer_cohesion.csv")["between"].isna().all()
     assert pd.read_csv(tables / "head_cohesion.csv")["within"].isna().all()
-
-
-@pytest.mark.parametrize("family", ["bert", "gpt2"])  # an encoder, and a decoder without [CLS]
-@pytest.mark.parametrize("number", ["10", "12"])
-def test_lessons_on_the_first_token_run_on_any_model(
-    family, number, tmp_path, tiny_folder, figures, monkeypatch, capsys
-):
-    """To their end, with the claims of their own tables."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    text = tmp_path / "cats.txt"
-    paragraph = "a cat sat here and the dog ran over the mat to see it . "
-    text.write_text("\n".join([paragraph * 4, paragraph[2:] * 4] * 6))
-    words = "A/2/det cat/3/nsubj sat/0/root here/3/advmod".split()
-    sentence = [(number, *word.split("/")) for number, word in enumerate(words, 1)]
-    treebank = write(tmp_path, "en_cats.conllu", conllu(sentence, times=40))
-    executed(
-        number, model=str(tiny_folder(family)), text=str(text), treebank=str(treebank),
-        max_tokens=96, device="cpu", name="tiny",
-    )  # fmt: skip
-    tables = figures.parent / "build" / "tiny-later" / "tables"
-    sections = set(pd.read_csv(tables / "claims.csv")["section"])
-    assert ("What makes a sink" in sections) == (number == "12")
-    printed = capsys.readouterr().out
-    # Queries and keys are told apart in BERT's family only.
-    assert printed.count("Left out") == (number == "12" and family == "gpt2")
-    assert printed.count("Not written yet") == 3
