@@ -20,13 +20,8 @@ import pandas as pd
 from jaxtyping import Bool, Int, Shaped
 
 from helpers.data.records import cluster_of
-from helpers.metrics.head_counts import (
-    is_right_pick,
-    query_words,
-    syntactic_heads,
-    words_that_count,
-)
-from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words, possessive_marks
+from helpers.metrics.head_counts import Links, is_right_pick, links_that_count, read_links
+from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
@@ -45,18 +40,12 @@ RULE_COLUMNS = ["nearest_class", "nearest_side"]
 
 
 class _Sentence(NamedTuple):
-    """A sentence, and which of its words count in each layer and direction."""
+    """A sentence, and which of its questions count in each layer and direction."""
 
-    gold: Int[np.ndarray, " word"]
-    relations: Shaped[np.ndarray, " word"]
+    links: Links
     tags: Shaped[np.ndarray, " word"]
-    marks: dict[int, int]
     visible: Bool[np.ndarray, "layer word word"]
-    counts: Bool[np.ndarray, "direction layer word"]
-
-    def has_relation(self, relation: str) -> Bool[np.ndarray, " word"]:
-        """Mark the words of a relation."""
-        return (self.relations == relation) | (relation == ALL)
+    counts: Bool[np.ndarray, "direction layer question"]
 
 
 def nearest_word(
@@ -113,11 +102,11 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         if example.record.get("split") != "train":
             continue
         sentence = _read(example)
-        counts = np.zeros((len(rows), len(sentence.gold)), dtype=bool)  # [row, word]
+        counts = np.zeros((len(rows), len(sentence.links.words)), dtype=bool)  # [row, question]
         for number, row in enumerate(rows):
-            counts[number] = _words_of(row, sentence)
+            counts[number] = _questions_of(row, sentence)
         for rule in product(sorted(set(sentence.tags) - {None}), SIDES):
-            is_right = _finds_parent(nearest_word(sentence.tags, *rule), sentence.gold)
+            is_right = _finds_parent(nearest_word(sentence.tags, *rule), sentence.links)
             n_right[rule] = n_right.get(rule, 0) + counts @ is_right.astype(int)
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
     best: list[Any] = [(None, None)] * len(rows)
@@ -141,8 +130,8 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
     Returns
     -------
     DataFrame
-        A row for each word of dev and each relation that it counts for (its own, and `ALL`).
-        Columns: ``relation``; ``article``; ``distance`` to the syntactic head in words (0 for the
+        A row for each question of dev and each relation that it counts for (its own, and `ALL`).
+        Columns: ``relation``; ``article``; ``distance`` to the nearest partner in words (0 for the
         root); whether it is found by the ``head``, the ``offset`` and the ``nearest`` word; whether
         there ``has_nearest`` a nearest word; and whether the head picks it, ``head_to_nearest``.
         There is no row for a relation without a rule.
@@ -157,10 +146,10 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
         sentence = _read(example)
         article = cluster_of(example.record, number)
         for row in rows:
-            counts = _words_of(row, sentence)
+            counts = _questions_of(row, sentence)
             if counts.any():
                 values = _judge(example, sentence, row)
-                row_values = {name: by_word[counts] for name, by_word in values.items()}
+                row_values = {name: judged[counts] for name, judged in values.items()}
                 parts.append(
                     pd.DataFrame({"relation": row["relation"], "article": article} | row_values)
                 )
@@ -170,57 +159,54 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
 
 def _judge(
     example: Example, sentence: _Sentence, row: dict[str, Any]
-) -> dict[str, Shaped[np.ndarray, " word"]]:
-    """Judge the predictors of a relation at every word of a sentence."""
+) -> dict[str, Shaped[np.ndarray, " question"]]:
+    """Judge the predictors of a relation at every question of a sentence."""
     layer, head = parse_head(row["head"])
     positions = example.word_positions
     weights = example.stored_attention[layer, head].astype(np.float32)[positions, positions]
-    visible = sentence.visible[layer]
-    words = np.arange(len(sentence.gold))
-    picked = picked_words(weights, direction=row["direction"], visible=visible)
-    at_offset = words + int(row["baseline_offset"])
+    links = sentence.links
+    picked = picked_words(weights, direction=row["direction"], visible=sentence.visible[layer])
+    all_words = np.arange(len(weights))
+    at_offset = all_words + int(row["baseline_offset"])
     nearest = nearest_word(sentence.tags, row["nearest_class"], row["nearest_side"])
-    queries = query_words(len(words), sentence.marks)  # for a possessor, its 's
-    has_pick = picked[queries] != queries
+    has_nearest = nearest[links.words] != links.words
+    picks_nearest = picked[links.queries] == nearest[links.words]
+    distances = np.abs(links.words[:, None] - all_words)  # [question, word]
+    to_parent = np.where(links.is_gold, distances, len(weights)).min(axis=1)
     return {
-        "distance": np.where(sentence.gold < 0, 0, np.abs(sentence.gold - words)),
-        "head": is_right_pick(picked, sentence.gold, sentence.marks),
-        "offset": is_right_pick(at_offset, sentence.gold, sentence.marks),
-        "nearest": _finds_parent(nearest, sentence.gold),
-        "has_nearest": nearest != words,
-        "head_to_nearest": has_pick & (picked[queries] == nearest) & (nearest != words),
+        "distance": np.where(links.is_root, 0, to_parent),
+        "head": is_right_pick(picked, links),
+        "offset": is_right_pick(at_offset, links),
+        "nearest": _finds_parent(nearest, links),
+        "has_nearest": has_nearest,
+        "head_to_nearest": (picked[links.queries] != links.queries) & picks_nearest & has_nearest,
     }
 
 
 def _read(example: Example) -> _Sentence:
-    """Read the trees and tags of a sentence, and find the words that count."""
+    """Read the pairs and tags of a sentence, and find the questions that count."""
     record = example.record
-    gold = syntactic_heads(example)
+    links = read_links(example)
     positions = example.word_positions
-    marks = possessive_marks(record)
     visible = example.visible_keys[:, positions, positions]
     return _Sentence(
-        gold=gold,
-        relations=np.asarray(record["relations"], dtype=object),
-        tags=np.asarray(record.get("tags") or [None] * len(gold), dtype=object),
-        marks=marks,
+        links=links,
+        tags=np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object),
         visible=visible,
-        counts=words_that_count(visible, gold, marks),
+        counts=links_that_count(visible, links),
     )
 
 
-def _words_of(row: dict[str, Any], sentence: _Sentence) -> Bool[np.ndarray, " word"]:
-    """Mark the words of a relation that count in the layer and direction of its head."""
+def _questions_of(row: dict[str, Any], sentence: _Sentence) -> Bool[np.ndarray, " question"]:
+    """Mark the questions of a relation that count in the layer and direction of its head."""
     layer, _ = parse_head(row["head"])
     counts = sentence.counts[DIRECTIONS.index(row["direction"]), layer]
-    return counts & sentence.has_relation(row["relation"])
+    return counts & ((sentence.links.relations == row["relation"]) | (row["relation"] == ALL))
 
 
-def _finds_parent(
-    picked: Int[np.ndarray, " word"], gold: Int[np.ndarray, " word"]
-) -> Bool[np.ndarray, " word"]:
-    """Mark the words whose syntactic head is picked; a word that picks itself picks nothing."""
-    return (picked == gold) & (picked != np.arange(len(gold)))
+def _finds_parent(picked: Int[np.ndarray, " word"], links: Links) -> Bool[np.ndarray, " question"]:
+    """Mark the questions whose word picks a partner; here a possessor has no 's."""
+    return is_right_pick(picked, links._replace(queries=links.words))
 
 
 def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
