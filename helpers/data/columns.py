@@ -1,7 +1,8 @@
 """Readers of column formats, which have one word per line: dependency trees and coreference.
 
 The formats are CoNLL-U (with ``Entity=`` in MISC: CorefUD, GUM, OntoGUM), CoNLL-X, the plain format
-of the paper's repository (``word head-relation``) and CoNLL-2012.  `_blocks` reads the lines of all.
+of the paper's repository (``word head-relation``) and CoNLL-2012.  `_blocks` reads the lines of
+all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Coreference corpora: documents with mentions, their chains and their head words (section 4.3).
 
-Corpora are the bundled sample, CoNLL-2012, CorefUD, GUM, OntoGUM, and text in brackets, a notation that people
-can write::
+Corpora are the bundled sample, CoNLL-2012, CorefUD, GUM, OntoGUM, and text in brackets, a notation
+that people can write::
 
     ## A comment.
     # tale-01 story
@@ -69,7 +69,8 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     ----------
     path : Path, optional
         A file, or a folder that is searched through, of CoNLL-2012 (``*_conll``), CorefUD, GUM or
-        OntoGUM (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None: the bundled sample.
+        OntoGUM (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None: the bundled
+        sample.
 
     Returns
     -------

@@ -174,7 +174,7 @@ def read_pair(pair: Any, n_words: int) -> Pair:
     for index in pair[:2]:
         if type(index) is not int or not 0 <= index < n_words:
             raise ValueError(
-                f"the pair {list(pair)} has the word {index!r}, but the sentence has the words 0 to "
+                f"the pair {list(pair)} has the word {index!r}, but the words are 0 to "
                 f"{n_words - 1}; count words from 0"
             )
     return pair[0], pair[1], pair[2]

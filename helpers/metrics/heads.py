@@ -217,9 +217,8 @@ class Question(NamedTuple):
         The words that are right: the syntactic head of the dependent, or all its partners in pairs
         of one label, or the head words of the mention's antecedents.  A root has none.
     mark : int or None
-        The 's after a possessor (``poss``, ``nmod:poss``), from which a head reads the answer: heads
-        attend from the 's where the annotation has the noun, and the released evaluation does so,
-        too (section 4.2).
+        The 's after a possessor (``poss``, ``nmod:poss``), from which a head reads the answer, as
+        in the released evaluation: heads attend from the 's where the annotation has the noun.
     mention : int or None
         Index of the mention, in the order of `ordered_mentions`.
     candidates : tuple of int or None

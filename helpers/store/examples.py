@@ -155,7 +155,7 @@ def choose_cuts(n_first: int, n_second: int, room: int, rng: random.Random) -> t
 def sentence_record(
     encoder: Encoder, sentence: Sentence | PairedText, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
-    """Return the record of a sentence with its tree or pairs, or None if the model cannot take the whole sentence."""
+    """Return the record of a sentence, or None if the model cannot take the whole sentence."""
     encoding = encoder.encode_words(sentence.words)
     if len(encoding.ids) > max_tokens:
         counts["sentences dropped: over the token limit"] += 1
