@@ -313,6 +313,6 @@ class ViewerWidget(anywidget.AnyWidget):
         view(store, index)  # raises InputError if the store has no such example
         example = store[index]
         if request["kind"] == "map":
-            return {}, [page.quantize(example.stored_attention[head]).tobytes()]
+            return {}, [page.quantize(page.in_square(example).stored_attention[head]).tobytes()]
         content = page.page_facts(store, example)
         return {"page": content}, page.buffers(example, content["special"])
