@@ -93,7 +93,7 @@ def head_distances(attention: Maps, *, compiled: bool = False) -> Float[np.ndarr
 
 def renormalise_over_words(
     attention: Maps, roles: Roles, visible: Masks | None = None, *, cross: bool = False
-) -> Float[np.ndarray, "layer head query word"]:
+) -> Float[np.ndarray, "layer head kept_query word"]:
     """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
     If all attention of a row went to special tokens, it becomes uniform over the words that
