@@ -729,6 +729,7 @@ class Study:
             The tables by the names of their files.
         """
         from helpers.metrics import silver_parses
+        from helpers.metrics.nearest_words import NEEDS_TAGS
         from helpers.metrics.relation_tables import OF_CONTROLS
 
         store = self.treebank_store()
@@ -746,7 +747,7 @@ class Study:
                 tables["silver_quality"] = quality
                 tables["gold_and_silver"] = silver_parses.gold_and_silver(store, held_out)
         for name, table in tables.items():
-            self.save_table(table, name)
+            self.save_table(table, name, optional=NEEDS_TAGS)
         return tables
 
     def save_per_example(self, notebooks: Collection[str] = ("01", "04")) -> list[Path]:

@@ -37,6 +37,11 @@ NOT_ADJACENT = "every relation, parent not next to the word"
 MEAN_LEAD = "mean margin over the nearest word"
 SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
+# Columns of tables that are empty if no word has a tag.
+NEEDS_TAGS = (
+    *RULE_COLUMNS, "nearest", "nearest_accuracy", "nearest_margin", "nearest_margin_df", "head_lead",
+    "head_lead_df",
+)  # fmt: skip
 
 
 class _Sentence(NamedTuple):
@@ -134,10 +139,11 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
         Columns: ``relation``; ``article``; ``distance`` to the nearest partner in words (0 for the
         root); whether it is found by the ``head``, the ``offset`` and the ``nearest`` word; whether
         there ``has_nearest`` a nearest word; and whether the head picks it, ``head_to_nearest``.
-        There is no row for a relation without a rule.
+        Without rules, because no word has a tag, only the columns of head and offset are there.
     """
-    rows = rules.dropna(subset=RULE_COLUMNS).to_dict("records")
-    judged = [*PREDICTORS, "has_nearest", "head_to_nearest"]
+    rows = rules.to_dict("records")
+    has_rules = bool(rules["nearest_class"].notna().any())
+    judged = [*PREDICTORS, "has_nearest", "head_to_nearest"] if has_rules else ["head", "offset"]
     columns = ["relation", "article", "distance", *judged]
     parts = [pd.DataFrame(columns=columns)]
     for number, example in enumerate(examples):
@@ -149,7 +155,7 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
             counts = _questions_of(row, sentence)
             if counts.any():
                 values = _judge(example, sentence, row)
-                row_values = {name: judged[counts] for name, judged in values.items()}
+                row_values = {name: by_question[counts] for name, by_question in values.items()}
                 parts.append(
                     pd.DataFrame({"relation": row["relation"], "article": article} | row_values)
                 )
@@ -168,15 +174,19 @@ def _judge(
     picked = picked_words(weights, direction=row["direction"], visible=sentence.visible[layer])
     all_words = np.arange(len(weights))
     at_offset = all_words + int(row["baseline_offset"])
-    nearest = nearest_word(sentence.tags, row["nearest_class"], row["nearest_side"])
-    has_nearest = nearest[links.words] != links.words
-    picks_nearest = picked[links.queries] == nearest[links.words]
     distances = np.abs(links.words[:, None] - all_words)  # [question, word]
     to_parent = np.where(links.is_gold, distances, len(weights)).min(axis=1)
-    return {
+    values = {
         "distance": np.where(links.is_root, 0, to_parent),
         "head": is_right_pick(picked, links),
         "offset": is_right_pick(at_offset, links),
+    }
+    if row["nearest_class"] is None:
+        return values
+    nearest = nearest_word(sentence.tags, row["nearest_class"], row["nearest_side"])
+    has_nearest = nearest[links.words] != links.words
+    picks_nearest = picked[links.queries] == nearest[links.words]
+    return values | {
         "nearest": _finds_parent(nearest, links),
         "has_nearest": has_nearest,
         "head_to_nearest": (picked[links.queries] != links.queries) & picks_nearest & has_nearest,
@@ -227,7 +237,7 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
         bootstrap intervals over articles, and are empty for a relation without a rule.
     """
     columns = [*Estimate(0).columns("nearest_accuracy"), *Estimate(0).columns("nearest_margin")]
-    by_relation = dict(list(words.groupby("relation")))
+    by_relation = dict(list(words.groupby("relation"))) if "nearest" in words else {}
     scores = []
     for relation in rules["relation"]:
         relation_words = by_relation.get(relation)
@@ -271,7 +281,8 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
         the words of all relations together.  Columns: ``relation``, ``distance``, ``count``, and
         the accuracies in percent ``head``, ``offset`` and ``nearest``, and ``head_lead``, that of
         the head minus that of the nearest word, all with 95% bootstrap intervals over articles.
-        The root has no distance and is left out.  There is no row without words.
+        The root has no distance and is left out.  There is no row without words.  Without tags,
+        the columns of the nearest word are empty.
     """
     columns = ["relation", "distance", "count"]
     rows = []
@@ -282,9 +293,10 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
             if at_distance.empty:
                 continue
             row = {"relation": relation, "distance": name, "count": len(at_distance)}
-            for predictor in PREDICTORS:
+            for predictor in words.columns.intersection(PREDICTORS):
                 row |= _percent(at_distance, predictor).columns(predictor)
-            row |= _percent(at_distance, "head", "nearest").columns("head_lead", df=True)
+            if "nearest" in words:
+                row |= _percent(at_distance, "head", "nearest").columns("head_lead", df=True)
             rows.append(row)
     for name in (*PREDICTORS, "head_lead"):
         columns += Estimate(0).columns(name)
@@ -315,6 +327,12 @@ def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
         syntactic head and how often the nearest word; and ``difference``, the first minus the
         second.  All three have 95% bootstrap intervals over articles.
     """
+    columns = ["relation", "head", *RULE_COLUMNS, "count"]
+    for name in ("finds_parent", "finds_nearest", "difference"):
+        columns += Estimate(0).columns(name)
+    columns.append("difference_df")
+    if "nearest" not in words:
+        return pd.DataFrame(columns=columns)
     differ = words[words["has_nearest"] & ~words["nearest"] & (words["distance"] > 0)]
     rules_by_relation = rules.set_index("relation")[["head", *RULE_COLUMNS]]
     rows = []
@@ -340,10 +358,7 @@ def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
                 ),
             }
         )
-    columns = ["relation", "head", *RULE_COLUMNS, "count"]
-    for name in ("finds_parent", "finds_nearest", "difference"):
-        columns += Estimate(0).columns(name)
-    return pd.DataFrame(rows, columns=[*columns, "difference_df"])
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _by_relation(words: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -370,7 +385,7 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
         is more accurate, without an interval.  There is no row without a rule.
     """
     single = words[words["relation"] != ALL]
-    if single.empty:
+    if single.empty or "nearest" not in words:
         return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
     articles = np.unique(single["article"])
     leads = []

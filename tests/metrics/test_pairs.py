@@ -86,6 +86,26 @@ def test_tables_of_pairs_have_every_rival():
     assert tables["disagreement"]["count"].gt(0).all()
 
 
+def test_tables_of_pairs_without_tags_have_heads_and_offsets():
+    without_tags = []
+    for record in random_pairs(60):
+        without_tags.append({"pairs": record["pairs"], "document": record["document"]})
+    store = store_of(without_tags)
+    tables = relation_tables(store, count_heads(store), minimum=5)
+    held_out = tables["dependency_heads_held_out"]
+    assert held_out["dev_accuracy"].notna().all() and held_out["nearest_accuracy"].isna().all()
+    by_distance = tables["accuracy_by_distance"]
+    assert by_distance[["head", "offset"]].notna().all(axis=None)
+    assert by_distance[["nearest", "head_lead"]].isna().all(axis=None)
+    assert tables["disagreement"].empty
+    with_tags = store_of(random_pairs(60))
+    expected = relation_tables(with_tags, count_heads(with_tags), minimum=5)
+    columns = ["relation", "distance", "count", "head", "offset"]
+    pd.testing.assert_frame_equal(
+        by_distance[columns], expected["accuracy_by_distance"][columns], check_exact=True
+    )
+
+
 def trees(count):
     """Make annotations that are trees: random parents before or after each word."""
     generator = np.random.default_rng(2)
