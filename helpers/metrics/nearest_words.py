@@ -39,8 +39,8 @@ SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
 # Columns of tables that are empty if no word has a tag.
 NEEDS_TAGS = (
-    *RULE_COLUMNS, "nearest", "nearest_accuracy", "nearest_margin", "nearest_margin_df", "head_lead",
-    "head_lead_df",
+    *RULE_COLUMNS, "nearest", "nearest_accuracy", "nearest_margin", "nearest_margin_df",
+    "head_lead", "head_lead_df",
 )  # fmt: skip
 
 
