@@ -45,16 +45,34 @@ from helpers.store.store import Store
 SHAPE = "[layer, head, query, key]"
 CONTINUES_WORD = "##"  # the beginning of a WordPiece token that is not the first of its word
 ROLE_TOKENS = {"cls": "[CLS]", "sep": "[SEP]"}  # of the tokens themselves, unless others are named
-ANNOTATION = ("pairs", "heads", "relations", "mentions", "tags")  # of a record, as in a store
+ANNOTATION = {"pairs", "heads", "relations", "mentions", "tags"}  # of words, as in a store
 
 Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]]  # those of queries and of keys
 
 
-class _Source(NamedTuple):
-    """The maps of one example, before they are read: where they are from, and their reader."""
+class _Given(NamedTuple):
+    """One example as it is given: where its maps are from, their reader, and what belongs to it."""
 
     place: str
     read: Callable[[], Any]
+    tokens: Tokens = ()
+    words: Sequence[int | None] | None = None
+    annotation: Mapping[str, Any] = {}
+
+    @property
+    def is_cross(self) -> bool:
+        """Whether the queries are tokens of another text."""
+        return isinstance(self.tokens, tuple) and not _is_text_list(self.tokens)
+
+    @property
+    def queries(self) -> list[str]:
+        """The tokens of the queries."""
+        return list(self.tokens[0] if self.is_cross else self.tokens)
+
+    @property
+    def keys(self) -> list[str]:
+        """The tokens of the keys."""
+        return list(self.tokens[1] if self.is_cross else self.tokens)
 
 
 def open_maps(
@@ -85,9 +103,10 @@ def open_maps(
         For each example the word of each token, None for a special token, as from transformers'
         ``word_ids()``.  The maps are then turned into maps over words (section 4.1).
     records : sequence of mapping, optional
-        For each example its annotation, as in the records of a store: ``pairs``, or ``heads`` and
-        ``relations``, or ``mentions``; ``tags``, ``split`` and the name of its ``document``.
-        Words count from 0, without special tokens.  Without ``words``, each token is a word.
+        For each example the name of its ``document``, over which intervals are drawn, and its
+        annotation, as in the records of a store: ``pairs``, or ``heads`` and ``relations``, or
+        ``mentions``; ``tags`` and ``split``.  Words count from 0, without special tokens.  Without
+        ``words``, each token is a word.
     name : str
         Name of the model in tables and views.
     special_tokens : mapping, optional
@@ -98,7 +117,7 @@ def open_maps(
     Returns
     -------
     Store
-        At the level ``word`` with ``words`` or ``records``, else ``token``.  Its folder is removed
+        At the level ``word`` with ``words`` or annotation, else ``token``.  Its folder is removed
         together with it.
 
     Raises
@@ -113,54 +132,38 @@ def open_maps(
     >>> store = open_maps(outputs.attentions, ["[CLS]", "a", "cat", "sat", ".", "[SEP]"])
     >>> view(store)
     """
-    is_single = _is_example(tokens)
-    all_tokens = [tokens] if is_single else list(tokens)
-    n_examples = len(all_tokens)
-    if not n_examples:
-        raise InputError(f"{name}: there is no example; give the tokens of one or more")
-    sources = _sources(maps, name, is_single=is_single)
-    all_words = [words] if is_single or words is None else list(words)
-    all_records = [records] if is_single or records is None else list(records)
-    for what, given in (("maps", sources), ("words", all_words), ("records", all_records)):
-        if len(given) != n_examples and given != [None]:
-            raise InputError(
-                f"{name}: {what} of {len(given)} examples, but tokens of {n_examples}; give {what} "
-                f"for each example{', an array ' + SHAPE if what == 'maps' else ''}"
-            )
-    if special_tokens is None:
-        used = {token for example in all_tokens for token in _key_tokens(example)}
-        special_tokens = {
-            role: token if token in used else None for role, token in ROLE_TOKENS.items()
-        }
-    roles = {"cls": None, "sep": None, **special_tokens}
-    level: Level = "token" if words is None and records is None else "word"
-    made = []
-    for index, example_tokens in enumerate(all_tokens):
-        of_example = partial(
-            _record,
-            sources[index].place,
-            example_tokens,
-            words=None if words is None else all_words[index],
-            annotation={} if records is None else all_records[index],
-            special_tokens=roles,
-            level=level,
-        )
-        made.append(of_example())
+    examples = _given_examples(maps, tokens, words, records, name)
+    used = {token for example in examples for token in example.keys}
+    roles = {role: token if token in used else None for role, token in ROLE_TOKENS.items()}
+    roles |= special_tokens or {}
+    has_words = words is not None or any(
+        example.annotation.keys() & ANNOTATION for example in examples
+    )
+    level: Level = "word" if has_words else "token"
+    made = [_record(example, roles, level) for example in examples]
     if level == "word":
         made = _with_splits(made, name)
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
         temporary = TemporaryDirectory(prefix="attention-maps-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))
-        reader = _Reader(sources, all_tokens, made, sink=sink)
-        digests = _write_shards(folder, reader, n_examples, EXAMPLES_PER_SHARD[level])
+        reader = _Reader(sink=sink)
+        shard_size = EXAMPLES_PER_SHARD[level]
+        digests = []
+        for number, first in enumerate(range(0, len(examples), shard_size)):
+            tensors: Tensors = {}
+            for index, example in enumerate(examples[first : first + shard_size], first):
+                groups = made[index].get("inputs", {}).get("groups")
+                tensors[tensor_name("attention", index)] = reader.read(example, groups)
+            write_shard(folder, number, tensors)
+            digests.append(sha256(folder / shard_name(number)))
         key = StoreKey(
             model={"name": name, "random_init": None, **reader.size},
             lens="attention",
             corpus={"name": name, "fingerprint": json_digest(digests)},
             level=level,
             dtype=np.dtype(STORED).name,
-            max_tokens=max(len(_key_tokens(example)) for example in all_tokens),
-            examples_per_shard=EXAMPLES_PER_SHARD[level],
+            max_tokens=max(len(example.keys) for example in examples),
+            examples_per_shard=shard_size,
             tokenizer_sha256="",
             special_tokens=roles,
             visible=[layer._asdict() for layer in reader.visible],
@@ -173,42 +176,48 @@ def open_maps(
     return store
 
 
-def _write_shards(folder: Path, reader: _Reader, n_examples: int, shard_size: int) -> list[str]:
-    """Write the maps of all examples, and return the digests of the shards."""
-    digests = []
-    for number, first in enumerate(range(0, n_examples, shard_size)):
-        tensors: Tensors = {}
-        for index in range(first, min(first + shard_size, n_examples)):
-            tensors[tensor_name("attention", index)] = reader.read(index)
-        write_shard(folder, number, tensors)
-        digests.append(sha256(folder / shard_name(number)))
-    return digests
+def _given_examples(maps: Any, tokens: Any, words: Any, records: Any, name: str) -> list[_Given]:
+    """Put together what belongs to each example; InputError if the numbers differ."""
+    is_single = _is_example(tokens)
+    all_tokens = [tokens] if is_single else list(tokens)
+    n_examples = len(all_tokens)
+    if not n_examples:
+        raise InputError(f"{name}: there is no example; give the tokens of one or more")
+    sources = _sources(maps, name, is_single=is_single)
+    of_examples = {"maps": sources}
+    for what, given, missing in (("words", words, None), ("records", records, {})):
+        of_examples[what] = [missing] * n_examples if given is None else given
+        if is_single and given is not None:
+            of_examples[what] = [given]
+    for what, given in of_examples.items():
+        if len(given) != n_examples:
+            raise InputError(
+                f"{name}: {what} of {len(given)} examples, but tokens of {n_examples}; give {what} "
+                f"for each example{', an array ' + SHAPE if what == 'maps' else ''}"
+            )
+    rows = zip(sources, all_tokens, of_examples["words"], of_examples["records"], strict=True)
+    return [
+        source._replace(tokens=example_tokens, words=example_words, annotation=annotation)
+        for source, example_tokens, example_words, annotation in rows
+    ]
 
 
 class _Reader:
     """Reads the maps of examples one by one, and notes what all of them have in common."""
 
-    def __init__(
-        self,
-        sources: Sequence[_Source],
-        tokens: Sequence[Tokens],
-        records: Sequence[Record],
-        *,
-        sink: bool,
-    ) -> None:
-        self.sources = sources
-        self.tokens = tokens
-        self.records = records
+    def __init__(self, *, sink: bool) -> None:
         self.sink = sink
         self.size: dict[str, int] = {}  # numbers of layers and heads
         self.visible: list[Visible] = []
         self._longest = 0
 
-    def read(self, index: int) -> Float[np.ndarray, "layer head query key"]:
-        """Read and check the maps of an example, over words if its record has them."""
-        place = self.sources[index].place
-        attention = _as_maps(place, self.sources[index].read())
-        check_maps(place, attention, self.tokens[index], sink=self.sink)
+    def read(
+        self, example: _Given, groups: Sequence[int] | None
+    ) -> Float[np.ndarray, "layer head query key"]:
+        """Read and check the maps of an example; ``groups`` has the word of each token, if any."""
+        place = example.place
+        attention = _as_maps(place, example.read())
+        check_maps(place, attention, example.queries, example.keys, sink=self.sink)
         n_layers, n_heads, *_ = attention.shape
         size = {"layers": n_layers, "heads": n_heads}
         if self.size not in ({}, size):
@@ -218,7 +227,6 @@ class _Reader:
             )
         self.size = size
         self._note_visible(attention)
-        groups = self.records[index].get("inputs", {}).get("groups")
         if groups is not None:
             attention = to_words(torch.tensor(attention, dtype=torch.float32), groups).numpy()
         return np.ascontiguousarray(attention, dtype=STORED)
@@ -238,7 +246,8 @@ class _Reader:
 def check_maps(
     place: str,
     attention: Float[np.ndarray, "layer head query key"],
-    tokens: Tokens,
+    queries: Sequence[str],
+    keys: Sequence[str],
     *,
     sink: bool = False,
 ) -> None:
@@ -250,8 +259,8 @@ def check_maps(
         Where the maps are from, for the message.
     attention : array of shape (layer, head, query, key)
         The maps.
-    tokens : sequence of str, or a tuple of two
-        The tokens, or those of the queries and those of the keys.
+    queries, keys : sequence of str
+        Their tokens.
     sink : bool
         Whether rows may sum to less than one.
 
@@ -260,15 +269,12 @@ def check_maps(
     InputError
         With the problem and the remedy.
     """
-    n_tokens = (len(_query_tokens(tokens)), len(_key_tokens(tokens)))
-    if attention.shape[2:] != n_tokens:
-        queries, keys = attention.shape[2:]
-        hint = "give every token, and no padding"
-        if not isinstance(tokens, tuple):
-            hint += "; for cross-attention, give a tuple of the queries' and the keys' tokens"
+    n_queries, n_keys = attention.shape[2:]
+    if (n_queries, n_keys) != (len(queries), len(keys)):
         raise InputError(
-            f"{place}: maps of {queries} queries and {keys} keys, but {n_tokens[0]} and "
-            f"{n_tokens[1]} tokens; {hint}"
+            f"{place}: maps of {n_queries} queries and {n_keys} keys, but {len(queries)} and "
+            f"{len(keys)} tokens; give every token and no padding, and for cross-attention a tuple "
+            "of the queries' and the keys' tokens"
         )
     finite = np.isfinite(attention)
     if not finite.all():
@@ -314,26 +320,16 @@ def _is_text_list(tokens: Any) -> bool:
     return bool(len(tokens)) and all(isinstance(token, str) for token in tokens)
 
 
-def _key_tokens(tokens: Tokens) -> list[str]:
-    """Return the tokens of the keys."""
-    return list(tokens[1] if isinstance(tokens, tuple) and not _is_text_list(tokens) else tokens)
-
-
-def _query_tokens(tokens: Tokens) -> list[str]:
-    """Return the tokens of the queries."""
-    return list(tokens[0] if isinstance(tokens, tuple) and not _is_text_list(tokens) else tokens)
-
-
-def _sources(maps: Any, name: str, *, is_single: bool) -> list[_Source]:
+def _sources(maps: Any, name: str, *, is_single: bool) -> list[_Given]:
     """List the examples of files, of a sequence, or the only one."""
     if isinstance(maps, (str, os.PathLike)):
         return list(_file_sources(resolve_user_path(os.fspath(maps))))
     is_array = hasattr(maps, "ndim") and maps.ndim == 4
     given = [maps] if is_single or is_array else maps
-    return [_Source(f"{name}, example {number}", lambda a=a: a) for number, a in enumerate(given)]
+    return [_Given(f"{name}, example {number}", lambda a=a: a) for number, a in enumerate(given)]
 
 
-def _file_sources(path: Path) -> Iterator[_Source]:
+def _file_sources(path: Path) -> Iterator[_Given]:
     """Yield the arrays in the files of a folder, in order of name, or in a file."""
     files = [path] if path.is_file() else sorted(path.glob("*.npy"))
     files = files or sorted(path.glob("*.safetensors"))
@@ -341,7 +337,7 @@ def _file_sources(path: Path) -> Iterator[_Source]:
         raise InputError(f"{path}: no .npy or .safetensors file; check the path")
     for file in files:
         if file.suffix == ".npy":
-            yield _Source(str(file), partial(_read_npy, file))
+            yield _Given(str(file), partial(_read_npy, file))
             continue
         try:
             with safe_open(file, framework="numpy") as tensors:
@@ -349,7 +345,7 @@ def _file_sources(path: Path) -> Iterator[_Source]:
         except (OSError, SafetensorError) as error:
             raise _unreadable(file, error) from error
         for tensor in names:
-            yield _Source(f"{file}, tensor {tensor!r}", partial(_read_tensor, file, tensor))
+            yield _Given(f"{file}, tensor {tensor!r}", partial(_read_tensor, file, tensor))
 
 
 def _read_npy(path: Path) -> np.ndarray:
@@ -401,23 +397,16 @@ def _as_array(given: Any) -> np.ndarray:
     return np.asarray(given)
 
 
-def _record(
-    place: str,
-    tokens: Tokens,
-    *,
-    words: Sequence[int | None] | None,
-    annotation: Mapping[str, Any],
-    special_tokens: Mapping[str, str | None],
-    level: Level,
-) -> Record:
+def _record(example: _Given, special_tokens: Mapping[str, str | None], level: Level) -> Record:
     """Make the record of an example; InputError says what is wrong with its annotation."""
-    keys = _key_tokens(tokens)
-    is_cross = isinstance(tokens, tuple) and not _is_text_list(tokens)
+    keys = example.keys
+    annotation = example.annotation
+    words = example.words
     if level == "token":
-        queries = {"queries": _query_tokens(tokens)} if is_cross else {}
+        queries = {"queries": example.queries} if example.is_cross else {}
         return {"tokens": keys, **queries, "title": annotation.get("document", "")}
     try:
-        if is_cross:
+        if example.is_cross:
             raise ValueError(
                 "words= and records= need maps from a text to itself; to score pairs of two texts, "
                 "give both as one text, with their maps in a square of zeros, and sink=True"
@@ -426,10 +415,10 @@ def _record(
             special = set(special_tokens.values())
             words = [None if token in special else number for number, token in enumerate(keys)]
         record = _join_words(keys, words)
-        record |= {field: annotation[field] for field in ANNOTATION if field in annotation}
+        record |= {field: annotation[field] for field in sorted(ANNOTATION & annotation.keys())}
         _check_annotation(record)
     except ValueError as error:
-        raise InputError(f"{place}: {error}") from error
+        raise InputError(f"{example.place}: {error}") from error
     record |= {field: annotation.get(field, "") for field in ("split", "document")}
     return record
 

@@ -58,7 +58,8 @@ def test_patches_of_a_vision_transformer_run_through_sections_3_and_6():
 
 def test_cross_attention_has_the_measures_that_need_no_square(tmp_path):
     maps = [softmax_maps(4, 6, seed) for seed in range(9)]
-    store = open_maps(maps, [(TARGET, SOURCE)] * 9, name="translator")
+    documents = [{"document": f"d{number // 2}"} for number in range(9)]
+    store = open_maps(maps, [(TARGET, SOURCE)] * 9, records=documents, name="translator")
     assert store[0].is_cross and store[0].tokens == SOURCE
     assert store[0].visible_keys.shape == (LAYERS, 4, 6)
     sums = surface.sweep(store)
@@ -71,7 +72,7 @@ def test_cross_attention_has_the_measures_that_need_no_square(tmp_path):
     np.testing.assert_allclose(table["uniform"], np.log(6))
     others = surface.head_table(sums, ["sep_to_sep", "other_to_cls", "entropy_from_cls"])
     assert others.drop(columns=["layer", "head"]).isna().all(axis=None)
-    assert len(surface.article_table(sums)) == 9 * LAYERS
+    assert len(surface.article_table(sums)) == 5 * LAYERS  # documents
     with pytest.raises(InputError, match="previous needs square maps"):
         surface.head_table(sums, surface.RELATIVE_POSITION)
     with pytest.raises(InputError, match="relative_position needs square maps"):
