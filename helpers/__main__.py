@@ -250,6 +250,12 @@ def _run_notebooks(
         print(f"error: {error}", file=sys.stderr)
         return 1
     # Imported late, because it takes seconds.
+    if settings.per_example and not later:
+        from helpers.study import Study
+
+        study = Study(**asdict(settings))
+        for path in study.save_per_example([path.name[:2] for path in paths]):
+            print(f"each example: {path}")
     from helpers.run.publish import publish
     from helpers.run.report import write_run_report, zip_report
 

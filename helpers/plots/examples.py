@@ -31,6 +31,7 @@ from helpers.metrics.heads import (
     by_head,
     gold_links,
     head_label,
+    pair_questions,
     parse_head,
     predict_link,
     sees_answer,
@@ -86,6 +87,8 @@ BEHAVIOURS = {
         "verbs attend to their passive auxiliaries",
     ),
 }
+# Of a relation that the paper does not have, as in pairs of the user.
+OTHER_BEHAVIOUR = ("words attend to their partners", "partners attend to their words")
 # Rules by which some wrong parses are not drawn.  In these relations English has only these words.
 CLOSED_CLASSES = {
     "det": "a all an another any both each either every neither no some that the these this those "
@@ -230,7 +233,7 @@ def relation_panels(
     table : DataFrame
         The table dependency_heads.csv.
     relations : mapping of str to str
-        The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`.
+        The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`, or another.
     english : bool
         Whether sentences in which the annotation of the relation is wrong, or may well be, are left
         out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD`, `VERBS` and `COMPOUNDS`, which are for
@@ -245,7 +248,10 @@ def relation_panels(
     panels = []
     for row in table[table["relation"].isin(list(relations))].itertuples():
         paper_name = relations[row.relation]
-        behaviour = BEHAVIOURS[paper_name][DIRECTIONS.index(row.direction)]
+        behaviours = BEHAVIOURS.get(
+            paper_name, [f"{paper_name}: {text}" for text in OTHER_BEHAVIOUR]
+        )
+        behaviour = behaviours[DIRECTIONS.index(row.direction)]
         baseline = f"best fixed offset {row.baseline:.0f}%"
         title = f"Head {row.head}: {behaviour}, {row.accuracy:.0f}% ({baseline})"
         layer, head = parse_head(row.head)
@@ -499,12 +505,15 @@ def _short_examples(store: Store) -> list[Example]:
 
 def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
     """Check the annotation of a relation in a sentence by rules that need no second parser."""
+    if paper_name not in BEHAVIOURS:
+        return True
     closed_class = CLOSED_CLASSES.get(paper_name, "").split()
     tags = record.get("tags") or [None] * len(record["words"])
+    relations = {question.word: question.relation for question in pair_questions(record)}
     for question in gold_links(record):
         if question.relation != relation:
             continue
-        between = record["relations"][question.word : question.gold[0]]
+        between = {relations.get(word) for word in range(question.word, question.gold[0])}
         if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
             return False
         if paper_name == "dobj" and tags[question.gold[0]] not in {None, *VERBS}:

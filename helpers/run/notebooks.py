@@ -121,8 +121,14 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> None:
     Raises
     ------
     InputError
-        It names the notebooks that use the setting.
+        It names the notebooks that use the setting; or, for ``pairs``, those that need trees.
     """
+    for path in paths if settings.pairs else ():
+        if "treebank" in used_settings(path) and "pairs" not in used_settings(path):
+            raise InputError(
+                f"notebook {path.name[:2]}: it needs trees, and --pairs has pairs of words; leave "
+                "it out with --only, or give a --treebank instead"
+            )
     used = set().union(*map(used_settings, paths), SIZES)
     defaults = asdict(Settings(quick=settings.quick))
     for name in RESULT_SETTINGS:

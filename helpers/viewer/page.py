@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,32 @@ BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 Maps = Float[np.ndarray, "layer head query key"]
 
 
-def page_facts(store: Store, example: Example) -> dict[str, Any]:
+def in_square(example: Example) -> Example:
+    """Return the example of a view: cross-attention is drawn in a square, queries before keys."""
+    if not example.is_cross:
+        return example
+    maps = example.stored_attention
+    n_layers, n_heads, n_queries, n_keys = maps.shape
+    n_tokens = n_queries + n_keys
+    square = np.zeros((n_layers, n_heads, n_tokens, n_tokens), dtype=maps.dtype)
+    square[:, :, :n_queries, n_queries:] = maps
+    return replace(
+        example, stored_attention=square, record={"tokens": shown_tokens(example.record)}
+    )
+
+
+def shown_tokens(record: Record) -> list[str]:
+    """List the words or tokens of a record, those of the queries of cross-attention first."""
+    return [*record.get("queries", ()), *(record.get("words") or record["tokens"])]
+
+
+def page_facts(store: Store, given_example: Example) -> dict[str, Any]:
     """Return everything about an example except its weights, ready for JSON."""
+    example = in_square(given_example)
     tokens = example.tokens
     token_roles = example.roles
     role_names = token_roles.kinds()
-    record = example.record
+    record = given_example.record
     offset = example.offset  # of words, to be positions of the maps
     questions = []
     for question in gold_links(record):
@@ -81,11 +102,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
             entry["read"] = question.query + offset
         questions.append(entry)
     special = [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES]
-    maps = example.stored_attention
     labels = role_labels(store.special_tokens)
-    masks = token_roles.masks()
-    in_words = np.delete(np.arange(len(tokens)), special)
-    word_masks = {role: mask[in_words] for role, mask in masks.items() if role not in SPECIAL_ROLES}
     mentions = []  # start, end and chain; without singletons
     for start, end, chain_number, _ in record.get("mentions", ()):
         if chain_number is not None:
@@ -98,10 +115,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
-        "summaries": [  # with and without special tokens
-            summaries(maps, masks, labels),
-            summaries(maps[..., in_words, :][..., in_words], word_masks, labels),
-        ],
+        "summaries": _summaries_with_and_without_special(given_example, labels),
         "example": example.index,
         "examples": len(store),
         "source": record.get("source") or record.get("title") or "",
@@ -109,13 +123,34 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "kinds": role_names,
         "special": special,
         "questions": questions,
-        "directed": "relations" in record,  # coreference is read in one direction only
+        "directed": "relations" in record
+        or "pairs" in record,  # coreference is read in one direction only
         "mentions": mentions,
     }
 
 
+def _summaries_with_and_without_special(
+    example: Example, labels: Mapping[str, str]
+) -> list[list[str]]:
+    """Describe each map with all tokens, and with words only."""
+    maps = example.stored_attention
+    masks = example.roles.masks()
+    with_special = summaries(maps, masks, labels, cross=example.is_cross)
+    if example.is_cross:  # its queries are other tokens than its keys
+        return [with_special, with_special]
+    is_word = ~np.any([masks[role] for role in SPECIAL_ROLES if role in masks], axis=0)
+    in_words = np.flatnonzero(np.broadcast_to(is_word, maps.shape[-1:]))
+    word_masks = {role: mask[in_words] for role, mask in masks.items() if role not in SPECIAL_ROLES}
+    among_words = maps[..., in_words, :][..., in_words]
+    return [with_special, summaries(among_words, word_masks, labels)]
+
+
 def summaries(
-    attention: Maps, masks: Mapping[str, np.ndarray], labels: Mapping[str, str]
+    attention: Maps,
+    masks: Mapping[str, np.ndarray],
+    labels: Mapping[str, str],
+    *,
+    cross: bool = False,
 ) -> list[str]:
     """Describe each map, head by head, by the token type or place with most of its attention."""
     maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
@@ -123,9 +158,10 @@ def summaries(
     for role, mask in masks.items():
         if role != "other":
             shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2))
-    for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
-        shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
-    table = pd.DataFrame(shares) / maps.shape[-1]
+    if not cross:
+        for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
+            shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
+    table = pd.DataFrame(shares) / maps.shape[1]
     largest = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
     return [f"{share:.0%} to {name}" for share, name in largest]
 
@@ -157,6 +193,7 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
 
     An answer is the position that a head picks for a question: doubled, plus 1 if it is right.
     """
+    example = in_square(example)
     maps = example.stored_attention
     positions = np.arange(maps.shape[-1])
     with_special = thumbnails(maps, positions)
@@ -181,7 +218,7 @@ def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[
     """
     page = page_facts(store, example)
     page["buffers"] = [_packed(content) for content in buffers(example, page["special"])]
-    all_maps = example.stored_attention
+    all_maps = in_square(example).stored_attention
     maps = quantize(all_maps.reshape(-1, *all_maps.shape[2:])[list(heads)])
     page["maps"] = {}
     for head, steps in zip(heads, maps, strict=True):
@@ -219,7 +256,7 @@ def check_relation(store: Store, relation: str) -> None:
 def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
     """Yield a row of a search for each time that a word is in a store, in any case."""
     for index, record in enumerate(store.records()):
-        words = record.get("words") or record["tokens"]
+        words = shown_tokens(record)
         for position, form in enumerate(words):
             if form.lower() == word.lower():
                 before, after = words_around(words, position)
