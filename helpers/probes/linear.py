@@ -12,11 +12,11 @@ optimum from any start, for the model and for its controls.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,9 +37,6 @@ ROUGH_TOLERANCE = 1e-3
 EXACT_TOLERANCE = 1e-5
 
 SentenceWeights = Float[Tensor, " sentence"]  # of each sentence of `ProbeData.parses`
-VectorOfWord = Float[Tensor, "word column"]
-# What each word adds to scores: as the dependent to those of others, and as a candidate.
-Halves = Float[Tensor, "word role other"]
 
 
 class LinearProbe(nn.Module):
@@ -98,59 +95,16 @@ class LinearProbe(nn.Module):
     def forward(self, data: ProbeData, indices: Sentences) -> Scores:
         """Compute the score of every candidate head of every word."""
         special, maps = data.maps(indices)
-        vectors = self.word_vectors(data, indices)
-        halves = self.role_weights(vectors) @ maps.transpose(1, 2)
-        return self.join_scores(halves, self.root_scores(vectors, special))
-
-    def word_vectors(self, data: ProbeData, indices: Sentences) -> VectorOfWord:
-        """Look up the standardised vector of each word, with a one for the bias."""
-        return self.vectors[data.word_numbers(indices).ravel()]
-
-    def role_weights(self, vectors: VectorOfWord) -> Float[Tensor, "word role feature"]:
-        """Compute the weights of the features of each word as the dependent and as a candidate.
-
-        Without words' weights, all are in the first role.
-        """
+        vectors = self.vectors[data.word_numbers(indices).ravel()]  # [word, width + 1]
         roles = self.dependent
         if self.candidate.numel():
             roles = torch.cat([roles, F.pad(self.candidate, (0, 1))])
-        return (vectors @ roles.T).unflatten(1, (-1, len(self.dependent)))
-
-    def root_scores(
-        self, vectors: VectorOfWord, special: Float[Tensor, "word special"]
-    ) -> Float[Tensor, " word"]:
-        """Compute each word's score of ROOT."""
-        return (vectors @ self.root.T * special).sum(1)
-
-    @staticmethod
-    def join_scores(halves: Halves, root: Float[Tensor, " word"]) -> Scores:
-        """Join the score of ROOT and the sum of the halves of all other scores.
-
-        The half of a word as the candidate is in its own row.
-        """
-        by_sentence = halves.unflatten(0, (-1, halves.shape[2]))
-        scores = by_sentence[:, :, 0] + by_sentence[:, :, 1:].sum(2).transpose(1, 2)
-        return torch.cat([root.view(*scores.shape[:2], 1), scores], dim=-1)
-
-    def split_slopes(self, slopes: Scores) -> tuple[Halves, Float[Tensor, "word 1"]]:
-        """Compute the derivatives by the halves and by the scores of ROOT from those by scores."""
-        root, words = slopes.split([1, slopes.shape[1]], dim=2)
-        halves = [words, words.transpose(1, 2)] if self.candidate.numel() else [words]
-        return torch.stack(halves, 2).flatten(0, 1), root.reshape(-1, 1)
-
-    def gradient(
-        self,
-        by_role: Float[Tensor, "word role feature"],
-        by_special: Float[Tensor, "word special"],
-        vectors: VectorOfWord,
-    ) -> Float[Tensor, " parameter"]:
-        """Compute the derivatives by the parameters from those by the words' weights."""
-        dependent = by_role[:, 0].T @ vectors
-        root = by_special.T @ vectors
-        if not self.candidate.numel():
-            return flatten([dependent, root])
-        candidate = by_role[:, 1].T @ vectors[:, :-1]
-        return flatten([candidate, dependent, root])
+        # [word, role, feature] @ [word, feature, candidate]
+        halves = (vectors @ roles.T).unflatten(1, (-1, maps.shape[2])) @ maps.transpose(1, 2)
+        halves = halves.unflatten(0, (len(indices), -1))
+        scores = halves[:, :, 0] + halves[:, :, 1:].sum(2).transpose(1, 2)
+        root = ((vectors @ self.root.T) * special).sum(1).view(len(indices), -1, 1)
+        return torch.cat([root, scores], dim=-1)
 
 
 def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " element"]:
@@ -333,60 +287,140 @@ def pass_over(
 
     The gradients are summed in the order of the batches, whatever the number of threads.
     """
-    losses = [torch.zeros_like(weights) for _, weights in requests]
-    gradients = [0.0] * len(requests)
-    sums_of_batches = workers.map(partial(batch_sums, requests), batches)
-    for batch, sums in zip(batches, sums_of_batches, strict=True):
-        for probe, (of_batch, gradient) in enumerate(sums):
-            losses[probe][batch] = of_batch
-            gradients[probe] = gradients[probe] + gradient.double()
-    return list(map(Sums, losses, gradients))
+    by_width = defaultdict(list)
+    for fitter, weights in requests:
+        by_width[fitter.probe.candidate.shape[1]].append((fitter, weights))
+    stacks = [ProbeStack(*zip(*of_width, strict=True)) for of_width in by_width.values()]
+    data = requests[0][0].data
+
+    def sums_of(batch: list[int]) -> list[tuple[Tensor, ...]]:
+        maps = data.maps(batch)
+        return [stack.batch_sums(batch, *maps) for stack in stacks]
+
+    for batch, sums_of_batch in zip(batches, workers.map(sums_of, batches), strict=True):
+        for stack, sums in zip(stacks, sums_of_batch, strict=True):
+            stack.add(batch, *sums)
+    sums = {}
+    for stack in stacks:
+        sums |= stack.sums()
+    return [sums[fitter] for fitter, _ in requests]
+
+
+class ProbeStack:
+    """Linear probes of one width, with the sums of their losses and gradients.
+
+    Parameters
+    ----------
+    fitters
+        The probes with their data.
+    weights
+        The weights of the sentences in each gradient.
+    """
+
+    def __init__(
+        self, fitters: Sequence[LinearProbeFitter], weights: Sequence[SentenceWeights]
+    ) -> None:
+        self.fitters = fitters
+        self.weights = torch.stack(list(weights), dim=1).float()
+        probes = [fitter.probe for fitter in fitters]
+        dependent = torch.stack([probe.dependent.detach() for probe in probes])
+        candidate = torch.stack([F.pad(probe.candidate.detach(), (0, 1)) for probe in probes])
+        self.roles = torch.stack([dependent, candidate])
+        self.root = torch.stack([probe.root.detach() for probe in probes], dim=1)
+        self.losses = torch.zeros(self.weights.shape, dtype=torch.float64)
+        self.by_role = torch.zeros(self.roles.shape, dtype=torch.float64)
+        self.by_root = torch.zeros(self.root.shape, dtype=torch.float64)
+
+    def batch_sums(
+        self,
+        batch: list[int],
+        special: Float[Tensor, "word special"],
+        maps: Float[Tensor, "word other feature"],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute `losses_and_gradients` of a batch."""
+        first = self.fitters[0]
+        vectors = first.probe.vectors[first.data.word_numbers(batch).ravel()]
+        gold = torch.stack([fitter.gold(batch) for fitter in self.fitters], dim=2)
+        weights = self.weights[batch]
+        return losses_and_gradients(self.roles, self.root, vectors, special, maps, gold, weights)
+
+    def add(self, batch: list[int], losses: Tensor, by_role: Tensor, by_root: Tensor) -> None:
+        """Add what `batch_sums` computed of a batch."""
+        self.losses[batch] = losses
+        self.by_role += by_role
+        self.by_root += by_root
+
+    def sums(self) -> dict[LinearProbeFitter, Sums]:
+        """Collect the sums of each probe; the gradient is in the order of the parameters."""
+        sums = {}
+        for index, fitter in enumerate(self.fitters):
+            dependent, candidate = self.by_role[:, index]
+            gradient = flatten([candidate[:, :-1], dependent, self.by_root[:, index]])
+            sums[fitter] = Sums(self.losses[:, index], gradient)
+        return sums
 
 
 @torch.no_grad()
-def batch_sums(requests: Sequence[Request], batch: list[int]) -> list[Sums]:
-    """Compute the losses of sentences of one length and their gradients, for several probes.
+def losses_and_gradients(
+    roles: Float[Tensor, "role probe feature column"],
+    root: Float[Tensor, "special probe column"],
+    vectors: Float[Tensor, "word column"],
+    special: Float[Tensor, "word special"],
+    maps: Float[Tensor, "word other feature"],
+    gold: Int[Tensor, "sentence dependent probe"],
+    weights: Float[Tensor, "sentence probe"],
+) -> tuple[Float[Tensor, "sentence probe"], Tensor, Tensor]:
+    """Compute the losses of sentences of one length for several probes, and their gradients.
 
     The gradients are written out.  One product of the maps gives the scores of all probes, and
     another one the derivatives by the weights of all words.
+
+    Parameters
+    ----------
+    roles
+        The weights of a word as the dependent, and as a candidate.
+    root
+        The weights of the score of ROOT.
+    vectors
+        The vector of each word.
+    special, maps
+        As from `ProbeData.maps`.
+    gold
+        The heads.
+    weights
+        The weight of each sentence in the gradients.
+
+    Returns
+    -------
+    losses
+        The sum over the words of each sentence, for each probe.
+    by_role, by_root
+        The gradients of the weighted sums, in the shapes of ``roles`` and ``root``.
     """
-    data = requests[0][0].data
-    special, maps = data.maps(batch)
-    probes = [fitter.probe for fitter, _ in requests]
-    vectors = [probe.word_vectors(data, batch) for probe in probes]
-    weights = list(map(LinearProbe.role_weights, probes, vectors))
-    n_roles = [of_probe.shape[1] for of_probe in weights]
-    halves = (torch.cat(weights, 1) @ maps.transpose(1, 2)).split(n_roles, 1)
-    losses = []
-    slopes = []
-    by_special = []
-    for index, (fitter, sentence_weights) in enumerate(requests):
-        root = probes[index].root_scores(vectors[index], special)
-        scores = probes[index].join_scores(halves[index], root)
-        loss, score_slopes = losses_and_slopes(scores, fitter.gold(batch))
-        score_slopes *= sentence_weights[batch].float()[:, None, None]
-        half_slopes, root_slopes = probes[index].split_slopes(score_slopes)
-        losses.append(loss)
-        slopes.append(half_slopes)
-        by_special.append(root_slopes * special)
-    by_role = (torch.cat(slopes, 1) @ maps).split(n_roles, 1)
-    gradients = map(LinearProbe.gradient, probes, by_role, by_special, vectors)
-    return list(map(Sums, losses, gradients))
-
-
-def losses_and_slopes(
-    scores: Scores, gold: Int[Tensor, "sentence dependent"]
-) -> tuple[Float[Tensor, " sentence"], Scores]:
-    """Compute the loss of each sentence, and its derivative by each score.
-
-    The derivative is the probability of the candidate, minus one for the gold head.
-    """
-    scores.diagonal(1, 1, 2).fill_(-torch.inf)  # no word is its own head
+    n_words, n, features = maps.shape
+    n_probes = root.shape[1]
+    word_roles = (vectors @ roles.flatten(0, 2).T).view(n_words, -1, features)
+    halves = word_roles @ maps.transpose(1, 2)  # [word, role and probe, other]
+    halves = halves.view(-1, n, 2, n_probes, n)
+    root_scores = (special @ root.flatten(1)).view(n_words, n_probes, -1) @ vectors[:, :, None]
+    scores = torch.empty(len(weights), n, n_probes, n + 1)
+    scores[..., 0] = root_scores.view(-1, n, n_probes)
+    # A word's half as a candidate is in its own row.
+    torch.add(halves[:, :, 0], halves[:, :, 1].transpose(1, 3), out=scores[..., 1:])
+    scores.diagonal(1, dim1=1, dim2=3).fill_(-torch.inf)  # no word is its own head
     log_p = scores.log_softmax(-1)
-    losses = -log_p.gather(2, gold[..., None]).sum((1, 2), dtype=torch.float64)
-    slopes = log_p.exp()
-    slopes.scatter_add_(2, gold[..., None], -torch.ones_like(scores[..., :1]))
-    return losses, slopes
+    losses = -log_p.gather(3, gold[..., None]).sum((1, 3), dtype=torch.float64)
+    slopes = log_p.exp_()  # by each score: its probability, minus one for the gold head
+    slopes.scatter_add_(3, gold[..., None], -torch.ones(*gold.shape, 1))
+    slopes *= weights[:, None, :, None]
+    of_words = slopes[..., 1:]
+    half_slopes = torch.stack([of_words, of_words.transpose(1, 3)], dim=2)
+    by_word_role = half_slopes.view(n_words, -1, n) @ maps
+    by_role = by_word_role.flatten(1).T @ vectors
+    by_root = special.T @ (slopes[..., 0].reshape(n_words, n_probes, 1) * vectors[:, None]).flatten(
+        1
+    )
+    return losses, by_role.view_as(roles), by_root.view_as(root)
 
 
 @dataclass(eq=False)

@@ -180,7 +180,7 @@ def train(
     order = np.random.default_rng(seed)
     n_batches = len(data.groups(sentences, schedule.batch_size))
     epochs = max(schedule.epochs, math.ceil(schedule.min_updates / n_batches))
-    optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate, fused=True)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
         batches = data.groups(order.permutation(sentences).tolist(), schedule.batch_size)
