@@ -188,7 +188,7 @@ class Sums(NamedTuple):
     Parameters
     ----------
     losses
-        The loss of each sentence of train in nats: a sum over its words.
+        The loss of each sentence in nats, a sum over its words; zero outside train.
     gradient
         The gradient of the weighted sum of these losses.
     """
@@ -417,9 +417,8 @@ def losses_and_gradients(
     half_slopes = torch.stack([of_words, of_words.transpose(1, 3)], dim=2)
     by_word_role = half_slopes.view(n_words, -1, n) @ maps
     by_role = by_word_role.flatten(1).T @ vectors
-    by_root = special.T @ (slopes[..., 0].reshape(n_words, n_probes, 1) * vectors[:, None]).flatten(
-        1
-    )
+    root_slopes = slopes[..., 0].reshape(n_words, n_probes, 1)
+    by_root = special.T @ (root_slopes * vectors[:, None]).flatten(1)
     return losses, by_role.view_as(roles), by_root.view_as(root)
 
 
