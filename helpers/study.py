@@ -8,7 +8,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
@@ -24,7 +24,7 @@ from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.results import Results, run_name
-from helpers.settings import Settings, capped, default_settings, flag
+from helpers.settings import Settings, capped, default_settings, flag, small_profile
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
@@ -452,7 +452,7 @@ class Study:
         return self._store(self.encoder, corpus, stream=stream or self.settings.stream)
 
     def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
-        """Extract the word-level maps over the treebank; with word vectors, for the own model.
+        """Extract the word-level maps and hidden states over the treebank.
 
         Parameters
         ----------
@@ -470,7 +470,7 @@ class Study:
         encoder = control or self.encoder
         corpus = self.treebank_corpus()
         self._record_corpus("pairs" if self.settings.pairs else "treebank", corpus)
-        return self._store(encoder, corpus, level="word", stream=stream, hidden=control is None)
+        return self._store(encoder, corpus, level="word", stream=stream, hidden=True)
 
     def shuffled_store(self) -> Store:
         """Extract the model's maps over the treebank with the words of each sentence shuffled.
@@ -584,11 +584,11 @@ class Study:
 
     @cached_property
     def _control_segments(self) -> dict[str, Store]:
-        """The maps of each control over a part of the text; none are stored."""
+        """The maps of each control over a part of the text, which sections 3 and 6 read."""
         limit = capped(self.settings.segments, self.settings.control_segments)
         corpus = self.segment_corpus(limit)
         return {
-            name: self._store(encoder, corpus, stream=True)
+            name: self._store(encoder, corpus, stream=self.settings.stream)
             for name, encoder in self.controls.items()
         }
 
@@ -792,14 +792,17 @@ class Study:
             from helpers.probes.table3 import table3
 
             corpus = self.treebank_corpus()
-            random_stores = (  # the first one has hidden states, too
-                self._store(self._load(seed), corpus, level="word", hidden=seed == random_seeds[0])
-                for seed in random_seeds
-            )
+
+            def random_stores() -> Iterator[Store]:
+                first, *others = map(self._load, random_seeds)
+                yield self.treebank_store(first)
+                for encoder in others:
+                    yield self._store(encoder, corpus, level="word")  # without hidden states
+
             return table3(
                 store,
-                random_stores,
-                self._store(matched, corpus, level="word", hidden=True),
+                random_stores(),
+                self.treebank_store(matched),
                 vectors and vectors.vectors,
                 seeds=self.settings.seeds,
             )
@@ -811,6 +814,7 @@ class Study:
                 "store": store.key,
                 "seeds": self.settings.seeds,
                 "random seeds": random_seeds,
+                "small profile": small_profile(),  # it trains probes for fewer updates
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
             },
