@@ -199,11 +199,14 @@ class Results:
         matplotlib.figure.Figure
             The figure.
         """
-        from helpers.plots.style import save_figure
+        from helpers.plots.style import save_figure, title_of
 
         with self.edited_record() as record:
-            caption = " ".join(caption.split())
-            record["figures"][name] = {"notebook": notebook_name(), "caption": caption}
+            record["figures"][name] = {
+                "notebook": notebook_name(),
+                "title": title_of(figure),
+                "caption": " ".join(caption.split()),
+            }
             save_figure(figure, self.build, name, paper=self.settings.figures == "pdf")
         return figure
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pandas as pd
 
 from helpers.claims.clark2019 import CLAIMS
-from helpers.claims.display import summarise_claims
-from helpers.claims.engine import check_claims
-from helpers.metrics.reference import paper_table2, paper_table3
+from helpers.claims.display import LEAST_SHOWN, ZERO, summarise_claims
+from helpers.claims.engine import CONTROL_COLUMNS, check_claims
+from helpers.metrics.coreference import HELD_OUT
+from helpers.metrics.reference import paper_table1, paper_table2, paper_table3
 from helpers.results import run_record
 from helpers.run.compare import (
     Run,
@@ -69,17 +70,15 @@ def blocks(figures: Path) -> dict[str, str]:
         "table 3": table_3(runs),
         "arct": arct_table(figures),
     }
-    among_mentions = tables["table 2"].loc["best head among mentions"]
-    among_words = tables["table 2"].loc["best head among words"]
     rows = {
-        "best head, all relations (fixed offset)": tables["table 1"].loc["All"],
-        "best head, direct objects": tables["table 1"].loc["dobj"],
-        "best head, antecedents (among all words)": among_mentions + " (" + among_words + ")",
+        "best head, all words (fixed offset)": held_out_relation(segments, "All"),
+        "best head, direct objects": held_out_relation(segments, "dobj"),
+        "best head, antecedents (among all words)": held_out_antecedents(segments),
         "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
     }
     short = pd.DataFrame({name: row.reindex(["paper", *segments]) for name, row in rows.items()}).T
     written = {name: _markdown(table) for name, table in tables.items()}
-    written |= {"in short": _markdown(short), "claims": _markdown(verdicts(claims, list(runs)))}
+    written |= {"in short": _markdown(short), "claims": _markdown(verdicts(claims, runs))}
     return written | {"default claims": _markdown(numbers(runs["MiniLM"]))}
 
 
@@ -135,6 +134,37 @@ def table_1(runs: Mapping[str, Run]) -> pd.DataFrame:
             cells = accuracy + " (" + baseline + ") " + table[f"{name} head"]
             columns[name] = cells.where(table[f"{name} accuracy"].notna(), "")
     return pd.DataFrame(columns)
+
+
+def held_out_relation(runs: Mapping[str, Run], relation: str) -> pd.Series:
+    """Word the accuracy of the head that was chosen on train, on dev, with that of the offset.
+
+    The paper's heads are chosen and scored on the same data.
+    """
+    paper = paper_table1().loc[relation]
+    texts = {"paper": _with_offset(paper["accuracy"], paper["baseline"], paper["head"])}
+    for label, run in runs.items():
+        row = run.tables["dependency_heads_held_out"].set_index("relation").loc[relation]
+        texts[label] = _with_offset(row["dev_accuracy"], row["baseline"], row["head"])
+    return pd.Series(texts)
+
+
+def _with_offset(accuracy: float, baseline: float, head: str) -> str:
+    return f"{accuracy:.1f} ({baseline:.1f}) {head}"
+
+
+def held_out_antecedents(runs: Mapping[str, Run]) -> pd.Series:
+    """Word the accuracy of the head that was chosen on train, among mentions and among words.
+
+    The paper does not say which of the two it has.
+    """
+    texts = {"paper": f"{paper_table2().loc['head', 'all']:.0f}"}
+    for label, run in runs.items():
+        rows = run.tables["coreference"]
+        is_held_out = (rows["system"] == HELD_OUT) & (rows["type"] == "all")
+        accuracy = rows[is_held_out].set_index("candidates")["accuracy"]
+        texts[label] = f"{accuracy['mentions']:.0f} ({accuracy['words']:.0f})"
+    return pd.Series(texts)
 
 
 def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
@@ -193,15 +223,25 @@ def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
     return f"{style.format(layers.max())} (layer {layers.idxmax()})"
 
 
-def verdicts(claims: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
-    """Show the verdict on each claim in each run, and whether training is the cause."""
+def verdicts(claims: pd.DataFrame, runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Show the verdict on each claim in each run, and whether training is the cause.
+
+    The numbers of the controls stand next to the cause.
+    """
     columns = {}
-    for run in runs:
-        verdict = claims[f"{run} verdict"]
-        cause = ", " + claims[f"{run} due_to_training"].map(DUE_TO_TRAINING)
-        cell = verdict + cause.where(verdict == "supported").fillna("")
-        columns[run] = cell.replace("not measured", "")
+    for label, run in runs.items():
+        controls = check_claims(run.tables, CLAIMS)[list(CONTROL_COLUMNS.values())]
+        numbers = controls.map(_two_digits).agg("; ".join, axis="columns")
+        verdict = claims[f"{label} verdict"]
+        cause = claims[f"{label} due_to_training"].map(DUE_TO_TRAINING)
+        with_numbers = ", " + cause + " (" + numbers + ")"
+        cell = verdict + with_numbers.where(verdict == "supported").fillna("")
+        columns[label] = cell.replace("not measured", "")
     return pd.DataFrame(columns).set_axis(claims["claim"] + " (" + claims["section"] + ")")
+
+
+def _two_digits(value: float) -> str:
+    return ZERO if abs(value) < LEAST_SHOWN else f"{value:.2g}"
 
 
 def numbers(run: Run) -> pd.DataFrame:

@@ -1,6 +1,4 @@
-"""Photograph a finished default run: ``python tests/screens.py`` after ``make run``.
-
-The pictures go to figures/screens.
+"""Photograph the viewer: ``python tests/screens.py`` writes figures/screens/viewer.png.
 
 Needs playwright and Chromium, as tests/viewer/test_browser.py does.
 """
@@ -12,11 +10,11 @@ from pathlib import Path
 
 from PIL import Image
 
-from helpers.files import PROJECT_ROOT, build_dir
+from helpers.files import PROJECT_ROOT
 from helpers.viewer.view import Viewer
 
 CHROMIUM = "/usr/bin/chromium"
-SIZES = {"viewer": (1200, 470), "report": (1300, 1500)}
+WIDTH, HEIGHT = 1200, 470
 
 
 def readme_viewer() -> Viewer:
@@ -29,25 +27,20 @@ def readme_viewer() -> Viewer:
 
 
 def main() -> None:
-    """Write the two pictures."""
+    """Write the picture."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as running, tempfile.TemporaryDirectory() as folder:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        pages = {
-            "viewer": readme_viewer().save(Path(folder, "viewer.html")),
-            "report": build_dir("minilm") / "index.html",
-        }
-        for name, path in pages.items():
-            width, height = SIZES[name]
-            page = browser.new_page(viewport={"width": width, "height": height})
-            page.goto(path.resolve().as_uri())
-            page.locator(".av-lines line, main img").first.wait_for()
-            page.wait_for_timeout(500)
-            picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
-            target = PROJECT_ROOT / "figures" / "screens" / f"{name}.png"
-            picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(target, optimize=True)
-            print(f"{target}: {target.stat().st_size:,} bytes")
+        path = readme_viewer().save(Path(folder, "viewer.html"))
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(path.resolve().as_uri())
+        page.locator(".av-lines line").first.wait_for()
+        page.wait_for_timeout(500)
+        picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        target = PROJECT_ROOT / "figures" / "screens" / "viewer.png"
+        picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(target, optimize=True)
+        print(f"{target}: {target.stat().st_size:,} bytes")
         browser.close()
 
 

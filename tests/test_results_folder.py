@@ -90,7 +90,9 @@ def test_run_json_says_which_notebook_wrote_what(today, monkeypatch):
     run.save_figure(plt.figure(), "fig2", caption="Look for\nnothing.")
     record = run_record(run.build)
     assert record["tables"] == {"entropy": "", "gradients": "03_focused"}
-    assert record["figures"] == {"fig2": {"notebook": "02_types", "caption": "Look for nothing."}}
+    assert record["figures"] == {
+        "fig2": {"notebook": "02_types", "title": "", "caption": "Look for nothing."}
+    }
 
 
 def test_tables_reads_from_the_finished_run_what_this_one_lacks(today):

@@ -73,8 +73,8 @@ class Claim:
     Raises
     ------
     ValueError
-        If there is no threshold, or one on either side, or if the unit or the source of the
-        threshold is unknown.
+        If there is no threshold, or one on either side; if the unit or the source of the threshold
+        is unknown; or if a claim about training hides the numbers of its controls.
     """
 
     id: str
@@ -99,6 +99,11 @@ class Claim:
         if self.unit not in get_args(Unit):
             raise ValueError(
                 f"claim {self.id}: unit {self.unit!r}; expected one of {', '.join(get_args(Unit))}"
+            )
+        if self.about_training and not self.shows_controls:
+            raise ValueError(
+                f"claim {self.id}: about_training needs the numbers of the controls, but "
+                "shows_controls is false"
             )
         if self.threshold_source not in ("paper", "ours"):
             raise ValueError(

@@ -114,6 +114,8 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         )
         with_thresholds.append(comparison)
         for control_column, control_tables in tables_by_control.items():
+            if not control_tables:
+                continue
             control = measure(claim, control_tables).estimate
             row[control_column] = control.value if claim.shows_controls else np.nan
             if claim.about_training and control_column not in SHUFFLED_COLUMNS.values():

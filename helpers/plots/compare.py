@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots import style
-from helpers.plots.style import Style, canvas, draw_intervals, theme
+from helpers.plots.style import Style, canvas, draw_curve, draw_intervals, theme
 
 ROW_INCHES = 0.24  # for one relation
 NAME_WIDTH = 30  # characters in a line of the legend
@@ -62,13 +62,14 @@ def comparison(
     best_heads = in_paper if len(in_paper) else best_heads.head(MAX_RELATIONS)
     heights = [2.6, ROW_INCHES * len(best_heads) + 1.5]  # with the legend
     intervals = "curves: mean of a layer's heads; bars: 95% intervals"
-    figure = canvas(sum(heights), "Runs compared", intervals, note=note)
+    figure = canvas(sum(heights), f"Runs compared: {', '.join(runs)}", intervals, note=note)
     rows = figure.add_gridspec(2, 1, height_ratios=heights)
     curve_axes = rows[0].subgridspec(1, max(len(curves), 1)).subplots(squeeze=False)[0]
     for axes, (quantity, layer_means) in zip(curve_axes, curves.items(), strict=False):
         title, unit = LAYER_PANELS[quantity]
-        for curve, (_, color, marker) in zip(layer_means, styles, strict=True):
-            axes.plot(curve.index, curve, color=color, marker=marker, **style.WHITE_EDGES)
+        for curve, run_style in zip(layer_means, styles, strict=True):
+            table = pd.DataFrame({"depth": curve.index, "mean": curve.to_numpy()})
+            draw_curve(axes, table, "depth", "mean", run_style, **style.WHITE_EDGES)
         axes.set(title=title, ylabel=unit, xlabel="Layer, as a share of the depth")
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
     _draw_accuracies(figure.add_subplot(rows[1]), best_heads, styles)

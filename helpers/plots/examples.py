@@ -97,6 +97,8 @@ CLOSED_CLASSES = {
 }
 # A word with one of these relations follows its verb or preposition.
 FOLLOWS_HEAD = ("dobj", "pobj")
+# A direct object depends on a verb, not on an adjective, as in "Not religious himself, he left".
+VERBS = frozenset({"VERB", "AUX"})
 # A compound between a possessor and its noun may be wrong, as in "keeps their [skin moist]".
 COMPOUNDS = frozenset({"compound", "nn"})
 
@@ -234,7 +236,8 @@ def relation_panels(
         The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`, or another.
     english : bool
         Whether sentences in which the annotation of the relation is wrong, or may well be, are left
-        out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD` and `COMPOUNDS`, which are for English.
+        out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD`, `VERBS` and `COMPOUNDS`, which are for
+        English.
 
     Returns
     -------
@@ -367,11 +370,16 @@ def _longest_word(panel: Panel) -> int:
 
 
 def _columns(panels: Sequence[Panel]) -> int:
-    """Choose how many panels a row has: as many as the longest words leave room for."""
+    """Choose how many panels a row has: as many as the longest words leave room for.
+
+    A row has fewer if no more rows are needed then, so that the last row is not much shorter.
+    """
     longest_word = max(map(_longest_word, panels), default=MAX_CHARACTERS)
     panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
     max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
-    return int(np.clip(style.page_width() / panel_width, 1, max_columns))
+    columns = int(np.clip(style.page_width() / panel_width, 1, max_columns))
+    rows = -(-len(panels) // columns)
+    return -(-len(panels) // max(rows, 1)) or 1  # four panels have two rows of two
 
 
 def _type_size() -> float:
@@ -501,11 +509,14 @@ def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
         return True
     closed_class = CLOSED_CLASSES.get(paper_name, "").split()
     relations = {question.word: question.relation for question in pair_questions(record)}
+    tags = record.get("tags") or [None] * len(record["words"])
     for question in gold_links(record):
         if question.relation != relation:
             continue
         between = {relations.get(word) for word in range(question.word, question.gold[0])}
         if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
+            return False
+        if paper_name == "dobj" and tags[question.gold[0]] not in {None, *VERBS}:
             return False
         if paper_name == "poss" and not COMPOUNDS.isdisjoint(between):
             return False

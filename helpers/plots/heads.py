@@ -23,6 +23,7 @@ from helpers.plots.style import (
     draw_curve,
     for_column,
     legend_below,
+    legend_inside,
     panel_grid,
     theme,
 )
@@ -37,6 +38,8 @@ GRADIENT_TITLES = {  # by the suffix of the columns
     "_per_score": "per score: |∂L/∂s|\n(nats per unit of score)",
 }
 TO_SPECIAL = {name: style.ATTENDED[name] for name in ("first", "cls", "sep", "punctuation")}
+MANY_LAYERS = 15  # with more of them, there is no room for a name between two layers
+MANY_HEADS = 200  # with more of them, they are small points in the plane
 HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from its line is named"
 
 
@@ -141,7 +144,10 @@ def fig3_gradients(
         axes.set_title(f"other tokens / {names[token_type]}", parse_math=False)
         _ratios(axes, tables, token_type, styles[token_type])
     _label_outer(grid)
-    legend_below(figure, columns=2 if style.in_column() else 4)
+    if len(special) == 1 and not style.in_column():
+        legend_inside(figure, grid[-1, 1])
+    else:
+        legend_below(figure, columns=2 if style.in_column() else 4)
     return figure
 
 
@@ -304,26 +310,31 @@ def heads_and_means(
     figure = canvas(height * len(panels), title, model, HEADS_AND_MEANS, note=note)
     means = table.groupby("layer", as_index=False)[columns].mean()
     deviations = table[columns] - table.groupby("layer")[columns].transform("mean")
+    layers = int(table["layer"].max())
     shift = 0.7 * ((table["head"] - 0.5) / table["head"].max() - 0.5)
+    size = 5 if style.in_column() or layers > MANY_LAYERS else 13
     grid = figure.subplots(len(panels), squeeze=False, sharex=True)
     for axes, styles in zip(grid.flat, panels, strict=True):
         farthest_row, farthest_column = deviations[list(styles)].abs().stack().idxmax()
         for slot, (column, series_style) in enumerate(styles.items()):
             x = table["layer"] + 0.64 * ((slot + 0.5 + shift) / len(styles) - 0.5)
             axes.scatter(
-                x, table[column], s=5 if style.in_column() else 13, alpha=0.5, linewidth=0,
-                color=series_style.color, marker=series_style.marker,
+                x, table[column], s=size, alpha=0.5, linewidth=0, color=series_style.color,
+                marker=series_style.marker,
             )  # fmt: skip
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
             if column == farthest_column:
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
                 is_right = shift[farthest_row] > 0  # of the middle of the layer's points
+                is_above = deviations.loc[farthest_row, column] > 0  # the mean
+                beside = {"xytext": (4 if is_right else -4, 0), "va": "center"}
+                beside["ha"] = "left" if is_right else "right"
+                beyond = {"xytext": (0, 4 if is_above else -4), "ha": "center"}
+                beyond["va"] = "bottom" if is_above else "top"
                 axes.annotate(
-                    f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), va="center",
-                    xytext=(4 if is_right else -4, 0), textcoords="offset points",
-                    ha="left" if is_right else "right", path_effects=HALO,
+                    f"{layer:.0f}-{head:.0f}", (x[farthest_row], value), path_effects=HALO,
+                    textcoords="offset points", **(beyond if layers > MANY_LAYERS else beside),
                 )  # fmt: skip
-        layers = int(table["layer"].max())
         axes.set(xlabel="Layer", xlim=(0.2, layers + 0.8), xticks=style.counting_ticks(layers))
         axes.set_ylabel(ylabel)
         axes.label_outer()
@@ -398,9 +409,10 @@ def fig6_clusters(
         shares[series_style.label] = averages[column]
     points = positions[["x", "y"]].to_numpy(float) / tokens
     in_column = style.in_column()
-    size = 9 if in_column else 22
-    columns = 2 if in_column else 4
-    rows = -(-(len(shares) + 2) // columns)
+    size = 9 if in_column or len(points) > MANY_HEADS else 22
+    n_panels = len(shares) + 2
+    rows = -(-n_panels // (2 if in_column else 4))
+    columns = -(-n_panels // rows)
     figure = canvas(
         rows * (1.675 if in_column else 2.5),
         "Figure 6 · Attention heads in the plane, by what they do",
@@ -408,7 +420,7 @@ def fig6_clusters(
         "a point is a head; the closer two are, the more alike are their distributions",
         note=note_first_token(averages, special_tokens),
     )
-    panels = panel_grid(figure, len(shares) + 2, columns, sharex=True, sharey=True)
+    panels = panel_grid(figure, n_panels, columns, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
     for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
         scatter = axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
@@ -423,8 +435,8 @@ def fig6_clusters(
     )  # fmt: skip
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
-    colors = np.where(is_linguistic, style.ACCENT, "white")
-    findings.scatter(*points.T, c=colors, **marker)
+    findings.scatter(*points.T, c="white", **marker)
+    findings.scatter(*points[is_linguistic].T, c=style.ACCENT, **marker)  # on top
     findings.set_title("syntax or coreference")
     by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
     by_layer.set_title(f"layer, 1 (dark) to {positions['layer'].max()}")

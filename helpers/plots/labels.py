@@ -19,7 +19,7 @@ MARKER_RADIUS = 3  # points
 HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # What a place for a label costs besides its distance from the point, in pixels.
-COVERING_COST = 8  # for each marker that the label covers or touches
+COVERING_COST = 16  # for each marker that the label covers or touches
 FORBIDDEN_COST = 10_000  # for each label and each labelled marker that it covers
 
 

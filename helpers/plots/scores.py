@@ -22,6 +22,7 @@ from helpers.plots.style import (
     draw_curve,
     draw_intervals,
     heat_maps,
+    legend_below,
     panel_grid,
     theme,
 )
@@ -34,7 +35,7 @@ ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
 PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
     "head": Style("attention head", "#0173B2", "o"),
     "offset": Style("fixed offset", style.MUTED, "s"),
-    "nearest": Style("nearest word of\none part of speech", "#D55E00", "^"),
+    "nearest": Style("nearest word of one part of speech", "#D55E00", "^"),
 }
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 
@@ -200,8 +201,9 @@ def accuracy_by_distance(
         axes.set_xticks(rows["place"], labels)
         axes.set(ylim=(-3, 103), xlim=(-0.3, len(DISTANCES) - 0.7))
         axes.set_title(title, parse_math=False)
-    panels[0].legend(loc="lower left", fontsize=7.5)
-    figure.supxlabel("Distance between a word and its parent (words)")
+    for axes in panels[-3:]:  # the lowest of each column
+        axes.set_xlabel("Distance of the parent (words)")
+    legend_below(figure, columns=len(PREDICTOR_STYLES))
     figure.supylabel("Accuracy (%)")
     return figure
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill, wrap
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -32,8 +33,13 @@ COLUMN_WIDTH = 3.3  # inches, of a column of a paper
 COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
 MAX_COLUMNS = 5  # heat maps in a row
 LEFT_MARGIN = 0.1  # inches, of titles
+TITLE_CHARACTERS = 86  # of a line
+TITLE_LINE = 0.21  # inches
+TITLE_CHARACTERS_IN_ROW = 95  # of the titles of a row of heat maps together
 SUBTITLE_CHARACTERS = 130  # of a line
 SUBTITLE_LINE = 0.17  # inches
+MANY_POINTS = 16  # of a curve: with more of them, its markers are small
+SMALL_MARKER = 4.5  # points
 DPI = 160
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
@@ -223,8 +229,10 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
         The parts of the subtitle, which a dot separates; empty ones are left out.
     """
     width = WIDTH
+    title_lines = wrap(title, TITLE_CHARACTERS)
+    subtitle_top = 0.36 + TITLE_LINE * (len(title_lines) - 1)
     lines = break_subtitle(subtitles)
-    top = 0.66 + SUBTITLE_LINE * (len(lines) - 1)
+    top = subtitle_top + 0.3 + SUBTITLE_LINE * (len(lines) - 1)
     bottom = 0.3 if note else 0.05
     if in_column():
         width = COLUMN_WIDTH
@@ -240,11 +248,20 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     # Matplotlib would make room for a title of its own (suptitle) among the axes.
     options = {"x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "label": HEADING}
     title_y = 1 - 0.1 / total
+    title = "\n".join(title_lines)
     figure.text(y=title_y, s=title, va="top", fontsize=12.5, fontweight="bold", **options)
     subtitle = "\n".join(lines)
-    figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, fontsize=9.6, **options)
+    figure.text(
+        y=1 - subtitle_top / total, s=subtitle, va="top", color=MUTED, fontsize=9.6, **options
+    )
     figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
     return figure
+
+
+def title_of(figure: Figure) -> str:
+    """Return the title of a figure that `canvas` made; empty for others."""
+    headings = [text for text in figure.texts if text.get_label() == HEADING]
+    return headings[0].get_text() if headings else ""
 
 
 def break_subtitle(parts: Iterable[str]) -> list[str]:
@@ -261,11 +278,25 @@ def break_subtitle(parts: Iterable[str]) -> list[str]:
 
 def legend_below(figure: Figure, columns: int) -> None:
     """Put one legend below all panels of a figure without a footnote; a label has one entry."""
+    handles = _legend_handles(figure)
+    figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
+
+
+def legend_inside(figure: Figure, axes: Axes) -> None:
+    """Put one legend of all panels of a figure into a panel that is empty."""
+    handles = _legend_handles(figure)
+    axes.set(visible=True)
+    axes.set_axis_off()
+    axes.legend(handles.values(), handles, loc="upper left")
+
+
+def _legend_handles(figure: Figure) -> dict[str, Artist]:
+    """Collect the handles of all panels by label; the last one of a label stays."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles[label] = handle
-    figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
+    return handles
 
 
 def draw_curve(
@@ -287,6 +318,10 @@ def draw_curve(
         Further options of ``Axes.plot``, such as `WHITE_EDGES`.
     """
     label, color, marker = series_style
+    if len(table) > MANY_POINTS:
+        size = min(SMALL_MARKER, plt.rcParams["lines.markersize"])
+        edge_width = options.get("markeredgewidth", 1) / 2
+        options |= {"markersize": size, "markeredgewidth": edge_width}
     axes.plot(table[x], table[y], color=color, marker=marker, label=label, **options)
     if f"{y}_low" in table:
         low = table[f"{y}_low"]
@@ -341,9 +376,11 @@ def heat_maps(
     """
     layers, heads = next(iter(maps.values())).shape
     columns = min(MAX_COLUMNS, len(maps))
+    maps = {_fill_lines(name, TITLE_CHARACTERS_IN_ROW // columns): maps[name] for name in maps}
     rows = -(-len(maps) // columns)
     min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
-    panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, 3.2)
+    max_height = 3.2 if rows <= 3 else 2.2  # of a model of many layers
+    panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, max_height)
     title_height = 0.32 + 0.16 * max(name.count("\n") for name in maps)
     figure = canvas(rows * (panel_height + title_height) + 0.35, title, *subtitles)
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
@@ -351,14 +388,21 @@ def heat_maps(
     for axes, (name, values) in zip(panels, maps.items(), strict=True):
         axes.imshow(values, cmap, norm, aspect="auto", interpolation="nearest", extent=extent)
         axes.set_title(name, parse_math=False)
-        axes.set(xticks=counting_ticks(heads, 24 // columns), yticks=counting_ticks(layers, 12))
+        axes.set(xticks=counting_ticks(heads, 27 // columns), yticks=counting_ticks(layers, 12))
     for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
     figure.supxlabel("Head")
     figure.supylabel("Layer")
     scale = ScalarMappable(norm, cmap)
-    figure.colorbar(scale, ax=figure.axes, label=unit, aspect=30, pad=0.015, format="%g")
+    aspect = max(30, 9 * figure.get_figheight())  # a high scale is not wider
+    figure.colorbar(scale, ax=figure.axes, label=unit, aspect=aspect, pad=0.015, format="%g")
     return figure
+
+
+def _fill_lines(text: str, width: int) -> str:
+    """Break the lines of a text that are longer than a width; "n = 1,234" stays in one line."""
+    lines = text.replace(" = ", "\u00a0=\u00a0").splitlines()
+    return "\n".join(fill(line, width) for line in lines).replace("\u00a0", " ")
 
 
 def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims, count_verdicts
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir, json_digest, write_atomic
+from helpers.metrics.atlas import HEAD, head_atlas
 from helpers.metrics.reference import paper_names, paper_table1
+from helpers.plots.atlas import atlas as draw_atlas
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.results import RECORD, read_tables, remove_contents, run_name, run_record, write_table
@@ -24,19 +26,6 @@ from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, Settings, flag
 
 MAX_NAME_LENGTH = 100  # characters: a longer name of a comparison ends with a digest
 BEST_HEAD_COLUMNS = ["head", "accuracy", "accuracy_low", "accuracy_high", "baseline"]
-HEAD = ["layer", "head"]
-SHARES = ["cls", "sep", "punctuation"]
-OF_EACH = ["relation", "accuracy", "margin", "coreference"]
-ATLAS = ("model", *HEAD, "behaviour", *SHARES, "entropy", *OF_EACH, "importance")
-# The tables with one row per head, and the columns of each that the atlas has.
-ATLAS_SOURCES = {
-    "head_positions": ["behaviour"],
-    "token_types": SHARES,
-    "entropy": ["entropy"],
-    "each_head": OF_EACH,
-    "importance": ["importance"],
-}
-
 UNIVERSAL_RELATIONS = "universal_relations"  # the table of a treebank of Universal Dependencies
 
 Tables = Mapping[str, pd.DataFrame]
@@ -49,6 +38,7 @@ class Run:
     name: str
     tables: Tables
     settings: Mapping[str, Any]
+    special_tokens: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def open_run(name_or_path: str) -> Run:
@@ -68,7 +58,9 @@ def open_run(name_or_path: str) -> Run:
     for folder in map(figures_dir, names):  # an absolute path stays as it is
         tables = read_tables(folder)
         if tables:
-            return Run(folder.name, tables, run_record(folder).get("settings", {}))
+            record = run_record(folder)
+            special_tokens = record.get("special_tokens", {})
+            return Run(folder.name, tables, record.get("settings", {}), special_tokens)
     raise InputError(
         f"{name_or_path}: no finished run of that name in {figures_dir('')}; "
         "'python -m helpers run' makes one"
@@ -110,7 +102,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     remove_contents(folder)
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
-    tables = {"claims": claims, "best_heads": best, "atlas": atlas(tables_of)}
+    tables = {"claims": claims, "best_heads": best, "atlas": atlas(runs)}
     across = across_treebanks(runs)
     if len(across):
         tables["across_treebanks"] = across
@@ -126,14 +118,18 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     note = f"These runs also differ in {settings}." if settings else ""
     figure = comparison(tables_of, best_heads=best, note=note)
     save_figure(figure, folder, "compare")
+    part = "Runs side by side"
+    figures = {"compare": {"notebook": part, "caption": ""}}
+    for number, (name, heads) in enumerate(tables["atlas"].groupby("model", sort=False), 1):
+        save_figure(draw_atlas(heads, model=name), folder, f"atlas_{number}")
+        figures[f"atlas_{number}"] = {"notebook": part, "caption": f"What the heads of {name} do."}
     if note:
         notes.append(note)
-    part = "Runs side by side"
     record = {
         "model": {"name": " and ".join(tables_of)},
         "notes": notes,
         "tables": dict.fromkeys(tables, part),
-        "figures": {"compare": {"notebook": part, "caption": ""}},
+        "figures": figures,
     }
     write_atomic(folder / RECORD, json.dumps(record, indent=1).encode())
     report = write_report(folder)
@@ -218,16 +214,17 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
     return wide.rename_axis("relation").reset_index()
 
 
-def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
-    """Collect one row for each attention head of each run, with the columns `ATLAS`.
+def atlas(runs: Sequence[Run]) -> pd.DataFrame:
+    """Put the atlases of several runs (`helpers.metrics.atlas.head_atlas`) below each other.
 
-    ``relation`` is the one for which the head is most accurate on train; ``accuracy``, ``margin``
-    over the best fixed offset and its interval are those on dev, ``coreference`` is its accuracy on
-    all mentions (other mentions as candidates), ``importance`` the mean over tasks.  Cells are
-    empty if a run lacks the table.
+    The column ``model`` names the run.
     """
-    parts = [_heads(tables).assign(model=name) for name, tables in runs.items()]
-    return pd.concat(parts).reindex(columns=ATLAS).reset_index(drop=True)
+    parts = []
+    for run in runs:
+        heads = head_atlas(run.tables, run.special_tokens)
+        parts.append(heads.assign(model=run.name))
+    table = pd.concat(parts, ignore_index=True)
+    return table[["model", *table.columns.drop("model")]]
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:
@@ -235,15 +232,3 @@ def different_settings(runs: Sequence[Run]) -> list[str]:
     recorded = pd.DataFrame([run.settings for run in runs if run.settings]).astype(str)
     names = recorded.columns[recorded.nunique() > 1]
     return [flag(name) for name in names if name in RESULT_SETTINGS and name not in MODEL_SETTINGS]
-
-
-def _heads(tables: Tables) -> pd.DataFrame:
-    """Merge the tables of a run that have a row for each attention head."""
-    merged = pd.DataFrame(columns=HEAD, dtype=int)
-    for name, columns in ATLAS_SOURCES.items():
-        if name in tables:
-            by_head = tables[name].filter([*HEAD, *columns])
-            if name == "importance":  # a row for each task
-                by_head = by_head.groupby(HEAD, as_index=False).mean()
-            merged = merged.merge(by_head, on=HEAD, how="outer")
-    return merged.sort_values(HEAD)

@@ -44,3 +44,34 @@ for (const table of document.querySelectorAll("table")) {
   });
   table.parentElement.before(box, count);
 }
+
+/* A tile of the atlas opens the first viewer at its head, and marks its relation. */
+const atlasFrame = document.querySelector(".viewer iframe");
+let chosenTile = null;
+let frameListens = false;
+const showTile = () => {
+  if (!frameListens || !chosenTile) return;
+  const link = { relation: "", ...chosenTile.dataset };
+  atlasFrame.contentWindow.postMessage({ attentionViewer: link }, "*");
+};
+window.addEventListener("message", ({ source, data }) => {
+  if (source !== atlasFrame?.contentWindow || !data?.attentionViewerListens) return;
+  frameListens = true;
+  showTile();
+});
+for (const tile of document.querySelectorAll("button.tile")) {
+  tile.addEventListener("click", () => {
+    chosenTile = tile;
+    atlasFrame.closest("details").open = true;
+    atlasFrame.scrollIntoView();
+    showTile();
+  });
+}
+
+/* A link to a folded part unfolds it. */
+for (const link of document.querySelectorAll("nav a")) {
+  link.addEventListener("click", () => {
+    const folded = document.querySelector(`${link.getAttribute("href")} > details`);
+    if (folded) folded.open = true;
+  });
+}

@@ -7,19 +7,22 @@ that lie beside it.
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
-from helpers.claims.display import summarise_claims
-from helpers.claims.engine import YES, Verdict, count_verdicts
+from helpers.claims.display import LEAST_P, THIS_MODEL, summarise_claims
+from helpers.claims.engine import count_verdicts
 from helpers.files import atomic_file, write_atomic
-from helpers.results import Results, run_record
+from helpers.plots.atlas import COLORS
+from helpers.results import Results, read_tables, run_record
+from helpers.run.answers import answers
 from helpers.run.notebooks import read_title
 from helpers.settings import Settings
 from helpers.study import Study
@@ -29,6 +32,8 @@ from helpers.viewer.view import Viewer, viewers
 HERE = Path(__file__).parent
 MAX_TABLE_BYTES = 1_500_000
 MAX_VIEWERS = 12  # the page is to be sent by mail
+FIRST_PICTURES = ("fig2_token_types", "nearest_words", "probes", "compare")
+TILE = ("layer", "head", "kind", "name", "number", "relation", "direction")  # of the atlas
 MAX_COLUMNS = 40  # a wider table is only named
 LONG_CELL = 40  # characters: a column with longer cells is broken into lines
 
@@ -36,8 +41,9 @@ LONG_CELL = 40  # characters: a column with longer cells is broken into lines
 def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = "") -> Path:
     """Write ``index.html``, the page of a run or a comparison, from what its ``run.json`` lists.
 
-    It begins with the model, the corpora and the sizes of the run, the number of verdicts in each
-    section, and Figure 2. The claims follow, and a part for each notebook.
+    It begins with three sentences that answer what the model looks at, the atlas of its heads and
+    three pictures.  The claims follow, section by section.  Then come viewers and, folded, a part
+    for each notebook, and what the run is.
 
     Parameters
     ----------
@@ -45,7 +51,7 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
         The folder with ``run.json``, ``tables/``, the figures and the notebooks' HTML copies, into
         which the page is written.
     viewers : sequence of Viewer
-        At most 12 of them are shown.
+        At most `MAX_VIEWERS` of them are shown (`choose_viewers`).
     link : str
         The name of the run whose page is the other half of this one; empty if there is none.
 
@@ -54,25 +60,30 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
     Path
     """
     record = run_record(folder)
-    tables, figures = record.pop("tables"), record.pop("figures")
+    tables = record.pop("tables")
+    figures = record.pop("figures")
     notes = record.pop("notes", [])
-    claims_path = folder / "tables" / "claims.csv"
-    figures_of: dict[str, dict[str, Any]] = {}
-    for name, figure in figures.items():
-        figures_of.setdefault(figure["notebook"], {})[name] = figure
+    special_tokens = record.pop("special_tokens", {})
+    own_tables = {name: table for name, table in read_tables(folder).items() if name in tables}
+    pictures_of: dict[str, list[dict[str, str]]] = {}
+    for name, figure in sorted(figures.items()):
+        picture = _picture(folder, name, figure)
+        if picture:
+            pictures_of.setdefault(figure["notebook"], []).append(picture)
     parts = []
-    for notebook in sorted({*tables.values(), *figures_of}):
+    for notebook in sorted({*tables.values(), *pictures_of}):
         names = sorted(name for name, writer in tables.items() if writer == notebook)
         parts.append(
             {
                 "id": f"part-{notebook}".replace(" ", "-"),
                 "title": read_title(notebook) or "Other results",
                 "html": f"{notebook}.html" if (folder / f"{notebook}.html").is_file() else "",
-                "pictures": _pictures(folder, figures_of.get(notebook, {})),
+                "pictures": pictures_of.get(notebook, []),
                 "tables": _tables(folder / "tables", names),
             }
         )
     pictures = [picture for part in parts for picture in part["pictures"]]
+    claims_path = folder / "tables" / "claims.csv"
     page = render(
         HERE / "report.html",
         run=folder.name,
@@ -80,21 +91,34 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
         today=date.today().isoformat(),
         name=record.get("model", {}).get("name", folder.name),
         notes=notes,
+        answers=answers(own_tables, special_tokens),
+        atlas=_tiles(own_tables.get("atlas", pd.DataFrame())),
+        colors=COLORS,
         claims=_table(claims_path) if claims_path.is_file() else None,
-        first_picture=next(
-            (picture for picture in pictures if picture["label"].startswith("Figure 2 ")), None
-        ),
+        first_pictures=[picture for picture in pictures if picture["name"] in FIRST_PICTURES],
         parts=parts,
         facts=record,
         viewers=[
-            (view.heading, document(view.heading, view.data())) for view in viewers[:MAX_VIEWERS]
+            (view.heading, document(view.heading, view.data())) for view in choose_viewers(viewers)
         ],
+        n_viewers=len(viewers),
         style=(HERE / "report.css").read_text(encoding="utf-8"),
         script=(HERE / "report.js").read_text(encoding="utf-8"),
     )
     path = folder / "index.html"
     write_atomic(path, page.encode())
     return path
+
+
+def choose_viewers(viewers: Sequence[Viewer]) -> list[Viewer]:
+    """Choose at most `MAX_VIEWERS` viewers, the first of every title before the second of one."""
+    numbers: Counter[str] = Counter()
+    ranks = []
+    for index, view in enumerate(viewers):
+        ranks.append((numbers[view.title], index))
+        numbers[view.title] += 1
+    chosen = sorted(index for _, index in sorted(ranks)[:MAX_VIEWERS])
+    return [viewers[index] for index in chosen]
 
 
 def zip_report(folder: Path) -> Path:
@@ -125,17 +149,32 @@ def example_viewers(study: Study) -> list[Viewer]:
     return example_viewers
 
 
-def _pictures(folder: Path, figures: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Prepare the figures of a notebook: label, caption and PNG."""
-    pictures = []
-    for name, figure in sorted(figures.items()):
-        path = folder / f"{name}.png"
-        if path.is_file():
-            label = name.replace("fig", "figure ").replace("_", " ").capitalize()
-            pictures.append(
-                {"label": label, "caption": figure["caption"], "data": _in_base64(path)}
-            )
-    return pictures
+def _picture(folder: Path, name: str, figure: Mapping[str, str]) -> dict[str, str]:
+    """Prepare a figure: its title, which is its finding, caption and PNG; empty without a file."""
+    path = folder / f"{name}.png"
+    if not path.is_file():
+        return {}
+    label = name.replace("fig", "figure ").replace("_", " ").capitalize()
+    title = figure.get("title") or label
+    return {"name": name, "title": title, "caption": figure["caption"], "data": _in_base64(path)}
+
+
+def _tiles(atlas: pd.DataFrame) -> list[dict[str, Any]]:
+    """Prepare the atlas of one run, or those of several: the tiles of each, layer by layer."""
+    if not set(TILE) <= set(atlas):
+        return []
+    models = atlas["model"] if "model" in atlas else pd.Series("", index=atlas.index)
+    grids = []
+    for model, heads in atlas.astype(object).fillna("").groupby(models, sort=False):
+        grids.append(
+            {
+                "model": model,
+                "columns": int(heads["head"].max()),
+                "heads": heads[list(TILE)].to_dict("records"),
+                "kinds": [name for name in COLORS if (heads["kind"] == name).any()],
+            }
+        )
+    return grids
 
 
 def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -158,9 +197,9 @@ def _table(path: Path) -> dict[str, Any]:
     if "adjusted_low" in table:  # the claims of a run
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         content["verdicts"] = count_verdicts(paper["verdict"], paper["due_to_training"])
-        content["counts"] = _grid(_counts_by_section(table))
-        four_columns = summarise_claims(pd.read_csv(path))
-        content["summary"] = _grid(four_columns)
+        content["sections"] = _claims_by_section(pd.read_csv(path, dtype={"section": str}))
+    elif "claim" in table:  # those of several runs
+        content["summary"] = _grid(table)
     return content | _grid(table)
 
 
@@ -173,15 +212,15 @@ def _grid(table: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _counts_by_section(claims: pd.DataFrame) -> pd.DataFrame:
-    """Count the verdicts in each section of the paper, and those of each later paper together."""
-    sections = claims["section"].str.replace(r" [\d.]+$", "", regex=True)
-    counts = pd.crosstab(sections, claims["verdict"]).reindex(
-        columns=get_args(Verdict), fill_value=0
-    )
-    is_due_to_training = claims["due_to_training"] == YES
-    counts.insert(1, "due to training", is_due_to_training.groupby(sections).sum())
-    return counts.reset_index().astype(str)
+def _claims_by_section(claims: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
+    """Prepare claims as sentences: the numbers with their units, the threshold and the verdict."""
+    rows = summarise_claims(claims).rename(columns={THIS_MODEL: "here"}).to_dict("records")
+    sections: dict[str, list[dict[str, str]]] = {}
+    for row, claim in zip(rows, claims.to_dict("records"), strict=True):
+        row["mark"] = claim["verdict"].replace(" ", "-")
+        row["threshold"] = f"{claim['threshold']:.3g}" if pd.notna(claim["threshold"]) else ""
+        sections.setdefault(str(claim["section"]), []).append(row)
+    return list(sections.items())
 
 
 def _css_class(column: pd.Series) -> str:
@@ -198,8 +237,8 @@ def _short(cell: str, *, is_p_value: bool = False) -> str:
         number = float(cell)
     except ValueError:
         return cell
-    if is_p_value and number < 0.001:
-        return "< 0.001"
+    if is_p_value and number < LEAST_P:
+        return f"< {LEAST_P:.4f}"
     if cell.lstrip("-").isdecimal():
         return cell
     return f"{number:.1f}" if abs(number) >= 1000 else f"{number:.4g}"

@@ -44,12 +44,20 @@ from helpers.store.store import Example, Store
 HERE = Path(__file__).parent
 SCRIPT = "\n".join((HERE / name).read_text("utf-8") for name in ("sources.js", "viewer.js"))
 STYLE = (HERE / "viewer.css").read_text("utf-8")
+COMMENTS = re.compile(r"^[ ]*(?://[^\n]*|/\*.*?\*/[ ]*)\n", re.M | re.S)  # on lines of their own
+INDENTATION = re.compile(r"^[ ]+", re.M)
 MAX_HITS = 50  # of a search
-HIT_COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
+AROUND = 12  # words on each side of a hit, as in viewer.js
+HIT_COLUMNS = (
+    *("example", "asked", "before", "word", "after"),
+    *("relation", "picked", "gold", "right"),
+)
 MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
 THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
 COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
 WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decimals
+# What readers are told of `DIRECTIONS`: "head" is an attention head to them, as in the figures.
+DIRECTION_LABELS = ("dependent attends to parent", "parent attends to dependent")
 # The browser enforces that nothing is loaded from anywhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 # Characters that show nothing and change the direction of the text around them.
@@ -67,9 +75,8 @@ def in_square(example: Example) -> Example:
     n_tokens = n_queries + n_keys
     square = np.zeros((n_layers, n_heads, n_tokens, n_tokens), dtype=maps.dtype)
     square[:, :, :n_queries, n_queries:] = maps
-    return replace(
-        example, stored_attention=square, record={"tokens": shown_tokens(example.record)}
-    )
+    record = {"tokens": shown_tokens(example.record), "title": example.record["title"]}
+    return replace(example, stored_attention=square, record=record)
 
 
 def shown_tokens(record: Record) -> list[str]:
@@ -77,19 +84,28 @@ def shown_tokens(record: Record) -> list[str]:
     return [*record.get("queries", ()), *(record.get("words") or record["tokens"])]
 
 
-def page_facts(store: Store, given_example: Example) -> dict[str, Any]:
+def page_facts(store: Store, example: Example) -> dict[str, Any]:
     """Return everything about an example except its weights, ready for JSON."""
-    example = in_square(given_example)
+    example = in_square(example)
     tokens = example.tokens
     token_roles = example.roles
     role_names = token_roles.kinds()
-    record = given_example.record
+    record = example.record
     offset = example.offset  # of words, to be positions of the maps
     questions = []
     for question in gold_links(record):
         gold = [word + offset for word in question.gold]
         position = question.word + offset
-        questions.append({"relation": question.relation, "asked": position, "gold": gold})
+        entry = {"relation": question.relation, "asked": position, "gold": gold}
+        if question.query != question.word:  # the 's of a possessor
+            entry["read"] = question.query + offset
+        questions.append(entry)
+    special = [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES]
+    maps = example.stored_attention
+    labels = role_labels(store.special_tokens)
+    masks = token_roles.masks()
+    in_words = np.delete(np.arange(len(tokens)), special)
+    word_masks = {role: mask[in_words] for role, mask in masks.items() if role not in SPECIAL_ROLES}
     mentions = []  # start, end and chain; without singletons
     for start, end, chain_number, _ in record.get("mentions", ()):
         if chain_number is not None:
@@ -102,31 +118,25 @@ def page_facts(store: Store, given_example: Example) -> dict[str, Any]:
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
-        "summaries": summaries(
-            given_example.stored_attention,
-            given_example.roles.masks(),
-            role_labels(store.special_tokens),
-            cross=given_example.is_cross,
-        ),
+        "summaries": [  # with and without special tokens
+            summaries(maps, masks, labels),
+            summaries(maps[..., in_words, :][..., in_words], word_masks, labels),
+        ],
         "example": example.index,
         "examples": len(store),
         "source": record.get("source") or record.get("title") or "",
         "tokens": tokens,
         "kinds": role_names,
-        "special": [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES],
+        "special": special,
         "questions": questions,
-        "directed": "relations" in record
-        or "pairs" in record,  # coreference is read in one direction only
+        # Coreference is read in one direction only.
+        "directed": "relations" in record or "pairs" in record,
         "mentions": mentions,
     }
 
 
 def summaries(
-    attention: Maps,
-    masks: Mapping[str, np.ndarray],
-    labels: Mapping[str, str],
-    *,
-    cross: bool = False,
+    attention: Maps, masks: Mapping[str, np.ndarray], labels: Mapping[str, str]
 ) -> list[str]:
     """Describe each map, head by head, by the token type or place with most of its attention."""
     maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
@@ -134,10 +144,10 @@ def summaries(
     for role, mask in masks.items():
         if role != "other":
             shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2))
-    if not cross:
-        for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
-            shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
-    table = pd.DataFrame(shares) / maps.shape[1]
+    for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
+        shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
+    n_queries = maps.any(axis=(0, 2)).sum()  # in cross-attention, the keys have empty rows
+    table = pd.DataFrame(shares) / max(n_queries, 1)
     largest = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
     return [f"{share:.0%} to {name}" for share, name in largest]
 
@@ -164,13 +174,18 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
 def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     """Return the thumbnails with and without special tokens, and the answers, as bytes.
 
+    If a cell is one token, the thumbnails without special tokens are a part of the others, which
+    the browser takes.
+
     An answer is the position that a head picks for a question: doubled, plus 1 if it is right.
     """
     example = in_square(example)
     maps = example.stored_attention
     positions = np.arange(maps.shape[-1])
     with_special = thumbnails(maps, positions)
-    without_special = thumbnails(maps, np.delete(positions, special))
+    without_special = np.empty(0, np.uint8)
+    if len(positions) > MAX_THUMBNAIL_CELLS:
+        without_special = thumbnails(maps, np.delete(positions, special))
     questions = list(gold_links(example.record))
     answers = np.zeros((len(DIRECTIONS), *maps.shape[:2], len(questions)), "<u2")
     for number, question in enumerate(questions):
@@ -227,9 +242,23 @@ def check_relation(store: Store, relation: str) -> None:
 def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
     """Yield a row of a search for each time that a word is in a store, in any case."""
     for index, record in enumerate(store.records()):
-        for position, form in enumerate(shown_tokens(record)):
+        words = shown_tokens(record)
+        for position, form in enumerate(words):
             if form.lower() == word.lower():
-                yield (index, position + record.get("offset", 0), form, "", "", "", None)
+                before, after = words_around(words, position)
+                asked = position + record.get("offset", 0)
+                yield (index, asked, before, form, after, "", "", "", None)
+
+
+def words_around(words: Sequence[str], position: int) -> tuple[str, str]:
+    """Return the words before and after a position, at most 12 each."""
+    before = " ".join(words[max(0, position - AROUND) : position])
+    after = " ".join(words[position + 1 : position + 1 + AROUND])
+    if position > AROUND:
+        before = f"… {before}"
+    if position + 1 + AROUND < len(words):
+        after = f"{after} …"
+    return before, after
 
 
 def relation_hits(
@@ -251,10 +280,13 @@ def relation_hits(
         words = record["words"]
         for question in questions:
             picked, is_right = predict_link(question, weights, direction, visible)
+            before, after = words_around(words, question.word)
             yield (
                 index,
                 question.word + example.offset,
+                before,
                 words[question.word],
+                after,
                 relation,
                 words[picked],
                 " / ".join(words[gold_word] for gold_word in question.gold),
@@ -286,5 +318,10 @@ def render(template: Path, **values: object) -> str:
 
 
 def document(title: str, data: object) -> str:
-    """Return a page that shows a viewer's data and needs neither a network nor a kernel."""
-    return render(HERE / "viewer.html", title=title, data=data, style=STYLE, script=SCRIPT)
+    """Return a page that shows a viewer's data and needs neither a network nor a kernel.
+
+    Comments and indentation of the script and the style are left out: they were a fifth of them.
+    """
+    style = INDENTATION.sub("", COMMENTS.sub("", STYLE))
+    script = INDENTATION.sub("", COMMENTS.sub("", SCRIPT))
+    return render(HERE / "viewer.html", title=title, data=data, style=style, script=script)

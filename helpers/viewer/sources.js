@@ -10,8 +10,20 @@ async function unpack(text) {
 
 /* The small maps with and without special tokens, the answers of the heads, the words of tokens. */
 function unpacked({ level, tokens, special }, [all, words, answers]) {
-  return { small: [all, words], answers: new Uint16Array(answers.buffer),
+  const small = [all, words.length ? words : withoutSpecial(all, tokens.length, special)];
+  return { small, answers: new Uint16Array(answers.buffer),
     groups: level === "word" ? null : wordsOf(tokens, special) };
+}
+
+/* If a cell of the small maps is one token, their part without special tokens is not sent. */
+function withoutSpecial(all, n, special) {
+  const kept = Array.from({ length: n }, (_, i) => i).filter((i) => !special.includes(i));
+  const cells = new Uint8Array((all.length / n ** 2) * kept.length ** 2);
+  let place = 0;
+  for (let head = 0; head < all.length; head += n ** 2) {
+    for (const i of kept) for (const j of kept) cells[place++] = all[head + i * n + j];
+  }
+  return cells;
 }
 
 /* A page without a kernel: everything is in `data.pages`. */
@@ -22,10 +34,11 @@ function embedded(data) {
     relations: [...new Set(data.pages.flatMap((page) => page.questions.map((q) => q.relation)))],
     async page(index) {
       const page = pages.get(index);
-      if (!page) throw new Error(`Example ${index} is not in this page.`);
+      if (!page) throw new Error("This example is not in this page.");
       if (!page.small) Object.assign(page, unpacked(page, await Promise.all(page.buffers.map(unpack))));
       return page;
     },
+    pages: () => Promise.all(source.examples.map(source.page)),
     async map(page, head) {
       if (!(head in page.maps)) {
         const held = Object.keys(page.maps).map((own) => page.labels[own]).join(", ");
@@ -46,9 +59,7 @@ function embedded(data) {
         if (query.relation) found.push(...answers(page, query));
         else {
           page.tokens.forEach((word, asked) => {
-            if (word.toLowerCase() === query.word.toLowerCase()) {
-              found.push({ example: page.example, asked, word, relation: "" });
-            }
+            if (sameWord(word, query.word)) found.push({ ...hit(page, asked), relation: "" });
           });
         }
       }
@@ -58,16 +69,25 @@ function embedded(data) {
   return source;
 }
 
+/* A word with the words around it. */
+function hit(page, asked) {
+  const words = page.tokens.map((_, i) => i).filter((i) => !page.special.includes(i));
+  const join = (places) => places.map((i) => page.tokens[i]).join(" ");
+  const before = words.filter((i) => i < asked);
+  const after = words.filter((i) => i > asked);
+  return { example: page.example, asked, word: page.tokens[asked],
+    before: (before.length > AROUND ? "… " : "") + join(before.slice(-AROUND)),
+    after: join(after.slice(0, AROUND)) + (after.length > AROUND ? " …" : "") };
+}
+
 function answers(page, query) {
-  const word = query.word.toLowerCase();
   return answered(page, query.head, query.reverse)
     .filter((q) => q.relation === query.relation)
-    .filter((q) => !word || page.tokens[q.asked].toLowerCase() === word)
+    .filter((q) => !query.word || sameWord(page.tokens[q.asked], query.word))
     .filter((q) => query.right === null || q.right === query.right)
     .map((q) => ({
       ...q,
-      example: page.example,
-      word: page.tokens[q.asked],
+      ...hit(page, q.asked),
       picked: page.tokens[q.picked],
       gold: q.gold.map((place) => page.tokens[place]).join(" / "),
     }));
@@ -86,6 +106,7 @@ function kernel(invoke, settings) {
     examples: null, // every example of the store
     relations: settings.relations,
     close: () => stop.abort(),
+    pages: async (page) => [page], // the others are not here
     async page(index) {
       const [content, buffers] = await ask({ kind: "page", example: index });
       return { ...content.page,

@@ -75,13 +75,20 @@ class Viewer:
         path
             File to write.
         examples
-            Indices of the examples to put into the file, to go through and search. By default it
-            has the example of the view only.
+            Indices of the examples to put into the file, from 0, to go through and search. The
+            file opens with the example of the view, or with the first of these if the view's is
+            not among them. By default it has the example of the view only.
 
         Returns
         -------
         Path
-            The file.
+            The file. Its address can end with what to show, for example
+            ``head.html#head=3-1&word=plan&example=2&relation=dobj``; examples count from 1.
+
+        Raises
+        ------
+        InputError
+            If the store does not have one of the examples.
         """
         write_atomic(Path(path), page.document(self.heading, self.data(examples)).encode())
         return Path(path)
@@ -95,9 +102,15 @@ class Viewer:
         """
         settings = self.settings()
         heads = range(self.store.layers * self.store.heads) if all_heads else [settings["head"]]
+        indices = [self.example] if examples is None else list(dict.fromkeys(map(int, examples)))
+        if not indices:
+            raise InputError("a page needs an example; leave examples out for that of the view")
         pages = []
-        for index in examples or [self.example]:
+        for index in indices:
+            check_example(self.store, index)
             pages.append(page.embedded_page(self.store, self.store[index], heads))
+        if self.example not in indices:
+            settings["example"] = pages[0]["example"]
         return {**settings, "pages": pages}
 
     def search(
@@ -122,8 +135,9 @@ class Viewer:
         Returns
         -------
         DataFrame
-            One row per hit: ``example``, ``asked`` (position in the map), ``word``, ``relation``,
-            ``picked`` (word), ``gold`` (words), ``right``, ``head`` (label).
+            One row per hit: ``example``, ``asked`` (position in the map), ``word`` between the
+            words ``before`` and ``after`` it (at most 12 each), ``relation``, ``picked`` (word),
+            ``gold`` (words), ``right``, ``head`` (label).
 
         Raises
         ------
@@ -144,8 +158,8 @@ class Viewer:
 
     @property
     def heading(self) -> str:
-        """The head and the example that the view starts with, in a line."""
-        first = f"head {head_label(*self.head)}, example {self.example}"
+        """The head and the example that the view starts with, in a line; readers count from 1."""
+        first = f"head {head_label(*self.head)}, example {self.example + 1}"
         return f"{self.title} · {first}" if self.title else f"Attention of {first}"
 
     def settings(self) -> dict[str, Any]:
@@ -160,6 +174,8 @@ class Viewer:
                 "labels": page.role_labels(self.store.special_tokens),
                 "ramp": SEQUENTIAL_COLORS,
                 "directions": list(DIRECTIONS),
+                "direction_labels": list(page.DIRECTION_LABELS),
+                "exponent": page.THUMBNAIL_EXPONENT,
             },
             "title": self.title,
             "example": self.example,
@@ -230,8 +246,7 @@ def view(
             raise InputError(
                 f"{name}={number!r}: expected a whole number; head 3-1 is layer=3, head=1"
             )
-    if not 0 <= example < len(store):
-        raise InputError(f"there is no example {example}; the store has 0 to {len(store) - 1}")
+    check_example(store, example)
     if not (1 <= layer <= store.layers and 1 <= head <= store.heads):
         last = head_label(store.layers - 1, store.heads - 1)
         raise InputError(f"there is no head {layer}-{head}; the model has 1-1 to {last}")
@@ -240,6 +255,12 @@ def view(
     if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
     return Viewer(store, example, (layer - 1, head - 1), relation, direction, title)
+
+
+def check_example(store: Store, example: int) -> None:
+    """Raise InputError if a store has no such example, counted from 0."""
+    if not 0 <= example < len(store):
+        raise InputError(f"there is no example {example}; the store has 0 to {len(store) - 1}")
 
 
 def viewers(
@@ -310,7 +331,7 @@ class ViewerWidget(anywidget.AnyWidget):
             rows = hits.head(MAX_HITS).to_dict("records")
             return {"found": rows, "more": len(hits) > MAX_HITS}, []
         index = int(request["example"])
-        view(store, index)  # raises InputError if the store has no such example
+        check_example(store, index)
         example = store[index]
         if request["kind"] == "map":
             return {}, [page.quantize(page.in_square(example).stored_attention[head]).tobytes()]

@@ -5,8 +5,16 @@
 const FAINTEST = 0.004; // a lighter line cannot be seen on white
 const MOST_LINES = 4000; // more lines than this are slow, and only grey
 const ROW = 17; // pixels from one token to the next
-const FONT = "12.5px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
+const FAMILY = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
+const FONT = `12.5px ${FAMILY}`;
+const SMALL_FONT = `11px ${FAMILY}`; // the smallest type
 const EVERY = "(all)";
+const AROUND = 12; // words on each side of a hit of a search
+// What a copied picture needs of the style sheet.
+const COPIED = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray",
+  "opacity", "font-size", "font-weight", "text-anchor"];
+const DEFAULTS = { "fill-opacity": "1", stroke: "none", "stroke-opacity": "1", "stroke-width": "1px",
+  "stroke-dasharray": "none", opacity: "1" }; // a mark in a group has its fill, none too
 // Of coreference chains, seen on light and on dark.
 const CHAINS = ["#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"];
 // What the colours of the figures are on a dark page.
@@ -57,10 +65,12 @@ class View {
     this.showSpecial = true;
     this.byWord = false;
     this.showLabels = true;
+    this.rated = false;
     this.page = this.map = this.pinned = this.hovered = null;
-    this.latest = 0; // a late answer to an earlier request is not shown
+    this.latest = this.latestRating = 0; // a late answer to an earlier request is not shown
+    this.onlink = null; // called with the link to what a reader chose
     this.build();
-    this.open(settings.example);
+    this.ready = this.open(settings.example);
   }
 
   build() {
@@ -72,7 +82,8 @@ class View {
     for (const name of ["ink", "muted", "right", "wrong"]) {
       root.style.setProperty(`--${name}`, look.colors[name]);
     }
-    this.name = element("h2", { class: "av-name" });
+    // A page of its own has one heading; a notebook has others above.
+    this.name = element(root.id === "viewer" ? "h1" : "h2", { class: "av-name" });
     this.facts = element("p", { class: "av-facts" });
     this.controls = element("div", { class: "av-controls" });
     this.finder = this.buildFinder();
@@ -80,7 +91,12 @@ class View {
     this.legend = element("div", { class: "av-legend" });
     this.drawing = element("div", { class: "av-drawing" });
     this.status = element("p", { class: "av-status", role: "status", "aria-live": "polite" });
-    this.verdicts = element("ul", { class: "av-verdicts" });
+    this.notice = element("p", { class: "av-notice", role: "status" });
+    this.copied = element("span", { role: "status" });
+    this.tools = element("p", { class: "av-tools" }, element("button", { type: "button",
+      onclick: () => this.copy() }, "Copy as SVG"), this.copied);
+    this.rating = element("p", { class: "av-hint av-rating", role: "status" });
+    this.verdicts = element("div", { class: "av-verdicts" });
     this.table = element("details", { class: "av-table", ontoggle: () => this.drawTable() },
       element("summary", {}, "The weights as a table"), element("div"));
     root.append(
@@ -89,11 +105,13 @@ class View {
         element("section", { class: "av-heads", "aria-label": "All heads" },
           this.grid,
           element("p", { class: "av-hint" },
-            "A small map is one head: rows attend to columns, a stronger colour is more. ",
+            "Rows of the grid are layers, columns are heads. In a small map, rows attend to columns; ",
+            `a stronger colour is more (weight to the power ${look.exponent}, to show small weights). `,
             "Arrow keys go from head to head."),
+          this.rating,
           this.finder),
         element("section", { class: "av-main", "aria-label": "One head" },
-          this.legend, this.status, this.drawing, this.verdicts)),
+          this.notice, this.legend, this.status, this.drawing, this.tools, this.verdicts)),
       this.table);
     root.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
@@ -111,11 +129,96 @@ class View {
         Object.assign(this, { pinned, relation, hovered: null, raw: { page, map } });
         this.setLevel();
         if (pinned !== null && this.page !== page) this.pinned = page.groups[pinned];
+        this.notice.textContent = "";
         this.drawControls();
         this.drawGrid();
         this.drawHead();
+        this.tellLink();
       };
     });
+  }
+
+  /* Where an example is among those that can be shown, from 0, and the other way round. */
+  placeOf(example) {
+    return this.source.examples ? this.source.examples.indexOf(example) : example;
+  }
+
+  get total() {
+    return this.source.examples ? this.source.examples.length : this.page.examples;
+  }
+
+  goTo(place) {
+    const { total } = this;
+    const exists = Number.isInteger(place) && place >= 0 && place < total;
+    if (exists) return this.open(this.source.examples ? this.source.examples[place] : place);
+    return this.fail(`There is no such example here; there are 1 to ${total}.`);
+  }
+
+  /* Goes where a link or the page around asks: a head, an example, a word, a relation. What is not
+     named stays; what is named and not here is said. */
+  async follow(link) {
+    await this.ready;
+    if (!this.raw) return;
+    const missing = [];
+    const { labels } = this.raw.page;
+    if (link.head && !labels.includes(link.head)) missing.push(`head ${link.head}`);
+    else if (link.head) this.head = labels.indexOf(link.head);
+    if (link.direction) this.reverse = ["parent", this.look.directions[1]].includes(link.direction);
+    const relation = link.relation ?? this.relation;
+    const word = link.word ?? "";
+    const page = await this.findPage(link, word, relation);
+    if (!page) missing.push(`example ${link.example}`);
+    const shown = page ?? this.raw.page;
+    if (relation && !hasRelation(shown, relation)) missing.push(`relation ${relation}`);
+    let pinned = null;
+    if (word) {
+      pinned = findWord(shown.tokens, word, link.nth);
+      if (pinned === null && shown.groups) {
+        const inWords = findWord(wordPage(shown).tokens, word, link.nth);
+        if (inWords !== null) pinned = shown.groups.indexOf(inWords);
+        this.byWord = inWords !== null;
+      }
+      if (pinned === null) missing.push(`word ${word}`);
+    } else if (link.word === undefined && shown === this.raw.page && !this.byWord) {
+      pinned = this.pinned;
+    }
+    await this.open(shown.example, { pinned, relation });
+    if (missing.length) this.notice.textContent = `Not here: ${missing.join(", ")}.`;
+  }
+
+  /* The page of the example that a link names, or else the first with its word and relation. */
+  async findPage({ example, nth }, word, relation) {
+    const { examples } = this.source;
+    const { total } = this;
+    if (example) {
+      const place = Number(example) - 1;
+      if (!(Number.isInteger(place) && place >= 0 && place < total)) return null;
+      return this.source.page(examples ? examples[place] : place);
+    }
+    const isFitting = (page) => (!relation || hasRelation(page, relation))
+      && (!word || findWord(page.tokens, word, nth) !== null);
+    for (const page of [this.raw.page, ...await this.source.pages(this.raw.page)]) {
+      if (isFitting(page)) return page;
+    }
+    return this.raw.page;
+  }
+
+  /* What a link to the view says, as `follow` reads it. */
+  tellLink() {
+    if (!this.onlink) return;
+    const { page, pinned } = this;
+    const link = { head: page.labels[this.head] };
+    if (this.total > 1) link.example = this.placeOf(page.example) + 1;
+    if (pinned !== null) {
+      link.word = page.tokens[pinned];
+      const nth = page.tokens.slice(0, pinned + 1).filter((token) => sameWord(token, link.word)).length;
+      if (nth > 1) link.nth = nth;
+    }
+    if (this.relation) {
+      link.relation = this.relation;
+      if (page.directed) link.direction = this.reverse ? "parent" : "dependent";
+    }
+    this.onlink(link);
   }
 
   async choose(head) {
@@ -128,6 +231,7 @@ class View {
         this.setLevel();
         this.drawControls();
         this.drawHead();
+        this.tellLink();
       };
     });
   }
@@ -158,7 +262,7 @@ class View {
     this.drawing.replaceChildren(element("p", { class: "av-error", role: "alert" }, message));
     this.status.replaceChildren();
     this.verdicts.replaceChildren();
-    this.table.hidden = true;
+    this.table.hidden = this.tools.hidden = true;
   }
 
   weight(query, key) {
@@ -168,6 +272,20 @@ class View {
   get kept() {
     const { tokens, special } = this.page;
     return tokens.map((_, i) => i).filter((i) => this.showSpecial || !special.includes(i));
+  }
+
+  get summary() {
+    return this.page.summaries[Number(!this.showSpecial)][this.head];
+  }
+
+  get isReverse() {
+    return this.reverse && this.page.directed; // coreference is read in one direction
+  }
+
+  /* From where to where a question's answer is read: who attends, and to what. */
+  pair(question, answer) {
+    const asked = question.read ?? question.asked; // the 's of a possessor
+    return this.isReverse ? [answer, asked] : [asked, answer];
   }
 
   get focus() {
@@ -185,25 +303,23 @@ class View {
   // -- Controls
 
   drawControls() {
-    const { page, source } = this;
-    const place = source.examples ? source.examples.indexOf(page.example) : page.example;
-    const total = source.examples ? source.examples.length : page.examples;
-    const at = (position) => (source.examples ? source.examples[position] : position);
+    const { page, total } = this;
+    const place = this.placeOf(page.example);
     const step = (by, label, text) => element("button", {
       type: "button", "aria-label": label, title: label,
       disabled: place + by < 0 || place + by >= total,
-      onclick: () => this.open(at(place + by)),
+      onclick: () => this.goTo(place + by),
     }, text);
     const number = element("input", {
-      type: "number", min: 0, max: page.examples - 1, value: page.example,
-      "aria-label": `Example, of ${page.examples}`,
-      onchange: () => this.open(Number(number.value)),
+      type: "number", min: 1, max: total, value: place + 1,
+      "aria-label": `Example, of ${total}`,
+      onchange: () => this.goTo(Number(number.value) - 1),
     });
     const focused = this.controls.contains(document.activeElement)
       && document.activeElement.getAttribute("aria-label");
     this.controls.replaceChildren(...[
       total > 1 ? element("span", { class: "av-group" },
-        step(-1, "Previous example", "‹"), "example ", number,
+        step(-1, "Previous example", "‹"), "example ", number, `of ${total}`,
         step(1, "Next example", "›")) : null,
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
@@ -225,6 +341,7 @@ class View {
       }
       this.drawGrid();
       this.drawHead();
+      this.tellLink();
     } });
     box.checked = this[setting];
     return element("label", {}, box, label);
@@ -233,28 +350,35 @@ class View {
   labelControls() {
     const { questions } = this.page;
     if (!questions.length && !this.page.mentions.length) return [];
-    const names = [...new Set(questions.map((q) => q.relation))].sort();
+    // The chosen one too, if this example has none of it.
+    const chosen = this.relation && this.relation !== EVERY ? [this.relation] : [];
+    const names = [...new Set([...questions.map((q) => q.relation), ...chosen])].sort();
     const found = answered(this.page, this.head, this.reverse);
     const score = (name) => {
       const mine = found.filter((q) => name === EVERY || q.relation === name);
-      const right = mine.filter((q) => q.right);
-      return `${name === EVERY ? "every relation" : name}: ${right.length} of ${mine.length} right`;
+      return `${relationName(name)}: ${mine.length ? tally(mine) : "none in this example"}`;
     };
     const options = names.length > 1 ? [EVERY, ...names] : names;
     const select = element("select", { "aria-label": "Relation", onchange: () => {
       this.relation = select.value;
+      this.drawControls();
+      this.drawRatings();
       this.drawHead();
+      this.tellLink();
     } }, element("option", { value: "" }, "mark a relation …"),
     ...options.map((name) => element("option", { value: name }, score(name))));
     select.value = options.includes(this.relation) ? this.relation : "";
     const direction = element("select", { "aria-label": "Direction", onchange: () => {
       this.reverse = direction.selectedIndex === 1;
       this.drawControls();
+      this.drawRatings();
       this.drawHead();
-    } }, ...this.look.directions.map((name) => element("option", {}, name)));
+      this.tellLink();
+    } }, ...this.look.direction_labels.map((name) => element("option", {}, name)));
     direction.selectedIndex = Number(this.reverse);
     return [this.checkbox(this.page.directed ? "syntax" : "coreference chains", "showLabels"), select,
-      this.page.directed ? direction : null];
+      this.page.directed ? direction : null,
+      this.relation ? this.checkbox("share right of each head", "rated") : null];
   }
 
   buildFinder() {
@@ -290,6 +414,8 @@ class View {
   drawResults(results, { found, more }, query) {
     const label = this.page.labels[query.head];
     const note = query.relation ? ` (head ${label})` : "";
+    const isReverse = query.reverse && this.page.directed;
+    const answer = (hit) => (isReverse ? `${hit.picked} → ${hit.word}` : `${hit.word} → ${hit.picked}`);
     results.replaceChildren(
       element("li", { class: "av-count", role: "status" },
         more ? `The first ${found.length} found; there are more${note}`
@@ -298,9 +424,9 @@ class View {
         type: "button",
         onclick: () => this.open(hit.example,
           { pinned: hit.asked, relation: hit.relation || this.relation }),
-      }, `${hit.example} · `, element("b", {}, hit.word),
-      hit.relation ? element("span", { class: hit.right ? "av-right" : "av-wrong" },
-        hit.right ? ` → ${hit.picked} ✓` : ` → ${hit.picked} ✗ (${hit.gold})`) : null))));
+      }, `${this.placeOf(hit.example) + 1} · ${hit.before} `, element("b", {}, hit.word), ` ${hit.after}`,
+      hit.relation ? element("span", { class: `av-answer ${hit.right ? "av-right" : "av-wrong"}` },
+        answer(hit), hit.right ? " ✓ right" : ` ✗ wrong, ${hit.gold} would be right`) : null))));
   }
 
   // -- All heads
@@ -310,6 +436,7 @@ class View {
     const cells = page.small[Number(!this.showSpecial)];
     const side = Math.round(Math.sqrt(cells.length / page.labels.length));
     this.grid.style.setProperty("--heads", page.heads);
+    this.grid.style.setProperty("--layers", page.layers);
     const hadFocus = this.grid.contains(document.activeElement);
     this.buttons = page.labels.map((label, head) => this.drawSmall(label, head, side,
       cells.subarray(head * side * side, (head + 1) * side * side)));
@@ -322,12 +449,59 @@ class View {
     }
     this.grid.replaceChildren(...rows);
     this.markHead();
+    this.drawRatings();
+    // On a phone, the grid of a model of many layers scrolls.
+    this.grid.scrollTop = this.buttons[this.head].offsetTop - this.grid.clientHeight / 2;
     if (hadFocus) this.buttons[this.head].focus();
+  }
+
+  /* A bar on each small map: how many of the answers to the relation are right, in all examples of a
+     page or in the one that a notebook shows. */
+  async drawRatings() {
+    const own = this.latestRating += 1;
+    const { relation, page } = this;
+    const shown = this.rated && relation !== "";
+    const pages = shown ? await this.source.pages(page) : [];
+    if (own !== this.latestRating) return;
+    const scores = page.labels.map((_, head) => pages
+      .flatMap((held) => answered(held, head, this.reverse))
+      .filter((q) => relation === EVERY || q.relation === relation));
+    this.buttons.forEach((button, head) => {
+      button.querySelector(".av-bar")?.remove();
+      const score = scores[head];
+      const text = this.headText(head)
+        + (score.length ? `; ${relationName(relation)}: ${tally(score)}` : "");
+      fill(button, { "aria-label": text, title: text }, []);
+      if (!score.length) return;
+      const share = score.filter((q) => q.right).length / score.length;
+      button.append(element("span", { class: "av-bar", "data-share": share.toFixed(4) },
+        element("span", { style: `width:${(100 * share).toFixed(1)}%` })));
+    });
+    this.rating.replaceChildren(...(shown ? this.ratingText(scores, pages.length) : []));
+  }
+
+  ratingText(scores, nPages) {
+    const { relation, look, page } = this;
+    const name = relationName(relation);
+    const counts = scores.map((score) => score.filter((q) => q.right).length);
+    const most = Math.max(...counts);
+    if (!scores[0].length) return [`No ${name} here.`];
+    const best = page.labels.filter((_, head) => counts[head] === most);
+    const listed = best.slice(0, 4).join(", ") + (best.length > 4 ? ` and ${best.length - 4} more` : "");
+    const direction = page.directed ? ` (${look.direction_labels[Number(this.reverse)]})` : "";
+    const where = nPages > 1 ? `the ${nPages} examples of this page` : "this example";
+    return [`A bar is the share of ${name} that a head gets right${direction}, in ${where}. `,
+      most ? `Most: ${most} of ${scores[0].length} by ${listed}.` : "No head gets any right."];
+  }
+
+  headText(head) {
+    const { labels, summaries } = this.page;
+    return `Head ${labels[head]}: ${summaries[Number(!this.showSpecial)][head]}`;
   }
 
   drawSmall(label, head, side, cells) {
     this.ramp ??= colorRamp(this.look.ramp);
-    const text = `Head ${label}: ${this.page.summaries[head]}`;
+    const text = this.headText(head);
     return element("button", {
       type: "button", role: "radio", "data-head": label, "aria-label": text, title: text,
       onclick: () => this.choose(head),
@@ -355,22 +529,27 @@ class View {
 
   /* Names what is shown now; the given title is that of what was shown first. */
   drawName() {
-    const { labels, summaries, model, corpus, lens, level, source, example, examples } = this.page;
+    const { labels, model, corpus, lens, level, source, example, examples } = this.page;
     const { title, head, example: first } = this.settings;
     const own = head === this.head && first === example ? title : "";
     this.name.replaceChildren(`Head ${labels[this.head]}`,
-      element("small", {}, summaries[this.head]));
-    this.facts.textContent = [own, model, corpus, `${level} level`, `${lens} lens`,
-      `example ${example} of ${examples}`, source].filter(Boolean).join(" · ");
+      element("small", {}, this.summary));
+    const { total } = this;
+    const number = total > 1 ? this.placeOf(example) + 1 : example + 1;
+    const place = total === 1 || total === examples ? `example ${number} of ${examples}`
+      : `example ${number} of ${total} (${example + 1} of ${examples} in the corpus)`;
+    this.facts.textContent = [own, model, corpus, `${level} level`, `${lens} lens`, place, source]
+      .filter(Boolean).join(" · ");
     if (this.root.id === "viewer") {
-      document.title = `${own || model} · head ${labels[this.head]}, example ${example}`;
+      document.title = `${own || model} · head ${labels[this.head]}, example ${number}`;
     }
   }
 
   // -- One head
 
   drawHead() {
-    this.table.hidden = false;
+    this.table.hidden = this.tools.hidden = false;
+    this.copied.textContent = "";
     this.markHead();
     this.drawName();
     this.drawLegend();
@@ -389,23 +568,27 @@ class View {
       svg("svg", { width: 20, height: 8, "aria-hidden": "true" },
         svg("line", { x1: 0, x2: 20, y1: 4, y2: 4, stroke: color, "stroke-width": 2.5,
           "stroke-dasharray": dashed })), text);
-    this.legend.replaceChildren(
-      ...kinds.map((kind) => key(colors[kind], `to ${labels[kind]}`)),
-      ...(this.marked.length ? [key(colors.right, "right"), key(colors.wrong, "wrong"),
-        key(colors.wrong, "what would be right", "4 3")] : []));
+    const marks = [key(colors.muted, "other attention"), key(colors.right, "right"),
+      key(colors.wrong, "wrong"), key(colors.wrong, this.relation === EVERY
+        ? "what would be right (of the token that you point at)" : "what would be right", "4 3")];
+    this.legend.replaceChildren(...(this.marked.length ? marks
+      : kinds.map((kind) => key(colors[kind], `to ${labels[kind]}`))),
+    element("span", {}, "The stronger a line, the more attention."));
   }
 
   layOut() {
     const { tokens } = this.page;
     const pen = document.createElement("canvas").getContext("2d");
     pen.font = FONT;
-    const most = this.drawing.clientWidth < 480 ? 12 : 22;
+    const narrow = this.drawing.clientWidth < 480; // a phone: nothing is shrunk, or it cannot be read
+    const most = narrow ? 10 : 22;
     this.shown = tokens.map((word) => (word.length > most ? `${word.slice(0, most - 1)}…` : word));
-    const widest = Math.max(20, ...this.shown.map((word) => pen.measureText(word).width)) + 8;
-    this.arcs = this.showLabels ? this.layOutArcs() : { width: 0 };
-    const numbers = 40;
+    const widest = Math.ceil(Math.max(20, ...this.shown.map((word) => pen.measureText(word).width))) + 8;
+    pen.font = SMALL_FONT;
+    this.arcs = this.showLabels ? this.layOutArcs(pen, narrow) : { width: 0 };
+    const numbers = narrow ? 34 : 40;
     const room = (this.drawing.clientWidth || 640) - 2 * (widest + numbers) - this.arcs.width;
-    const middle = Math.max(110, Math.min(300, room));
+    const middle = Math.max(narrow ? 60 : 110, Math.min(300, room));
     const left = numbers + widest;
     this.x = { numberLeft: numbers - 4, left, lines: [left + 2, left + 2 + middle],
       right: left + 4 + middle, numberRight: left + 4 + middle + widest + numbers - 6,
@@ -416,7 +599,7 @@ class View {
 
   drawMap() {
     const { page, x, size } = this;
-    const label = `Attention of head ${page.labels[this.head]}: ${page.summaries[this.head]}. `
+    const label = `Attention of head ${page.labels[this.head]}: ${this.summary}. `
       + "The same weights are in the table below.";
     this.lines = svg("g", { class: "av-lines", fill: "none" }, ...this.visible().map(
       ([query, key, weight]) => this.line(query, key, weight)));
@@ -429,6 +612,7 @@ class View {
       width: size.width, height: size.height, role: "group", "aria-label": label,
       onpointerleave: () => this.hover(null) },
     heading(x.left - 4, "end", "from"), heading(x.right + 4, "start", "to"),
+    this.arcs.way ? heading(x.arcs, "start", this.arcs.way) : null,
     this.drawLabels(), this.lines, this.focusLines, this.drawMarked(),
     svg("g", {}, ...columns));
     return this.svg;
@@ -510,6 +694,7 @@ class View {
     this.drawControls();
     this.drawFocus();
     this.drawTable();
+    this.tellLink();
   }
 
   drawFocus() {
@@ -535,6 +720,7 @@ class View {
         group.classList.toggle("av-pinned", position === this.pinned);
       }
     }
+    this.svg.classList.toggle("av-every", this.relation === EVERY);
     this.svg.querySelectorAll("[data-arc]").forEach((arc) => arc.classList.toggle("av-own",
       arc.getAttribute("data-arc").split(" ").includes(String(focus))));
     this.describe();
@@ -547,8 +733,8 @@ class View {
         + "and what comes to it; a click keeps it.";
       return;
     }
-    const name = (pair) => `${this.page.tokens[pair[0]]} ${percent(pair[1])}`;
-    this.status.replaceChildren(element("b", {}, this.page.tokens[focus]), " attends to ",
+    const name = (pair) => `${this.shown[pair[0]]} ${percent(pair[1])}`;
+    this.status.replaceChildren(element("b", {}, this.shown[focus]), " attends to ",
       this.strongest(focus, true, 3).map(name).join(", "), " · gets most from ",
       this.strongest(focus, false, 3).map(name).join(", "));
   }
@@ -562,7 +748,7 @@ class View {
 
   // -- Syntax and coreference
 
-  layOutArcs() {
+  layOutArcs(pen, narrow) {
     const chains = this.page.mentions;
     if (chains.length) {
       const names = [...new Set(chains.map((mention) => mention[2]))];
@@ -570,19 +756,24 @@ class View {
         const own = chains.filter((mention) => mention[2] === name);
         return { own, first: Math.min(...own.map((m) => m[0])),
           last: Math.max(...own.map((m) => m[1] - 1)), name };
-      })), get width() { return 24 + 18 * (1 + Math.max(0, ...this.lanes.map((l) => l.lane))); } };
+      })), get width() { return 30 + 18 * (1 + Math.max(0, ...this.lanes.map((l) => l.lane))); } };
     }
     const pairs = this.page.questions.map((q) => ({ dependent: q.asked, head: q.gold[0],
       relation: q.relation, first: Math.min(q.asked, q.gold[0]),
       last: Math.max(q.asked, q.gold[0]) }));
     if (!pairs.length) return { width: 0 };
-    const name = 8 + 6.9 * Math.max(...pairs.map((pair) => pair.relation.length));
+    const name = 6 + Math.ceil(Math.max(...pairs.map((pair) => pen.measureText(pair.relation).width)));
+    const laneWidth = narrow ? 7 : 11;
     pairs.sort((a, b) => a.last - a.first - (b.last - b.first));
     pairs.forEach((pair, i) => {
       const inside = pairs.slice(0, i).filter((o) => o.first < pair.last && o.last > pair.first);
       pair.lane = 1 + Math.max(0, ...inside.map((other) => other.lane));
     });
-    return { pairs, name, width: name + 16 + 11 * Math.max(...pairs.map((pair) => pair.lane)) };
+    // If there is room, the column says how the arcs point.
+    const way = narrow ? "" : this.reverse ? "parent → dependent" : "dependent → parent";
+    const width = name + 16 + laneWidth * Math.max(...pairs.map((pair) => pair.lane));
+    return { pairs, name, laneWidth, way,
+      width: Math.ceil(Math.max(width, pen.measureText(way).width + 4)) };
   }
 
   drawLabels() {
@@ -590,13 +781,15 @@ class View {
     const verdicts = new Map(this.marked.map((q) => [q.asked, q.right]));
     const group = svg("g", { class: "av-arcs", fill: "none", "aria-hidden": "true" });
     for (const { dependent, head, relation, lane } of arcs.pairs ?? []) {
-      const [from, to] = [this.row.get(head), this.row.get(dependent)];
+      // An arc points as the attention that is asked about.
+      const ends = [this.row.get(dependent), this.row.get(head)];
+      const [from, to] = this.reverse ? ends.reverse() : ends;
       const start = x.arcs + arcs.name;
-      const end = start + 6 + 11 * lane;
+      const end = start + 6 + arcs.laneWidth * lane;
       const verdict = { undefined: "", true: "av-right", false: "av-wrong" }[verdicts.get(dependent)];
       const near = to + Math.sign(from - to) * 2;
       group.append(svg("g", { class: verdict, "data-arc": `${dependent} ${head}` },
-        svg("text", { x: x.arcs, y: to, "dominant-baseline": "central" }, relation),
+        svg("text", { x: x.arcs, y: this.row.get(dependent), "dominant-baseline": "central" }, relation),
         svg("path", { d: `M${start} ${from}C${end} ${from} ${end} ${near} ${start} ${near}` }),
         svg("path", { class: "av-tip", d: `M${start - 3} ${near}l5 -3v6z` })));
     }
@@ -621,33 +814,91 @@ class View {
           fill: color }, String(name))]));
   }
 
+  /* The answers. A line is as dark as its weight, here too; the dots at its ends are always seen. */
   drawMarked() {
     const group = svg("g", { class: "av-marked", fill: "none" });
+    const thin = this.relation === EVERY;
     for (const question of this.marked) {
-      const reverse = this.reverse && this.page.directed;
-      const draw = (other, kind, dashed = "") => {
-        const [query, key] = reverse ? [other, question.asked] : [question.asked, other];
-        const weight = this.weight(query, key);
-        group.append(this.line(query, key, weight, {
-          stroke: this.look.colors[kind], "stroke-width": dashed ? 1.6 : 2.4, "stroke-dasharray": dashed,
-          // As in Figure 5: a right answer with a small weight is light, but never invisible.
-          "stroke-opacity": dashed ? 1 : (0.35 + 0.65 * weight).toFixed(3) }));
+      const draw = (answer, kind, attributes) => {
+        const [query, key] = this.pair(question, answer);
+        group.append(this.line(query, key, this.weight(query, key), {
+          stroke: this.look.colors[kind], "data-arc": `${query} ${key}`, ...attributes }));
+        return [[this.x.lines[0], query], [this.x.lines[1], key]];
       };
-      if (question.right) draw(question.picked, "right");
-      else {
-        draw(question.picked, "wrong");
-        question.gold.forEach((gold) => draw(gold, "wrong", "4 3"));
+      const kind = question.right ? "right" : "wrong";
+      if (question.picked !== (question.read ?? question.asked)) { // or the head picks no word
+        const ends = draw(question.picked, kind, { class: "av-picked", "stroke-width": thin ? 1.3 : 2.4 });
+        group.append(...ends.map(([cx, token]) => svg("circle", { cx, cy: this.row.get(token),
+          r: thin ? 1.6 : 2.8, "data-arc": ends.map((end) => end[1]).join(" "),
+          fill: this.look.colors[kind] })));
       }
+      if (question.right) continue;
+      question.gold.forEach((gold) => draw(gold, kind, { class: "av-missed", "stroke-opacity": 1,
+        "stroke-width": thin ? 1 : 1.4, "stroke-dasharray": "4 3" }));
     }
     return group;
   }
 
+  /* Who attends to whom, in words; if every relation is marked, folded by relation. */
   drawVerdicts() {
-    const words = (places) => places.map((place) => this.page.tokens[place]).join(" / ");
-    this.verdicts.replaceChildren(...this.marked.map((q) => element("li",
-      { class: q.right ? "av-right" : "av-wrong", "data-asked": q.asked, "data-picked": q.picked },
-      `${q.relation}: ${this.page.tokens[q.asked]} → ${this.page.tokens[q.picked]} `,
-      q.right ? "✓ right" : `✗ wrong, ${words(q.gold)} would be right`)));
+    const { marked } = this;
+    const list = (questions) => element("ul", {}, ...questions.map((q) => this.verdict(q)));
+    if (this.relation !== EVERY) {
+      this.verdicts.replaceChildren(...(marked.length ? [list(marked)] : []));
+      return;
+    }
+    const names = [...new Set(marked.map((q) => q.relation))].sort();
+    this.verdicts.replaceChildren(...names.map((name) => {
+      const own = marked.filter((q) => q.relation === name);
+      return element("details", { "data-relation": name },
+        element("summary", {}, `${name}: ${tally(own)}`), list(own));
+    }));
+  }
+
+  verdict(question) {
+    const { tokens } = this.page;
+    const words = (places) => places.map((place) => tokens[place]).join(" / ");
+    const { asked, read = asked, picked, gold, right, relation } = question;
+    const name = read === asked ? tokens[asked] : `${tokens[asked]} ${tokens[read]}`;
+    const ends = this.isReverse ? [tokens[picked], name] : [name, tokens[picked]];
+    const answer = picked === read ? `${name}: no word` : ends.join(" → ");
+    return element("li", { class: right ? "av-right" : "av-wrong", "data-asked": asked,
+      "data-picked": picked }, `${relation}: ${answer} `,
+    right ? "✓ right" : `✗ wrong, ${words(gold)} would be right`);
+  }
+
+  // -- The picture to take along
+
+  /* The drawing without the style sheet: each mark has its style, in light colours. */
+  standalone() {
+    const copy = this.svg.cloneNode(true);
+    const nodes = (picture) => [...picture.querySelectorAll("*")];
+    const { colorScheme } = this.root.style;
+    this.root.style.colorScheme = "light";
+    this.lines.style.transition = "none"; // as they will be, if they just change
+    const originals = nodes(this.svg);
+    nodes(copy).forEach((node, i) => freeze(node, getComputedStyle(originals[i])));
+    this.lines.style.transition = "";
+    this.root.style.colorScheme = colorScheme;
+    for (const name of ["class", "role", "aria-label"]) copy.removeAttribute(name);
+    fill(copy, { xmlns: "http://www.w3.org/2000/svg", "font-family": FAMILY }, []);
+    const name = `Head ${this.page.labels[this.head]} of ${this.page.model}: ${this.summary}`;
+    copy.prepend(svg("title", {}, name), svg("rect", { ...this.size, fill: "#ffffff" }));
+    return new XMLSerializer().serializeToString(copy);
+  }
+
+  async copy() {
+    const text = this.standalone();
+    const file = `head-${this.page.labels[this.head]}.svg`;
+    try {
+      await navigator.clipboard.writeText(text);
+      this.copied.textContent = "Copied: paste it into a drawing program, or into a file.";
+    } catch { // no permission, or no clipboard
+      const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+      element("a", { href: address, download: file }).click();
+      setTimeout(() => URL.revokeObjectURL(address), 10000);
+      this.copied.textContent = `The clipboard was refused; ${file} is downloaded.`;
+    }
   }
 
   // -- The same without a picture
@@ -673,6 +924,41 @@ class View {
       element("tbody", {}, ...rows.map((cells, row) => element("tr", {},
         element("th", { scope: "row" }, tokens[kept[row]]),
         ...cells.map((cell) => element("td", {}, cell)))))));
+  }
+}
+
+const relationName = (relation) => (relation === EVERY ? "every relation" : relation);
+const tally = (questions) => `${questions.filter((q) => q.right).length} of ${questions.length} right`;
+const sameWord = (token, word) => token.toLowerCase() === word.toLowerCase();
+
+const hasRelation = (page, relation) => page.questions.some(
+  (q) => relation === EVERY || q.relation === relation);
+
+/* Where a word is for the nth time, or null. */
+function findWord(tokens, word, nth = 1) {
+  return tokens.map((_, i) => i).filter((i) => sameWord(tokens[i], word))[nth - 1] ?? null;
+}
+
+/* Writes the style of a mark into the mark. */
+function freeze(node, style) {
+  if (style.display === "none") {
+    node.remove();
+    return;
+  }
+  const central = node.getAttribute("dominant-baseline") === "central"; // not in every program
+  for (const { name } of [...node.attributes]) {
+    if (/^(class|style|role|tabindex|dominant-baseline)$|^(aria|data)-/.test(name)) {
+      node.removeAttribute(name);
+    }
+  }
+  if (central) node.setAttribute("dy", "0.35em");
+  if (node.tagName === "g") node.removeAttribute("stroke"); // each mark has its own, or none
+  const names = node.tagName === "g" ? ["opacity"] : node.tagName === "title" ? [] : COPIED;
+  for (const name of names) {
+    const value = style.getPropertyValue(name);
+    const isFont = /^(font|text)/.test(name);
+    if (isFont ? node.tagName === "text" : value !== DEFAULTS[name]) node.setAttribute(name, value);
+    else node.removeAttribute(name);
   }
 }
 
@@ -707,8 +993,27 @@ function show(root, settings, source) {
   return new View(root, source, { ...settings, look: { ...settings.look, colors } });
 }
 
+/* A page: its address says what is shown, as in #head=3-1&word=plan&example=2&relation=dobj. A page
+   in a frame has no address; there the page around it sends {attentionViewer: {head: "3-1"}}. */
 function start(root, data) {
   const view = show(root, data, embedded(data));
+  const followAddress = () => {
+    if (window.location.hash.length > 1) {
+      view.follow(Object.fromEntries(new URLSearchParams(window.location.hash.slice(1))));
+    }
+  };
+  if (window.location.protocol !== "about:") {
+    window.addEventListener("hashchange", followAddress);
+    followAddress();
+    view.ready.then(() => {
+      view.onlink = (link) => window.history.replaceState(null, "", `#${new URLSearchParams(link)}`);
+    });
+  }
+  window.addEventListener("message", ({ source, data: message }) => {
+    const link = message?.attentionViewer;
+    if (source === window.parent && link && typeof link === "object") view.follow(link);
+  });
+  if (window.parent !== window) window.parent.postMessage({ attentionViewerListens: true }, "*");
   let width = root.clientWidth;
   new ResizeObserver(() => {
     if (window.frameElement) window.frameElement.style.height = `${root.offsetHeight + 8}px`;

@@ -68,6 +68,11 @@ def test_read_claims_names_the_claim_that_is_wrong(tmp_path, old, new, problem):
         read(tmp_path, text)
 
 
+def test_a_claim_about_training_shows_the_numbers_of_its_controls():
+    with pytest.raises(ValueError, match="about_training needs the numbers of the controls"):
+        Claim(**FIELDS, above=0, about_training=True, shows_controls=False)
+
+
 def test_every_measure_needs_a_claim(tmp_path):
     with pytest.raises(ValueError, match="measures without a claim: sec9-one"):
         read(tmp_path, "")

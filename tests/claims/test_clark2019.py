@@ -100,6 +100,51 @@ def test_shares_of_relations_are_judged_by_counts_of_resamples(directions, verdi
     assert claims_table(tables).loc["sec4-dependents-attend", "verdict"] == verdict
 
 
+@pytest.mark.parametrize(
+    ("lead", "verdict"), [(5.0, "supported"), (-5.0, "supported"), (30.0, "not supported"),
+                          (-30.0, "not supported"), (9.5, "inconclusive")],
+)  # fmt: skip
+def test_the_head_for_all_words_is_compared_in_both_directions(lead, verdict):
+    """A head that is far below the offset is not within ten points of it."""
+    tables = with_intervals(run_like_the_paper())
+    heads = tables["dependency_heads_held_out"]
+    bounds = ["margin", "margin_low", "margin_high", "margin_df"]
+    heads.loc[heads["relation"] == "All", bounds] = (lead, lead - 1, lead + 1, 20)
+    row = check_claims(tables, CLAIMS).set_index("id").loc["sec4-margin-all-words"]
+    assert (row["value"], row["verdict"]) == (abs(lead), verdict)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(1.2, "supported"), (0.8, "supported"), (2.0, "not supported"),
+                           (0.2, "not supported")],
+)  # fmt: skip
+def test_gradients_per_value_are_compared_in_both_directions(ratio, verdict):
+    tables = with_intervals(run_like_the_paper())
+    for token in ("cls", "sep"):
+        column = f"other_over_{token}_per_value"
+        bounds = {column: ratio, f"{column}_low": ratio - 0.1, f"{column}_high": ratio + 0.1}
+        tables["gradients"] = tables["gradients"].assign(**bounds)
+    row = check_claims(tables, CLAIMS).set_index("id").loc["sec3-gradient-alike-per-value"]
+    assert row["value"] == pytest.approx(abs(ratio - 1))
+    assert row["verdict"] == verdict
+
+
+def test_every_claim_of_likeness_has_a_margin_on_both_sides():
+    """Sentences that say "within", "alike" or "as ... as" are measured by a distance or a share."""
+    two_sided = {
+        "sec3-gradient-alike-per-value", "sec3-earlier-cls-alike", "sec4-margin-all-words",
+        "sec4-margin-slight", "sec5-hidden-states-alike", "sec5-structural-probe-alike",
+        "niven-both-at-chance",
+    }  # fmt: skip
+    likeness = re.compile(r"\bwithin\b|\babout as\b|\bas large as\b|\balike\b|not much more")
+    claims = {claim.id: claim for claim in [*CLAIMS, *later_claims()]}
+    found = {claim.id for claim in claims.values() if likeness.search(claim.statement)}
+    assert found == two_sided
+    for claim_id in two_sided:
+        words = claims[claim_id].how_measured.lower()
+        assert re.search(r"absolute|either direction|distance|difference of the two|from 50", words)
+
+
 def test_shares_of_mention_types_give_the_first_column_of_table_2():
     table2 = paper_table2().drop("neural coreference")
     shares = COMBINATIONS[PAPER_MIX]

@@ -63,6 +63,11 @@ def test_fig1_examples_has_a_titled_axes_per_panel():
     assert not any(axes.lines for axes in figure.axes)
 
 
+def test_fig1_examples_has_four_panels_in_two_rows():
+    figure = fig1_of(*[panel("Head 1-2: 70% to [SEP]")] * 4)
+    assert [axes.get_subplotspec().get_geometry()[:2] for axes in figure.axes] == [(2, 2)] * 4
+
+
 @pytest.mark.parametrize("darkest_weight", [1.0, 0.4])
 def test_fig1_examples_draws_lines_as_dark_as_the_weights(darkest_weight):
     drawn = replace(panel("Head 1-2: 70% to [SEP]"), darkness=WEIGHTS / darkest_weight)
@@ -148,6 +153,19 @@ def test_relation_panels_leave_out_annotation_that_is_certainly_wrong(relation, 
     store = word_store({**POSSESSIVE, "relations": relations}, layers=1, heads=1)
     table = pd.DataFrame([best_head(relation, DIRECTIONS[0])])
     assert len(relation_panels(store, table, {relation: relation}, english=True)) == n_panels
+
+
+@pytest.mark.parametrize(("tag", "n_panels"), [("VERB", 1), ("AUX", 1), ("ADJ", 0), (None, 1)])
+def test_relation_panels_have_objects_of_verbs_only(tag, n_panels):
+    """In "Not religious himself, he insisted", a parser calls himself an object of religious."""
+    words = POSSESSIVE["words"]
+    relations = ["dep"] * len(words)
+    relations[words.index("hole")] = "dobj"
+    tags = ["X"] * len(words)
+    tags[words.index("has")] = tag
+    store = word_store({**POSSESSIVE, "relations": relations, "tags": tags}, layers=1, heads=1)
+    table = pd.DataFrame([best_head("dobj", DIRECTIONS[0])])
+    assert len(relation_panels(store, table, {"dobj": "dobj"}, english=True)) == n_panels
 
 
 def test_relation_panels_have_all_links_of_a_sentence_and_the_attention_to_special_tokens():

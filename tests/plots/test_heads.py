@@ -18,7 +18,7 @@ from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, TOKEN_COLORS, TOKEN_S
 
 MODEL = "MiniLM, 6 layers of 12 heads"
 TEXTS = {"model": MODEL, "lens": "attention"}
-SHAPES = [(2, 2), (6, 12), (24, 16)]
+SHAPES = [(2, 2), (6, 12), (24, 16), (30, 9)]
 FIRST = {"first": 0.3, "first_low": 0.2, "first_high": 0.4}
 UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
 
@@ -65,8 +65,8 @@ def every_figure(layers, heads):
 
 
 def title_of(figure):
-    """Return the title, which is the first text of a figure for a page."""
-    return figure.texts[0].get_text()
+    """Return the title, which is the first text of a figure for a page, without its line breaks."""
+    return figure.texts[0].get_text().replace("\n", " ")
 
 
 def curves(axes):
@@ -215,6 +215,32 @@ def test_fig3_compares_other_tokens_with_the_first_of_a_decoder():
     assert curves(ratios) == [table["other_over_cls"].tolist()] * 2
 
 
+def test_fig3_of_a_decoder_has_its_legend_in_the_empty_panel():
+    table = gradients()
+    first = {name.replace("cls", "first"): table[name] for name in table if "cls" in name}
+    special = [name for name in table if "cls" in name or "sep" in name]
+    decoder = table.assign(**dict.fromkeys(special, np.nan), **first)
+    figure = plots.fig3_gradients({"model": decoder, "random": decoder}, DECODER, model=MODEL)
+    assert not figure.legends
+    (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    assert legend.axes.get_visible() and not legend.axes.lines
+    labels = [text.get_text() for text in legend.get_texts()]
+    names = ["the first token", "periods and commas", "other tokens"]
+    assert labels == [*(f"to {name}" for name in names), "random weights"]
+
+
+def test_the_name_of_a_head_of_many_layers_is_above_or_below_its_point():
+    table = head_table(30, 9)
+    axes = plots.fig4_entropy(table, {"cls": None, "sep": None}, **TEXTS).axes[0]
+    name, _ = axes.texts  # the other one is that of uniform attention
+    layer, head = map(int, name.get_text().split("-"))
+    row = table[(table["layer"] == layer) & (table["head"] == head)].iloc[0]
+    mean = table.loc[table["layer"] == layer, "entropy"].mean()
+    assert name.xy[1] == row["entropy"]
+    assert name.get_position()[0] == 0
+    assert np.sign(name.get_position()[1]) == np.sign(row["entropy"] - mean)
+
+
 def test_fig3_has_a_row_of_gradients_per_score():
     table = gradients()
     for name in (*TOKEN_STYLES, "other_over_cls", "other_over_sep"):
@@ -310,6 +336,14 @@ def test_fig6_clusters_of_a_decoder_has_the_first_token_and_no_next_one():
         "to periods and commas",
     ]  # fmt: skip
     np.testing.assert_allclose(figure.axes[2].collections[0].get_array(), averages["first"])
+
+
+def test_fig6_clusters_draws_the_linguistic_heads_of_a_large_model_on_top():
+    averages = of_decoder(head_table(30, 9))
+    figure = plots.fig6_clusters(positions(30, 9), averages, DECODER, tokens=1.0, model=MODEL)
+    heads, linguistic = figure.axes[4].collections
+    assert len(heads.get_offsets()) == 270 and len(linguistic.get_offsets()) == 2
+    assert [axes.get_subplotspec().get_geometry()[:2] for axes in figure.axes[:6]] == [(2, 3)] * 6
 
 
 def test_fig6_clusters_fits_nine_panels():

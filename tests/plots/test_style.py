@@ -4,6 +4,7 @@ import itertools
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
@@ -56,6 +57,38 @@ def test_colors_of_token_types_differ_with_color_blindness(matrix):
 @pytest.mark.parametrize("matrix", DEFICIENCIES.values(), ids=DEFICIENCIES.keys())
 def test_colors_of_right_and_wrong_differ_with_color_blindness(matrix):
     assert color_distance(RIGHT, WRONG, matrix) > 15
+
+
+def test_a_long_title_has_two_lines_and_moves_what_is_below():
+    short = style.canvas(2.0, "Figure 2", "model")
+    long = style.canvas(2.0, "Figure 2 " + "words of a title " * 8, "model")
+    title, subtitle, _ = long.texts
+    assert title.get_text().count("\n") == 1
+    assert long.get_figheight() == pytest.approx(short.get_figheight() + style.TITLE_LINE)
+    assert not title.get_window_extent().overlaps(subtitle.get_window_extent())
+    assert title.get_window_extent().x1 <= long.bbox.x1
+
+
+def test_a_curve_of_many_points_has_small_markers():
+    sizes = []
+    for n_points in (12, 30):
+        table = pd.DataFrame({"layer": range(n_points), "share": 0.5})
+        axes = style.canvas(2.0, "").subplots()
+        style.draw_curve(axes, table, "layer", "share", style.FIRST_TOKEN)
+        sizes.append(axes.lines[0].get_markersize())
+    assert sizes[1] == style.SMALL_MARKER < sizes[0]
+
+
+def test_titles_of_many_heat_maps_of_many_layers_do_not_cover_each_other():
+    maps = {f"compound:prt{n}, n = 1,234\n29-8: 89%, d → p": np.zeros((30, 9)) for n in range(7)}
+    norm = style.Normalize(0, 1)
+    with style.theme():
+        figure = style.heat_maps(maps, "Accuracy", unit="%", norm=norm)
+        figure.draw_without_rendering()
+    titles = [axes._left_title for axes in figure.axes if axes.images]
+    assert all("n = 1,234\n29-8: 89%" in title.get_text() for title in titles)
+    boxes = [title.get_window_extent() for title in titles]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 def test_save_figure_returns_the_path_of_the_png(tmp_path):

@@ -12,6 +12,7 @@ from helpers.__main__ import main
 from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims
 from helpers.errors import InputError
+from helpers.metrics.atlas import COLUMNS
 from helpers.run import compare
 from helpers.study import Study
 
@@ -113,14 +114,16 @@ def test_atlas_of_a_complete_and_a_partial_run():
     complete = run_like_the_paper() | {"each_head": each_head}
     importance = pd.DataFrame({"task": ["a", "b"], "layer": 2, "head": 2, "importance": [1.0, 3.0]})
     partial = {"token_types": complete["token_types"], "importance": importance}
-    table = compare.atlas({"complete": complete, "partial": partial})
-    assert tuple(table) == compare.ATLAS
+    table = compare.atlas(runs_of(complete=complete, partial=partial))
+    assert tuple(table) == ("model", *COLUMNS)
     assert list(table.groupby("model", sort=False).size()) == [12, 12]
     by_head = table.set_index(["model", "layer", "head"])
     head = by_head.loc[("complete", 3, 1)]
     assert (head["relation"], head["accuracy"], head["margin"]) == ("det", 64, 24)
     assert (head["sep"], head["entropy"]) == (0.6, 2.5)
     assert head["coreference"] == 4
+    assert (head["kind"], head["name"]) == ("relation", "determiner to noun")
+    assert head["number"] == "64% vs 40%"
     assert by_head.loc[("partial", 2, 2), "importance"] == 2
     assert by_head.loc["partial"]["relation"].isna().all()
 

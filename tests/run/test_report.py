@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
+from helpers.metrics.heads import DIRECTIONS
 from helpers.run import report
 from helpers.run.report import write_report, zip_report
 from helpers.study import Study
@@ -35,6 +36,7 @@ FACTS = {
     "figures": {
         "fig4_entropy": {
             "notebook": "03_focused_vs_broad",
+            "title": "The first layer is broad",
             "caption": "Heads near the dashed line attend to everything.",
         },
         "my_own": {"notebook": "03_focused_vs_broad", "caption": ""},
@@ -77,7 +79,7 @@ def report_of(folder, record=FACTS, **options):
 def sections_of(path):
     """Return the content of each section of a page by its id."""
     page = path.read_text(encoding="utf-8")
-    return dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
+    return dict(re.findall(r'<section id="([^"]+)"[^>]*>(.*?)</section>', page, re.S))
 
 
 def test_write_report_has_a_part_for_each_notebook_in_their_order(run):
@@ -93,24 +95,24 @@ def test_write_report_has_a_part_for_each_notebook_in_their_order(run):
     assert '<a href="03_focused_vs_broad.html">03_focused_vs_broad.html</a>' in part
     for color in ("red", "blue"):
         assert base64.b64encode(picture(color)).decode() in part
-    assert 'alt="Figure 4 entropy. Heads near the dashed line' in part
+    assert 'alt="The first layer is broad. The numbers' in part  # a title is a finding
+    assert 'alt="My own. The numbers' in part
     assert "<figcaption>Heads near the dashed line attend to everything. <button" in part
     assert "href=" not in sections["part-04_individual_heads"].replace('href="data:', "")
     assert "unlisted" not in path.read_text()
 
 
-def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch):
+def test_write_report_has_claims_as_sentences_by_section(run, monkeypatch):
     rows = (
-        "3.1,A,,40,1.23456,1,2,1,2,0,share,0.0001,supported,0.1,0.2,yes,x\n"
-        "3.3,C,no table,,,,,,,0,share,,not measured,,,,x\n"
-        "3.3,B,,,0.5,,,,,4,share of heads,0.02,not supported,0.1,0.2,,x\n"
-        "Niven 4.1,D,,,3,,,,,0,share,,supported,,,,x\n"
+        "3.1,A,,40,1.23456,1,2,1,2,0.5,0,share,0.00001,supported,0.1,0.2,,yes,x\n"
+        "3.3,C,no table,,,,,,,,0,share,,not measured,,,,,x\n"
+        "3.3,B,,,0.5,,,,,0.7,4,share of heads,0.02,not supported,0.1,0.2,,,x\n"
+        "Niven 4.1,D,,,3,,,,,0,0,share,,supported,,,,,x\n"
     )
     (run / "tables" / "claims.csv").write_text(
         "section,claim,reason,paper_value,value,value_low,value_high,adjusted_low,adjusted_high,"
-        "cases,"
-        "unit,p_adjusted,verdict,control,entropy_matched_control,due_to_training,how_measured\n"
-        + rows
+        "threshold,cases,unit,p_adjusted,verdict,control,entropy_matched_control,shuffled_control,"
+        "due_to_training,how_measured\n" + rows
     )
     monkeypatch.setattr(report, "MAX_TABLE_BYTES", 300_000)
     (run / "tables" / "each_head.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
@@ -118,17 +120,20 @@ def test_write_report_begins_with_the_claims_and_their_verdicts(run, monkeypatch
     page = path.read_text(encoding="utf-8")
     sections = sections_of(path)
     assert "<b>1 of 2 measured claims are supported, 1 of them due to training</b>" in page
-    assert list(sections)[:2] == ["summary", "claims"]
-    counts = re.findall(r"<td[^>]*>(.*?)</td>", sections["summary"])
-    assert counts[:6] == ["3.1", "1", "1", "0", "0", "0"]
-    assert counts[6:12] == ["3.3", "0", "0", "1", "0", "1"]
-    assert counts[12:14] == ["Niven", "1"]
-    assert "<details open" not in sections["claims"]
-    four_columns, full_table = sections["claims"].split("<details")
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", four_columns)
-    assert cells[:3] == ["A", "40", "1.23 [1 to 2]"] and "due to training" in cells[3]
-    assert cells[10] == "2 of 4 heads"
-    assert re.search(r"<td[^>]*>&lt; 0.001</td>", full_table)
+    assert next(iter(sections)) == "claims"
+    headings = re.findall("<h3>(.*?)</h3>", sections["claims"])
+    assert headings == ["Section 3.1", "Section 3.3", "Niven 4.1"]
+    sentences = re.findall('<li class="(.*?)">(.*?)</li>', sections["claims"])
+    assert [mark for mark, _ in sentences] == [
+        "supported", "not-measured", "not-supported", "supported",
+    ]  # fmt: skip
+    assert sentences[0][1] == (
+        "<b>A.</b> 1.23 [1 to 2]; paper 40; threshold 0.5: <em>supported, due to training "
+        "(random weights: 0.1, entropy-matched 0.2)</em>"
+    )
+    assert sentences[1][1] == "<b>C.</b> no number: <em>not measured: no table</em>"
+    assert "2 of 4 heads; threshold 0.7" in sentences[2][1]
+    assert re.search(r"<td[^>]*>&lt; 0.0001</td>", sections["run"])  # the whole table
     assert page.count("claims</b> (4 rows)") == 1
     assert not re.search(r"<summary>((?!</summary>).)*<(a|button|input)\b", page, re.S)
     assert "<b>each head</b> (200000 x 1, too large for a page)" in page
@@ -145,19 +150,38 @@ DEFAULT_RUN = {
 }
 
 
-def test_write_report_begins_with_what_the_run_is_and_figure_2(run):
+def test_write_report_begins_with_the_model_and_figure_2(run):
     (run / "fig2_token_types.png").write_bytes(picture("green"))
     path = report_of(run, DEFAULT_RUN)
     lead = re.search(r"<header>(.*?)</header>", path.read_text(encoding="utf-8"), re.S)[1]
-    texts = re.findall(r"<dd>(.*?)</dd>", lead)
-    assert texts[0] == "toy, 3 layers of 4 heads"
-    assert "norm" in texts[1]
-    assert texts[2] == "wiki, ewt, news"
-    assert texts[3] == "1,000 segments, 9 for gradients, all sentences"
-    assert "0123abc" in texts[4] and date.today().isoformat() in texts[4]
+    assert "3 layers of 4 heads" in lead and "norms" in lead
     sections = sections_of(path)
-    assert next(iter(sections)) == "summary"
-    assert base64.b64encode(picture("green")).decode() in sections["summary"]
+    assert next(iter(sections)) == "pictures"
+    assert base64.b64encode(picture("green")).decode() in sections["pictures"]
+    assert "0123abc" in sections["run"] and date.today().isoformat() in sections["run"]
+    assert "ewt" in sections["run"]
+
+
+def test_write_report_has_a_tile_for_each_head_that_opens_a_viewer_if_there_is_one(run):
+    (run / "tables" / "atlas.csv").write_text(
+        "layer,head,kind,name,number,relation,direction\n"
+        f"1,1,relation,object to verb,73% vs 40%,dobj,{DIRECTIONS[0]}\n"
+        f"1,2,other,–,12% {HOSTILE},det,\n",
+        encoding="utf-8",
+    )
+    record = FACTS | {"tables": {"atlas": "06_clustering"}}
+    without_viewers = sections_of(report_of(run, record))["atlas"]
+    assert without_viewers.count('<div class="tile"') == 2
+    assert "<span>object to verb</span> <small>73% vs 40%</small>" in without_viewers
+    assert HOSTILE not in without_viewers
+    viewers = [view(word_store(SENTENCE))]
+    tiles = sections_of(report_of(run, record, viewers=viewers))["atlas"]
+    assert re.findall('<button type=button class="tile".*? data-head="(.*?)"', tiles) == [
+        "1-1", "1-2",
+    ]  # fmt: skip
+    assert re.findall('data-relation="(.*?)" data-direction="(.*?)"', tiles) == [
+        ("dobj", DIRECTIONS[0])
+    ]
 
 
 def test_write_report_has_headings_in_order_texts_of_pictures_and_heads_of_columns(run):
@@ -201,7 +225,7 @@ def test_write_report_shows_bidirectional_control_characters(run):
     text = page.read_text(encoding="utf-8")
     assert not BIDI_CONTROLS.search(text)
     assert f'<td class="">{BIDI_SHOWN}</td>' in text
-    assert f"<p>{BIDI_SHOWN}</p>" in text
+    assert f'<p class="small">{BIDI_SHOWN}</p>' in text
     viewer_page = html.unescape(re.search(r'srcdoc="(.*?)"', text, re.S)[1])
     viewer_data = re.search(r'id="data">(.*?)</script>', viewer_page, re.S)
     assert json.loads(viewer_data[1])["pages"][0]["tokens"][2] == BIDI_SHOWN
@@ -212,6 +236,14 @@ def test_write_report_shows_as_many_viewers_as_can_be_sent(run, monkeypatch):
     monkeypatch.setattr(report, "MAX_VIEWERS", 2)
     page = report_of(run, viewers=viewers).read_text(encoding="utf-8")
     assert page.count('<details class="viewer">') == 2
+    assert "<p>2 of the 5 examples" in page
+
+
+def test_choose_viewers_takes_every_title_before_a_second_one(monkeypatch):
+    titles = ["a", "a", "a", "b", "c"]
+    viewers = [view(word_store(SENTENCE), title=title) for title in titles]
+    monkeypatch.setattr(report, "MAX_VIEWERS", 4)
+    assert [chosen.title for chosen in report.choose_viewers(viewers)] == ["a", "a", "b", "c"]
 
 
 def test_write_report_shows_the_caption_of_a_figure_that_a_notebook_saves(figures):

@@ -120,3 +120,10 @@ def test_a_run_with_the_norm_lens_is_refused_before_it_reads_a_corpus(
 @pytest.mark.parametrize("family", ["bert", "gpt2"])  # a decoder has its first token
 def test_supports_calls_edges_to_special_tokens_supported(family, tiny_encoder):
     assert supported(supports(tiny_encoder(family)), "edges to special tokens cut")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_supports_calls_agreement_supported_of_language_models(family, tiny_encoder):
+    encoder = tiny_encoder(family)
+    answer = encoder.objective in ("masked-lm", "next-token")
+    assert supported(supports(encoder), "agreement of verbs") == answer

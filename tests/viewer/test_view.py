@@ -101,6 +101,22 @@ def test_summaries_name_the_target_of_most_attention():
     assert texts == ["100% to [SEP]", "100% to itself", "67% to the next"]
 
 
+def test_embedded_page_has_summaries_with_and_without_special_tokens():
+    maps = np.zeros((1, 1, 7, 7))
+    maps[..., 0] = 0.7
+    maps[..., 5] = 0.3
+    store = MemoryStore([Example(0, maps, OTHER)], "word")
+    page = embedded_page(store, store[0], [0])
+    assert page["summaries"] == [["70% to [CLS]"], ["30% to periods and commas"]]
+
+
+@pytest.mark.parametrize(("n_tokens", "n_cells"), [(32, 0), (33, 31**2)])
+def test_small_maps_without_special_tokens_are_sent_if_they_are_not_a_part(n_tokens, n_cells):
+    store = token_store(1, 1, n_tokens)
+    page = embedded_page(store, store[0], [0])
+    assert unpack(page["buffers"][1]).size == n_cells
+
+
 @pytest.mark.parametrize("record", [SENTENCE, DOCUMENT], ids=["syntax", "coreference"])
 def test_embedded_page_has_the_answer_of_every_head(record):
     store = word_store(record)
@@ -158,6 +174,16 @@ def test_search_gives_the_picked_and_the_gold_word():
     table = view(store_with_known_answers()).search(relation="dobj", right=False)
     (hit,) = table.itertuples()
     assert (hit.word, hit.picked, hit.gold) == ("dog", "the", "saw")
+
+
+def test_search_gives_twelve_words_on_each_side():
+    words = [str(number) for number in range(30)]
+    store = token_store(1, 1, 30, words)
+    (hit,) = view(store).search(word="13").itertuples()
+    assert hit.before == f"… {' '.join(words[1:13])}"
+    assert hit.after == f"{' '.join(words[14:26])} …"
+    (hit,) = view(store).search(word="0").itertuples()
+    assert hit.before == ""
 
 
 def test_search_finds_tokens_at_token_level():
@@ -234,6 +260,40 @@ def test_widget_suggests_relations():
     widget = ViewerWidget(view(store_with_known_answers()))
     relations = widget.settings["relations"]
     assert relations == ["case", "det", "dobj", "nsubj", "poss", "punct"]
+
+
+@pytest.mark.parametrize(
+    ("examples", "saved", "first"),
+    [
+        (None, [2], 2),
+        ([0, 2], [0, 2], 2),
+        (np.array([1, 0, 1]), [1, 0], 1),
+        (range(3), [0, 1, 2], 2),
+    ],
+)
+def test_save_writes_the_examples_and_opens_with_one_of_them(examples, saved, first, tmp_path):
+    viewer = view(word_store(SENTENCE, OTHER, SENTENCE), example=2)
+    path = viewer.save(tmp_path / "some.html", examples)
+    content = content_of(path.read_text(encoding="utf-8"))
+    assert [page["example"] for page in content["pages"]] == saved
+    assert content["example"] == first
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"), [([0, 3], "example 3; .* 0 to 1"), ([-1], "example -1"), ([], "needs")]
+)
+def test_save_refuses_examples_that_are_not_there(examples, message, tmp_path):
+    viewer = view(word_store(SENTENCE, OTHER))
+    with pytest.raises(InputError, match=message):
+        viewer.save(tmp_path / "some.html", examples)
+    assert not (tmp_path / "some.html").exists()
+
+
+def test_a_page_has_the_script_without_comments(tmp_path):
+    page = html_of(view(word_store(SENTENCE)))
+    assert "class View {" in page
+    assert "/*" not in page
+    assert "\n  " not in page
 
 
 ALL_HEADS = [str(head) for head in range(12)]

@@ -154,8 +154,8 @@ def estimate_correlation(
     dict
         ``correlation`` with its interval and df: the wider one of two intervals.  The first is a
         bootstrap of articles and, independently, of heads.  The second holds the correlations
-        that a permutation of relations would not call different.  A relation without an edge in
-        the resampled articles keeps its effects of all articles.
+        that a permutation of relations would not call different.  Neither goes beyond -1 or 1.
+        A relation without an edge in the resampled articles keeps its effects of all articles.
 
         ``p_permutation``: the share of permutations with a correlation as large, one-sided.
         ``least``: the smallest correlation that the permutations would call significant.
@@ -179,6 +179,7 @@ def estimate_correlation(
         bootstrap = bootstrap_estimate(correlation, replicates, min(n_articles, n_heads))
     low = min(bootstrap.low, correlation - np.quantile(null, NULL_QUANTILE))
     high = max(bootstrap.high, correlation - np.quantile(null, 1 - NULL_QUANTILE))
+    low, high = np.clip((low, high), -1, 1)
     estimate = Estimate(correlation, low, high, df=bootstrap.df)
     return {
         **estimate.columns("correlation", df=True),

@@ -74,7 +74,7 @@ SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and i
         "cls_without_largest": Style("largest dimension set to its mean", style.ACCENT, "s"),
         "cls_without_second": Style("second-largest dimension set to its mean", style.MUTED, "^"),
     },
-    ("Lead of {token} over other tokens: mean, and variation", "Lead (nats)"): {
+    ("Lead of {token}: mean and variation", "Lead over other tokens (nats)"): {
         "constant": MODEL_STYLES[MAIN]._replace(label="constant: mean"),
         "content": Style("content: standard deviation", "#00A457", "^"),
         "position": Style("position: standard deviation", "#D55E00", "s"),
@@ -123,14 +123,20 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     for lens in LENSES:
         styles = {f"{lens}_{name}": token_style for name, token_style in ALL_STYLES.items()}
         panels.append(present_styles(shares, styles, special_tokens))
-    attended, by_norm = shares[["attention_other", "norm_other"]].mean()
+    # The special token with the most attention, or if there is none, the other tokens.
+    means = shares.reindex(columns=[f"attention_{name}" for name in SPECIAL_TYPES]).mean()
+    most = means.idxmax() if means.notna().any() else "attention_other"
+    by_norm = shares[most.replace(*LENSES)].mean()
+    token = panels[0][most].label
     title = (
-        f"Figure 13 · Other tokens get {attended:.0%} of the attention and {by_norm:.0%} by norm"
+        f"Figure 13 · {token[0].upper()}{token[1:]} gets {shares[most].mean():.0%} of the "
+        f"attention and {by_norm:.0%} by norm"
     )
     figure = heads_and_means(shares, panels, title, model, "Average share\n(fraction)")
     for axes, lens in zip(figure.axes, LENSES, strict=True):
         axes.set_ylim(-0.02, 1.02)
         axes.set_title(TITLES[lens], loc="right")
+    figure.axes[-1].get_legend().remove()  # the same as the first one
     return figure
 
 
@@ -258,6 +264,7 @@ def fig15_edges(
     angles = angles.astype({"layers": int}).sort_values("layers", kind="stable")
     by_token = angles.groupby("keys", sort=False)
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
+    is_outcome &= edges["model"] == MAIN  # the loss of a decoder's controls is measured, too
     losses = edges[is_outcome & (edges["measure"] == OBJECTIVE) & edges["layers"].str.isdigit()]
     losses_by_layer = losses.groupby("keys") if losses["layers"].nunique() > 1 else ()
     if len(group):
@@ -270,7 +277,8 @@ def fig15_edges(
         ranges.append(f"{low:.1f} to {high:.1f} for {token}")
     figure = canvas(
         6.4 if len(outcomes) or len(losses_by_layer) else 3.2,
-        f"Figure 15 · Ratio of angles: {', '.join(ranges)}",
+        "Figure 15 · Angle if attention is dropped, over that if words lose as much: "
+        f"{', '.join(ranges)}",
         model,
         "bands and bars: 95% intervals over articles",
     )
@@ -291,7 +299,10 @@ def fig15_edges(
         axes.set_title(f"Edges to {names[role]}: change of the loss", parse_math=False)
     color = MODEL_STYLES[MAIN].color
     for axes, (measure, rows) in zip(panels[len(losses_by_layer) :], outcomes, strict=True):
-        labels = rows["keys"].map(names) + "\n" + rows["change"].replace(SHORT_NAMES)
+        labels = rows["change"].replace(SHORT_NAMES)
+        if rows["keys"].nunique() > 1:
+            labels = rows["keys"].map(names) + "\n" + labels
+            axes.tick_params("y", labelsize=style.COLUMN_TYPE)
         axes.scatter(rows["value"], labels, color=color)
         title = f"{measure}, layers {rows['layers'].iloc[0]}"
         df = rows["value_df"].min()
@@ -301,7 +312,7 @@ def fig15_edges(
             draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=color)
         axes.axvline(0, **DASHED)
         axes.set(title=title, xlabel=UNITS[measure])
-        axes.tick_params("y", labelsize=style.COLUMN_TYPE)
+        axes.invert_yaxis()  # in the order of the table
     legend_below(figure, columns=3)
     return figure
 

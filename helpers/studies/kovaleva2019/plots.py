@@ -8,7 +8,6 @@ from textwrap import fill
 import pandas as pd
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from helpers.metrics.heads import by_head
 from helpers.plots.style import (
@@ -16,6 +15,7 @@ from helpers.plots.style import (
     INK,
     SEQUENTIAL,
     canvas,
+    counting_ticks,
     heat_maps,
     theme,
 )
@@ -51,12 +51,17 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     weights = table["weights"].unique()
     map_height = 1.95  # inches
     bar_height = 0.25 + 1.9 * len(weights)
-    with_column = table[WITH_COLUMN].sum(axis=1).mean()
+    last_state = weights[-1]
+    of_last_state = table[table["weights"] == last_state]
+    with_column = of_last_state.groupby("task")[WITH_COLUMN].mean().sum(axis=1)
+    extremes = [f"{with_column.min():.0%}", f"{with_column.max():.0%}"]  # over tasks
+    shares = " to ".join(dict.fromkeys(extremes))
     figure = canvas(
         map_height + bar_height,
-        f"Figure 7 · {with_column:.0%} of the maps have a column (vertical patterns)",
+        f"Figure 7 · {shares} of the maps have a column, by task ({last_state})",
         model,
-        "above: the clearest map of each pattern, a row per query; below: shares of maps",
+        "above: the clearest map of each pattern, a row per query, the darker the more attention",
+        "below: shares of maps",
     )
     above, below = figure.add_gridspec(2, 1, height_ratios=[map_height, bar_height])
     # Typical maps side by side, in the order of the legend.
@@ -79,7 +84,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
         axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
         axes.label_outer()
         axes.set_title(fill(task, 18) if state == weights[0] else "", parse_math=False)
-        axes.xaxis.set_major_locator(MaxNLocator(24 // len(tasks), integer=True))
+        axes.set_xticks(counting_ticks(int(table["layer"].max()), 24 // len(tasks)))
     figure.legend(
         *grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(CLASSES)
     )
@@ -144,13 +149,15 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
         f"Figure 9 · Up to {loss_of_head:.0f} percentage points lost without a head, "
         f"{loss_of_layer:.0f} without a layer",
         model,
-        "last column: the whole layer; logarithmic beyond ±1",
+        "right of the line: the whole layer; logarithmic beyond ±1",
         unit="Change (percentage points)",
         norm=SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
         cmap=DIVERGING,
     )
+    heads = counting_ticks(layer_column - 1, 20 // len(panels))
     for axes in figure.axes[: len(panels)]:
-        axes.axvline(layer_column - 0.5, color="white", linewidth=3)
+        axes.axvline(layer_column - 0.5, color=INK, linewidth=1)
+        axes.set_xticks([*heads, layer_column], [*heads, "layer"])
     return figure
 
 

@@ -37,12 +37,15 @@ def fig10_importance(weights: pd.DataFrame, *, model: str) -> Figure:
     matplotlib.figure.Figure
     """
     top = weights.loc[weights["normalised"].idxmax()]
-    title = f"head {top['layer']}-{top['head']}, {top['normalised']:.2f} of its layer's norm"
+    title = (
+        f"Figure 10 · Most important in its layer: head {top['layer']}-{top['head']}, "
+        f"{top['normalised']:.2f} of the layer's norm"
+    )
     return style.heat_maps(
         heads_by_task(weights, "normalised"),
-        f"Figure 10 · Most important: {title}",
+        title,
         model,
-        "importance of a head over the l2 norm of its layer",
+        "importance over the l2 norm of the layer's heads; compare heads of one row only",
         unit="Importance",
         norm=Normalize(0, 1),
     )

@@ -57,6 +57,14 @@ def test_fig13_names_every_type_of_token():
     np.testing.assert_allclose(line_of(axes, "the first token"), 0.5)
 
 
+def test_the_title_of_fig13_has_the_special_token_with_most_attention():
+    shares = lens_shares().assign(attention_sep=0.6, norm_sep=0.12)
+    figure = plots.fig13_lenses(shares, SPECIAL_TOKENS, model="m")
+    expected = "Figure 13 · </s> gets 60% of the attention and 12% by norm"
+    assert figure.texts[0].get_text() == expected
+    assert [axes.get_legend() is None for axes in figure.axes] == [False, True]
+
+
 def test_fig14_draws_shares_and_parts_of_the_lead():
     columns = ["cls", "cls_without_largest", "cls_without_second", "constant", "content"]
     values = np.arange(15.0).reshape(3, 5)
@@ -130,6 +138,7 @@ def test_fig15_draws_the_loss_of_a_decoder_by_layer():
     names = ["model", "layers", "keys", "queries", "change", "measure", "value"]
     table = pd.DataFrame(rows, columns=names)
     table = table.assign(value_low=table["value"] - 1, value_high=table["value"] + 1, value_df=17)
+    table = pd.concat([table, table.assign(model="random", value=99.0)])  # is not drawn
     rows = [(layers, "first", "all", "dropped / mass-matched", 2.0) for layers in ("1", "2", "3")]
     ratios = pd.DataFrame(rows, columns=["layers", "keys", "queries", "ways", "ratio"])
     ratios = ratios.assign(ratio_low=1.0, ratio_high=3.0)
@@ -139,6 +148,9 @@ def test_fig15_draws_the_loss_of_a_decoder_by_layer():
     np.testing.assert_allclose(line_of(by_layer, "redistributed"), [2, 3, 4])
     (points,) = [points for points in of_group.collections if len(points.get_offsets()) == 4]
     assert points.get_offsets()[:, 0].tolist() == [2, 3, 4, 5]
+    labels = [label.get_text() for label in of_group.get_yticklabels()]
+    assert labels == ["dropped", "redistributed", "mass-matched", "most attended"]
+    assert of_group.yaxis_inverted()
 
 
 def test_fig17_draws_the_shares_of_both_tokens_by_layer():

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from helpers.studies.kovaleva2019 import plots
 from helpers.studies.kovaleva2019.maps import shaded
-from helpers.studies.kovaleva2019.patterns import CLASSES
+from helpers.studies.kovaleva2019.patterns import CLASSES, WITH_COLUMN
 
 LAYERS = 3
 HEADS = 4
@@ -67,6 +67,17 @@ def test_fig7_patterns_shows_mean_shares_by_layer():
             np.testing.assert_allclose(heights, expected[name], atol=1e-6)
     titles = [axes.get_title(loc="left") for axes in panels]
     assert titles == ["task 0", "task 1", "", ""]
+
+
+def test_fig7_patterns_has_the_shares_after_fine_tuning_in_its_title():
+    """Shares before and after are not averaged, nor are tasks."""
+    table = pattern_table()
+    figure = plots.fig7_patterns(table, example_maps(), model="tiny")
+    fine_tuned = table[table["weights"] == "fine-tuned"]
+    shares = fine_tuned.groupby("task")[list(WITH_COLUMN)].mean().sum(axis=1)
+    expected = f"{shares.min():.0%} to {shares.max():.0%} of the maps have a column"
+    assert expected in figure.texts[0].get_text()
+    assert "fine-tuned" in figure.texts[0].get_text()
 
 
 def test_fig8_finetuning_shows_the_change_of_every_head():

@@ -25,8 +25,8 @@ def test_fig10_importance_shows_every_head():
     panels = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
     most = importance.loc[importance["normalised"].idxmax()]
-    title = f"head {most['layer']}-{most['head']}, {most['normalised']:.2f} of its layer's norm"
-    assert figure.texts[0].get_text() == f"Figure 10 · Most important: {title}"
+    title = f"head {most['layer']}-{most['head']}, {most['normalised']:.2f} of the layer's norm"
+    assert figure.texts[0].get_text() == f"Figure 10 · Most important in its layer: {title}"
     for task, axes in zip(TASKS, panels, strict=True):
         rows = importance[importance["task"] == task]
         expected = rows.pivot(index="layer", columns="head", values="normalised").to_numpy()

@@ -242,6 +242,13 @@ def test_a_difference_of_means_combines_the_spreads_of_both():
     assert claim[["value", "value_low", "value_high"]].tolist() == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("accuracy", [44, 56])
+def test_chance_is_left_in_both_directions(accuracy):
+    encoder = ("encoder", "all", "original", "both", accuracy)
+    claim = check_argument_claims(tables_of_means(encoder, BAG_57, spread=0.1)).loc[AT_CHANCE]
+    assert (claim["value"], claim["verdict"]) == (6, "not supported")
+
+
 @pytest.mark.parametrize(("spread", "verdict"), [(1.0, "inconclusive"), (0.1, "supported")])
 def test_a_difference_of_means_is_supported_if_seeds_agree(spread, verdict):
     encoder = ("encoder", "warrants", "original", "original", 60)

@@ -1,0 +1,172 @@
+"""The atlas of heads: what each attention head does, in a few words, and its strongest numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from helpers.metrics.clustering import THRESHOLDS
+from helpers.metrics.dependency_heads import FUNCTION_MARGIN
+from helpers.metrics.heads import DIRECTIONS, head_label
+from helpers.metrics.reference import BROAD, paper_names
+
+HEAD = ["layer", "head"]
+# The tables with one row per head, and the columns of each that the atlas has.
+SOURCES = {
+    "relative_position": ["previous", "current", "next"],
+    "token_types": ["cls", "sep", "first", "punctuation"],
+    "entropy": ["entropy", "uniform"],
+    "each_head": ["relation", "direction", "accuracy", "margin", "coreference"],
+    "importance": ["importance"],
+}
+COLUMNS = (*HEAD, "kind", "name", "number", *chain.from_iterable(SOURCES.values()))
+# Kinds of heads, in the order in which they are tried.
+RELATION, COREFERENCE, POSITION, SINK, PUNCTUATION, BROAD_HEAD, OTHER = (
+    "relation", "coreference", "position", "special token", "punctuation", "broad", "other",
+)  # fmt: skip
+KINDS = (RELATION, COREFERENCE, POSITION, SINK, PUNCTUATION, BROAD_HEAD, OTHER)
+LEAST_ACCURACY = 100 / 3  # percent, of a head that is named after a relation
+KIND_OF_TARGET = {
+    "previous": POSITION, "current": POSITION, "next": POSITION, "punctuation": PUNCTUATION,
+}  # fmt: skip
+NO_NAME = "–"
+POSITIONS = {"previous": "previous token", "current": "itself", "next": "next token"}
+# The dependent and its parent, for the paper's relations and the commonest others.
+ENDS = {
+    "acomp": ("adjective", "verb"),
+    "advcl": ("clause", "verb"),
+    "advmod": ("adverb", "its word"),
+    "amod": ("adjective", "noun"),
+    "attr": ("predicate", "verb"),
+    "aux": ("auxiliary", "verb"),
+    "auxpass": ("passive auxiliary", "verb"),
+    "case": ("preposition", "noun"),
+    "cc": ("conjunction", "first word"),
+    "ccomp": ("clause", "verb"),
+    "conj": ("conjunct", "first word"),
+    "cop": ("copula", "predicate"),
+    "det": ("determiner", "noun"),
+    "dobj": ("object", "verb"),
+    "mark": ("marker", "verb"),
+    "neg": ("negation", "verb"),
+    "nn": ("noun", "noun"),
+    "nsubj": ("subject", "verb"),
+    "nsubjpass": ("passive subject", "verb"),
+    "num": ("number", "noun"),
+    "pobj": ("object", "preposition"),
+    "poss": ("possessor", "noun"),
+    "possessive": ("'s", "possessor"),
+    "prep": ("preposition", "its word"),
+    "prt": ("particle", "verb"),
+    "rcmod": ("relative clause", "noun"),
+    "xcomp": ("open clause", "verb"),
+}
+
+
+def head_atlas(
+    tables: Mapping[str, pd.DataFrame], special_tokens: Mapping[str, str | None]
+) -> pd.DataFrame:
+    """Name every attention head of a run, and collect its numbers.
+
+    The name is the first of these that is true of the head:
+
+    1. ``relation``: for the relation that it does best on train, it is right for at least a third
+       of the words of dev, and leads the best fixed offset by at least `FUNCTION_MARGIN` percentage
+       points.  "object to verb" attends from a dependent to its parent, "verb to object" from the
+       parent to the dependent.
+    2. ``coreference``: it is the best head of coreference, and its accuracy is above that of
+       matching head words, with the whole 95% interval.
+    3. ``position``: at least half of its attention goes to the previous, the same or the next
+       token.
+    4. ``special token``, ``punctuation``: at least 60% go to [CLS], to [SEP] or the first token,
+       or to periods and commas.
+    5. ``broad``: its entropy is at least `BROAD` times that of uniform attention.
+    6. ``other``: none of these; its number is the largest share of its attention.
+
+    Thresholds are those of Figure 6 (`helpers.metrics.clustering.THRESHOLDS`).
+
+    Parameters
+    ----------
+    tables : mapping of str to DataFrame
+        The tables of a run: those of `SOURCES` and ``coreference``, as far as it has them.
+    special_tokens : mapping of str to str or None
+        The model's tokens for [CLS] ("cls") and [SEP] ("sep").
+
+    Returns
+    -------
+    DataFrame
+        A row for each head: ``layer`` and ``head`` (from 1), ``kind`` (one of `KINDS`), ``name``,
+        ``number`` (a text: "73% vs 40%" are the accuracies of head and offset), and the columns of
+        `SOURCES`.  The relation has its accuracy and margin on dev, in percent; ``importance`` is
+        the mean over tasks.
+        Cells are empty if the run lacks the table.
+    """
+    merged = pd.DataFrame(columns=HEAD, dtype=int)
+    for name, columns in SOURCES.items():
+        if name in tables:
+            by_head = tables[name].filter([*HEAD, *columns])
+            if name == "importance":  # a row for each task
+                by_head = by_head.groupby(HEAD, as_index=False).mean()
+            merged = merged.merge(by_head, on=HEAD, how="outer")
+    heads = merged.sort_values(HEAD, ignore_index=True).reindex(columns=COLUMNS)
+    relations = set(heads["relation"].dropna())
+    if "dependency_heads" in tables:  # more names tell more surely which scheme it is
+        relations |= set(tables["dependency_heads"]["relation"])
+    names = paper_names(relations) if relations else {}
+    antecedents = _coreference_head(tables)
+    targets = POSITIONS | {role: token for role, token in special_tokens.items() if token}
+    targets["first"] = "first token"
+    named = [_name(row, names, targets, antecedents) for row in heads.to_dict("records")]
+    heads[["kind", "name", "number"]] = pd.DataFrame(named, index=heads.index, columns=range(3))
+    return heads
+
+
+def _name(
+    head: Mapping[Any, Any],
+    relations: Mapping[str, str],
+    targets: Mapping[str, str],
+    antecedents: str,
+) -> tuple[str, str, str]:
+    """Name a head: its kind, its name and its strongest number.
+
+    ``relations`` has the paper's names of relations, ``targets`` those of what a share of attention
+    goes to, and ``antecedents`` the label of the head of coreference.
+    """
+    if head["margin"] >= FUNCTION_MARGIN and head["accuracy"] >= LEAST_ACCURACY:
+        offset = head["accuracy"] - head["margin"]
+        number = f"{head['accuracy']:.0f}% vs {offset:.0f}%"
+        return RELATION, _relation_name(head, relations), number
+    if head_label(head["layer"] - 1, head["head"] - 1) == antecedents:
+        return COREFERENCE, "mention to antecedent", f"{head['coreference']:.0f}%"
+    shares = {name: head[name] for name in THRESHOLDS if head[name] > 0}
+    for name, share in shares.items():
+        if share >= THRESHOLDS[name]:
+            return KIND_OF_TARGET.get(name, SINK), targets.get(name, name), f"{share:.0%}"
+    if head["entropy"] >= BROAD * head["uniform"]:
+        return BROAD_HEAD, "broad", f"{np.exp(head['entropy']):.0f} tokens"
+    if not shares:
+        return OTHER, NO_NAME, ""
+    largest = max(shares, key=shares.__getitem__)
+    return OTHER, NO_NAME, f"{shares[largest]:.0%} {targets.get(largest, largest)}"
+
+
+def _relation_name(head: Mapping[Any, Any], relations: Mapping[str, str]) -> str:
+    """Name a relation by its ends, in the direction in which the head attends."""
+    relation = head["relation"]
+    paper_name = relations.get(relation) or relation
+    ends = ENDS.get(paper_name) or ENDS.get(relation) or (relation, "parent")
+    attends, attended = ends if head["direction"] == DIRECTIONS[0] else reversed(ends)
+    return f"{attends} to {attended}"
+
+
+def _coreference_head(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Find the label of the best head of coreference; empty if it is no better than head match."""
+    if "coreference" not in tables:
+        return ""
+    systems = tables["coreference"].drop_duplicates("system").set_index("system")
+    best, rival = systems.loc["head"], systems.loc["head match"]
+    return best["head"] if best["accuracy_low"] > rival["accuracy"] else ""

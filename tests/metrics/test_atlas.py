@@ -1,0 +1,74 @@
+"""The atlas names every head by one rule."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from plot_checks import BERT
+
+from helpers.metrics.atlas import COLUMNS, head_atlas
+from helpers.metrics.heads import DIRECTIONS
+
+SHARES = ("previous", "current", "next", "cls", "sep", "first", "punctuation")
+
+
+def one_head(entropy=2.0, relation="dobj", direction=DIRECTIONS[0], **numbers):
+    """Make the tables of a model with the head 3-1 alone."""
+    place = {"layer": [3], "head": [1]}
+    shares = {name: [numbers.get(name, 0.1)] for name in SHARES}
+    of_head = {name: [numbers.get(name, 0.0)] for name in ("accuracy", "margin", "coreference")}
+    return {
+        "relative_position": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[:3]]),
+        "token_types": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[3:]]),
+        "entropy": pd.DataFrame({**place, "entropy": entropy, "uniform": np.log(100)}),
+        "each_head": pd.DataFrame(
+            {**place, "relation": relation, "direction": direction, **of_head}
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"accuracy": 73.4, "margin": 33.4}, ("relation", "object to verb", "73% vs 40%")),
+        ({"accuracy": 73.4, "margin": 33.4, "cls": 0.9}, ("relation", "object to verb",
+                                                          "73% vs 40%")),
+        ({"accuracy": 50, "margin": 10, "direction": DIRECTIONS[1]},
+         ("relation", "verb to object", "50% vs 40%")),
+        ({"accuracy": 50, "margin": 10, "relation": "orphan"},
+         ("relation", "orphan to parent", "50% vs 40%")),
+        ({"accuracy": 73.4, "margin": 9.9}, ("other", "–", "10% previous token")),
+        ({"accuracy": 30, "margin": 25}, ("other", "–", "10% previous token")),
+        ({"previous": 0.5}, ("position", "previous token", "50%")),
+        ({"current": 0.7}, ("position", "itself", "70%")),
+        ({"cls": 0.6, "first": 0.6}, ("special token", "[CLS]", "60%")),
+        ({"first": 0.75}, ("special token", "first token", "75%")),
+        ({"punctuation": 0.61}, ("punctuation", "punctuation", "61%")),
+        ({"punctuation": 0.59}, ("other", "–", "59% punctuation")),
+        ({"entropy": 0.78 * np.log(100)}, ("broad", "broad", "36 tokens")),
+        ({"entropy": 0.77 * np.log(100)}, ("other", "–", "10% previous token")),
+        ({"next": np.nan, "cls": np.nan}, ("other", "–", "10% previous token")),
+    ],
+)  # fmt: skip
+def test_head_atlas_names_a_head_by_the_first_rule_that_is_true(numbers, expected):
+    table = head_atlas(one_head(**numbers), BERT)
+    assert tuple(table) == COLUMNS
+    assert tuple(table.loc[0, ["kind", "name", "number"]]) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "low", "kind"),
+    [("3-1", 45, "coreference"), ("3-1", 39, "other"), ("3-2", 45, "other")],
+)
+def test_head_atlas_names_the_best_head_of_coreference_if_it_beats_head_match(label, low, kind):
+    systems = pd.DataFrame(
+        {"system": ["head match", "head"], "head": ["", label], "accuracy": [40, 50]}
+    ).assign(accuracy_low=low)
+    tables = one_head(coreference=50.0) | {"coreference": systems}
+    assert head_atlas(tables, BERT).loc[0, "kind"] == kind
+
+
+def test_head_atlas_of_few_tables_has_every_head():
+    tables = {"entropy": one_head(entropy=1.0)["entropy"]}
+    table = head_atlas(tables, {"cls": None, "sep": None})
+    assert tuple(table.loc[0, ["layer", "head", "kind", "number"]]) == (3, 1, "other", "")
+    assert table[["cls", "accuracy"]].isna().all(axis=None)

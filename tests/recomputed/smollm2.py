@@ -1,0 +1,299 @@
+"""Compute ten numbers of a run of SmolLM2 again, without the package helpers.
+
+``python tests/recomputed/smollm2.py --run build/smollm2``, after a run with ``--extended``.
+
+From the cache come the texts (examples.jsonl) and the dequantised weights (safetensors).  All else
+is plain transformers, torch and numpy, and the definitions are written a second time.  An edge is
+dropped in another way than in helpers: what it carries is subtracted from the heads' outputs, and
+no attention weight is changed.
+
+The next-token loss of gradients.csv is smaller by about 0.0001 nats, because helpers adds up the
+49,152 exponentials of its softmax in float32, and this script in float64.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = "smollm2"
+FOLDER = "smollm2-0.1.2"
+BEGINNING = "<|endoftext|>"
+SHARE_LAYERS = (2, 15, 30)
+CUT_LAYERS = (1, 5, 20)
+PREVIOUS_SHARE = 0.5  # from which a head is a previous-token head
+CUT_SEGMENTS = 12  # on which edges are dropped, and the sink is measured
+SMALL_CUT_SEGMENTS = 4
+CAUSE_TEXTS = 8
+SINK_SHARE = 0.25  # from which the first token is a sink
+SINK_QUERIES_FROM = 21
+MAX_PAIRS = 150
+SUBJECTS = ("nsubj", "nsubjpass", "nsubj:pass")
+AUXILIARIES = ("aux", "auxpass", "aux:pass", "cop")
+IRREGULAR = {"is": "are", "was": "were", "has": "have", "does": "do"}
+IRREGULAR |= {plural: singular for singular, plural in IRREGULAR.items()}
+PLURAL_PRONOUNS = ("i", "you", "we", "they", "these", "those")
+
+
+def read_texts(cache, level, corpus, record):
+    """The records of the store that has as many segments or sentences as the run."""
+    wanted = record["settings"]["segments" if level == "token" else "sentences"]
+    for manifest_path in sorted(cache.glob("*/manifest.json")):
+        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+        identity = manifest["model"]
+        if (
+            identity["name"] == MODEL
+            and identity["random_init"] is None
+            and manifest["level"] == level
+            and manifest["lens"] == "attention"
+            and manifest["max_tokens"] == record["settings"]["max_tokens"]
+            and manifest["corpus"]["fingerprint"] == record["corpora"][f"{corpus} fingerprint"]
+        ):
+            lines = manifest_path.with_name("examples.jsonl").read_text(encoding="utf-8")
+            records = [json.loads(line) for line in lines.splitlines()]
+            if wanted is None or len(records) <= wanted:
+                return records
+    raise SystemExit(f"{cache}: no store of {MODEL} has the run's {corpus}; run it again first")
+
+
+def evenly_spaced(values, count):
+    places = np.linspace(0, len(values) - 1, min(count, len(values)))
+    return [values[int(place)] for place in places]
+
+
+class Model:
+    """The model and its tokenizer, and what is asked of them."""
+
+    def __init__(self, folder):
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModelForCausalLM.from_pretrained(
+            folder, attn_implementation="eager", dtype=torch.float32
+        ).eval()
+        self.layers = self.model.model.layers
+
+    def ids_of_tokens(self, tokens):
+        return torch.tensor([self.tokenizer.convert_tokens_to_ids(tokens)])
+
+    def ids_of_words(self, words):
+        """Tokens of words with a space before each, without the beginning of the text."""
+        return self.tokenizer.backend_tokenizer.encode(
+            "".join(f" {word}" for word in words), add_special_tokens=False
+        ).ids
+
+    def next_token_losses(self, ids, changed_layer=None):
+        """The mean loss of a text in nats; with a layer, without its edges to the first token."""
+        hooks = []
+        if changed_layer is not None:
+            hooks = self.edge_hooks(self.layers[changed_layer - 1].self_attn)
+        output = self.model(ids, output_attentions=True)
+        for hook in hooks:
+            hook.remove()
+        log_probabilities = output.logits[0, :-1].double().log_softmax(dim=-1)
+        return -log_probabilities.gather(1, ids[0, 1:, None]).mean().item()
+
+    def edge_hooks(self, attention):
+        """Subtract A[query, first] v[first] from the heads' outputs before they are projected."""
+        seen = {}
+        config = self.model.config
+        copies = config.num_attention_heads // config.num_key_value_heads
+
+        def compute_first(_module, _args, options):
+            """The weights of the first key, from the layer's input, by the formula."""
+            states = options["hidden_states"]
+            n = states.shape[1]
+            queries, keys, values = [
+                projection(states)[0].view(n, -1, attention.head_dim).transpose(0, 1)
+                for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+            ]
+            cosines, sines = [part[0] for part in options["position_embeddings"]]
+            queries, keys = [rotate(vectors, cosines, sines) for vectors in (queries, keys)]
+            keys, values = [vectors.repeat_interleave(copies, dim=0) for vectors in (keys, values)]
+            scores = queries @ keys.transpose(1, 2) / attention.head_dim**0.5
+            future = torch.ones(n, n, dtype=torch.bool).triu(1)
+            weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+            seen["carried"] = weights[:, :, :1] * values[:, :1]  # [head, query, width]
+
+        def subtract(_module, args):
+            carried = seen["carried"].transpose(0, 1).flatten(1)  # [query, heads * width]
+            return (args[0] - carried,)
+
+        return [
+            attention.register_forward_pre_hook(compute_first, with_kwargs=True),
+            attention.o_proj.register_forward_pre_hook(subtract),
+        ]
+
+
+def rotate(vectors, cosines, sines):
+    """Rotary positions: halves of a vector are the parts of complex numbers."""
+    first, second = vectors.chunk(2, dim=-1)
+    return vectors * cosines + torch.cat([-second, first], dim=-1) * sines
+
+
+def section3(model, records):
+    """Share to the first token [layer], and number of heads with the previous one."""
+    first = 0
+    previous = 0
+    for record in records:
+        ids = model.ids_of_tokens(record["tokens"])
+        maps = torch.stack(model.model(ids, output_attentions=True).attentions)[:, 0].double()
+        n = maps.shape[-1]
+        first = first + maps[..., 0].mean(dim=-1)
+        previous = previous + maps.diagonal(-1, dim1=-2, dim2=-1).sum(dim=-1) / n
+    first = (first / len(records)).mean(dim=-1)
+    n_previous = int((previous / len(records) >= PREVIOUS_SHARE).sum())
+    return first.numpy(), n_previous
+
+
+def sink_dimension(model, records):
+    """The dimension in which the first token differs most where it becomes a sink."""
+    shares = []
+    differences = []
+    for record in records:
+        ids = model.ids_of_tokens(record["tokens"])
+        if ids.shape[1] <= SINK_QUERIES_FROM:
+            continue
+        output = model.model(ids, output_attentions=True, output_hidden_states=True)
+        maps = torch.stack(output.attentions)[:, 0]
+        states = torch.stack(output.hidden_states[:-1])[:, 0]  # before each layer
+        shares.append(maps[:, :, SINK_QUERIES_FROM:, 0].mean(dim=(1, 2)).numpy())
+        differences.append((states[:, 0] - states[:, 1:].mean(dim=1)).numpy())
+        if len(shares) == CAUSE_TEXTS:
+            break
+    share = np.mean(shares, axis=0)
+    layer = int(np.argmax(share > SINK_SHARE if (share > SINK_SHARE).any() else share))
+    return int(np.abs(np.mean(differences, axis=0)[layer]).argmax())
+
+
+def other_form(verb, subject, vocabulary):
+    """The form of a verb in the other number; None if there is none that the treebank has."""
+    if verb in IRREGULAR:
+        return IRREGULAR[verb]
+    form = None
+    if verb.endswith("s"):
+        form = verb[:-1]
+    elif subject.endswith("s") or subject in PLURAL_PRONOUNS:
+        form = verb + "s"
+    return form if verb.isalpha() and form in vocabulary else None
+
+
+def find_pair(sentence, vocabulary):
+    """The place of the agreeing verb and its other form, of the first subject that has them."""
+    words, heads, relations = (sentence[name] for name in ("words", "heads", "relations"))
+    for subject, relation in enumerate(relations):
+        parent = heads[subject] - 1
+        if relation not in SUBJECTS or parent < 0:
+            continue
+        auxiliaries = [
+            word
+            for word in range(len(words))
+            if heads[word] - 1 == parent and relations[word] in AUXILIARIES
+        ]
+        verb = min([parent, *auxiliaries])
+        text = words[verb].lower()
+        form = other_form(text, words[subject].lower(), vocabulary)
+        if form is None or verb - subject < 2 or (verb != parent and text not in IRREGULAR):
+            continue
+        return verb, form
+    return None
+
+
+def agreement(model, sentences):
+    """The percentage of pairs whose agreeing form is the more probable one, and their number."""
+    vocabulary = {word.lower() for sentence in sentences for word in sentence["words"]}
+    pairs = [(sentence["words"], find_pair(sentence, vocabulary)) for sentence in sentences]
+    pairs = [(words, *pair) for words, pair in pairs if pair]
+    right = []
+    for words, verb, form in evenly_spaced(pairs, MAX_PAIRS):
+        beginning = model.tokenizer.convert_tokens_to_ids(BEGINNING)
+        prefix = [beginning, *model.ids_of_words(words[:verb])]
+        totals = []
+        for text in (words[verb], form):
+            ids = model.ids_of_words([text])
+            logits = model.model(torch.tensor([prefix + ids])).logits[0].double()
+            log_probabilities = logits.log_softmax(dim=-1)[len(prefix) - 1 : -1]
+            totals.append(log_probabilities[range(len(ids)), ids].sum().item())
+        right.append(totals[0] > totals[1])
+    return 100 * np.mean(right), len(right)
+
+
+def read_table(run, name):
+    """A table of the run, or of the run of the later notebooks next to it."""
+    for folder in (run, run.with_name(f"{run.name}-later")):
+        path = folder / "tables" / f"{name}.csv"
+        if path.is_file():
+            return pd.read_csv(path)
+    print(f"{name}.csv is not in {run} and not in {run.name}-later")
+    return None
+
+
+@torch.inference_mode()
+def compare(run, cache):
+    """Ten numbers: in the tables of a run, and computed again."""
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    segments = read_texts(cache, "token", "text", record)
+    sentences = read_texts(cache, "word", "treebank", record)
+    model = Model(cache / "models" / FOLDER)
+    small = record["settings"]["small"]
+    cut_records = evenly_spaced(segments, SMALL_CUT_SEGMENTS if small else CUT_SEGMENTS)
+    rows = []
+
+    first, n_previous = section3(model, segments)
+    table = read_table(run, "token_types")
+    for layer in SHARE_LAYERS:
+        in_table = table.loc[table["layer"] == layer, "first"].mean()
+        name = f"share of attention to the first token, layer {layer}"
+        rows.append((name, in_table, first[layer - 1]))
+    table = read_table(run, "relative_position")
+    in_table = (table["previous"] >= PREVIOUS_SHARE).sum()
+    rows.append((f"heads with {PREVIOUS_SHARE:.0%} to the previous token", in_table, n_previous))
+
+    chosen = evenly_spaced(segments, record["settings"]["gradient_segments"] or len(segments))
+    losses = [model.next_token_losses(model.ids_of_tokens(text["tokens"])) for text in chosen]
+    in_table = read_table(run, "gradients")["loss"].iloc[0]
+    rows.append((f"next-token loss, {len(chosen)} segments (nats)", in_table, np.mean(losses)))
+
+    edges = read_table(run, "edges")
+    cut_ids = [model.ids_of_tokens(text["tokens"]) for text in cut_records]
+    intact = np.array([model.next_token_losses(ids) for ids in cut_ids])
+    for layer in CUT_LAYERS:
+        in_table = np.nan
+        if edges is not None:
+            is_row = edges["model"].eq("trained") & edges["layers"].astype(str).eq(str(layer))
+            is_row &= edges["keys"].eq("first") & edges["queries"].eq("all")
+            is_row &= edges["change"].eq("dropped") & edges["measure"].eq("objective")
+            in_table = edges.loc[is_row, "value"].mean()
+        cut = np.array([model.next_token_losses(ids, layer) for ids in cut_ids])
+        name = f"loss without edges to the first token, layer {layer}"
+        rows.append((f"change of the {name} (nats)", in_table, (cut - intact).mean()))
+
+    table = read_table(run, "agreement")
+    in_table = np.nan
+    if table is not None:
+        in_table = table.set_index("words_between").loc["all", "right"]
+    right, n_pairs = agreement(model, sentences)
+    rows.append((f"verbs that agree, of {n_pairs} pairs (%)", in_table, right))
+
+    table = read_table(run, "sink_transplant")
+    in_table = np.nan if table is None else table["dimension"].iloc[0]
+    rows.append(("dimension of the sink (from 0)", in_table, sink_dimension(model, cut_records)))
+
+    numbers = pd.DataFrame(rows, columns=["number", "in the run", "recomputed"])
+    return numbers.assign(difference=numbers["recomputed"] - numbers["in the run"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--run", type=Path, required=True, help="such as build/smollm2")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache")
+    arguments = parser.parse_args()
+    numbers = compare(arguments.run, arguments.cache)
+    print(numbers.to_string(index=False, float_format="{:.6f}".format))
+
+
+if __name__ == "__main__":
+    main()
