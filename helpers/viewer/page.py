@@ -75,9 +75,8 @@ def in_square(example: Example) -> Example:
     n_tokens = n_queries + n_keys
     square = np.zeros((n_layers, n_heads, n_tokens, n_tokens), dtype=maps.dtype)
     square[:, :, :n_queries, n_queries:] = maps
-    return replace(
-        example, stored_attention=square, record={"tokens": shown_tokens(example.record)}
-    )
+    record = {"tokens": shown_tokens(example.record), "title": example.record["title"]}
+    return replace(example, stored_attention=square, record=record)
 
 
 def shown_tokens(record: Record) -> list[str]:
@@ -85,13 +84,13 @@ def shown_tokens(record: Record) -> list[str]:
     return [*record.get("queries", ()), *(record.get("words") or record["tokens"])]
 
 
-def page_facts(store: Store, given_example: Example) -> dict[str, Any]:
+def page_facts(store: Store, example: Example) -> dict[str, Any]:
     """Return everything about an example except its weights, ready for JSON."""
-    example = in_square(given_example)
+    example = in_square(example)
     tokens = example.tokens
     token_roles = example.roles
     role_names = token_roles.kinds()
-    record = given_example.record
+    record = example.record
     offset = example.offset  # of words, to be positions of the maps
     questions = []
     for question in gold_links(record):
@@ -123,8 +122,8 @@ def page_facts(store: Store, given_example: Example) -> dict[str, Any]:
         "kinds": role_names,
         "special": special,
         "questions": questions,
-        "directed": "relations" in record
-        or "pairs" in record,  # coreference is read in one direction only
+        # Coreference is read in one direction only.
+        "directed": "relations" in record or "pairs" in record,
         "mentions": mentions,
     }
 
@@ -146,11 +145,7 @@ def _summaries_with_and_without_special(
 
 
 def summaries(
-    attention: Maps,
-    masks: Mapping[str, np.ndarray],
-    labels: Mapping[str, str],
-    *,
-    cross: bool = False,
+    attention: Maps, masks: Mapping[str, np.ndarray], labels: Mapping[str, str]
 ) -> list[str]:
     """Describe each map, head by head, by the token type or place with most of its attention."""
     maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
@@ -158,10 +153,10 @@ def summaries(
     for role, mask in masks.items():
         if role != "other":
             shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2))
-    if not cross:
-        for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
-            shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
-    table = pd.DataFrame(shares) / maps.shape[1]
+    for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
+        shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
+    n_queries = maps.any(axis=(0, 2)).sum()  # in cross-attention, the keys have empty rows
+    table = pd.DataFrame(shares) / max(n_queries, 1)
     largest = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
     return [f"{share:.0%} to {name}" for share, name in largest]
 
