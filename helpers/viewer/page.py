@@ -101,7 +101,11 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
             entry["read"] = question.query + offset
         questions.append(entry)
     special = [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES]
+    maps = example.stored_attention
     labels = role_labels(store.special_tokens)
+    masks = token_roles.masks()
+    in_words = np.delete(np.arange(len(tokens)), special)
+    word_masks = {role: mask[in_words] for role, mask in masks.items() if role not in SPECIAL_ROLES}
     mentions = []  # start, end and chain; without singletons
     for start, end, chain_number, _ in record.get("mentions", ()):
         if chain_number is not None:
@@ -114,7 +118,10 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
-        "summaries": _summaries_with_and_without_special(given_example, labels),
+        "summaries": [  # with and without special tokens
+            summaries(maps, masks, labels),
+            summaries(maps[..., in_words, :][..., in_words], word_masks, labels),
+        ],
         "example": example.index,
         "examples": len(store),
         "source": record.get("source") or record.get("title") or "",
@@ -126,22 +133,6 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "directed": "relations" in record or "pairs" in record,
         "mentions": mentions,
     }
-
-
-def _summaries_with_and_without_special(
-    example: Example, labels: Mapping[str, str]
-) -> list[list[str]]:
-    """Describe each map with all tokens, and with words only."""
-    maps = example.stored_attention
-    masks = example.roles.masks()
-    with_special = summaries(maps, masks, labels, cross=example.is_cross)
-    if example.is_cross:  # its queries are other tokens than its keys
-        return [with_special, with_special]
-    is_word = ~np.any([masks[role] for role in SPECIAL_ROLES if role in masks], axis=0)
-    in_words = np.flatnonzero(np.broadcast_to(is_word, maps.shape[-1:]))
-    word_masks = {role: mask[in_words] for role, mask in masks.items() if role not in SPECIAL_ROLES}
-    among_words = maps[..., in_words, :][..., in_words]
-    return [with_special, summaries(among_words, word_masks, labels)]
 
 
 def summaries(
