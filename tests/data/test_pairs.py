@@ -98,6 +98,8 @@ def test_read_pairs_refuses_files_without_a_pair_and_folders(write, tmp_path):
         list(read_pairs(write(""), Counter()))
     with pytest.raises(CorpusError, match="is a folder"):
         paired_corpus(tmp_path)
+    with pytest.raises(CorpusError, match=r"missing\.jsonl: does not exist"):
+        paired_corpus(tmp_path / "missing.jsonl")
 
 
 def test_pairs_are_split_by_document_as_trees_are(write, tmp_path):
