@@ -77,11 +77,12 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         A row for each claim in the given order, with the columns `COLUMNS`.  ``verdict`` is
         "supported" or "not supported" where the measure is significantly beyond or short of the
         threshold.  It would turn at the threshold ``turns_at``, the nearer end of the adjusted
-        interval.  For a claim that is "not measured", ``reason`` says why.  ``due_to_training``
-        compares with the controls in the same way: "yes" if the measure is beyond all controls
-        that there are, "no" if it is short of one, empty if the claim is not supported, not about
-        training, or there is no control.  ``shuffled_control``, the number of the same model on
-        shuffled sentences, is only shown.  ``power_at_paper`` and ``least_effect`` are those of
+        interval; both are empty for a number whose p-value was counted.  For a claim that is
+        "not measured", ``reason`` says why.  ``due_to_training`` compares with the controls in the
+        same way: "yes" if the measure is beyond all controls that there are, "no" if it is short
+        of one, empty if the claim is not supported, not about training, or there is no control.
+        ``shuffled_control``, the number of the same model on shuffled sentences, is only shown.
+        ``power_at_paper`` and ``least_effect`` are those of
         `power_table`.  A claim that is exploratory, or whose power at the paper's number is below
         `LEAST_POWER`, is "not measured" with its number: it is shown, and not tested.  Its power
         follows from its standard error, before any p-value is known.
@@ -209,6 +210,9 @@ def _test(comparisons: Sequence[Comparison]) -> pd.DataFrame:
     levels = 1 - ALPHA * tests["p_value"] / products
     bounds = [estimate.interval(level) for estimate, level in zip(estimates, levels, strict=True)]
     low, high = np.array(bounds, float).reshape(-1, 2).T
+    # Counted p-values, as of a permutation, need not agree with the ends of a t interval.
+    has_own_p = np.array([not np.isnan(estimate.own_p) for estimate in estimates], bool)
+    low, high = np.where(has_own_p & ~is_exact, np.nan, [low, high])
     is_low_nearer = np.abs(low - tests["threshold"]) < np.abs(high - tests["threshold"])
     is_decided = is_exact | (products < ALPHA)  # NaN is not below
     holds = tests["sign"] * (values - tests["threshold"]) > 0

@@ -186,6 +186,12 @@ def test_a_number_with_a_test_of_its_own_is_judged_by_it():
     assert undecided["verdict"] == INCONCLUSIVE
 
 
+def test_a_counted_p_value_is_shown_without_an_adjusted_interval():
+    counted = Estimate(0.8, 0.4, 1.2, df=4, own_p=0.001)
+    row = check_one(counted, about_training=False, above=0.5)
+    assert np.isnan([row["adjusted_low"], row["adjusted_high"], row["turns_at"]]).all()
+
+
 def test_the_adjusted_interval_of_a_share_stays_within_its_limits():
     shares = [Estimate(0.9, 0.7, 0.99, df=4)] * 20
     claims = []
