@@ -9,10 +9,11 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -25,9 +26,13 @@ from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
 from helpers.results import Results, run_name
 from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
 
+if TYPE_CHECKING:
+    from jupyter_client.manager import KernelManager
+
 HERE = Path(__file__).parent
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
+PRELOADED = '["import matplotlib.pyplot, pandas, torch"]'  # what most notebooks begin with
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 OTHER_SETTINGS = "settings"  # the parameter of a notebook that takes the settings it does not name
@@ -168,13 +173,18 @@ def run(paths: Sequence[Path], settings: Settings, results: Results) -> None:
         with results.edited_record():
             pass  # a folder of another run is emptied before papermill writes to it
         bar = tqdm(paths, unit="notebook")
-        for path in bar:
-            bar.set_description(path.stem)
-            start = time.monotonic()
-            execute(path, results.build, parameters(path, settings))
-            with results.edited_record() as record:
-                record["seconds"][path.stem] = round(time.monotonic() - start, 1)
-            write_html(results.build / path.name)
+        with ExitStack() as kernels:
+            next_kernel = kernels.enter_context(started_kernel(paths[0]))
+            for path, following in zip_longest(bar, paths[1:]):
+                bar.set_description(path.stem)
+                start = time.monotonic()
+                kernel = next_kernel
+                if following:  # it imports PyTorch while this notebook runs
+                    next_kernel = kernels.enter_context(started_kernel(following))
+                execute(path, results.build, parameters(path, settings), kernel)
+                with results.edited_record() as record:
+                    record["seconds"][path.stem] = round(time.monotonic() - start, 1)
+                write_html(results.build / path.name)
 
 
 @contextmanager
@@ -233,8 +243,31 @@ def write_html(path: Path) -> None:
     write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
-def execute(path: Path, folder: Path, values: Mapping[str, Any]) -> None:
-    """Execute a notebook into a folder."""
+@contextmanager
+def started_kernel(path: Path) -> Iterator[KernelManager]:
+    """Start the kernel of a notebook, and stop it at the end.
+
+    Starting does not wait until the kernel is ready.
+    """
+    from jupyter_client.manager import KernelManager
+
+    kernel = KernelManager(kernel_name="python3")
+    kernel.start_kernel(
+        extra_arguments=[
+            "--IPKernelApp.log_level=CRITICAL",  # no advice on encryption
+            f"--IPKernelApp.exec_lines={PRELOADED}",
+        ],
+        # What the notebook saves is listed under its name.
+        env=os.environ | {NOTEBOOK_VARIABLE: path.stem},
+    )
+    try:
+        yield kernel
+    finally:
+        kernel.shutdown_kernel(now=True)
+
+
+def execute(path: Path, folder: Path, values: Mapping[str, Any], kernel: KernelManager) -> None:
+    """Execute a notebook into a folder in a kernel that was started for it, and stop the kernel."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -242,19 +275,17 @@ def execute(path: Path, folder: Path, values: Mapping[str, Any]) -> None:
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with batch_notebook(path.stem):
-            papermill.execute_notebook(
-                path,
-                output,
-                parameters=dict(values),
-                kernel_name="python3",
-                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # no advice on encryption
-                progress_bar=False,
-                stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
-                execution_timeout=CELL_TIMEOUT,
-                start_timeout=START_TIMEOUT,
-                shutdown_kernel="immediate",  # nothing is left to do, and it saves a second
-            )
+        papermill.execute_notebook(
+            path,
+            output,
+            parameters=dict(values),
+            kernel_name="python3",
+            km=kernel,
+            progress_bar=False,
+            stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
+            execution_timeout=CELL_TIMEOUT,
+            start_timeout=START_TIMEOUT,
+        )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
@@ -267,13 +298,5 @@ def execute(path: Path, folder: Path, values: Mapping[str, Any]) -> None:
             f"{path.name}: its process was killed or did not start, maybe because memory ran out; "
             "what was computed is kept: free some memory or choose smaller sizes, and run again"
         ) from None
-
-
-@contextmanager
-def batch_notebook(name: str) -> Iterator[None]:
-    """List what is saved meanwhile under the name of a notebook; the kernels inherit it."""
-    os.environ[NOTEBOOK_VARIABLE] = name
-    try:
-        yield
     finally:
-        del os.environ[NOTEBOOK_VARIABLE]
+        kernel.shutdown_kernel(now=True)  # before the next notebook needs its memory
