@@ -327,6 +327,32 @@ def _attribution_correlations(tables: Tables) -> Numbers:
     }
 
 
+def _accuracy_and_function(tables: Tables) -> Numbers:
+    """Collect what the margins of heads say about the effects of their edges, by outcome."""
+    numbers = {}
+    suffixes = {"": "", "random_": ", random", "entropy_matched_": ", entropy-matched"}
+    for prefix, suffix in suffixes.items():
+        correlations = tables[f"{prefix}head_edge_correlations"]
+        for row in correlations.itertuples():
+            numbers[f"correlation of the {row.predictor}{suffix}", row.measure] = (
+                f"{row.correlation:.2f} ({row.correlation_low:.2f} to {row.correlation_high:.2f})"
+            )
+    of_margin = tables["head_edge_correlations"].query("predictor == 'margin'")
+    for row in of_margin.itertuples():
+        numbers["least that could be seen, ceiling", row.measure] = (
+            f"{row.least:.2f}, {row.ceiling:.2f}"
+        )
+    yardsticks = tables["head_edge_yardsticks"].query("role == 'most accurate'")
+    for row in yardsticks.itertuples():
+        numbers[f"most accurate heads, and {row.yardstick}", row.measure] = (
+            f"{row.dropped:.3g}, {row.yardstick_value:.3g}"
+        )
+    if "agreement" in tables:
+        row = tables["agreement"].query("words_between == 'all'").iloc[0]
+        numbers["right form of the verb", "agreement"] = f"{row['right']:.1%}"
+    return numbers
+
+
 def _sinks(tables: Tables) -> Numbers:
     """Collect the numbers on the sink: its lead, its largest dimension, and its transplant."""
     causes = tables["sink_causes"]
@@ -363,6 +389,7 @@ FINDINGS: dict[str, Callable[[Tables], Numbers]] = {
     "08": _sixteen_heads,
     "09": _argument_cues,
     "10": _no_op,
+    "11": _accuracy_and_function,
     "12": _sinks,
 }
 

@@ -27,7 +27,7 @@ from helpers.results import Results, run_name
 from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
-    from jupyter_client.manager import KernelManager
+    from jupyter_client.manager import AsyncKernelManager
 
 HERE = Path(__file__).parent
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
@@ -244,15 +244,16 @@ def write_html(path: Path) -> None:
 
 
 @contextmanager
-def started_kernel(path: Path) -> Iterator[KernelManager]:
+def started_kernel(path: Path) -> Iterator[AsyncKernelManager]:
     """Start the kernel of a notebook, and stop it at the end.
 
     Starting does not wait until the kernel is ready.
     """
-    from jupyter_client.manager import KernelManager
+    from jupyter_client.manager import AsyncKernelManager
+    from jupyter_core.utils import run_sync
 
-    kernel = KernelManager(kernel_name="python3")
-    kernel.start_kernel(
+    kernel = AsyncKernelManager(kernel_name="python3")  # as papermill's own, which sees it die
+    run_sync(kernel.start_kernel)(
         extra_arguments=[
             "--IPKernelApp.log_level=CRITICAL",  # no advice on encryption
             f"--IPKernelApp.exec_lines={PRELOADED}",
@@ -263,10 +264,19 @@ def started_kernel(path: Path) -> Iterator[KernelManager]:
     try:
         yield kernel
     finally:
-        kernel.shutdown_kernel(now=True)
+        stop(kernel)
 
 
-def execute(path: Path, folder: Path, values: Mapping[str, Any], kernel: KernelManager) -> None:
+def stop(kernel: AsyncKernelManager) -> None:
+    """Stop a kernel at once, if it is running."""
+    from jupyter_core.utils import run_sync
+
+    run_sync(kernel.shutdown_kernel)(now=True)
+
+
+def execute(
+    path: Path, folder: Path, values: Mapping[str, Any], kernel: AsyncKernelManager
+) -> None:
     """Execute a notebook into a folder in a kernel that was started for it, and stop the kernel."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
@@ -299,4 +309,4 @@ def execute(path: Path, folder: Path, values: Mapping[str, Any], kernel: KernelM
             "what was computed is kept: free some memory or choose smaller sizes, and run again"
         ) from None
     finally:
-        kernel.shutdown_kernel(now=True)  # before the next notebook needs its memory
+        stop(kernel)  # before the next notebook needs its memory

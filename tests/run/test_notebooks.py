@@ -21,7 +21,7 @@ from toy_corpora import conllu, write
 from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE, progress
 from helpers.run import notebooks
-from helpers.run.notebooks import NotebookFailed, execute
+from helpers.run.notebooks import NotebookFailed, started_kernel
 from helpers.settings import Settings
 from helpers.viewer import view
 
@@ -33,6 +33,12 @@ def write_notebook(path, *sources):
     metadata = {"language_info": {"name": "python"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
     return path
+
+
+def execute(path, folder, values):
+    """Execute a notebook in a kernel of its own."""
+    with started_kernel(path) as kernel:
+        notebooks.execute(path, folder, values, kernel)
 
 
 def last_output(path):
