@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import gc
 import os
 import re
 import shutil
@@ -232,6 +233,8 @@ def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -
         from helpers.run.supports import describe_support  # torch
 
         print(*describe_support(study.encoder), sep="\n")
+    del study
+    gc.collect()  # of the model's weights, half a gigabyte of SmolLM2; the study refers to itself
 
 
 def _run_notebooks(
