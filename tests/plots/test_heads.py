@@ -226,7 +226,7 @@ def test_fig3_of_a_decoder_has_its_legend_in_the_empty_panel():
     assert legend.axes.get_visible() and not legend.axes.lines
     labels = [text.get_text() for text in legend.get_texts()]
     names = ["the first token", "periods and commas", "other tokens"]
-    assert labels == [*(f"to {name}" for name in names), "random weights"]
+    assert labels == [*(f"to {name}" for name in names), "this model", "random weights"]
 
 
 def test_the_name_of_a_head_of_many_layers_is_above_or_below_its_point():
