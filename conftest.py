@@ -20,6 +20,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 LONGEST = (
     "notebooks/07",
     "notebooks/10",
+    "notebooks/12",
     "notebooks/08",
     "notebooks/0",
     "tests/viewer/test_browser.py",

@@ -1,8 +1,9 @@
 """What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
 
 `Study` has the settings, the model, the maps and the results of a run.  `load_encoder` loads a
-model, and `open_store` opens a folder of attention maps.  ``metrics``, ``probes`` and ``plots``
-are the functions of the notebooks.  Each name is imported when it is first used.
+model, `open_store` opens a folder of attention maps, and `open_maps` takes those of another tool.
+``metrics``, ``probes`` and ``plots`` are the functions of the notebooks.  Each name is imported
+when it is first used.
 
 ``data`` reads text and annotations, ``model`` and ``store`` turn them into attention maps,
 ``metrics``, ``probes`` and ``claims`` turn maps into tables, and ``plots`` turns tables into
@@ -22,6 +23,7 @@ _MODULES = {
     "describe_store": "helpers.study",
     "head_grid": "helpers.study",
     "load_encoder": "helpers.model.encoder",
+    "open_maps": "helpers.store.maps",
     "open_store": "helpers.store.store",
     "show_claims": "helpers.study",
 }

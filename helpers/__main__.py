@@ -25,7 +25,7 @@ What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
   python -m helpers run --model bert-base-uncased  the paper's model (needs the model hub)
   python -m helpers run --model ./my-model --text my.txt --only 01,02,03
   python -m helpers run --treebank train.conllu,dev.conllu --only 04,05
-  python -m helpers run --extended                 notebooks 07 to 11 as well
+  python -m helpers run --extended                 notebooks 07 to 12 as well
   python -m helpers replicate                      the paper's model, number by number
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
@@ -127,7 +127,7 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--only", default="", metavar="00-03,05", help="numbers of notebooks")
     run.add_argument(
-        "--extended", action="store_true", help="notebooks 07 to 11 as well, on later papers"
+        "--extended", action="store_true", help="notebooks 07 to 12 as well, on later papers"
     )
     run.add_argument(
         "--dry-run",
@@ -250,6 +250,12 @@ def _run_notebooks(
         print(f"error: {error}", file=sys.stderr)
         return 1
     # Imported late, because it takes seconds.
+    if settings.per_example and not later:
+        from helpers.study import Study
+
+        study = Study(**asdict(settings))
+        for path in study.save_per_example([path.name[:2] for path in paths]):
+            print(f"each example: {path}")
     from helpers.run.publish import publish
     from helpers.run.report import write_run_report, zip_report
 

@@ -14,8 +14,8 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +28,7 @@ from helpers.cache import LIBRARIES, code_digest
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
     PROJECT_ROOT,
+    atomic_file,
     build_dir,
     cache_root,
     figures_dir,
@@ -151,6 +152,35 @@ class Results:
             record["tables"][name] = notebook_name()
             write_table(table, self.build / "tables", name, latex=self.settings.latex)
         return table
+
+    def save_parquet(self, tables: Iterable[pd.DataFrame], name: str) -> Path:
+        """Write a large table to ``per_example/``, part by part; it is not published.
+
+        Parameters
+        ----------
+        tables : iterable of DataFrame
+            Its parts, with the same columns.
+        name : str
+            Name of the file, without the suffix.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        path = self.build / "per_example" / f"{name}.parquet"
+        with atomic_file(path) as temporary, ExitStack() as files:
+            writer = None
+            for table in tables:
+                part = pa.Table.from_pandas(table, preserve_index=False)
+                if writer is None:
+                    writer = files.enter_context(ParquetWriter(temporary, part.schema))
+                writer.write_table(part.cast(writer.schema))
+            files.close()
+        return path
 
     def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
         """Write a figure to ``build/<run>/`` and return it for display.

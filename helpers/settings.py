@@ -61,6 +61,11 @@ class Settings:
         "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)",
         is_path=True,
     )
+    pairs: str = _flag(
+        "",
+        "file of labelled pairs of words, for section 4.2 in place of trees (00, 01, 04)",
+        is_path=True,
+    )
     parser: str = _flag(
         "", "installed spaCy pipeline for automatic parses (default: an English one, bundled)"
     )
@@ -154,6 +159,9 @@ class Settings:
         choices=("pdf", ""),
         execution=True,
     )
+    per_example: bool = _flag(
+        False, "also write the measures of each example as Parquet files (01 to 04)", execution=True
+    )
     latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)", execution=True)
 
     def __post_init__(self) -> None:
@@ -170,6 +178,8 @@ class Settings:
             object.__setattr__(self, setting.name, value)
         if self.entropy_matched and self.random_init is None:
             raise InputError("--entropy-matched needs --random-init SEED; give a seed")
+        if self.treebank and self.pairs:
+            raise InputError("--pairs takes the place of --treebank; give one of them")
         if self.name in RESERVED_NAMES or not RUN_NAME.fullmatch(self.name):
             raise InputError(
                 f"--name {self.name}: expected the name of one folder: at most 60 letters, digits, "

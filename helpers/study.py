@@ -8,7 +8,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
@@ -24,17 +24,18 @@ from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.results import Results, run_name
-from helpers.settings import Settings, capped, default_settings, flag
+from helpers.settings import Settings, capped, default_settings, flag, small_profile
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
     from types import ModuleType
 
     from distributed import Client
 
     from helpers.data.glove import Embeddings
-    from helpers.data.records import Corpus, Document, Record, Segment, Sentence
+    from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
     from helpers.metrics.head_counts import HeadCounts
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
@@ -269,16 +270,19 @@ class Study:
         from helpers.data.treebank import PIPELINE, is_english_text
 
         settings = self.settings
-        if settings.treebank:
-            english = is_english(" ".join(tree.words) for tree in self.treebank_corpus().records())
+        if settings.treebank or settings.pairs:
+            sentences = self.treebank_corpus().records()
+            english = is_english(" ".join(sentence.words) for sentence in sentences)
         else:
             english = not settings.text or is_english_text(existing_file(settings.text))
         return ENGLISH if english or settings.parser == PIPELINE else f"not {ENGLISH}"
 
     @property
     def has_parses(self) -> bool:
-        """Whether there are parsed sentences: a treebank, or a parser of the text's language."""
-        return bool(self.settings.treebank or self.settings.parser or self.language == ENGLISH)
+        """Whether there are annotated sentences, or a parser of the text's language."""
+        settings = self.settings
+        has_sentences = settings.treebank or settings.pairs
+        return bool(has_sentences or settings.parser or self.language == ENGLISH)
 
     def missing_note(self, setting: str) -> str:
         """Say why a run has no word vectors, or no coreference documents.
@@ -391,19 +395,23 @@ class Study:
         count = self.settings.segments if limit is None else limit
         return segments(self.settings.text or None, count=count, seed=self.settings.seed)
 
-    def treebank_corpus(self) -> Corpus[Sentence]:
-        """Sample the treebank of sections 4.2 and 5.
+    def treebank_corpus(self) -> Corpus[Sentence] | Corpus[PairedText]:
+        """Sample the treebank of sections 4.2 and 5, or the sentences with pairs of section 4.2.
 
         Returns
         -------
-        Corpus of Sentence
-            A sample of trees of ``settings.treebank`` (default: automatic parses of the text).
+        Corpus of Sentence or of PairedText
+            A sample of trees of ``settings.treebank`` (default: automatic parses of the text), or
+            of the sentences of ``settings.pairs``.
         """
         from helpers.data.corpora import resolve_treebank
+        from helpers.data.pairs import paired_corpus
         from helpers.data.treebank import silver_treebank
 
         settings = self.settings
         count = settings.sentences
+        if settings.pairs:
+            return paired_corpus(settings.pairs, sentences=count, seed=settings.seed)
         if settings.treebank:
             return resolve_treebank(settings.treebank, sentences=count, seed=settings.seed)
         text = settings.text or None
@@ -444,7 +452,7 @@ class Study:
         return self._store(self.encoder, corpus, stream=stream or self.settings.stream)
 
     def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
-        """Extract the word-level maps over the treebank; with word vectors, for the own model.
+        """Extract the word-level maps and hidden states over the treebank.
 
         Parameters
         ----------
@@ -456,12 +464,13 @@ class Study:
         Returns
         -------
         Store
-            At the level ``word``; records have words, heads, relations, split, source and tags.
+            At the level ``word``; records have words, heads and relations (or pairs), split, source
+            and tags.
         """
         encoder = control or self.encoder
         corpus = self.treebank_corpus()
-        self._record_corpus("treebank", corpus)
-        return self._store(encoder, corpus, level="word", stream=stream, hidden=control is None)
+        self._record_corpus("pairs" if self.settings.pairs else "treebank", corpus)
+        return self._store(encoder, corpus, level="word", stream=stream, hidden=True)
 
     def shuffled_store(self) -> Store:
         """Extract the model's maps over the treebank with the words of each sentence shuffled.
@@ -494,7 +503,7 @@ class Study:
         except (ModelError, StoreError):
             raise
         except InputError:  # the text is too short, no prose, or not of the parser's language
-            if self.settings.treebank or self.settings.parser:
+            if self.settings.treebank or self.settings.pairs or self.settings.parser:
                 raise
             return self.segment_store(stream=stream)
 
@@ -575,11 +584,11 @@ class Study:
 
     @cached_property
     def _control_segments(self) -> dict[str, Store]:
-        """The maps of each control over a part of the text; none are stored."""
+        """The maps of each control over a part of the text, which sections 3 and 6 read."""
         limit = capped(self.settings.segments, self.settings.control_segments)
         corpus = self.segment_corpus(limit)
         return {
-            name: self._store(encoder, corpus, stream=True)
+            name: self._store(encoder, corpus, stream=self.settings.stream)
             for name, encoder in self.controls.items()
         }
 
@@ -720,6 +729,7 @@ class Study:
             The tables by the names of their files.
         """
         from helpers.metrics import silver_parses
+        from helpers.metrics.nearest_words import NEEDS_TAGS
         from helpers.metrics.relation_tables import OF_CONTROLS
 
         store = self.treebank_store()
@@ -737,8 +747,33 @@ class Study:
                 tables["silver_quality"] = quality
                 tables["gold_and_silver"] = silver_parses.gold_and_silver(store, held_out)
         for name, table in tables.items():
-            self.save_table(table, name)
+            self.save_table(table, name, optional=NEEDS_TAGS)
         return tables
+
+    def save_per_example(self, notebooks: Collection[str] = ("01", "04")) -> list[Path]:
+        """Write the measures of each example and head as Parquet files, for your own statistics.
+
+        Parameters
+        ----------
+        notebooks : collection of str
+            Their numbers: 01 to 03 are for ``section_3.parquet``, 04 is for ``picks.parquet``.
+
+        Returns
+        -------
+        list of Path
+            The files, in ``build/<run>/per_example/``; for their columns see
+            `helpers.metrics.per_example`.
+        """
+        from helpers.metrics import per_example
+
+        paths = []
+        if {"01", "02", "03"} & set(notebooks):
+            tables = per_example.section_3(self.segment_store())
+            paths.append(self.results.save_parquet(tables, "section_3"))
+        if "04" in notebooks:
+            tables = per_example.picks(self.treebank_store())
+            paths.append(self.results.save_parquet(tables, "picks"))
+        return paths
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
@@ -757,14 +792,17 @@ class Study:
             from helpers.probes.table3 import table3
 
             corpus = self.treebank_corpus()
-            random_stores = (  # the first one has hidden states, too
-                self._store(self._load(seed), corpus, level="word", hidden=seed == random_seeds[0])
-                for seed in random_seeds
-            )
+
+            def random_stores() -> Iterator[Store]:
+                first, *others = map(self._load, random_seeds)
+                yield self.treebank_store(first)
+                for encoder in others:
+                    yield self._store(encoder, corpus, level="word")  # without hidden states
+
             return table3(
                 store,
-                random_stores,
-                self._store(matched, corpus, level="word", hidden=True),
+                random_stores(),
+                self.treebank_store(matched),
                 vectors and vectors.vectors,
                 seeds=self.settings.seeds,
             )
@@ -776,6 +814,7 @@ class Study:
                 "store": store.key,
                 "seeds": self.settings.seeds,
                 "random seeds": random_seeds,
+                "small profile": small_profile(),  # it trains probes for fewer updates
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
             },
@@ -834,7 +873,7 @@ def describe_store(store: Store) -> pd.DataFrame:
         "layers x heads": f"{store.layers} x {store.heads}",
         "level": store.spec.level,
     }
-    if "relations" in store.record(0):
+    if store.record(0).keys() & {"relations", "pairs"}:
         rows["documents"] = describe_documents(store.records())
     for reason, count in store.manifest.report.items():
         rows[reason] = f"{count:,}"

@@ -216,8 +216,9 @@ def test_every_flag_reaches_every_notebook(setting, parameters):
         arguments.append(str(value))
     if setting.name == "entropy_matched":
         arguments += ["--random-init", "7"]
-    assert main(["run", "--extended", *arguments]) == 0
-    for path in notebooks.notebooks():
+    only = "00,01,04" if setting.name == "pairs" else ""  # the others need trees
+    assert main(["run", "--extended", "--only", only, *arguments]) == 0
+    for path in notebooks.notebooks(only):
         values = parameters[path.name[:2]]
         taken = values if setting.name in notebooks.declared(path) else values["settings"]
         assert taken[setting.name] == value

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
 
-from helpers.lessons import check, print_findings
+from helpers.lessons import check, figures, print_findings, show_committed_figure
 from helpers.lessons.check import Exercise
 from helpers.lessons.findings import FINDINGS
 from helpers.metrics import surface
@@ -106,3 +106,14 @@ def test_solutions_of_a_notebook_solve_its_exercises(path):
             exercise, function = stub.groups()
             exec(SOLUTION.search(following.source)[1], names)
             assert EXERCISES[exercise].compare(names[function]).startswith("Right"), exercise
+
+
+def test_committed_figure_of_another_run_is_shown_or_said_to_be_missing(monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr(figures, "display", shown.append)
+    show_committed_figure("fig13_lenses", run="minilm-later")
+    assert shown[0].data.startswith(b"\x89PNG")
+    show_committed_figure("fig13_lenses", run="no-such-run")
+    assert len(shown) == 1
+    text = capsys.readouterr().out
+    assert "figures/no-such-run" in text and text.count("\n") == 1

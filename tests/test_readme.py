@@ -18,6 +18,7 @@ from helpers.__main__ import parser
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.coreference import read_brackets
 from helpers.data.glove import read_glove
+from helpers.data.pairs import read_pairs
 from helpers.run.notebooks import check_settings, notebooks
 from helpers.settings import Settings
 
@@ -102,6 +103,12 @@ def test_examples_of_treebanks_are_read(language, format, relation, tmp_path):
     assert sentence.words == ("She", "reads", "books")
     assert sentence.heads == (2, 0, 2)
     assert sentence.relations[-1] == relation
+
+
+def test_example_of_pairs_is_read(tmp_path):
+    (sentence,) = read_pairs(example_of("json", tmp_path, "pairs.jsonl"), Counter())
+    assert sentence.pairs == ((0, 1, "nsubj"), (2, 1, "obj"), (1, 1, "root"))
+    assert len(sentence.tags) == 3
 
 
 def test_examples_of_coreference_and_vectors_are_read(tmp_path):

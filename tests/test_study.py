@@ -1,5 +1,6 @@
 """Studies: their controls, the tables that they cache, and the files that they write."""
 
+import json
 from dataclasses import asdict
 from functools import wraps
 from inspect import signature
@@ -111,6 +112,33 @@ def test_save_relation_tables_saves_each_once_and_those_of_controls(study, tmp_p
             )
     monkeypatch.setattr(head_counts, "count_heads", lambda *_: pytest.fail("counted again"))
     assert varied(parsed).save_relation_tables().keys() == tables.keys()
+
+
+def test_pairs_take_the_place_of_trees(study, tmp_path):
+    """Their tables are those of the trees, and each example is written on request."""
+    tree = [(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root"), (3, "loudly", 2, "advmod")]
+    text = "".join(f"# newdoc id = {name}\n{conllu(tree, times=3)}" for name in "abcdef")
+    (tmp_path / "trees.conllu").write_text(text)
+    pairs = [[0, 1, "nsubj"], [1, 1, "root"], [2, 1, "advmod"]]
+    lines = []
+    for number in range(18):
+        sentence = {"words": ["dogs", "bark", "loudly"], "pairs": pairs}
+        lines.append(json.dumps({**sentence, "document": "abcdef"[number // 3]}))
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    parsed = varied(study, treebank=str(tmp_path / "trees.conllu"), minimum_count=1)
+    paired = varied(study, pairs=str(tmp_path / "pairs.jsonl"), minimum_count=1, name="pairs")
+    tables = paired.save_relation_tables()
+    expected = parsed.relation_tables(parsed.treebank_store())
+    for name in ("dependency_heads", "each_head", "no_op", "special_candidates"):  # without tags
+        pd.testing.assert_frame_equal(tables[name], expected[name])
+    described = describe_store(paired.treebank_store())["store"]
+    assert described["documents"] == "6" and described["examples"] == "18"
+    section_3, picks = paired.save_per_example()
+    assert set(pd.read_parquet(picks)["relation"]) == {"nsubj", "root", "advmod"}
+    assert len(pd.read_parquet(section_3)) == len(paired.segment_store()) * 3 * 4
+    assert section_3.parent == paired.results.build / "per_example"
+    with pytest.raises(InputError, match="takes the place of --treebank; give one of them"):
+        varied(parsed, pairs="x.jsonl")
 
 
 def saved_files(study):

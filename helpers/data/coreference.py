@@ -1,7 +1,7 @@
 """Coreference corpora: documents with mentions, their chains and their head words (section 4.3).
 
-Corpora are the bundled sample, CoNLL-2012, OntoGUM, and text in brackets, a notation that people
-can write::
+Corpora are the bundled sample, CoNLL-2012, CorefUD, GUM, OntoGUM, and text in brackets, a notation
+that people can write::
 
     ## A comment.
     # tale-01 story
@@ -29,7 +29,7 @@ from pathlib import Path
 from helpers.data.columns import read_documents
 from helpers.data.language import is_english
 from helpers.data.other_formats import refuse_other_formats
-from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
+from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span, name_chains
 from helpers.data.text_files import file_fingerprint, lines, one_line, word
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
@@ -68,8 +68,9 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     Parameters
     ----------
     path : Path, optional
-        A file, or a folder that is searched through, of CoNLL-2012 (``*_conll``), OntoGUM
-        (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None: the bundled sample.
+        A file, or a folder that is searched through, of CoNLL-2012 (``*_conll``), CorefUD, GUM or
+        OntoGUM (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None: the bundled
+        sample.
 
     Returns
     -------
@@ -197,7 +198,7 @@ def _with_heads(
         if rivals:
             counts["mention heads that needed a tie-break"] += 1
         mentions.append(Mention(start, end, chain, head))
-    return Document(text.words, tags, tuple(mentions), split, text.source)
+    return Document(text.words, tags, name_chains(mentions), split, text.source)
 
 
 def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:

@@ -24,8 +24,7 @@ EXPECTED: dict[Purpose, str] = {
     ),
     "treebank": "CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'",
     "coreference": (
-        "CoNLL-2012 (*_conll), OntoGUM (.conllu with Entity= and numbers of chains) or brackets "
-        "(.txt)"
+        "CoNLL-2012 (*_conll), CorefUD, GUM or OntoGUM (.conllu with Entity=) or brackets (.txt)"
     ),
 }
 
@@ -60,11 +59,6 @@ _OTHER_FORMATS = (
         re.compile(r"#\s*global\.columns\b.*"),
         ("treebank", "coreference"),
         "keep its first ten columns, if they are those of CoNLL-U",
-    ),
-    _OtherFormat(
-        "CorefUD, or GUM's own coreference",
-        re.compile(r"#\s*global\.Entity\s*=(?!\s*GRP\s*$).*"),
-        ("coreference",),
     ),
     _OtherFormat("CoNLL-2012", re.compile(r"#begin document\b.*"), ("treebank",)),
     _OtherFormat("GAP", re.compile(r"ID\tText\tPronoun\b.*"), ("coreference",)),

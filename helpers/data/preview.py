@@ -42,6 +42,8 @@ def describe_record(record: Record) -> str:
     """
     if "relations" in record:
         pieces = _words_with_parents(record)
+    elif "pairs" in record:
+        pieces = _words_with_partners(record)
     elif "mentions" in record:
         pieces = _words_with_mentions(record)
     else:
@@ -58,6 +60,15 @@ def _words_with_parents(record: Record) -> list[str]:
     for word, head, relation in zip(words, record["heads"], record["relations"], strict=True):
         parent = f"<{words[head - 1]}" if head else ""
         pieces.append(f"{word}/{relation}{parent}")
+    return pieces
+
+
+def _words_with_partners(record: Record) -> list[str]:
+    """Write each word of a sentence with its pairs, as in ``She/nsubj<reads``."""
+    pieces = list(record["words"])
+    for dependent, parent, label in record["pairs"]:
+        partner = f"<{record['words'][parent]}" if parent != dependent else ""
+        pieces[dependent] += f"/{label}{partner}"
     return pieces
 
 
@@ -92,7 +103,7 @@ def count_used(records: Iterable[Record], report: Mapping[str, int]) -> dict[str
     """
     used = {"segments": 0, "sentences": 0, "documents": 0, "mentions": 0}
     for record in records:
-        if "relations" in record:
+        if "relations" in record or "pairs" in record:
             used["sentences"] += 1
         elif "mentions" in record:
             used["documents"] += 1

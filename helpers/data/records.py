@@ -64,6 +64,22 @@ class Sentence(NamedTuple):
     tags: tuple[str | None, ...] = ()
 
 
+Pair = tuple[int, int, str]  # dependent, parent and label; words from 0, a root with itself
+
+
+class PairedText(NamedTuple):
+    """A text with labelled pairs of its words, of any relation.
+
+    A word can be in any number of pairs, or in none.  The other fields are those of `Sentence`.
+    """
+
+    words: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    split: str
+    source: str
+    tags: tuple[str | None, ...] = ()
+
+
 Span = tuple[int, int, int | None]  # of a mention: first word, the one after the last, chain
 
 
@@ -92,6 +108,15 @@ class Mention(NamedTuple):
     end: int
     chain: int | None
     head: int
+
+
+def name_chains(mentions: Sequence[Mention]) -> tuple[Mention, ...]:
+    """Set the chain of a mention that nothing else refers to, a singleton, to None."""
+    sizes = Counter(mention.chain for mention in mentions)
+    return tuple(
+        mention if sizes[mention.chain] > 1 else mention._replace(chain=None)
+        for mention in mentions
+    )
 
 
 class Document(NamedTuple):
@@ -124,17 +149,14 @@ class Document(NamedTuple):
             Number of mentions that cross the cut or begin after it.
         """
         inside = [mention for mention in self.mentions if mention.end <= words]
-        sizes = Counter(mention.chain for mention in inside)
-        mentions = tuple(
-            mention if sizes[mention.chain] > 1 else mention._replace(chain=None)
-            for mention in inside
+        shorter = self._replace(
+            words=self.words[:words], tags=self.tags[:words], mentions=name_chains(inside)
         )
-        shorter = self._replace(words=self.words[:words], tags=self.tags[:words], mentions=mentions)
         return shorter, len(self.mentions) - len(inside)
 
 
 Record = dict[str, Any]  # an example of a store: one line of examples.jsonl
-Item = TypeVar("Item", Segment, Sentence, Document)
+Item = TypeVar("Item", Segment, Sentence, PairedText, Document)
 
 
 @dataclass(frozen=True)

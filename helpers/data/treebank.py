@@ -17,12 +17,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from helpers.cache import cached
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.language import is_english
-from helpers.data.records import Corpus, Sentence, document_of, reservoir
+from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted, word
 from helpers.data.wikipedia import articles, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Span
 
+Parsed = TypeVar("Parsed", Sentence, PairedText)
 # A paragraph, and its location: the title and the number of its article, its number in the article.
 NumberedParagraph = tuple[str, tuple[str, int, int]]
 # The numbers of the article, of the paragraph in it and of the sentence in that; the sentence.
@@ -105,20 +106,27 @@ def treebank(
             trees = read_trees(file, counts)
             splits[split] = list(progress(trees, f"Reading {file.name}", unit=" sentences"))
         if dev is None:
-            splits = _split(splits["train"], train, seed)
-        generator = random.Random(seed)
-        for split, trees in splits.items():
-            size = len(trees)
-            if sentences is not None:
-                dev_size = max(1, round(DEV_SHARE * sentences))
-                size = min(size, dev_size if split == "dev" else sentences - dev_size)
-                if size < len(trees):
-                    counts["sentences outside the sample"] += len(trees) - size
-            counts["sentences read"] += size
-            for index in sorted(generator.sample(range(len(trees)), size)):
-                yield trees[index]._replace(split=split)
+            splits = split_by_document(splits["train"], train, seed)
+        yield from sample_splits(splits, sentences, seed, counts)
 
     return Corpus(train.name.partition(".")[0], spec, read)
+
+
+def sample_splits(
+    splits: Mapping[str, Sequence[Parsed]], size: int | None, seed: int, counts: Counter[str]
+) -> Iterator[Parsed]:
+    """Yield a random sample of both splits together, a fifth of it dev; ``size`` None: all."""
+    generator = random.Random(seed)
+    for split, sentences in splits.items():
+        split_size = len(sentences)
+        if size is not None:
+            dev_size = max(1, round(DEV_SHARE * size))
+            split_size = min(split_size, dev_size if split == "dev" else size - dev_size)
+            if split_size < len(sentences):
+                counts["sentences outside the sample"] += len(sentences) - split_size
+        counts["sentences read"] += split_size
+        for index in sorted(generator.sample(range(len(sentences)), split_size)):
+            yield sentences[index]._replace(split=split)
 
 
 def _split_file(folder: Path, split: str) -> Path:
@@ -134,18 +142,20 @@ def _split_file(folder: Path, split: str) -> Path:
     return files[0]
 
 
-def _split(trees: Sequence[Sentence], path: Path, seed: int) -> dict[str, list[Sentence]]:
+def split_by_document(
+    sentences: Sequence[Parsed], path: Path, seed: int
+) -> dict[str, list[Parsed]]:
     """Divide the sentences of a file into train and dev, by document."""
-    documents: list[Any] = [document_of(tree._asdict()) or "" for tree in trees]
+    documents: list[Any] = [document_of(sentence._asdict()) or "" for sentence in sentences]
     if len(set(documents)) == 1:
-        block_size = min(BLOCK_SENTENCES, max(1, len(trees) // 10))
-        documents = [index // block_size for index in range(len(trees))]
-    if len(trees) == 1:
+        block_size = min(BLOCK_SENTENCES, max(1, len(sentences) // 10))
+        documents = [index // block_size for index in range(len(sentences))]
+    if len(sentences) == 1:
         raise CorpusError(path, "has one sentence; use two or more, for train and dev")
     dev_documents = _dev_documents(Counter(documents), seed)
-    splits: dict[str, list[Sentence]] = {"train": [], "dev": []}
-    for document, tree in zip(documents, trees, strict=True):
-        splits["dev" if document in dev_documents else "train"].append(tree)
+    splits: dict[str, list[Parsed]] = {"train": [], "dev": []}
+    for document, sentence in zip(documents, sentences, strict=True):
+        splits["dev" if document in dev_documents else "train"].append(sentence)
     return splits
 
 
@@ -231,26 +241,26 @@ def silver_treebank(
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
 
-def shuffled_words(corpus: Corpus[Sentence], *, seed: int) -> Corpus[Sentence]:
-    """Permute the words of every sentence; the trees, relations and tags go along.
+def shuffled_words(corpus: Corpus[Parsed], *, seed: int) -> Corpus[Parsed]:
+    """Permute the words of every sentence; the trees or pairs, and the tags, go along.
 
     A model that was trained on language reads these sentences as a control of section 4.2: which
     relations do its heads find without word order?
 
     Parameters
     ----------
-    corpus : Corpus of Sentence
-        The treebank.
+    corpus : Corpus of Sentence or of PairedText
+        The treebank, or the sentences with pairs.
     seed : int
         Seed of the permutations.
 
     Returns
     -------
-    Corpus of Sentence
+    Corpus of Sentence or of PairedText
         The same sentences in the same order, each with its words in a random order.
     """
 
-    def read(counts: Counter[str]) -> Iterator[Sentence]:
+    def read(counts: Counter[str]) -> Iterator[Parsed]:
         generator = random.Random(seed)
         for sentence in corpus.read(counts):
             order = generator.sample(range(len(sentence.words)), len(sentence.words))
@@ -259,14 +269,22 @@ def shuffled_words(corpus: Corpus[Sentence], *, seed: int) -> Corpus[Sentence]:
     return Corpus(f"{corpus.name}-shuffled", {"shuffled": corpus.spec, "seed": seed}, read)
 
 
-def _in_order(sentence: Sentence, order: Sequence[int]) -> Sentence:
+def _in_order(sentence: Parsed, order: Sequence[int]) -> Parsed:
     """Write a sentence with its words in another order; ``order[i]`` was the word that is now i."""
-    new_number = {0: 0} | {old + 1: new + 1 for new, old in enumerate(order)}  # 0 is the root
-    return sentence._replace(
+    reordered = sentence._replace(
         words=tuple(sentence.words[old] for old in order),
+        tags=tuple(sentence.tags[old] for old in order) if sentence.tags else (),
+    )
+    if isinstance(sentence, PairedText):
+        new_index = {old: new for new, old in enumerate(order)}
+        pairs = []
+        for dependent, parent, label in sentence.pairs:
+            pairs.append((new_index[dependent], new_index[parent], label))
+        return reordered._replace(pairs=tuple(pairs))
+    new_number = {0: 0} | {old + 1: new + 1 for new, old in enumerate(order)}  # 0 is the root
+    return reordered._replace(
         heads=tuple(new_number[sentence.heads[old]] for old in order),
         relations=tuple(sentence.relations[old] for old in order),
-        tags=tuple(sentence.tags[old] for old in order) if sentence.tags else (),
     )
 
 

@@ -425,7 +425,7 @@ accuracy_on_both = Exercise(
 )
 
 
-# 10: what attention moves
+# 10: is attention to special tokens a no-op?
 
 
 def _moved_shares(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -500,7 +500,7 @@ without_group_means = Exercise(
 )
 
 
-# 12: sinks
+# 12: what makes a sink?
 
 
 def _sink_share(attention: np.ndarray) -> np.ndarray:

@@ -272,18 +272,13 @@ def _argument_cues(tables: Tables) -> Numbers:
     return numbers
 
 
-def _what_attention_moves(tables: Tables) -> Numbers:
+def _no_op(tables: Tables) -> Numbers:
     """Collect the numbers on special tokens through the norm lens and their edges."""
     numbers: Numbers = {}
     if "special_tokens" in tables:
         numbers |= _norm_shares(tables)
     if "edges" in tables and "queries" in tables["edges"]:
         numbers |= _edge_ratios(tables)
-    if "sink_transplant" in tables:
-        overall = tables["sink_transplant"].query("layer == 'all'").set_index(["change", "token"])
-        for change in ("intact", "ablated", "moved"):
-            for token in ("sink", "token 20"):
-                numbers[f"{token}, {change}"] = f"{overall.loc[(change, token), 'share']:.1%}"
     if "attributions" in tables:
         numbers |= _attribution_correlations(tables)
     return numbers
@@ -332,6 +327,31 @@ def _attribution_correlations(tables: Tables) -> Numbers:
     }
 
 
+def _sinks(tables: Tables) -> Numbers:
+    """Collect the numbers on the sink: its lead, its largest dimension, and its transplant."""
+    causes = tables["sink_causes"]
+    role = "cls" if "cls" in causes else "first"
+    numbers = {
+        "largest dimension, by layer": ", ".join(map(str, causes["dimension"])),
+        "its size in medians": _from_to(causes["over_median"], "{:.0f}"),
+        "largest share of the first token": f"{causes[role].max():.1%}",
+        "without its largest dimension": f"{causes[f'{role}_without_largest'].max():.1%}",
+        "without its second dimension": f"{causes[f'{role}_without_second'].max():.1%}",
+        "lead of the first token, nats": _from_to(causes["constant"], "{:.1f}"),
+    }
+    if "sink_transplant" in tables:
+        overall = tables["sink_transplant"].query("layer == 'all'").set_index(["change", "token"])
+        for change in ("intact", "ablated", "moved"):
+            for token in ("sink", "token 20"):
+                numbers[f"{token}, {change}"] = f"{overall.loc[(change, token), 'share']:.1%}"
+    return numbers
+
+
+def _from_to(values: pd.Series, style: str) -> str:
+    """Write the least and the largest value."""
+    return f"{style.format(values.min())} to {style.format(values.max())}"
+
+
 FINDINGS: dict[str, Callable[[Tables], Numbers]] = {
     "01": _relative_position,
     "02": _separator_tokens,
@@ -342,7 +362,8 @@ FINDINGS: dict[str, Callable[[Tables], Numbers]] = {
     "07": _dark_secrets,
     "08": _sixteen_heads,
     "09": _argument_cues,
-    "10": _what_attention_moves,
+    "10": _no_op,
+    "12": _sinks,
 }
 
 

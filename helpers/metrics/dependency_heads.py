@@ -13,7 +13,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from helpers.data.records import cluster_of
-from helpers.metrics.head_counts import OFFSETS, HeadCounts, syntactic_heads
+from helpers.metrics.head_counts import OFFSETS, HeadCounts, read_links
 from helpers.metrics.heads import (
     DIRECTIONS,
     POSSESSIVE_RELATIONS,
@@ -466,21 +466,24 @@ def _special_token_sums(
     but the words that it leads to; attention from the words that none of the head's relations is
     read from to special tokens, and their number; and the number of the former words.
     """
-    relations = np.asarray(example.record["relations"], object)
-    gold = syntactic_heads(example)
+    links = read_links(example)
     words = example.word_positions
     maps = example.attention[:, :, words]  # [layer, head, word, key]
     to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
     labels = rows["head"].to_numpy()
     layers, heads = layers_and_heads.T
     attention = to_special[layers, heads]  # [row, word]
-    is_dependent = rows[["relation"]].to_numpy() == relations  # [row, word]
-    is_arc = gold[:, None] == np.arange(len(gold))  # [dependent, parent]
-    is_parent = is_dependent @ is_arc
+    n_words = links.is_gold.shape[1]
+    is_dependent = np.zeros((len(rows), n_words), dtype=bool)
+    leads_to = np.zeros((len(rows), n_words, n_words), dtype=bool)  # [row, dependent, parent]
+    for row, relation in enumerate(rows["relation"]):
+        is_asked = links.relations == relation
+        is_dependent[row, links.words[is_asked]] = True
+        leads_to[row, links.words[is_asked]] = links.is_gold[is_asked]
+    is_parent = leads_to.any(axis=1)
     reads_dependents = rows[["direction"]].to_numpy() == DIRECTIONS[0]
     is_with = np.where(reads_dependents, is_dependent, is_parent)
     is_without = ~((labels[:, None] == labels) @ is_with)
-    leads_to = is_dependent[..., None] & is_arc  # [row, dependent, parent]
     leads_to = np.where(reads_dependents[..., None], leads_to, leads_to.swapaxes(1, 2))
     to_answers = (maps[layers, heads][..., words] * leads_to).sum(axis=-1)  # [row, word]
     parts = [

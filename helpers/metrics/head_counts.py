@@ -1,10 +1,16 @@
-"""Counts of the words whose syntactic head each attention head picks (section 4.2)."""
+"""Counts of the words whose partner each attention head picks (section 4.2).
+
+Partners are syntactic heads, or come from labelled pairs of words.  A word is asked once for each
+label of its pairs, so that a tree has one question for each word.  If a word has several partners
+of one label, a pick is right if it is any of them.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +18,7 @@ from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.metrics.heads import DIRECTIONS, by_dependent, picked_words, possessive_marks
+from helpers.metrics.heads import DIRECTIONS, by_dependent, pair_questions, picked_words
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import (
     Clusters,
@@ -39,7 +45,7 @@ class HeadCounts:
     Attributes
     ----------
     names : tuple of str
-        Names of the relations.  The first is `ALL`: every word of a sentence.
+        Names of the relations.  The first is `ALL`: every question of a sentence.
     split : array of shape (row,)
         Split of the sentence: "train", "dev" or "".
     article : int array of shape (row,)
@@ -219,7 +225,7 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
-        gold = syntactic_heads(example)
+        links = read_links(example)
         attention = example.attention
         visible = example.visible_keys[:, None]  # [layer, 1, query, key]
         words = example.word_positions
@@ -233,25 +239,24 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
             positions_picked.append(
                 picked_words(attention, positions, direction=direction, visible=visible)
             )
-        relations = np.array(record["relations"])
+        relations = links.relations
         names = [ALL, *np.unique(relations).tolist()]
-        marks = possessive_marks(record)
-        at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
-        counts = words_that_count(visible_words[:, 0], gold, marks)  # [direction, layer, word]
+        at_offset = np.arange(len(positions)) + OFFSETS[:, None]  # [offset, word]
+        counts = links_that_count(visible_words[:, 0], links)  # [direction, layer, question]
         article = cluster_of(record, number)
         # Counted from the first word on: special tokens are outside.
-        is_right = is_right_pick(np.stack(positions_picked) - words.start, gold, marks)
+        is_right = is_right_pick(np.stack(positions_picked) - words.start, links)
         with_special[article] += is_right.sum(axis=-1)
         rows = {
             "split": [record.get("split", "")] * len(names),
             "article": [article] * len(names),
             "relation": names,
-            "total": _sum_by_relation(np.ones(len(gold), bool), relations),
+            "total": _sum_by_relation(np.ones(len(relations), bool), relations),
             "visible_total": _sum_by_relation(counts, relations),
             "offset_right": _sum_by_relation(
-                counts[:, :, None] & is_right_pick(at_offset, gold, marks), relations
+                counts[:, :, None] & is_right_pick(at_offset, links), relations
             ),
-            "right": _sum_by_relation(is_right_pick(np.stack(picks), gold, marks), relations),
+            "right": _sum_by_relation(is_right_pick(np.stack(picks), links), relations),
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
@@ -262,6 +267,67 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     columns["relation"], names = pd.factorize(columns["relation"])
     by_article = np.stack(list(with_special.values()))
     return HeadCounts(names=tuple(names), right_with_special=by_article, **columns)
+
+
+class Links(NamedTuple):
+    """The questions of a sentence as arrays.
+
+    Attributes
+    ----------
+    relations : array of shape (question,)
+        The label of each question.
+    words : int array of shape (question,)
+        The word that is asked about, from 0.
+    queries : int array of shape (question,)
+        The word from which the answer is read: for a possessor, its 's.
+    is_gold : bool array of shape (question, word)
+        The words that are right; none for a root.
+    """
+
+    relations: Shaped[np.ndarray, " question"]
+    words: Int[np.ndarray, " question"]
+    queries: Int[np.ndarray, " question"]
+    is_gold: Bool[np.ndarray, "question word"]
+
+    @property
+    def is_root(self) -> Bool[np.ndarray, " question"]:
+        """The questions that no word answers."""
+        return ~self.is_gold.any(axis=1)
+
+
+def read_links(example: Example) -> Links:
+    """Read the questions of a sentence, roots included.
+
+    Parameters
+    ----------
+    example : Example
+        A sentence with a tree, or with pairs.
+
+    Returns
+    -------
+    Links
+
+    Raises
+    ------
+    InputError
+        If the record has neither.
+    """
+    record = example.record
+    if "pairs" not in record and not record.keys() >= {"heads", "relations"}:
+        raise InputError(
+            f"example {example.index} has no syntactic heads and no pairs; give the store of a "
+            "treebank, or records with pairs"
+        )
+    questions = list(pair_questions(record))
+    is_gold = np.zeros((len(questions), len(record["words"])), dtype=bool)
+    for number, question in enumerate(questions):
+        is_gold[number, list(question.gold)] = True
+    return Links(
+        relations=np.array([question.relation for question in questions], dtype=object),
+        words=np.array([question.word for question in questions], dtype=int),
+        queries=np.array([question.query for question in questions], dtype=int),
+        is_gold=is_gold,
+    )
 
 
 def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
@@ -289,39 +355,29 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
 
 
 def is_right_pick(
-    picks: Int[np.ndarray, "*predictor word"],
-    gold: Int[np.ndarray, " word"],
-    marks: Mapping[int, int],
-) -> Bool[np.ndarray, "*predictor word"]:
-    """Mark the words that each predictor gets right."""
-    queries = query_words(len(gold), marks)
-    picked = picks[..., queries]
-    is_pick = picked != queries  # a word that picks itself picks nothing
-    return (picked == gold) & is_pick & (gold >= 0)  # an offset can point to -1, as for the root
+    picks: Int[np.ndarray, "*predictor word"], links: Links
+) -> Bool[np.ndarray, "*predictor question"]:
+    """Mark the questions that each predictor gets right; ``picks`` has its pick for each word."""
+    picked = picks[..., links.queries]
+    n_questions, n_words = links.is_gold.shape
+    is_word = (picked >= 0) & (picked < n_words)  # not a special token, nor beyond the sentence
+    is_gold = links.is_gold[np.arange(n_questions), np.where(is_word, picked, 0)]
+    return is_gold & is_word & (picked != links.queries)  # a word that picks itself picks nothing
 
 
-def query_words(words: int, marks: Mapping[int, int]) -> Int[np.ndarray, " word"]:
-    """List the word from which each word's answer is read: for a possessor, its 's."""
-    queries = np.arange(words)
-    queries[list(marks)] = list(marks.values())
-    return queries
-
-
-def words_that_count(
-    visible: Bool[np.ndarray, "layer word word"],
-    gold: Int[np.ndarray, " word"],
-    marks: Mapping[int, int],
-) -> Bool[np.ndarray, "direction layer word"]:
-    """Mark the words whose syntactic head can be picked, and the root, which is an error."""
-    queries = query_words(len(gold), marks)
+def links_that_count(
+    visible: Bool[np.ndarray, "layer word word"], links: Links
+) -> Bool[np.ndarray, "direction layer question"]:
+    """Mark the questions of which a right word can be picked, and the root, which is an error."""
     by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
-    return by_direction[:, :, queries, gold] | (gold < 0)
+    sees_gold = (by_direction[:, :, links.queries] & links.is_gold).any(axis=-1)
+    return sees_gold | links.is_root
 
 
 def _sum_by_relation(
-    is_right: Bool[np.ndarray, "*predictor word"], relations: Shaped[np.ndarray, " word"]
+    is_right: Bool[np.ndarray, "*predictor question"], relations: Shaped[np.ndarray, " question"]
 ) -> UInt16[np.ndarray, "relation ..."]:
-    """Count words in all, and by relation in alphabetical order."""
-    by_word = np.moveaxis(is_right, -1, 0)
-    by_relation = cluster_sums(by_word, relations, np.unique(relations))
-    return np.concatenate([by_word.sum(axis=0)[None], by_relation]).astype(np.uint16)
+    """Count questions in all, and by relation in alphabetical order."""
+    by_question = np.moveaxis(is_right, -1, 0)
+    by_relation = cluster_sums(by_question, relations, np.unique(relations))
+    return np.concatenate([by_question.sum(axis=0)[None], by_relation]).astype(np.uint16)

@@ -92,19 +92,21 @@ def head_distances(attention: Maps, *, compiled: bool = False) -> Float[np.ndarr
 
 
 def renormalise_over_words(
-    attention: Maps, roles: Roles, visible: Masks | None = None
-) -> Float[np.ndarray, "layer head word word"]:
+    attention: Maps, roles: Roles, visible: Masks | None = None, *, cross: bool = False
+) -> Float[np.ndarray, "layer head kept_query word"]:
     """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
     If all attention of a row went to special tokens, it becomes uniform over the words that
-    it sees (``visible``, by default all).  An example of special tokens only stays as it is.
+    it sees (``visible``, by default all).  An example of special tokens only stays as it is.  In
+    ``cross``-attention the roles are those of the keys, and all queries stay.
     """
     words = np.flatnonzero(roles.punctuation | roles.other)
     if not len(words):
         return attention
-    word_attention = attention[:, :, words[:, None], words]
+    queries = np.arange(attention.shape[-2]) if cross else words
+    word_attention = attention[:, :, queries[:, None], words]
     total = word_attention.sum(axis=-1, keepdims=True)
-    sees_word = all_if_none(visible, attention)[:, words[:, None], words]  # [layer, query, key]
+    sees_word = all_if_none(visible, attention)[:, queries[:, None], words]  # [layer, query, key]
     uniform = sees_word / sees_word.sum(axis=-1, keepdims=True)
     rows = np.empty_like(word_attention)
     rows[:] = uniform[:, None]
@@ -125,8 +127,10 @@ def example_sums(
         distances = head_distances(attention, compiled=compiled)
         word_distances = np.full_like(distances, np.nan)
         if example.index % WORD_DISTANCE_STRIDE == 0:
-            token_roles = roles(example.record["tokens"], special_tokens)
-            word_attention = renormalise_over_words(attention, token_roles, example.visible_keys)
+            token_roles = roles(example.tokens, special_tokens)
+            word_attention = renormalise_over_words(
+                attention, token_roles, example.visible_keys, cross=example.is_cross
+            )
             word_distances = head_distances(word_attention, compiled=compiled)
         sums.add({"distances": distances, "word_distances": word_distances})
     return sums
@@ -145,7 +149,8 @@ def _is_worth_compiling(source: Store) -> bool:
     and every worker of a cluster, computes with the kernel of an undisturbed run.
     """
     heads = source.layers * source.heads
-    weights = sum(len(record["tokens"]) ** 2 for record in source.records())
+    lengths = [len(record.get("words") or record["tokens"]) for record in source.records()]
+    weights = sum(length**2 for length in lengths)
     return weights * heads**2 / 2 > COMPILE_AFTER
 
 

@@ -9,6 +9,7 @@ none has any.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
-from helpers.data.records import Record
+from helpers.data.records import Pair, Record
 from helpers.metrics.statistics import Whole
 
 PerHead = Float[np.ndarray, "layer head"]
@@ -178,28 +179,27 @@ def by_dependent(
     return maps if direction == DIRECTIONS[0] else maps.swapaxes(-1, -2)
 
 
-def possessive_marks(record: Record) -> dict[int, int]:
-    """Locate the 's after each possessor (``poss``, ``nmod:poss``) that has one.
-
-    Heads attend from the 's where the annotation has the noun.  As in the released evaluation, the
-    pick of the next word, if it is 's or s', takes the place of the possessor's (section 4.2).
+def labelled_pairs(record: Record) -> list[Pair]:
+    """List the labelled pairs of words of a sentence; a tree has one for each word.
 
     Parameters
     ----------
     record : dict
-        A sentence's record, with ``words`` and ``relations``.
+        A record with ``pairs``, or with the ``heads`` and ``relations`` of a tree.
 
     Returns
     -------
-    dict of int to int
-        Position of the possessor, and position of its 's, both from 0.
+    list of (int, int, str)
+        Dependent, parent and label, words from 0.  A root is paired with itself.  The list is empty
+        if the record has neither.
     """
-    marks = {}
-    for word, next_word in enumerate(record["words"][1:]):
-        is_possessor = record["relations"][word] in POSSESSIVE_RELATIONS
-        if is_possessor and next_word in POSSESSIVE_MARKS:
-            marks[word] = word + 1
-    return marks
+    if "pairs" in record:
+        return [tuple(pair) for pair in record["pairs"]]
+    arcs = zip(record.get("heads", ()), record.get("relations", ()), strict=True)
+    pairs = []
+    for word, (head, relation) in enumerate(arcs):
+        pairs.append((word, head - 1 if head else word, relation))
+    return pairs
 
 
 class Question(NamedTuple):
@@ -210,13 +210,15 @@ class Question(NamedTuple):
     Attributes
     ----------
     relation : str
-        Syntactic relation, or `COREFERENCE`.
+        Syntactic relation or label of a pair, or `COREFERENCE`.
     word : int
-        The dependent of a syntactic relation, or the head word of a mention.
+        The dependent, or the head word of a mention.
     gold : tuple of int
-        The syntactic head of the dependent, or the head words of the mention's antecedents.
+        The words that are right: the syntactic head of the dependent, or all its partners in pairs
+        of one label, or the head words of the mention's antecedents.  A root has none.
     mark : int or None
-        The 's of a possessor, from which a head reads the answer.
+        The 's after a possessor (``poss``, ``nmod:poss``), from which a head reads the answer, as
+        in the released evaluation: heads attend from the 's where the annotation has the noun.
     mention : int or None
         Index of the mention, in the order of `ordered_mentions`.
     candidates : tuple of int or None
@@ -246,20 +248,17 @@ def gold_links(record: Record) -> Iterator[Question]:
     Parameters
     ----------
     record : dict
-        A record of a store; one without syntax and coreference has no questions.
+        A record of a store; one without pairs and coreference has no questions.
 
     Yields
     ------
     Question
-        One for each word that depends on another, in order; then one for each mention that has an
-        antecedent.
+        One for each word and label of its pairs, except roots; then one for each mention that has
+        an antecedent.
     """
-    if "relations" in record:
-        marks = possessive_marks(record)
-        arcs = zip(record["heads"], record["relations"], strict=True)
-        for word, (head, relation) in enumerate(arcs):
-            if head > 0:  # not the root
-                yield Question(relation, word, (head - 1,), marks.get(word))
+    for question in pair_questions(record):
+        if question.gold:  # not the root
+            yield question
     mentions = ordered_mentions(record) if "mentions" in record else []
     head_words = {head_word for *_, head_word in mentions}
     for index, (_, _, chain, head_word) in enumerate(mentions):
@@ -273,6 +272,22 @@ def gold_links(record: Record) -> Iterator[Question]:
                 mention=index,
                 candidates=tuple(sorted(head_words - {head_word})),
             )
+
+
+def pair_questions(record: Record) -> Iterator[Question]:
+    """Yield a question for each word and label of a record's pairs; that of a root has no gold."""
+    partners: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for dependent, parent, label in labelled_pairs(record):
+        partners[dependent, label].append(parent)
+    for (word, label), parents in partners.items():
+        next_word = record["words"][word + 1 : word + 2]
+        has_mark = label in POSSESSIVE_RELATIONS and POSSESSIVE_MARKS.issuperset(next_word)
+        yield Question(
+            label,
+            word,
+            gold=tuple(parent for parent in parents if parent != word),
+            mark=word + 1 if next_word and has_mark else None,
+        )
 
 
 def ordered_mentions(record: Record) -> list[list]:

@@ -20,13 +20,8 @@ import pandas as pd
 from jaxtyping import Bool, Int, Shaped
 
 from helpers.data.records import cluster_of
-from helpers.metrics.head_counts import (
-    is_right_pick,
-    query_words,
-    syntactic_heads,
-    words_that_count,
-)
-from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words, possessive_marks
+from helpers.metrics.head_counts import Links, is_right_pick, links_that_count, read_links
+from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
@@ -42,21 +37,20 @@ NOT_ADJACENT = "every relation, parent not next to the word"
 MEAN_LEAD = "mean margin over the nearest word"
 SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
+# Columns of tables that are empty if no word has a tag.
+NEEDS_TAGS = (
+    *RULE_COLUMNS, "nearest", "nearest_accuracy", "nearest_margin", "nearest_margin_df",
+    "head_lead", "head_lead_df",
+)  # fmt: skip
 
 
 class _Sentence(NamedTuple):
-    """A sentence, and which of its words count in each layer and direction."""
+    """A sentence, and which of its questions count in each layer and direction."""
 
-    gold: Int[np.ndarray, " word"]
-    relations: Shaped[np.ndarray, " word"]
+    links: Links
     tags: Shaped[np.ndarray, " word"]
-    marks: dict[int, int]
     visible: Bool[np.ndarray, "layer word word"]
-    counts: Bool[np.ndarray, "direction layer word"]
-
-    def has_relation(self, relation: str) -> Bool[np.ndarray, " word"]:
-        """Mark the words of a relation."""
-        return (self.relations == relation) | (relation == ALL)
+    counts: Bool[np.ndarray, "direction layer question"]
 
 
 def nearest_word(
@@ -113,11 +107,11 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         if example.record.get("split") != "train":
             continue
         sentence = _read(example)
-        counts = np.zeros((len(rows), len(sentence.gold)), dtype=bool)  # [row, word]
+        counts = np.zeros((len(rows), len(sentence.links.words)), dtype=bool)  # [row, question]
         for number, row in enumerate(rows):
-            counts[number] = _words_of(row, sentence)
+            counts[number] = _questions_of(row, sentence)
         for rule in product(sorted(set(sentence.tags) - {None}), SIDES):
-            is_right = _finds_parent(nearest_word(sentence.tags, *rule), sentence.gold)
+            is_right = _finds_parent(nearest_word(sentence.tags, *rule), sentence.links)
             n_right[rule] = n_right.get(rule, 0) + counts @ is_right.astype(int)
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
     best: list[Any] = [(None, None)] * len(rows)
@@ -141,14 +135,15 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
     Returns
     -------
     DataFrame
-        A row for each word of dev and each relation that it counts for (its own, and `ALL`).
-        Columns: ``relation``; ``article``; ``distance`` to the syntactic head in words (0 for the
+        A row for each question of dev and each relation that it counts for (its own, and `ALL`).
+        Columns: ``relation``; ``article``; ``distance`` to the nearest partner in words (0 for the
         root); whether it is found by the ``head``, the ``offset`` and the ``nearest`` word; whether
         there ``has_nearest`` a nearest word; and whether the head picks it, ``head_to_nearest``.
-        There is no row for a relation without a rule.
+        Without rules, because no word has a tag, only the columns of head and offset are there.
     """
-    rows = rules.dropna(subset=RULE_COLUMNS).to_dict("records")
-    judged = [*PREDICTORS, "has_nearest", "head_to_nearest"]
+    rows = rules.to_dict("records")
+    has_rules = bool(rules["nearest_class"].notna().any())
+    judged = [*PREDICTORS, "has_nearest", "head_to_nearest"] if has_rules else ["head", "offset"]
     columns = ["relation", "article", "distance", *judged]
     parts = [pd.DataFrame(columns=columns)]
     for number, example in enumerate(examples):
@@ -157,10 +152,10 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
         sentence = _read(example)
         article = cluster_of(example.record, number)
         for row in rows:
-            counts = _words_of(row, sentence)
+            counts = _questions_of(row, sentence)
             if counts.any():
                 values = _judge(example, sentence, row)
-                row_values = {name: by_word[counts] for name, by_word in values.items()}
+                row_values = {name: by_question[counts] for name, by_question in values.items()}
                 parts.append(
                     pd.DataFrame({"relation": row["relation"], "article": article} | row_values)
                 )
@@ -170,57 +165,58 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
 
 def _judge(
     example: Example, sentence: _Sentence, row: dict[str, Any]
-) -> dict[str, Shaped[np.ndarray, " word"]]:
-    """Judge the predictors of a relation at every word of a sentence."""
+) -> dict[str, Shaped[np.ndarray, " question"]]:
+    """Judge the predictors of a relation at every question of a sentence."""
     layer, head = parse_head(row["head"])
     positions = example.word_positions
     weights = example.stored_attention[layer, head].astype(np.float32)[positions, positions]
-    visible = sentence.visible[layer]
-    words = np.arange(len(sentence.gold))
-    picked = picked_words(weights, direction=row["direction"], visible=visible)
-    at_offset = words + int(row["baseline_offset"])
+    links = sentence.links
+    picked = picked_words(weights, direction=row["direction"], visible=sentence.visible[layer])
+    all_words = np.arange(len(weights))
+    at_offset = all_words + int(row["baseline_offset"])
+    distances = np.abs(links.words[:, None] - all_words)  # [question, word]
+    to_parent = np.where(links.is_gold, distances, len(weights)).min(axis=1)
+    values = {
+        "distance": np.where(links.is_root, 0, to_parent),
+        "head": is_right_pick(picked, links),
+        "offset": is_right_pick(at_offset, links),
+    }
+    if row["nearest_class"] is None:
+        return values
     nearest = nearest_word(sentence.tags, row["nearest_class"], row["nearest_side"])
-    queries = query_words(len(words), sentence.marks)  # for a possessor, its 's
-    has_pick = picked[queries] != queries
-    return {
-        "distance": np.where(sentence.gold < 0, 0, np.abs(sentence.gold - words)),
-        "head": is_right_pick(picked, sentence.gold, sentence.marks),
-        "offset": is_right_pick(at_offset, sentence.gold, sentence.marks),
-        "nearest": _finds_parent(nearest, sentence.gold),
-        "has_nearest": nearest != words,
-        "head_to_nearest": has_pick & (picked[queries] == nearest) & (nearest != words),
+    has_nearest = nearest[links.words] != links.words
+    picks_nearest = picked[links.queries] == nearest[links.words]
+    return values | {
+        "nearest": _finds_parent(nearest, links),
+        "has_nearest": has_nearest,
+        "head_to_nearest": (picked[links.queries] != links.queries) & picks_nearest & has_nearest,
     }
 
 
 def _read(example: Example) -> _Sentence:
-    """Read the trees and tags of a sentence, and find the words that count."""
+    """Read the pairs and tags of a sentence, and find the questions that count."""
     record = example.record
-    gold = syntactic_heads(example)
+    links = read_links(example)
     positions = example.word_positions
-    marks = possessive_marks(record)
     visible = example.visible_keys[:, positions, positions]
     return _Sentence(
-        gold=gold,
-        relations=np.asarray(record["relations"], dtype=object),
-        tags=np.asarray(record.get("tags") or [None] * len(gold), dtype=object),
-        marks=marks,
+        links=links,
+        tags=np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object),
         visible=visible,
-        counts=words_that_count(visible, gold, marks),
+        counts=links_that_count(visible, links),
     )
 
 
-def _words_of(row: dict[str, Any], sentence: _Sentence) -> Bool[np.ndarray, " word"]:
-    """Mark the words of a relation that count in the layer and direction of its head."""
+def _questions_of(row: dict[str, Any], sentence: _Sentence) -> Bool[np.ndarray, " question"]:
+    """Mark the questions of a relation that count in the layer and direction of its head."""
     layer, _ = parse_head(row["head"])
     counts = sentence.counts[DIRECTIONS.index(row["direction"]), layer]
-    return counts & sentence.has_relation(row["relation"])
+    return counts & ((sentence.links.relations == row["relation"]) | (row["relation"] == ALL))
 
 
-def _finds_parent(
-    picked: Int[np.ndarray, " word"], gold: Int[np.ndarray, " word"]
-) -> Bool[np.ndarray, " word"]:
-    """Mark the words whose syntactic head is picked; a word that picks itself picks nothing."""
-    return (picked == gold) & (picked != np.arange(len(gold)))
+def _finds_parent(picked: Int[np.ndarray, " word"], links: Links) -> Bool[np.ndarray, " question"]:
+    """Mark the questions whose word picks a partner; here a possessor has no 's."""
+    return is_right_pick(picked, links._replace(queries=links.words))
 
 
 def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
@@ -241,7 +237,7 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
         bootstrap intervals over articles, and are empty for a relation without a rule.
     """
     columns = [*Estimate(0).columns("nearest_accuracy"), *Estimate(0).columns("nearest_margin")]
-    by_relation = dict(list(words.groupby("relation")))
+    by_relation = dict(list(words.groupby("relation"))) if "nearest" in words else {}
     scores = []
     for relation in rules["relation"]:
         relation_words = by_relation.get(relation)
@@ -285,7 +281,8 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
         the words of all relations together.  Columns: ``relation``, ``distance``, ``count``, and
         the accuracies in percent ``head``, ``offset`` and ``nearest``, and ``head_lead``, that of
         the head minus that of the nearest word, all with 95% bootstrap intervals over articles.
-        The root has no distance and is left out.  There is no row without words.
+        The root has no distance and is left out.  There is no row without words.  Without tags,
+        the columns of the nearest word are empty.
     """
     columns = ["relation", "distance", "count"]
     rows = []
@@ -296,9 +293,10 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
             if at_distance.empty:
                 continue
             row = {"relation": relation, "distance": name, "count": len(at_distance)}
-            for predictor in PREDICTORS:
+            for predictor in words.columns.intersection(PREDICTORS):
                 row |= _percent(at_distance, predictor).columns(predictor)
-            row |= _percent(at_distance, "head", "nearest").columns("head_lead", df=True)
+            if "nearest" in words:
+                row |= _percent(at_distance, "head", "nearest").columns("head_lead", df=True)
             rows.append(row)
     for name in (*PREDICTORS, "head_lead"):
         columns += Estimate(0).columns(name)
@@ -329,6 +327,12 @@ def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
         syntactic head and how often the nearest word; and ``difference``, the first minus the
         second.  All three have 95% bootstrap intervals over articles.
     """
+    columns = ["relation", "head", *RULE_COLUMNS, "count"]
+    for name in ("finds_parent", "finds_nearest", "difference"):
+        columns += Estimate(0).columns(name)
+    columns.append("difference_df")
+    if "nearest" not in words:
+        return pd.DataFrame(columns=columns)
     differ = words[words["has_nearest"] & ~words["nearest"] & (words["distance"] > 0)]
     rules_by_relation = rules.set_index("relation")[["head", *RULE_COLUMNS]]
     rows = []
@@ -354,10 +358,7 @@ def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
                 ),
             }
         )
-    columns = ["relation", "head", *RULE_COLUMNS, "count"]
-    for name in ("finds_parent", "finds_nearest", "difference"):
-        columns += Estimate(0).columns(name)
-    return pd.DataFrame(rows, columns=[*columns, "difference_df"])
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _by_relation(words: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -384,7 +385,7 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
         is more accurate, without an interval.  There is no row without a rule.
     """
     single = words[words["relation"] != ALL]
-    if single.empty:
+    if single.empty or "nearest" not in words:
         return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
     articles = np.unique(single["article"])
     leads = []

@@ -18,6 +18,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from helpers.data.records import KEY_TYPES, WORD_MARKS, Roles, cluster_of, roles
+from helpers.errors import InputError
 from helpers.metrics.heads import PerHead, head_rows
 from helpers.metrics.statistics import (
     DRAWS,
@@ -43,6 +44,10 @@ GRADIENT_MEASURES = {"gradients": "", "per_value": "_per_value", "per_score": "_
 OVER_SPECIAL = ("sep", "cls", "first")  # keys whose gradients others are compared with
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
+NEEDS_SQUARE = (
+    "{} needs square maps, from a text to itself, and these are maps of cross-attention; leave it "
+    "out"
+)
 # Each article is a bootstrap cluster.  If there are more, they are assigned to this number of
 # clusters by a checksum of their title: memory for intervals does not grow with the corpus.
 MAX_CLUSTERS = 1024
@@ -68,8 +73,15 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     dict of str to array, shape (layer, head)
         The shares ``previous``, ``current`` and ``next``; NaN where no query sees such a token, as
         the next one under a causal mask.
+
+    Raises
+    ------
+    InputError
+        For maps that are not square.
     """
-    n = attention.shape[-1]
+    n_queries, n = attention.shape[-2:]
+    if n_queries != n:
+        raise InputError(NEEDS_SQUARE.format("relative_position"))
     visible = all_if_none(visible, attention)
     shares = {}
     for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
@@ -79,7 +91,9 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     return shares
 
 
-def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict[str, PerHead]:
+def token_types(
+    attention: Maps, roles: Roles, visible: Masks | None = None, *, cross: bool = False
+) -> dict[str, PerHead]:
     """Compute the share of attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
 
     Parameters
@@ -90,6 +104,9 @@ def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> 
         Masks over its tokens.
     visible : bool array, shape (layer, query, key), optional
         The keys that each query sees.  By default all.
+    cross : bool
+        Whether queries are tokens of another text.  The roles are those of the keys, and measures
+        from one token type to another are NaN.
 
     Returns
     -------
@@ -107,9 +124,9 @@ def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> 
         - ``sink``: the mass that rows lack to a sum of one, because the model's softmax has a sink
           besides the keys; NaN if rows sum to one.
     """
-    n = attention.shape[-1]
+    n_queries, n = attention.shape[-2:]
     visible = all_if_none(visible, attention)
-    received = attention.sum(axis=-2) / n  # [layer, head, key]
+    received = attention.sum(axis=-2) / n_queries  # [layer, head, key]
     uniform = visible / visible.sum(axis=-1, keepdims=True)
     received_if_uniform = np.broadcast_to(uniform.mean(axis=1)[:, None], received.shape)
     shares = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
@@ -118,6 +135,7 @@ def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> 
         if mask is not None:
             shares[name] = received[..., mask].sum(axis=-1)
             shares[f"uniform_{name}"] = received_if_uniform[..., mask].sum(axis=-1)
+        if mask is not None and not cross:
             to_token = attention[..., mask].sum(axis=-1)  # [layer, head, query]
             sees_others = visible[:, mask][..., ~mask].any(axis=(1, 2))
             shares[f"{name}_to_{name}"] = _nan_unless(sees_others, _mean_at(to_token, mask))
@@ -129,7 +147,9 @@ def token_types(attention: Maps, roles: Roles, visible: Masks | None = None) -> 
     return shares
 
 
-def entropy(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict[str, PerHead]:
+def entropy(
+    attention: Maps, roles: Roles, visible: Masks | None = None, *, cross: bool = False
+) -> dict[str, PerHead]:
     """Compute the entropy of the attention distributions of each head (section 3.3, Figure 4).
 
     ``H[i] = -sum_j A[i, j] ln A[i, j]``, with weights that are smoothed by `ENTROPY_SMOOTHING`.
@@ -142,6 +162,8 @@ def entropy(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict
         Masks over its tokens.
     visible : bool array, shape (layer, query, key), optional
         The keys that each query sees.  By default all.
+    cross : bool
+        Whether queries are tokens of another text; ``entropy_from_cls`` is then NaN.
 
     Returns
     -------
@@ -157,9 +179,10 @@ def entropy(attention: Maps, roles: Roles, visible: Masks | None = None) -> dict
     smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
     query_entropy = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
     visible_counts = visible.sum(axis=-1)  # [layer, query]
-    from_cls = _mean_at(query_entropy, roles.cls)
-    if roles.cls is not None:
-        from_cls = _nan_unless((visible_counts[:, roles.cls] > 1).any(axis=1), from_cls)
+    cls = None if cross else roles.cls
+    from_cls = _mean_at(query_entropy, cls)
+    if cls is not None:
+        from_cls = _nan_unless((visible_counts[:, cls] > 1).any(axis=1), from_cls)
     uniform = np.log(visible_counts).mean(axis=-1)  # [layer]
     return {
         "entropy": query_entropy.mean(axis=-1),
@@ -244,7 +267,12 @@ class Sums:
             self._add_to_group(article, sums_and_counts)
 
     def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
-        """Select the sums and counts of one measure, ordered by group."""
+        """Select the sums and counts of one measure, ordered by group.
+
+        InputError if it was not measured, as shares of neighbours in cross-attention.
+        """
+        if name not in self.names:
+            raise InputError(NEEDS_SQUARE.format(name))
         sums = np.stack([self.groups[group] for group in sorted(self.groups)], axis=1)
         return sums[:, :, self.names.index(name)]
 
@@ -300,14 +328,34 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     """
     sums = Sums()
     for example in examples:
-        attention = example.attention
-        visible = example.visible_keys
-        token_roles = roles(example.tokens, special_tokens)
-        values = relative_position(attention, visible)
-        values |= token_types(attention, token_roles, visible)
-        values |= entropy(attention, token_roles, visible)
-        sums.add(values, cluster_of(example.record, example.index))
+        sums.add(example_values(example, special_tokens), cluster_of(example.record, example.index))
     return sums
+
+
+def example_values(
+    example: Example, special_tokens: Mapping[str, str | None]
+) -> dict[str, PerHead]:
+    """Compute every measure of section 3 for one example; without neighbours for cross-attention.
+
+    Parameters
+    ----------
+    example : Example
+        The maps.
+    special_tokens : mapping of str to str or None
+        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+    """
+    attention = example.attention
+    visible = example.visible_keys
+    token_roles = roles(example.tokens, special_tokens)
+    cross = example.is_cross
+    values = {} if cross else relative_position(attention, visible)
+    values |= token_types(attention, token_roles, visible, cross=cross)
+    values |= entropy(attention, token_roles, visible, cross=cross)
+    return values
 
 
 def sweep(
@@ -377,7 +425,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
         ``article`` (its number in alphabetical order, from 0), ``layer`` (from 1), ``examples``,
         and the measures of section 3 (means over the heads of the layer).
     """
-    _, counts = sums.by_group("current")  # [group, layer, head]
+    _, counts = sums.by_group("entropy")  # [group, layer, head]
     examples = counts.max(axis=2).astype(int)  # [group, layer]
     articles = range(len(examples))
     layers = range(1, examples.shape[1] + 1)

@@ -336,7 +336,9 @@ def training_losses(
     output = run_with_graph(encoder, inputs)
     targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(encoder.model.device)
     logits = wide(output.logits).reshape(*targets.shape, -1)  # [example, token or text, class]
-    label_losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+    # Flat, because torch's sum over classes that are not adjacent in memory loses four digits.
+    label_losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    label_losses = label_losses.view_as(targets)
     losses = label_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
     return losses, inputs, list(output.attentions)
 

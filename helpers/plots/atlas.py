@@ -37,7 +37,10 @@ TITLE_INCHES = 0.62
 LEGEND_INCHES = 0.3
 MARGIN_INCHES = 0.32  # of the numbers of layers
 LETTER_WIDTH = 0.62  # of the size of the type
-LEAST_TYPE, USUAL_TYPE, LARGEST_TYPE = 2.5, 6.0, 7.5  # points
+# Sizes of type, in points.
+LEAST_TYPE = 2.5
+USUAL_TYPE = 6.0
+LARGEST_TYPE = 7.5
 # Points of a tile's height: from here on it has its number, too; below, a single line.
 LINES_FROM = 34
 ONE_LINE_BELOW = 14
@@ -97,17 +100,17 @@ def atlas(table: pd.DataFrame, *, model: str = "") -> Figure:
             color=style.MUTED if head.kind == OTHER else style.INK, linespacing=1.15,
             parse_math=False,
         )  # fmt: skip
-    present = [kind for kind in KINDS if (table["kind"] == kind).any()]
-    handles = [Rectangle((0, 0), 1, 1, facecolor=COLORS[kind]) for kind in present]
+    present_kinds = [name for name in KINDS if (table["kind"] == name).any()]
+    handles = [Rectangle((0, 0), 1, 1, facecolor=COLORS[name]) for name in present_kinds]
     figure.legend(
-        handles, present, loc="lower left", ncols=len(present), fontsize=7, handlelength=1,
-        bbox_to_anchor=(MARGIN_INCHES / width, 0.01),
+        handles, present_kinds, loc="lower left", ncols=len(present_kinds), fontsize=7,
+        handlelength=1, bbox_to_anchor=(MARGIN_INCHES / width, 0.01),
     )  # fmt: skip
     return figure
 
 
 def atlas_title(table: pd.DataFrame) -> str:
-    """Say how many heads have a name, and what most of them do."""
+    """Count the heads of the commonest kinds."""
     named = table[table["kind"] != OTHER]
     if named.empty:
         return f"None of {len(table)} heads does one thing by our thresholds"
@@ -120,7 +123,7 @@ def atlas_title(table: pd.DataFrame) -> str:
         PUNCTUATION: "look at periods and commas",
         BROAD_HEAD: "are broad",
     }
-    parts = [f"{count} {words[kind]}" for kind, count in counts.head(3).items()]
+    parts = [f"{count} {words[name]}" for name, count in counts.head(3).items()]
     return f"Of {len(table)} heads, {', '.join(parts)}"
 
 

@@ -35,6 +35,7 @@ from helpers.metrics.heads import (
     by_head,
     gold_links,
     head_label,
+    pair_questions,
     parse_head,
     predict_link,
     sees_answer,
@@ -105,6 +106,8 @@ BEHAVIOURS = {
         "verbs attend to their passive auxiliaries",
     ),
 }
+# Of a relation that the paper does not have, as in pairs of the user.
+OTHER_BEHAVIOUR = ("words attend to their partners", "partners attend to their words")
 # Rules by which some wrong parses are not drawn.  In these relations English has only these words.
 CLOSED_CLASSES = {
     "det": "a all an another any both each either every neither no some that the these this those "
@@ -258,10 +261,10 @@ def relation_panels(
 ) -> list[Panel]:
     """Choose the panels of Figure 5 for relations: a success and a failure of each head.
 
-    There are the first `RELATION_ROWS` relations of `FIGURE_5` that the treebank has, whatever the
-    heads find.  If the treebank has sentences of ``figure5.toml``, which were checked by hand, the
-    panels are the first of them in which the head is right about every pair of the relation, and
-    the first in which it is not.  Otherwise see `_clearest_panels`.
+    There are the first `RELATION_ROWS` relations that the treebank has, in the order of `FIGURE_5`,
+    whatever the heads find.  If the treebank has sentences of ``figure5.toml``, which were checked
+    by hand, the panels are the first of them in which the head is right about every pair of the
+    relation, and the first in which it is not.  Otherwise see `_clearest_panels`.
 
     Parameters
     ----------
@@ -270,7 +273,7 @@ def relation_panels(
     table : DataFrame
         The table dependency_heads.csv.
     relations : mapping of str to str
-        The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`.
+        The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`, or another.
     english : bool
         Whether sentences in which the annotation of the relation is wrong, or may well be, are left
         out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD`, `VERBS` and `COMPOUNDS`, which are for
@@ -286,20 +289,23 @@ def relation_panels(
     rows = (table if held_out is None else held_out).assign(paper_name=None)
     rows["paper_name"] = rows["relation"].map(dict(relations))
     rows = rows.dropna(subset="paper_name").drop_duplicates("paper_name")
-    order = rows["paper_name"].map(FIGURE_5.index)
-    rows = rows.loc[order.sort_values().index].head(RELATION_ROWS)
+    order = rows["paper_name"].map([*FIGURE_5, *relations.values()].index)
+    rows = rows.loc[order.sort_values(kind="stable").index].head(RELATION_ROWS)
     checked = _checked_examples(store)
     examples = _short_examples(store)
     panels = []
     for row in rows.itertuples():
         paper_name = row.paper_name
-        behaviour = BEHAVIOURS[paper_name][DIRECTIONS.index(row.direction)]
+        behaviours = BEHAVIOURS.get(
+            paper_name, [f"{paper_name}: {text}" for text in OTHER_BEHAVIOUR]
+        )
+        behaviour = behaviours[DIRECTIONS.index(row.direction)]
         scores = _scores(row)
         accuracy, baseline = list(scores.values())[:2]
         title = f"Head {row.head}: {behaviour}, {accuracy:.0f}% (best fixed offset {baseline:.0f}%)"
         layer, head = parse_head(row.head)
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
-        if checked[paper_name]:
+        if checked.get(paper_name):
             chosen = CHECKED
             pair = _first_panels(checked[paper_name], location, title)
         else:
@@ -741,12 +747,15 @@ def _short_examples(store: Store) -> list[Example]:
 
 def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
     """Check the annotation of a relation in a sentence by rules that need no second parser."""
+    if paper_name not in BEHAVIOURS:
+        return True
     closed_class = CLOSED_CLASSES.get(paper_name, "").split()
     tags = record.get("tags") or [None] * len(record["words"])
+    relations = {question.word: question.relation for question in pair_questions(record)}
     for question in gold_links(record):
         if question.relation != relation:
             continue
-        between = record["relations"][question.word : question.gold[0]]
+        between = {relations.get(word) for word in range(question.word, question.gold[0])}
         if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
             return False
         if paper_name == "dobj" and tags[question.gold[0]] not in {None, *VERBS}:

@@ -256,7 +256,8 @@ def accuracy_by_distance(
         rows = table[table["relation"] == relation].set_index("distance").reindex(DISTANCES)
         rows = rows.reset_index().assign(place=np.arange(len(DISTANCES)))
         for column, series_style in PREDICTOR_STYLES.items():
-            draw_curve(axes, rows.dropna(subset=column), "place", column, series_style)
+            if table[column].notna().any():  # the nearest word of a class needs tags
+                draw_curve(axes, rows.dropna(subset=column), "place", column, series_style)
         counts = rows["count"].fillna(0).astype(int)
         n = "" if short else "n = "
         labels = [

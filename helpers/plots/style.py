@@ -33,6 +33,7 @@ WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 COLUMN_WIDTH = 3.3  # inches, of a column of a paper
 COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
 MAX_COLUMNS = 5  # heat maps in a row
+TITLE_LETTERS_IN_ROW = 95  # of the titles of a row of heat maps together
 MAP_TITLE_LETTERS = 24  # of a line of the title of a heat map, in a figure for a column
 MAP_COLUMNS = 2  # the same in a figure for a column
 LEFT_MARGIN = 0.1  # inches, of titles
@@ -448,13 +449,15 @@ def heat_maps(
         maps_width = COLUMN_WIDTH - 0.4
         min_height, max_height = 0.7, 1.2
         line_height = 0.12
-        maps = {fill_lines(name, MAP_TITLE_LETTERS): values for name, values in maps.items()}
+        letters = MAP_TITLE_LETTERS
     else:
         extra = 0.35
         maps_width = WIDTH - 1.6
         min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
-        max_height = 3.2
+        max_height = 3.2 if rows <= 3 else 2.2  # of a model of many layers
         line_height = 0.16
+        letters = TITLE_LETTERS_IN_ROW // columns
+    maps = {fill_lines(name, letters): values for name, values in maps.items()}
     panel_height = np.clip(maps_width / columns * layers / heads, min_height, max_height)
     title_height = 2 * line_height + line_height * max(name.count("\n") for name in maps)
     figure = canvas(rows * (panel_height + title_height) + extra, title, *subtitles)
@@ -478,17 +481,20 @@ def draw_color_scale(
     figure: Figure, panels: Sequence[Axes], scale: ScalarMappable, label: str, **options: Any
 ) -> Colorbar:
     """Draw a colour scale right of panels, or above them in a figure for a column."""
-    places = {"location": "top", "aspect": 40} if in_column() else {"aspect": 30}
     if in_column():
+        places = {"location": "top", "aspect": 40}
         label = " ".join(label.split())
+    else:
+        places = {"aspect": max(30, 9 * figure.get_figheight())}  # a high scale is not wider
     return figure.colorbar(
         scale, ax=panels, label=label, pad=0.015, format="%g", **(places | options)
     )
 
 
 def fill_lines(text: str, letters: int) -> str:
-    """Break each line of a text into lines of at most so many letters."""
-    return "\n".join(fill(line, letters) for line in text.splitlines())
+    """Break the lines of a text into lines of at most so many letters, but not at "n = 1,234"."""
+    lines = text.replace(" = ", "\u00a0=\u00a0").splitlines()
+    return "\n".join(fill(line, letters) for line in lines).replace("\u00a0", " ")
 
 
 def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:

@@ -10,7 +10,7 @@ last one is that after them ([SEP]), and the words are between them.
 
 from __future__ import annotations
 
-import os
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,25 +49,27 @@ MAX_BATCH = 64  # sentences, where parameters do not change from batch to batch
 class BlockBuffer:
     """A mapping of keys to float16 arrays, in a file that is removed with the mapping.
 
-    Memory therefore does not grow with the corpus.  Reading is fast, because the system keeps as
-    much of the file in memory as there is room for.
+    The file is memory-mapped: the system keeps as much of it in memory as there is room for, and an
+    array that is read is not copied.
     """
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open with the buffer
-        self._blocks = {}  # offset in bytes and shape, by key
+        self._blocks = {}  # offset in values and shape, by key
+        self._values = np.zeros(0, np.float16)  # of the file, when an array was last read from it
 
     def __setitem__(self, key: Any, block: Float16[np.ndarray, ...]) -> None:
         """Write an array to the end of the file."""
-        self._blocks[key] = (self._file.tell(), block.shape)
+        self._blocks[key] = (self._file.tell() // block.itemsize, block.shape)
         self._file.write(block.tobytes())
 
     def __getitem__(self, key: Any) -> Float16[np.ndarray, ...]:
         """Read an array; several threads may do so at a time."""
         offset, shape = self._blocks[key]
-        block = np.empty(shape, np.float16)
-        os.preadv(self._file.fileno(), [block], offset)
-        return block
+        end = offset + math.prod(shape)
+        if end > len(self._values):
+            self._values = np.memmap(self._file, np.float16, mode="c").view(np.ndarray)
+        return self._values[offset:end].reshape(shape)
 
 
 @dataclass
@@ -209,6 +211,15 @@ class ProbeData:
     scales: Float[np.ndarray, " layer"]
     vectors: Float[Tensor, "vocabulary width"]
 
+    def n_words(self, indices: Sentences) -> int:
+        """Count the words of sentences."""
+        return sum(len(self.parses[index]) for index in indices)
+
+    @property
+    def features(self) -> int:
+        """Number of features: the attention heads in both directions."""
+        return 2 * self.layers * self.heads
+
     @cached_property
     def units(self) -> list[Float[Tensor, " feature"]]:
         """Scales of the features, from the first train sentences: a probe's units.
@@ -264,7 +275,7 @@ class ProbeData:
 
     def batches(self, indices: Sentences) -> list[list[int]]:
         """Cut sentences into batches whose maps are small enough to be read together."""
-        return self.groups(indices, pairs=FLOATS_PER_BATCH // (2 * self.layers * self.heads))
+        return self.groups(indices, pairs=FLOATS_PER_BATCH // self.features)
 
     def word_numbers(self, indices: Sentences) -> Int[np.ndarray, "sentence word"]:
         """Stack the numbers of the words of sentences of one length."""
@@ -274,10 +285,12 @@ class ProbeData:
         self, indices: Sentences
     ) -> tuple[Float[Tensor, "word special"], Float[Tensor, "word candidate feature"]]:
         """Read every word's features with the special positions, and with each candidate word."""
-        blocks = np.concatenate([self.blocks[index] for index in indices])
-        features = torch.from_numpy(blocks).float()
-        last = features.shape[1] - 1
-        return features[:, ::last].flatten(1), features[:, 1:last]
+        n = len(self.parses[indices[0]])
+        features = torch.empty(len(indices), n, n + N_SPECIAL_POSITIONS, self.features)
+        for of_sentence, index in zip(features, indices, strict=True):
+            of_sentence.copy_(torch.from_numpy(self.blocks[index]))
+        features = features.flatten(0, 1)
+        return features[:, :: n + 1].flatten(1), features[:, 1 : n + 1]
 
     def hidden(self, indices: Sentences, layer: int) -> Float[Tensor, "sentence word width"]:
         """Read one layer's hidden states of sentences of one length, in units of ``scales``."""

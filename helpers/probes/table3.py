@@ -17,7 +17,7 @@ from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, p
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
 from helpers.probes.data import Counts, ProbeData, WordVectors, prepare, stack_seeds
 from helpers.probes.distances import fit_distances
-from helpers.probes.linear import Fit, LinearProbe, fit_linear
+from helpers.probes.linear import Fit, LinearProbe, Task, fit_linear, fit_together
 from helpers.probes.structural import StructuralProbe, fit_layers, undirected_attachment
 from helpers.probes.training import ATTACHMENTS, UAS, UNDIRECTED, attachment, scores_of
 from helpers.store.store import Example
@@ -215,6 +215,32 @@ def linear_result(
     return fit, scores_of(fit.probe, data, data.splits["dev"])
 
 
+def linear_results(
+    data: ProbeData, probes: Sequence[str], with_control_task: Sequence[str]
+) -> tuple[dict[str, ProbeCounts], list[TaskFit]]:
+    """Fit the linear probes to train, all together, and score them on dev.
+
+    The parameters are those of `fit_probes`; the names of the fits have no prefix.
+    """
+    tasks = {}
+    for probe in probes:
+        tasks[probe, UAS] = Task(with_words=probe == ATTN_GLOVE)
+        if probe in with_control_task:
+            tasks[probe, CONTROL_TASK] = Task(probe == ATTN_GLOVE, on_control_task=True)
+    control_data = data.control_task()
+    results = {}
+    fits = []
+    for (probe, task), fit in zip(tasks, fit_together(data, list(tasks.values())), strict=True):
+        fits.append((probe, task, fit))
+        if task == UAS:
+            results[probe] = scores_of(fit.probe, data, data.splits["dev"])
+        else:
+            control_task = scores_of(fit.probe, control_data, data.splits["dev"])
+            control_counts = control_task[UAS_WITHOUT_PUNCTUATION]
+            results[probe] = with_selectivity(results[probe], control_counts)
+    return results, fits
+
+
 def fit_probes(
     data: ProbeData,
     prefix: str,
@@ -249,16 +275,8 @@ def fit_probes(
     layers
         The table of `choose_layer_and_rank`.
     """
-    results = {}
-    fits = []
-    for probe in probes:
-        fit, results[probe] = linear_result(data, probe)
-        fits.append((prefix + probe, UAS, fit))
-        if probe in with_control_task:
-            control_fit, control_task = linear_result(data.control_task(), probe, l2=fit.l2)
-            fits.append((prefix + probe, CONTROL_TASK, control_fit))
-            control_counts = control_task[UAS_WITHOUT_PUNCTUATION]
-            results[probe] = with_selectivity(results[probe], control_counts)
+    results, linear_fits = linear_results(data, probes, with_control_task)
+    fits = [(prefix + probe, task, fit) for probe, task, fit in linear_fits]
     layers = choose_layer_and_rank(data, ranks)
     (best,) = layers.query("chosen").itertuples()
     fit_best = partial(fit_bilinear, layer=best.layer, rank=best.rank)

@@ -21,11 +21,13 @@ from helpers.probes.data import (
     count_right,
     head_matrix,
 )
+from helpers.settings import small_profile
 from helpers.torch_utils import one_thread
 
 UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 ATTACHMENTS = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
+MIN_UPDATES = 60 if small_profile() else 600  # of training by gradient steps
 
 HeadsOfSentences = list[Int[np.ndarray, " _word"]]  # 0 is ROOT, words count from 1
 Scores = Float[Tensor, "sentence dependent candidate"]
@@ -50,7 +52,7 @@ class Schedule(NamedTuple):
     epochs: int
     learning_rate: float
     batch_size: int
-    min_updates: int = 600
+    min_updates: int = MIN_UPDATES
 
 
 def shuffled(indices: Sentences) -> list[int]:
@@ -180,7 +182,7 @@ def train(
     order = np.random.default_rng(seed)
     n_batches = len(data.groups(sentences, schedule.batch_size))
     epochs = max(schedule.epochs, math.ceil(schedule.min_updates / n_batches))
-    optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate, fused=True)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
         batches = data.groups(order.permutation(sentences).tolist(), schedule.batch_size)

@@ -1,4 +1,4 @@
-"""What a run says about its model in three sentences, for the top of its report."""
+"""The three sentences about a model at the top of its report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_WORDS = {
 
 
 def answers(tables: Tables, special_tokens: Mapping[str, str | None]) -> list[str]:
-    """Say what the model looks at, which relation a head finds, and what all heads find together.
+    """Describe where attention goes, which relation a head finds, and what all heads find.
 
     Parameters
     ----------
@@ -72,15 +72,15 @@ def _where_attention_goes(tables: Tables, special_tokens: Mapping[str, str | Non
 
 
 def _best_relation(tables: Tables) -> str:
-    """Say which relation of the paper a head finds best, beside offset and nearest word."""
+    """Describe the relation of the paper that a head finds best, beside two rules."""
     if "dependency_heads_held_out" not in tables:
         return ""
     table = tables["dependency_heads_held_out"]
     names = table["relation"].map(paper_names(table["relation"])).map(IN_WORDS)
-    known = table[names.notna()]
-    if known.empty:
+    in_words = table[names.notna()]
+    if in_words.empty:
         return ""
-    best = known.loc[known["margin"].idxmax()]
+    best = in_words.loc[in_words["margin"].idxmax()]
     sentence = (
         f"On texts that did not choose it, head {best['head']} finds {names[best.name]} in "
         f"{best['dev_accuracy']:.0f}% of the cases; a fixed distance would find "
@@ -95,7 +95,7 @@ def _best_relation(tables: Tables) -> str:
 
 
 def _all_heads(tables: Tables) -> str:
-    """Say how many words get the right parent from all heads together, and from random ones."""
+    """Compare the parents that all heads find together with those of controls."""
     if "probes" not in tables:
         return ""
     by_metric = tables["probes"].set_index("metric")

@@ -25,6 +25,7 @@ from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
 from helpers.results import Results, run_name
 from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
 
+HERE = Path(__file__).parent
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
@@ -120,8 +121,14 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> None:
     Raises
     ------
     InputError
-        It names the notebooks that use the setting.
+        It names the notebooks that use the setting; or, for ``pairs``, those that need trees.
     """
+    for path in paths if settings.pairs else ():
+        if "treebank" in used_settings(path) and "pairs" not in used_settings(path):
+            raise InputError(
+                f"notebook {path.name[:2]}: it needs trees, and --pairs has pairs of words; leave "
+                "it out with --only, or give a --treebank instead"
+            )
     used = set().union(*map(used_settings, paths), SIZES)
     defaults = asdict(Settings(quick=settings.quick))
     for name in RESULT_SETTINGS:
@@ -219,8 +226,10 @@ def write_html(path: Path) -> None:
     exporter = HTMLExporter(
         template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="", embed_images=True
     )
+    exporter.raw_template = (HERE / "notebook.html.j2").read_text(encoding="utf-8")
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
+    body = body.replace("<th></th>", "<td></td>")  # a heading without a name is none
     write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 

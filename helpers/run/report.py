@@ -60,7 +60,8 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
     Path
     """
     record = run_record(folder)
-    tables, figures = record.pop("tables"), record.pop("figures")
+    tables = record.pop("tables")
+    figures = record.pop("figures")
     notes = record.pop("notes", [])
     special_tokens = record.pop("special_tokens", {})
     own_tables = {name: table for name, table in read_tables(folder).items() if name in tables}
@@ -113,11 +114,11 @@ def choose_viewers(viewers: Sequence[Viewer]) -> list[Viewer]:
     """Choose at most `MAX_VIEWERS` viewers, the first of every title before the second of one."""
     numbers: Counter[str] = Counter()
     ranks = []
-    for place, view in enumerate(viewers):
-        ranks.append((numbers[view.title], place))
+    for index, view in enumerate(viewers):
+        ranks.append((numbers[view.title], index))
         numbers[view.title] += 1
-    places = sorted(place for _, place in sorted(ranks)[:MAX_VIEWERS])
-    return [viewers[place] for place in places]
+    chosen = sorted(index for _, index in sorted(ranks)[:MAX_VIEWERS])
+    return [viewers[index] for index in chosen]
 
 
 def zip_report(folder: Path) -> Path:
@@ -170,7 +171,7 @@ def _tiles(atlas: pd.DataFrame) -> list[dict[str, Any]]:
                 "model": model,
                 "columns": int(heads["head"].max()),
                 "heads": heads[list(TILE)].to_dict("records"),
-                "kinds": [kind for kind in COLORS if (heads["kind"] == kind).any()],
+                "kinds": [name for name in COLORS if (heads["kind"] == name).any()],
             }
         )
     return grids

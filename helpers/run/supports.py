@@ -12,6 +12,7 @@ from helpers.model.forward import padded, value_pass
 from helpers.model.sites import check_removable, check_softmax, sites
 from helpers.model.weights import check_reinitialised
 from helpers.studies.common.edge_cuts import key_token_ids
+from helpers.studies.kobayashi2020.sinks import layer_modules
 from helpers.study import Study
 
 LENS = "--lens norm"
@@ -48,7 +49,8 @@ def supports(encoder: Encoder) -> pd.DataFrame:
         ("09", "argument cues", check_sites),
         ("10", "norms of what heads move", check_lens),
         ("10", "edges to special tokens cut", _check_edges),
-        ("11", "agreement of verbs", _check_language_model),
+        ("11", "agreement of verbs", _check_word_predictions),
+        ("12", "one value of one token changed", _check_layers),
     ]
     table = []
     for notebooks, what, check in rows:
@@ -134,10 +136,17 @@ def _check_edges(encoder: Encoder) -> None:
     _check_weights_of_heads(encoder)
 
 
-def _check_language_model(encoder: Encoder) -> None:
+def _check_word_predictions(encoder: Encoder) -> None:
     if encoder.objective not in ("masked-lm", "next-token"):
-        raise ModelError("it has no trained head that predicts words: no probability of a verb.")
+        raise ModelError(
+            "it has no head that predicts words, so it gives no probability of a verb."
+        )
 
 
-# The notebooks that a model supports as a whole, or not at all; 10 and 11 leave parts out.
+def _check_layers(encoder: Encoder) -> None:
+    if len(layer_modules(encoder.model.base_model)) != encoder.layers:
+        raise ModelError("one module is all its layers, so no vector changes before one of them.")
+
+
+# The notebooks that a model supports as a whole, or not at all; 10 to 12 leave parts out.
 WHOLE = {"08": check_removal, "09": check_sites}

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from tokenizers import Encoding
 from torch import Tensor
 
-from helpers.data.records import Corpus, Document, Record, Segment, Sentence
+from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
@@ -49,6 +49,7 @@ def examples(
     record_makers = {
         Segment: segment_record,
         Sentence: sentence_record,
+        PairedText: sentence_record,
         Document: document_record,
     }
     for text in corpus.read(counts):
@@ -152,9 +153,9 @@ def choose_cuts(n_first: int, n_second: int, room: int, rng: random.Random) -> t
 
 
 def sentence_record(
-    encoder: Encoder, sentence: Sentence, max_tokens: int, counts: Counter[str]
+    encoder: Encoder, sentence: Sentence | PairedText, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
-    """Return a treebank sentence's record, or None if the model cannot take the whole sentence."""
+    """Return the record of a sentence, or None if the model cannot take the whole sentence."""
     encoding = encoder.encode_words(sentence.words)
     if len(encoding.ids) > max_tokens:
         counts["sentences dropped: over the token limit"] += 1

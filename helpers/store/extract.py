@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from helpers.cache import code_digest
-from helpers.data.records import Corpus
+from helpers.data.records import Corpus, Record
 from helpers.errors import InputError, ModelError
 from helpers.files import (
     atomic_file,
@@ -208,13 +208,18 @@ def complete(store: Store, fill: Fill) -> None:
     folder = store.folder
     check_free(folder, needed_bytes(store))
     fill(store, store.missing_shards())
-    digests = {shard["file"]: shard["sha256"] for shard in store.manifest.shards}
+    store.manifest = finish(folder, store.manifest)
+
+
+def finish(folder: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest of a folder whose shards all exist, with their sizes and digests."""
+    digests = {shard["file"]: shard["sha256"] for shard in manifest.shards}
     for path in folder.glob(f"*{DIGEST_SUFFIX}"):  # they are newer than those of the manifest
         digests[path.stem] = path.read_text(encoding="ascii")
     shards = []
-    for number in range(store.n_shards):
+    for number in range(manifest.n_shards):
         name = shard_name(number)
-        indices = store.indices(number)
+        indices = manifest.indices(number)
         shards.append(
             {
                 "file": name,
@@ -224,13 +229,14 @@ def complete(store: Store, fill: Fill) -> None:
                 "sha256": digests[name],
             }
         )
-    store.manifest = replace(store.manifest, shards=shards)
-    store.manifest.write(folder)
+    finished = replace(manifest, shards=shards)
+    finished.write(folder)
     # The manifest has the digests now.  Killed processes left the rest; the temporary files of
     # safetensors begin with ``.tmp``.
     for pattern in (f"*{DIGEST_SUFFIX}", "*.tmp", ".tmp*"):
         for leftover in folder.glob(pattern):
             leftover.unlink(missing_ok=True)
+    return finished
 
 
 def needed_bytes(store: Store) -> int:
@@ -263,11 +269,21 @@ def write_examples(
     # A killed process may have left a part, and shards of an unknown list are useless.
     shutil.rmtree(folder, ignore_errors=True)
     counts: Counter[str] = Counter()
+    return write_records(folder, key, examples(encoder, corpus, key.max_tokens, counts), counts)
+
+
+def write_records(
+    folder: Path, key: StoreKey, records: Iterable[Record], counts: Counter[str]
+) -> Manifest:
+    """Write one record per line, and the manifest without shards; InputError without a record.
+
+    ``counts`` has the numbers of dropped and changed examples when the last record has been read.
+    """
     n_examples = 0
     digest = hashlib.sha256()
     with atomic_file(folder / EXAMPLES) as temporary:
         with temporary.open("wb") as file:
-            for record in examples(encoder, corpus, key.max_tokens, counts):
+            for record in records:
                 line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
                 file.write(line)
                 digest.update(line)
@@ -275,7 +291,7 @@ def write_examples(
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
-                f"corpus {corpus.name!r}: no example is left ({reasons or 'it is empty'}); "
+                f"corpus {key.corpus['name']!r}: no example is left ({reasons or 'it is empty'}); "
                 f"check the path and the format, or raise --max-tokens {key.max_tokens}"
             )
     manifest = Manifest(key, n_examples, digest.hexdigest(), dict(sorted(counts.items())))

@@ -105,6 +105,11 @@ class Manifest:
         """Number of shards of the finished store."""
         return -(-self.n_examples // self.spec.examples_per_shard)
 
+    def indices(self, number: int) -> range:
+        """Return the indices of the examples of one shard."""
+        size = self.spec.examples_per_shard
+        return range(self.n_examples)[number * size : (number + 1) * size]
+
     def write(self, folder: Path) -> None:
         """Write the manifest with its checksum, atomically."""
         contents = asdict(self)

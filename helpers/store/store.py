@@ -64,6 +64,10 @@ class Example:
         the embeddings.
     visible
         What the tokens of each layer can attend to; empty if every token sees all.
+
+    Notes
+    -----
+    In cross-attention, the queries are tokens of another text than the keys (`is_cross`).
     """
 
     index: int
@@ -86,6 +90,11 @@ class Example:
         return f"<Example {self.index}: {maps}: {text}{ending}>"
 
     @property
+    def is_cross(self) -> bool:
+        """Whether the queries are tokens of another text, which are in ``record["queries"]``."""
+        return "queries" in self.record
+
+    @property
     def word_positions(self) -> slice:
         """The positions of the words (word level only)."""
         return slice(self.offset, self.offset + len(self.record["words"]))
@@ -101,9 +110,9 @@ class Example:
 
         A word sees another if any of its tokens does.
         """
-        n_layers, _, n_positions, _ = self.stored_attention.shape
-        if not self.visible:
-            return np.ones((n_layers, n_positions, n_positions), dtype=bool)
+        n_layers, _, n_queries, n_positions = self.stored_attention.shape
+        if not self.visible or self.is_cross:
+            return np.ones((n_layers, n_queries, n_positions), dtype=bool)
         groups = self.record.get("inputs", {}).get("groups")  # the word of each token
         masks = {}
         for visible in set(self.visible):
@@ -115,7 +124,7 @@ class Example:
 
     @property
     def tokens(self) -> list[str]:
-        """The token or word at each position of the maps, special tokens included.
+        """The token or word at each position of the maps (of the keys), special tokens included.
 
         At word level all special tokens before the words have the name of [CLS], or of another
         token that begins a text, and all after them that of [SEP], in the model's vocabulary.
@@ -227,8 +236,7 @@ class Store:
 
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""
-        size = self.spec.examples_per_shard
-        return range(len(self))[number * size : (number + 1) * size]
+        return self.manifest.indices(number)
 
     def record(self, index: int) -> dict[str, Any]:
         """Return one example's line of ``examples.jsonl``."""

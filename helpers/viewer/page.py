@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,27 @@ BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 Maps = Float[np.ndarray, "layer head query key"]
 
 
+def in_square(example: Example) -> Example:
+    """Return the example of a view: cross-attention is drawn in a square, queries before keys."""
+    if not example.is_cross:
+        return example
+    maps = example.stored_attention
+    n_layers, n_heads, n_queries, n_keys = maps.shape
+    n_tokens = n_queries + n_keys
+    square = np.zeros((n_layers, n_heads, n_tokens, n_tokens), dtype=maps.dtype)
+    square[:, :, :n_queries, n_queries:] = maps
+    record = {"tokens": shown_tokens(example.record), "title": example.record["title"]}
+    return replace(example, stored_attention=square, record=record)
+
+
+def shown_tokens(record: Record) -> list[str]:
+    """List the words or tokens of a record, those of the queries of cross-attention first."""
+    return [*record.get("queries", ()), *(record.get("words") or record["tokens"])]
+
+
 def page_facts(store: Store, example: Example) -> dict[str, Any]:
     """Return everything about an example except its weights, ready for JSON."""
+    example = in_square(example)
     tokens = example.tokens
     token_roles = example.roles
     role_names = token_roles.kinds()
@@ -109,7 +129,8 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "kinds": role_names,
         "special": special,
         "questions": questions,
-        "directed": "relations" in record,  # coreference is read in one direction only
+        # Coreference is read in one direction only.
+        "directed": "relations" in record or "pairs" in record,
         "mentions": mentions,
     }
 
@@ -125,7 +146,8 @@ def summaries(
             shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2))
     for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
         shares[name] = np.trace(maps, offset, axis1=1, axis2=2)
-    table = pd.DataFrame(shares) / maps.shape[-1]
+    n_queries = maps.any(axis=(0, 2)).sum()  # in cross-attention, the keys have empty rows
+    table = pd.DataFrame(shares) / max(n_queries, 1)
     largest = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
     return [f"{share:.0%} to {name}" for share, name in largest]
 
@@ -157,6 +179,7 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
 
     An answer is the position that a head picks for a question: doubled, plus 1 if it is right.
     """
+    example = in_square(example)
     maps = example.stored_attention
     positions = np.arange(maps.shape[-1])
     with_special = thumbnails(maps, positions)
@@ -181,7 +204,7 @@ def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[
     """
     page = page_facts(store, example)
     page["buffers"] = [_packed(content) for content in buffers(example, page["special"])]
-    all_maps = example.stored_attention
+    all_maps = in_square(example).stored_attention
     maps = quantize(all_maps.reshape(-1, *all_maps.shape[2:])[list(heads)])
     page["maps"] = {}
     for head, steps in zip(heads, maps, strict=True):
@@ -219,7 +242,7 @@ def check_relation(store: Store, relation: str) -> None:
 def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
     """Yield a row of a search for each time that a word is in a store, in any case."""
     for index, record in enumerate(store.records()):
-        words = record.get("words") or record["tokens"]
+        words = shown_tokens(record)
         for position, form in enumerate(words):
             if form.lower() == word.lower():
                 before, after = words_around(words, position)

@@ -334,6 +334,6 @@ class ViewerWidget(anywidget.AnyWidget):
         check_example(store, index)
         example = store[index]
         if request["kind"] == "map":
-            return {}, [page.quantize(example.stored_attention[head]).tobytes()]
+            return {}, [page.quantize(page.in_square(example).stored_attention[head]).tobytes()]
         content = page.page_facts(store, example)
         return {"page": content}, page.buffers(example, content["special"])

@@ -449,12 +449,9 @@ class View {
     }
     this.grid.replaceChildren(...rows);
     this.markHead();
-<<<<<<< HEAD
     this.drawRatings();
-=======
     // On a phone, the grid of a model of many layers scrolls.
     this.grid.scrollTop = this.buttons[this.head].offsetTop - this.grid.clientHeight / 2;
->>>>>>> ebb55bc568ef92fbf4ba3262b7ede4529c98a11b
     if (hadFocus) this.buttons[this.head].focus();
   }
 

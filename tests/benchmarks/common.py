@@ -58,14 +58,18 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Return the wall-clock time of one call."""
-    started = time.perf_counter()
+def seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the time of one call: of the wall clock, or of another one."""
+    started = clock()
     run()
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def interleaved(variants: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def interleaved(
+    variants: Mapping[str, Callable[[], object]],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Return each variant's median seconds over rounds that run all of them in turn.
 
     A first round is not counted.
@@ -73,7 +77,7 @@ def interleaved(variants: Mapping[str, Callable[[], object]], repeats: int) -> d
     times: dict[str, list[float]] = {name: [] for name in variants}
     for repeat in range(repeats + 1):
         for name, run in variants.items():
-            took = seconds(run)
+            took = seconds(run, clock)
             if repeat:
                 times[name].append(took)
     return {name: statistics.median(values) for name, values in times.items()}

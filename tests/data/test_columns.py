@@ -197,6 +197,91 @@ def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(write):
     assert [document.split for document in documents] == ["train", "train", "dev"]
 
 
+# CorefUD in Czech: a zero subject is an empty node, and one mention has a gap.
+CZECH = """\
+# newdoc id = cs
+# global.Entity = eid-etype-head-other
+# text = Anna spí.
+1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsubj\t_\tEntity=(e1-person-1-)
+2\tspí\tspát\tVERB\t_\t_\t0\troot\t_\t_
+
+# text = Vidí dům s dnes zahradou.
+0.1\t_\ton\tPRON\t_\t_\t_\t_\t1:nsubj\tEntity=(e1-person-1-)
+1\tVidí\tvidět\tVERB\t_\t_\t0\troot\t_\t_
+2\tdům\tdům\tNOUN\t_\t_\t1\tobj\t_\tEntity=(e2[1/2]-thing-1-
+3\ts\ts\tADP\t_\t_\t5\tcase\t_\tEntity=e2[1/2])
+4\tdnes\tdnes\tADV\t_\t_\t1\tadvmod\t_\tEntity=(e3-time-1-)
+5\tzahradou\tzahrada\tNOUN\t_\t_\t2\tnmod\t_\tEntity=(e2[2/2])
+
+1\tMá\tmít\tVERB\t_\t_\t0\troot\t_\tEntity=(e4-event-1-
+1.1\t_\ton\tPRON\t_\t_\t_\t_\t_\tEntity=(e1-person-1-%28x%29)
+2\tho\ton\tPRON\t_\t_\t1\tobj\t_\tBridge=e2<e1:part|Entity=e4)(e2-thing-1-)
+"""
+# CorefUD in French: "au" is two words, and chains have names without numbers.
+FRENCH = """\
+# newdoc id = fr
+# global.Entity = eid-etype-head-other
+1\tLéa\tLéa\tPROPN\t_\t_\t2\tnsubj\t_\tEntity=(lea-person-1-)
+2\tva\taller\tVERB\t_\t_\t0\troot\t_\t_
+3-4\tau\t_\t_\t_\t_\t_\t_\t_\t_
+3\tà\tà\tADP\t_\t_\t5\tcase\t_\t_
+4\tle\tle\tDET\t_\t_\t5\tdet\t_\tEntity=(marché-place-2-
+5\tmarché\tmarché\tNOUN\t_\t_\t2\tobl\t_\tEntity=marché)
+
+1\tElle\til\tPRON\t_\t_\t2\tnsubj\t_\tEntity=(lea-person-1-)
+2\trit\trire\tVERB\t_\t_\t0\troot\t_\t_
+"""
+
+
+def test_read_documents_of_corefud_leave_out_empty_nodes_and_fill_gaps(write):
+    counts = Counter()
+    (document,) = read_documents(write(CZECH, "cs.conllu"), counts)
+    assert document.words == ("Anna", "spí", "Vidí", "dům", "s", "dnes", "zahradou", "Má", "ho")
+    # "dům s ... zahradou" is read as "dům s", which has its head by the file.
+    assert document.spans == ((0, 1, 1), (3, 5, 2), (5, 6, 3), (7, 9, 4), (8, 9, 2))
+    assert counts["mentions dropped: of empty nodes only"] == 2
+    assert counts["mentions with gaps, read as the part with their head"] == 1
+    (again,) = coreference_corpus(write(CZECH, "cs.conllu")).records()
+    assert [mention.chain for mention in again.mentions] == [None, 2, None, None, 2]
+    assert [mention.head for mention in again.mentions] == [0, 3, 5, 7, 8]
+    last_part = CZECH.replace("(e2[1/2]-thing-1-", "(e2[1/2]-thing-3-")
+    (document,) = read_documents(write(last_part, "cs.conllu"), Counter())
+    assert (6, 7, 2) in document.spans
+
+
+def test_read_documents_of_corefud_have_the_words_of_multiword_tokens(write):
+    (document,) = coreference_corpus(write(FRENCH, "fr.conllu")).records()
+    assert document.words == ("Léa", "va", "à", "le", "marché", "Elle", "rit")
+    assert document.mentions == ((0, 1, 1, 0), (3, 5, None, 4), (5, 6, 1, 5))
+    assert document.tags[3] == "DET"
+
+
+def test_read_documents_of_gum_have_the_chains_of_groups(write):
+    text = CONLLU.replace("# newdoc id = first", "# newdoc id = first\n# global.Entity = GRP-etype")
+    text = text.replace("Entity=(2(1)", "Entity=(2-animal-new(1-person-acc:inf-cf1-1-coref)")
+    _, document = read_documents(write(text, "gum.conllu"), Counter())
+    assert document.spans == ((0, 1, 1), (0, 2, 2), (2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("eid-etype-head-other", "etype-eid", 4, "begins with 'etype'; expected eid or GRP"),
+        ("Entity=(e2[2/2])", "_", 10, "the last part of e2[1/2] is missing"),
+        ("Entity=e2[1/2])", "Entity=e2)", 11, "e2) closes no mention"),
+        ("Entity=(e3-time-1-)", "Entity=(e3-time-1-", 12, "(e3 is never closed"),
+        ("Entity=(e3-time-1-)", "Entity=((e3)", 12, "expected brackets with names of chains"),
+    ],
+)
+def test_read_documents_of_corefud_name_the_line_of_damage(write, old, new, line, message):
+    assert old in CZECH
+    path = write(CZECH.replace(old, new), "cs.conllu")
+    with pytest.raises(CorpusError) as error:
+        list(read_documents(path, Counter()))
+    assert str(error.value).startswith(f"{path}:{line}: ")
+    assert message in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "line", "message"),
     [

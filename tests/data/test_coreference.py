@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def test_coreference_corpus_takes_head_words_from_trees(tmp_path):
     counts = Counter()
     (document,) = coreference_corpus(write(tmp_path, "pets.conllu", CONLLU)).read(counts)
     assert document.words == ("Dogs", "and", "cats")
-    assert document.mentions == (Mention(0, 3, 1, 1), Mention(2, 3, 2, 2))
+    assert document.mentions == (Mention(0, 3, None, 1), Mention(2, 3, None, 2))  # singletons
     assert (document.tags, document.source) == (("NOUN", "CCONJ", "NOUN"), "pets")
     assert counts["mention heads that needed a tie-break"] == 0
 
@@ -183,6 +184,35 @@ def test_coreference_corpus_has_the_counts_published_with_ontogum():
         assert len(chains) == int(row["chains"]) - n_joined
     assert counts["mention heads that needed a tie-break"] == 8_865 - 8_784
     assert Counter(document.split for document in documents) == {"train": 42, "dev": 41}
+
+
+def as_corefud(text: str) -> str:
+    """Write OntoGUM's brackets as CorefUD does: names of entities, their type and head."""
+    written = []
+    for line in text.replace("global.Entity = GRP", "global.Entity = eid-etype-head-other").split(
+        "\n"
+    ):
+        before, entity, brackets = line.partition("Entity=")
+        if line[:1].isdigit() and entity:
+            brackets, *rest = brackets.split("|")
+            brackets = re.sub(r"\(([0-9]+)", r"(e\1-person-1-", brackets)
+            brackets = re.sub(r"(^|\))([0-9]+)\)", r"\1e\2)", brackets)
+            brackets = re.sub(r"(^|\))([0-9]+)\)", r"\1e\2)", brackets)
+            line = "|".join([f"{before}{entity}{brackets}", *rest])
+        written.append(line)
+    return "\n".join(written)
+
+
+@pytest.mark.skipif(not CORPORA, reason="CORPORA_DIR is not set")
+def test_documents_of_ontogum_are_the_same_in_corefud(tmp_path):
+    folder = Path(CORPORA) / "ontogum" / "conllu"
+    for path in folder.glob("*.conllu"):
+        text = as_corefud(path.read_text(encoding="utf-8"))
+        assert "Entity=(e" in text
+        (tmp_path / path.name).write_text(text, encoding="utf-8")
+    documents = coreference_corpus(tmp_path).records()
+    assert documents == coreference_corpus(folder).records()
+    assert sum(len(document.mentions) for document in documents) > 8_000
 
 
 @pytest.mark.parametrize("language", other_languages.DOCUMENTS)

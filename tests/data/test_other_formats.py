@@ -20,10 +20,6 @@ PRECO = '{"id": "d0", "sentences": [["Ann", "left"]], "mention_clusters": [[[0, 
     [
         ("preco.jsonl", PRECO, 1, "JSON"),
         ("gap-validation.tsv", f"{GAP}v-1\tShe left.\tShe\t0\tAnn\t9\tTRUE\n", 1, "GAP"),
-        ("x.conllu", f"# newdoc id = d0\n# global.Entity = eid-etype-head-other\n"
-         f"{ROW.format('Entity=(e1-person-1-)')}", 2, "CorefUD"),
-        ("x.conllu", f"# global.Entity = GRP-etype-infstat\n{ROW.format('Entity=(1-person-new)')}",
-         1, "GUM"),
         ("x.conllup", f"# global.columns = ID FORM\n{ROW.format('_')}", 1, "CoNLL-U Plus"),
         ("x.xml", "\n<?xml version='1.0'?>\n<words/>\n", 2, "XML"),
     ],
@@ -36,12 +32,6 @@ def test_coreference_corpus_refuses_other_formats_when_it_is_made(
         coreference_corpus(path)
     assert str(error.value).startswith(f"{path}:{line}: ")
     assert "expected CoNLL-2012" in str(error.value)
-
-
-def test_coreference_corpus_reads_ontogum_that_declares_its_chains(tmp_path):
-    content = f"# newdoc id = d0\n# global.Entity = GRP\n{ROW.format('Entity=(1)')}"
-    (document,) = coreference_corpus(write(tmp_path, "x.conllu", content)).records()
-    assert document.mentions == ((0, 1, 1, 0),)
 
 
 @pytest.mark.parametrize(

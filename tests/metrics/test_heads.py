@@ -12,9 +12,10 @@ from helpers.metrics.heads import (
     head_label,
     head_labels,
     head_rows,
+    labelled_pairs,
+    pair_questions,
     parse_head,
     picked_words,
-    possessive_marks,
     predict_link,
     sees_answer,
 )
@@ -105,8 +106,22 @@ POSSESSORS = {
 }
 
 
-def test_possessive_marks_belong_to_the_possessor_before():
-    assert possessive_marks(POSSESSORS) == {1: 2}
+def test_trees_become_pairs_with_the_root_as_its_own_partner():
+    assert labelled_pairs(POSSESSORS) == [
+        (0, 1, "poss"), (1, 3, "poss"), (2, 3, "case"), (3, 3, "ROOT"), (4, 3, "case"),
+    ]  # fmt: skip
+    assert labelled_pairs({"words": ["a"], "pairs": [[0, 0, "root"]]}) == [(0, 0, "root")]
+    assert labelled_pairs({"tokens": ["a"]}) == []
+
+
+def test_questions_of_pairs_are_asked_once_for_each_word_and_label():
+    pairs = [[0, 3, "contact"], [4, 4, "root"], [0, 1, "contact"], [0, 2, "bond"]]
+    record = {"words": POSSESSORS["words"], "pairs": pairs}
+    assert list(gold_links(record)) == [
+        Question("contact", 0, (3, 1)),
+        Question("bond", 0, (2,)),
+    ]
+    assert list(pair_questions(record))[1] == Question("root", 4, ())
 
 
 def test_questions_of_a_sentence_leave_out_the_root():

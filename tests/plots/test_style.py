@@ -79,6 +79,18 @@ def test_a_curve_of_many_points_has_small_markers():
     assert sizes[1] == style.SMALL_MARKER < sizes[0]
 
 
+def test_titles_of_many_heat_maps_of_many_layers_do_not_cover_each_other():
+    maps = {f"compound:prt{n}, n = 1,234\n29-8: 89%, d → p": np.zeros((30, 9)) for n in range(7)}
+    norm = style.Normalize(0, 1)
+    with style.theme():
+        figure = style.heat_maps(maps, "Accuracy", unit="%", norm=norm)
+        figure.draw_without_rendering()
+    titles = [axes._left_title for axes in figure.axes if axes.images]
+    assert all("n = 1,234\n29-8: 89%" in title.get_text() for title in titles)
+    boxes = [title.get_window_extent() for title in titles]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
 def test_save_figure_returns_the_path_of_the_png(tmp_path):
     assert save_figure(figure(), tmp_path / "new", "fig2") == tmp_path / "new/fig2.png"
 

@@ -113,7 +113,7 @@ def examples(count=120, layers=3, planted=1):
 
 
 def test_probe_recovers_a_planted_relation_and_its_layer(monkeypatch):
-    schedule = Schedule(epochs=60, learning_rate=0.02, batch_size=10, min_updates=1)
+    schedule = Schedule(epochs=20, learning_rate=0.02, batch_size=10, min_updates=1)
     monkeypatch.setattr(bilinear, "SCHEDULE", schedule)
     monkeypatch.setattr(bilinear, "L2", 1e-3)
     data = prepare(examples())

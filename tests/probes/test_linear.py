@@ -1,5 +1,6 @@
 """The probes of section 5: by hand, against slow references, and at their optimum."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -25,9 +26,22 @@ from helpers.probes.data import (
     prepare,
 )
 from helpers.probes.distances import DistancesWordsProbe, distance_features, fit_distances
-from helpers.probes.linear import LinearProbe, fit_linear
+from helpers.probes.linear import (
+    LinearProbe,
+    LinearProbeFitter,
+    Task,
+    fit_linear,
+    fit_together,
+)
 from helpers.probes.table3 import ATTN, ATTN_GLOVE, COMPARISONS, CONTROL_TASK
-from helpers.probes.training import UAS, UNDIRECTED, Schedule, candidate_scores, predicted_heads
+from helpers.probes.training import (
+    UAS,
+    UNDIRECTED,
+    Schedule,
+    candidate_scores,
+    loss,
+    predicted_heads,
+)
 from helpers.store.store import Example
 
 LAYERS = 2
@@ -257,6 +271,54 @@ def test_fit_linear_chooses_the_penalty_and_fits_to_all_sentences(monkeypatch):
     assert chosen.loss == pytest.approx(again.loss, abs=1e-3)
     monkeypatch.setattr(probes, "L2", (1e6, chosen.l2))
     assert fit_linear(data, with_words=True).l2 == chosen.l2
+
+
+TASKS = [Task(words, control) for words in (False, True) for control in (False, True)]
+
+
+@pytest.fixture
+def workers():
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+def test_pass_over_equals_autograd(workers):
+    """One pass for four probes, against the loss of each, differentiated by torch."""
+    data = corpus(30)
+    control = data.control_task()
+    rng = torch.Generator().manual_seed(1)
+    requests = []
+    for seed, task in enumerate(TASKS):
+        probe = randomised(LinearProbe(data, with_words=task.with_words), seed)
+        weights = torch.rand(len(data.parses), generator=rng, dtype=torch.float64)
+        task_data = control if task.on_control_task else data
+        requests.append((LinearProbeFitter(probe, task_data, workers), weights))
+    train = data.splits["train"]
+    sums = probes.pass_over(data.batches(train), requests, workers)
+    for (fitter, weights), (losses, gradient) in zip(requests, sums, strict=True):
+        summed = 0
+        for index in train:
+            of_sentence = loss(fitter.probe, fitter.data, [index], reduction="sum")
+            assert losses[index].item() == pytest.approx(of_sentence.item(), rel=1e-5)
+            summed = summed + weights[index] * of_sentence
+        parameters = list(fitter.probe.parameters())
+        gradients = torch.autograd.grad(summed, parameters, materialize_grads=True)
+        expected = probes.flatten(gradients).double()
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_fits_that_share_passes_are_those_of_each_alone():
+    data = corpus(60, planted=(0, 1))
+    together = dict(zip(TASKS, fit_together(data, TASKS), strict=True))
+    for task, fit in together.items():
+        if task.on_control_task:
+            heads = together[task._replace(on_control_task=False)]
+            alone = fit_linear(data.control_task(), with_words=task.with_words, l2=heads.l2)
+        else:
+            alone = fit_linear(data, with_words=task.with_words)
+        assert fit.l2 == alone.l2
+        assert fit.loss == pytest.approx(alone.loss, abs=1e-5)
+        assert fit.passes == alone.passes
 
 
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])

@@ -1,6 +1,7 @@
 """The notebooks of a run, executed without anybody watching."""
 
 import itertools
+import json
 import os
 import random
 import re
@@ -17,9 +18,11 @@ from faults import SLOW_KILLS
 from notebook_tools import executed
 from toy_corpora import conllu, write
 
+from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE, progress
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed, execute
+from helpers.settings import Settings
 from helpers.viewer import view
 
 
@@ -172,6 +175,32 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
     assert {"All", "subj", "comp:obj"} <= set(relations)
     examples = pd.read_csv(tables / "fig5_examples.csv")
     assert set(examples["relation"]) == {"coreference"}
+
+
+def test_pairs_of_any_relation_run_and_need_no_trees(tmp_path, tiny_folder, figures, monkeypatch):
+    """00 and 04 to their end on pairs without tags; the notebooks that need trees refuse them."""
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    lines = []
+    for number in range(40):
+        words = ["Ann", "saw", "Bob", "and", "Bob", "saw", f"number{number}"]
+        pairs = [[4, 2, "repeat"], [5, 1, "repeat"], [2, 4, "later"], [2, 6, "later"]]
+        lines.append(json.dumps({"words": words, "pairs": pairs, "document": f"d{number // 4}"}))
+    pairs_path = write(tmp_path, "pairs.jsonl", "\n".join(lines))
+    text = write(tmp_path, "cats.txt", "\n".join(["A cat sat here.", "A dog sat there."] * 12))
+    for number in ("00", "04"):
+        executed(
+            number, model=str(tiny_folder("bert")), pairs=str(pairs_path), text=str(text),
+            max_tokens=48, device="cpu", name="pairs",
+        )  # fmt: skip
+    tables = figures.parent / "build" / "pairs" / "tables"
+    held_out = pd.read_csv(tables / "dependency_heads_held_out.csv")
+    assert set(held_out["relation"]) == {"All", "repeat", "later"}
+    assert held_out["nearest_accuracy"].isna().all()
+    settings = Settings(pairs=str(pairs_path))
+    notebooks.check_settings(notebooks.notebooks("00,01,04"), settings)
+    for number in ("05", "07", "10", "11"):
+        with pytest.raises(InputError, match=f"notebook {number}: it needs trees, and --pairs"):
+            notebooks.check_settings(notebooks.notebooks(number), settings)
 
 
 def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch):

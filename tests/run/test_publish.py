@@ -49,6 +49,16 @@ def test_publish_replaces_a_committed_run_only_on_request(run, monkeypatch):
     assert published_entropy(results) == 3.1
 
 
+def test_publish_says_that_a_committed_table_has_other_columns(run, monkeypatch):
+    monkeypatch.setattr(publish, "COMMITTED", ("mine",))
+    results = run(3.0)
+    publish.publish(results)
+    path = results.published / "tables" / "entropy.csv"
+    path.write_text("layer\n")
+    assert "entropy.csv: other columns" in publish.publish(run(3.0))
+    assert path.read_text() == "layer\n"
+
+
 def test_publish_compares_the_tables_that_this_run_wrote(run, monkeypatch):
     monkeypatch.setattr(publish, "COMMITTED", ("mine",))
     results = run(3.0)

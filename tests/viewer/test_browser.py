@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from jinja2.utils import htmlsafe_json_dumps
@@ -842,6 +843,43 @@ def test_a_tile_of_the_atlas_opens_the_viewer_at_its_head(offline, tmp_path):
     for label in ("2-1", "1-2"):
         offline.get_by_role("button", name=f"{label} object to verb").click()
         expect(frame.locator(".av-name")).to_contain_text(f"Head {label}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_have_no_violation_of_accessibility(browser, tmp_path, scheme):
+    """The rules of axe on a report, a viewer and the copy of a notebook."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe").Axe()
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "atlas.csv").write_text(
+        "layer,head,kind,name,number,relation,direction\n1,1,broad,broad,9 tokens,det,\n"
+    )
+    record = {"tables": {"atlas": "06_clustering"}, "figures": {}, "model": {"name": "toy"}}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    a_view = view(word_store(SENTENCE))
+    table = nbformat.v4.new_output(
+        "display_data", {"text/html": pd.DataFrame({"share": [0.5]})._repr_html_()}
+    )
+    code = "x = {'name': 1.5}  # a comment\nprint(x, None)\nfor y in x: y += 1"
+    settings = nbformat.v4.new_code_cell(code, metadata={"jupyter": {"source_hidden": True}})
+    cells = [
+        nbformat.v4.new_markdown_cell("# One\n\nSee [two](two.ipynb) in a text."),
+        settings,
+        nbformat.v4.new_code_cell(code, outputs=[table], execution_count=1),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "one.ipynb")
+    write_html(tmp_path / "one.ipynb")
+    context = browser.new_context(bypass_csp=True, color_scheme=scheme)
+    page = context.new_page()
+    for path in (
+        write_report(tmp_path, [a_view]), a_view.save(tmp_path / "head.html"),
+        tmp_path / "one.html",
+    ):  # fmt: skip
+        page.goto(path.as_uri())
+        page.locator("h1").first.wait_for()
+        violations = axe.run(page).response["violations"]
+        assert not [(path.name, rule["id"], rule["nodes"][0]["html"]) for rule in violations]
+    expect(page.locator("details.folded")).to_have_count(1)
+    context.close()
 
 
 # ---- JupyterLab ------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ from helpers.studies.kobayashi2020.transplant import (
     TARGET_TOKEN,
 )
 
+SINK_SECTION = "What makes a sink"
+
 
 def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> Estimate:
     """Find the largest ratio among the single layers of a column, in the rows with some values."""
@@ -130,3 +132,5 @@ MEASURES: dict[str, Measure] = {
     "abnar-rollout": cell("attributions", "lead", method="rollout"),
 }
 CLAIMS = read_claims(Path(__file__).with_suffix(".toml"), MEASURES)
+SINK_CLAIMS = [claim for claim in CLAIMS if claim.section == SINK_SECTION]  # of notebook 12
+NO_OP_CLAIMS = [claim for claim in CLAIMS if claim.section != SINK_SECTION]  # of notebook 10

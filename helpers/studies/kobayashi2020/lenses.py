@@ -46,7 +46,7 @@ VERY_MANY_HEADS = 200
 
 
 class SampleSizes(NamedTuple):
-    """Numbers of examples that notebook 10 measures.
+    """Numbers of examples that notebooks 10 and 12 measure.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     Returns
     -------
     SampleSizes
-        The numbers of segments and texts for each part of notebook 10.
+        The numbers of segments and texts for each part of notebooks 10 and 12.
     """
     sizes = FEW_HEAD_SIZES if heads <= MANY_HEADS else MANY_HEAD_SIZES
     if heads > VERY_MANY_HEADS:

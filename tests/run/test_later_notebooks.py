@@ -1,0 +1,66 @@
+"""The lessons on later papers, to their end on tiny models: an encoder, and a decoder."""
+
+import pandas as pd
+import pytest
+from notebook_tools import executed
+from toy_corpora import conllu, write
+
+TASK_WORDS = {"1": ("good", "warm", "new"), "0": ("bad", "cold", "old")}
+PARAGRAPH = "a cat sat here and the dog ran over the mat to see it . "
+SENTENCES = (
+    "A/2/det cat/3/nsubj saw/0/root the/5/det dog/3/dobj ./3/punct",
+    "The/2/det dog/3/nsubj saw/0/root a/5/det new/6/amod mat/3/dobj today/3/tmod ./3/punct",
+)
+SECTIONS = {  # a section of claims that a notebook saves, and one that it does not, how they begin
+    "07": ("Kovaleva et al.", "Michel et al."),
+    "08": ("Michel et al.", "Kovaleva et al."),
+    "09": ("Niven & Kao", "Michel et al."),
+    "10": ("What attention moves", "What makes a sink"),
+    "11": ("Causal test", "What attention moves"),
+    "12": ("What makes a sink", "What attention moves"),
+}
+# nbval runs all of them on the bundled encoder; here are a decoder, and what is written for a
+# sink or a causal mask on a tiny encoder as well.
+LESSONS = [(number, "gpt2") for number in SECTIONS]
+LESSONS += [(number, "bert") for number in ("08", "10", "11", "12")]
+
+
+def write_task(path, rows):
+    """Write sentences with a label that a word gives away, in the layout of SST-2."""
+    lines = ["sentence\tlabel"]
+    for row in range(rows):
+        label = str(row % 2)
+        adjective = TASK_WORDS[label][row % 3]
+        lines.append(f"the cat is {adjective} , the dog is number {row} .\t{label}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    """Settings that name small corpora: a text, a treebank and a task."""
+    text = tmp_path / "cats.txt"
+    text.write_text("\n".join([PARAGRAPH * 4, PARAGRAPH[2:] * 4] * 6))
+    sentences = []
+    for pattern in SENTENCES:
+        words = enumerate(pattern.split(), 1)
+        sentences.append([(number, *word.split("/")) for number, word in words])
+    treebank = write(tmp_path, "en_cats.conllu", conllu(*sentences, times=40))
+    train = write_task(tmp_path / "train.tsv", rows=36)
+    test = write_task(tmp_path / "test.tsv", rows=24)
+    return {"text": str(text), "treebank": str(treebank), "task": f"{train},{test}"}
+
+
+@pytest.mark.parametrize(("number", "family"), LESSONS)
+def test_a_lesson_ends_on_any_model_with_the_claims_of_its_own_tables(
+    number, family, corpora, tiny_folder, figures, monkeypatch, capsys
+):
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    executed(
+        number, model=str(tiny_folder(family)), **corpora, max_tokens=96, device="cpu", name="tiny"
+    )
+    claims = pd.read_csv(figures.parent / "build" / "tiny-later" / "tables" / "claims.csv")
+    own, of_another = SECTIONS[number]
+    assert claims["section"].str.startswith(own).any()
+    assert not claims["section"].str.startswith(of_another).any()
+    assert capsys.readouterr().out.count("Not written yet") == 3  # exercises

@@ -1,0 +1,251 @@
+"""Attention maps of other tools: arrays and files become a store that everything reads."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+import helpers
+from helpers.errors import InputError
+from helpers.metrics import head_distance, surface
+from helpers.metrics.clustering import distance_table
+from helpers.metrics.head_counts import count_heads
+from helpers.metrics.reference import ALL
+from helpers.metrics.relation_tables import relation_tables
+from helpers.store.maps import open_maps
+from helpers.viewer.view import view
+
+LAYERS = 3
+HEADS = 2
+PATCHES = ["[CLS]", *(f"{row},{column}" for row in range(4) for column in range(4))]
+TOKENS = ["[CLS]", "re", "##ads", "books", ".", "[SEP]"]
+WORDS = [None, 0, 0, 1, 2, None]
+SOURCE = ["[CLS]", "das", "ist", "gut", ".", "[SEP]"]
+TARGET = ["that", "is", "good", "."]
+
+
+def softmax_maps(n_queries, n_keys, seed=0):
+    """Make maps with random weights, [layer, head, query, key]."""
+    generator = np.random.default_rng(seed)
+    weights = np.exp(2 * generator.normal(size=(LAYERS, HEADS, n_queries, n_keys)))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def test_open_maps_is_a_public_name():
+    assert helpers.open_maps is open_maps
+
+
+def test_patches_of_a_vision_transformer_run_through_sections_3_and_6():
+    maps = [softmax_maps(17, 17, seed) for seed in range(6)]
+    store = open_maps(maps, [PATCHES] * 6, name="vit")
+    assert (store.layers, store.heads, len(store)) == (LAYERS, HEADS, 6)
+    assert store.special_tokens == {"cls": "[CLS]", "sep": None}
+    assert not any(layer.causal or layer.window for layer in store.visible)
+    np.testing.assert_allclose(store[4].attention, maps[4], atol=1e-3)
+    sums = surface.sweep(store)
+    shares = surface.head_table(sums, ["cls", *surface.RELATIVE_POSITION])
+    to_cls = np.mean([m[..., 0].mean(axis=-1) for m in maps], axis=0)
+    np.testing.assert_allclose(shares["cls"], to_cls.ravel(), atol=1e-3)
+    assert shares["previous"].between(0, 1).all()
+    distances = head_distance.sweep(store).mean("distances")
+    by_hand = np.mean([head_distance.head_distances(m) for m in maps], axis=0)
+    np.testing.assert_allclose(distances, by_hand, rtol=0.01, atol=0.01)
+    (page,) = view(store, 2, layer=3, head=1).data()["pages"]
+    assert page["tokens"] == PATCHES
+
+
+def test_cross_attention_has_the_measures_that_need_no_square(tmp_path):
+    maps = [softmax_maps(4, 6, seed) for seed in range(9)]
+    documents = [{"document": f"d{number // 2}"} for number in range(9)]
+    store = open_maps(maps, [(TARGET, SOURCE)] * 9, records=documents, name="translator")
+    assert store[0].is_cross and store[0].tokens == SOURCE
+    assert store[0].visible_keys.shape == (LAYERS, 4, 6)
+    sums = surface.sweep(store)
+    table = surface.head_table(sums, ["cls", "sep", "punctuation", "entropy", "uniform"])
+    for column, key in (("cls", 0), ("sep", 5), ("punctuation", 4)):
+        by_hand = np.mean([m[..., key].mean(axis=-1) for m in maps], axis=0)
+        np.testing.assert_allclose(table[column], by_hand.ravel(), atol=1e-3)
+    entropies = np.mean([-(m * np.log(m)).sum(axis=-1).mean(axis=-1) for m in maps], axis=0)
+    np.testing.assert_allclose(table["entropy"], entropies.ravel(), atol=5e-3)
+    np.testing.assert_allclose(table["uniform"], np.log(6))
+    others = surface.head_table(sums, ["sep_to_sep", "other_to_cls", "entropy_from_cls"])
+    assert others.drop(columns=["layer", "head"]).isna().all(axis=None)
+    assert len(surface.article_table(sums)) == 5 * LAYERS  # documents
+    with pytest.raises(InputError, match="previous needs square maps"):
+        surface.head_table(sums, surface.RELATIVE_POSITION)
+    with pytest.raises(InputError, match="relative_position needs square maps"):
+        surface.relative_position(maps[0])
+    with pytest.raises(InputError, match="no syntactic heads and no pairs"):
+        count_heads(store)
+    distances = head_distance.sweep(store)
+    assert distance_table(distances.mean("distances"), LAYERS, HEADS).shape == (6, 6)
+    without_special = []
+    for index in (0, 8):  # one example in eight
+        words = maps[index][..., 1:5]
+        without_special.append(head_distance.head_distances(words / words.sum(-1, keepdims=True)))
+    word_distances = distances.mean("word_distances")
+    np.testing.assert_allclose(word_distances, np.mean(without_special, axis=0), atol=0.01)
+
+
+def test_view_draws_cross_attention_from_queries_to_keys(tmp_path):
+    maps = softmax_maps(4, 6)
+    maps[2, 1] = np.eye(4, 6)
+    store = open_maps(maps, (TARGET, SOURCE))
+    viewer = view(store, layer=3, head=2)
+    (page,) = viewer.data()["pages"]
+    assert page["tokens"] == [*TARGET, *SOURCE]
+    assert page["summaries"][0][5] == "25% to [CLS]" and page["questions"] == []
+    assert viewer.search(word="gut")["asked"].tolist() == [7]
+    assert viewer.save(tmp_path / "cross.html").stat().st_size > 10_000
+
+
+def test_layers_of_transformers_with_word_ids_become_words():
+    layers = tuple(torch.tensor(softmax_maps(6, 6)[layer][None]) for layer in range(LAYERS))
+    pairs = [[1, 0, "obj"], [0, 0, "root"]]
+    store = open_maps(layers, TOKENS, words=WORDS, records={"pairs": pairs, "document": "d"})
+    example = store[0]
+    assert example.tokens == ["[CLS]", "reads", "books", ".", "[SEP]"]
+    assert example.record["words"] == ["reads", "books", "."] and example.offset == 1
+    to_word = torch.cat(layers)[:, :, :, 1:3].sum(dim=-1)
+    np.testing.assert_allclose(example.attention[..., 0, 1], to_word[..., 0], atol=1e-3)
+    from_word = to_word[:, :, 1:3].mean(dim=-1)
+    np.testing.assert_allclose(example.attention[..., 1, 1], from_word, atol=1e-3)
+    counts = count_heads(store)
+    picks_reads = example.attention[:, :, 2, 1] > example.attention[:, :, 2, 3]
+    assert np.array_equal(counts.accuracy("obj")[0], 100 * picks_reads)
+    assert counts.size(ALL) == 2 and counts.accuracy(ALL).max() <= 50  # the root is an error
+
+
+def test_annotated_maps_have_held_out_heads_and_splits_by_document():
+    tokens = list("abcdef")
+    records = []
+    for number in range(40):
+        pairs = [[0, 1, "contact"], [0, 2, "contact"], [3, 4, "bond"]]
+        records.append({"pairs": pairs, "document": f"d{number // 4}", "tags": list("NVNVNV")})
+    maps = [softmax_maps(6, 6, seed) for seed in range(40)]
+    store = open_maps(maps, [tokens] * 40, records=records)
+    splits = [record["split"] for record in store.records()]
+    assert splits.count("dev") == 8 and store.record(5)["source"] == "maps, document d1, sentence 6"
+    tables = relation_tables(store, count_heads(store), minimum=5)
+    held_out = tables["dependency_heads_held_out"].set_index("relation")
+    assert held_out.loc["contact", "nearest_accuracy"] == 100  # the next V is a partner
+    assert held_out.loc["contact", "dev_count"] == 8
+    named = open_maps(maps[:2], [tokens] * 2, records=[{**records[0], "split": "dev"}] * 2)
+    assert [record["split"] for record in named.records()] == ["dev", "dev"]
+
+
+def test_word_alignments_are_pairs_of_two_texts_in_one_square():
+    words = [*TARGET, *SOURCE[1:-1]]  # the queries before the keys
+    square = np.zeros((LAYERS, HEADS, 8, 8))
+    square[:, :, :4, 4:] = softmax_maps(4, 4)
+    aligned = {"pairs": [[query, 4 + query, "aligned"] for query in range(4)]}
+    square[1, 0, :4, 4:] = np.eye(4)
+    counts = count_heads(open_maps(square, words, records=aligned, sink=True))
+    assert counts.accuracy("aligned")[0, 1, 0] == 100
+    assert np.nanmax(counts.offset_accuracy("aligned")[0]) == 100  # these are word for word
+
+
+def test_causal_maps_have_the_baselines_of_what_is_visible():
+    causal = np.tril(np.ones((5, 5)))
+    causal /= causal.sum(axis=-1, keepdims=True)
+    store = open_maps(np.broadcast_to(causal, (2, 2, 5, 5)), list("abcde"))
+    assert all(layer.causal for layer in store.visible)
+    uniform = surface.head_table(surface.sweep(store), ["uniform"])["uniform"]
+    np.testing.assert_allclose(uniform, np.log(np.arange(1, 6)).mean())
+
+
+def test_folders_of_arrays_are_read_in_order_of_name(tmp_path):
+    maps = [softmax_maps(5, 5, seed).astype(np.float32) for seed in range(3)]
+    (tmp_path / "npy").mkdir()
+    (tmp_path / "st").mkdir()
+    for number in (2, 0, 1):
+        np.save(tmp_path / "npy" / f"{number}.npy", maps[number])
+    save_file({"b": maps[1], "a": maps[0]}, tmp_path / "st" / "0.safetensors")
+    save_file({"a": maps[2]}, tmp_path / "st" / "1.safetensors")
+    tokens = [list("abcde")] * 3
+    for folder in ("npy", "st"):
+        store = open_maps(tmp_path / folder, tokens)
+        for example, expected in zip(store, maps, strict=True):
+            np.testing.assert_allclose(example.attention, expected, atol=1e-3)
+    other = open_maps(tmp_path / "npy", [list("abcdx")] * 3)
+    assert store.key != other.key
+    assert store.key == open_maps(tmp_path / "st", tokens).key
+
+
+def test_key_of_a_store_depends_on_its_maps():
+    first, second = (open_maps(softmax_maps(5, 5, seed), list("abcde")) for seed in (0, 1))
+    assert first.key != second.key
+    folder = first.folder
+    assert folder.is_dir()
+    del first
+    assert not folder.exists()
+
+
+GOOD = softmax_maps(5, 5)
+NAN = GOOD.copy()
+NAN[1, 0, 2, 3] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("maps", "options", "message"),
+    [
+        ([GOOD * 0.9], {}, "example 0: head .* sums to 0.9; .* or sink=True"),
+        ([GOOD * 1.1], {"sink": True}, "sums to 1.1; give the weights after the softmax"),
+        ([NAN], {}, "head 2-1, query 2 has a weight that is not finite"),
+        ([GOOD - 0.1], {}, "has a negative weight"),
+        ([GOOD[..., :4]], {}, "5 queries and 4 keys, but 5 and 5 tokens; give every token"),
+        ([GOOD[0]], {}, r"an array of shape \[2, 5, 5\]"),
+        ([[[1, 2], [3]]], {}, r"no array \[layer, head, query, key\] of numbers"),
+        ([[GOOD[0], GOOD[0, :1]]], {}, "give one of one shape"),
+        ([np.full((1, 1, 5, 5), "x")], {}, "type <U1"),
+        ([GOOD] * 2, {}, "maps of 2 examples, but tokens of 1"),
+        ([GOOD], {"words": [[0, 1]]}, "2 words for 5 tokens"),
+        ([GOOD], {"words": [[0, 1, None, 2, 3]]}, "special tokens stand between words"),
+        ([GOOD], {"records": [{"pairs": [[0, 5, "x"]]}]}, "has the word 5, but the words are 0"),
+        ([GOOD], {"records": [{"pairs": [], "tags": ["N"]}]}, "1 tags for 5 words"),
+        ([GOOD], {"records": [{"heads": [0] * 5}]}, "heads without relations"),
+        ([GOOD], {"records": [{"heads": [9] * 5, "relations": ["x"] * 5}]}, "count words from 1"),
+        ([GOOD], {"records": [{"mentions": [[0, 6, 1, 0]]}]}, "is not in the words 0 to 4"),
+    ],
+)
+def test_maps_that_cannot_be_used_are_refused_in_a_line(maps, options, message):
+    with pytest.raises(InputError, match=message) as error:
+        open_maps(maps, [list("abcde")], **options)
+    assert "\n" not in str(error.value)
+
+
+def test_maps_of_two_models_and_of_no_example_are_refused():
+    tokens = list("abcde")
+    with pytest.raises(InputError, match="example 1: 1 layers of 2 heads, but the first example"):
+        open_maps([GOOD, GOOD[:1]], [tokens] * 2)
+    with pytest.raises(InputError, match="there is no example"):
+        open_maps([], [])
+    with pytest.raises(InputError, match="need maps from a text to itself"):
+        open_maps(GOOD, (tokens, tokens), records={"pairs": []})
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.safetensors"])
+def test_files_that_cannot_be_read_are_named(tmp_path, name):
+    (tmp_path / name).write_bytes(b"no array")
+    with pytest.raises(InputError, match=f"{name}: cannot be read") as error:
+        open_maps(tmp_path, list("abcde"))
+    assert "\n" not in str(error.value)
+    np.save(tmp_path / "a.npy", NAN)
+    with pytest.raises(InputError, match=r"a\.npy: head 2-1, query 2"):
+        open_maps(tmp_path / "a.npy", list("abcde"))
+    with pytest.raises(InputError, match=r"no \.npy or \.safetensors file"):
+        open_maps(tmp_path / "missing", list("abcde"))
+
+
+def test_pickled_arrays_are_not_loaded(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be read"):
+        open_maps(tmp_path, list("abcde"))
+
+
+def test_records_of_maps_are_plain_json():
+    store = open_maps([GOOD], [list("abcde")], records=[{"pairs": [(0, 1, "x")]}])
+    assert store.record(0)["pairs"] == [[0, 1, "x"]]
+    json.dumps(store.record(0))
