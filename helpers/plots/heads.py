@@ -202,16 +202,19 @@ def gradient_title(table: pd.DataFrame, names: Mapping[str, str]) -> str:
     loss, guess = table.loc[0, ["loss", "guess"]] if "guess" in table else (0, np.inf)
     if loss >= guess:
         return "Figure 3 · Gradients of an objective on which the model is no better than a guess"
-    title = "Figure 3 · Gradients of attention"
-    if names:
-        ratios = {key: table[f"other_over_{key}"].max() for key in names}
-        top = max(ratios, key=ratios.get)
-        title += f" to other tokens: up to {ratios[top]:.1f} times those to {names[top]}"
-        per_value = table.get(f"other_over_{top}_per_value", pd.Series(dtype=float)).dropna()
-        if len(per_value):
-            least, most = f"{per_value.min():.1f}", f"{per_value.max():.1f}"
-            title += f"; per unit of value vector, {least} to {most} times"
-    return title
+    if not names:
+        return "Figure 3 · Gradients of attention"
+    ratios = {key: table[f"other_over_{key}"].max() for key in names}
+    top = max(ratios, key=ratios.get)
+    per_attention = f"{ratios[top]:.1f} times those to {names[top]}"
+    per_value = table.get(f"other_over_{top}_per_value", pd.Series(dtype=float)).dropna()
+    if not len(per_value):
+        return f"Figure 3 · Gradients of attention to other tokens: up to {per_attention}"
+    return (
+        f"Figure 3 · Gradients of attention to other tokens, per unit of value vector: "
+        f"{per_value.min():.1f} to {per_value.max():.1f} times those to {names[top]}; "
+        f"without this unit, up to {ratios[top]:.1f} times"
+    )
 
 
 def describe_objective(table: pd.DataFrame) -> str:
@@ -373,7 +376,8 @@ def heads_and_means(
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
                 is_right = shift[farthest_row] > 0  # of the middle of the layer's points
                 is_above = deviations.loc[farthest_row, column] > 0  # the mean
-                beside = {"xytext": (4 if is_right else -4, 0), "va": "center"}
+                beside = {"xytext": (4 if is_right else -4, 0)}
+                beside["va"] = "center" if is_above else "bottom"  # not across the axis
                 beside["ha"] = "left" if is_right else "right"
                 beyond = {"xytext": (0, 4 if is_above else -4), "ha": "center"}
                 beyond["va"] = "bottom" if is_above else "top"
@@ -525,7 +529,6 @@ def relative_position(
     *,
     model: str = "",
     lens: str = "attention",
-    uniform: float | None = None,
 ) -> Figure:
     """Draw the attention to the previous, current and next token (section 3.1) as heat maps.
 
@@ -534,14 +537,12 @@ def relative_position(
     Parameters
     ----------
     table : pandas.DataFrame
-        The table relative_position.csv.
+        The table relative_position.csv.  If it has the shares of uniform attention, they are in the
+        titles of the maps and have lines on the colour scale.
     model : str, optional
         Name of the run, for the subtitle.
     lens : {"attention", "norm"}, optional
         The kind of weights in the table.
-    uniform : float, optional
-        The share of a token if every query attended equally to all it sees, such as the mean of
-        the column ``uniform_first``.  It has a line on the colour scale.
 
     Returns
     -------
@@ -549,16 +550,21 @@ def relative_position(
     """
     maps = {}
     strongest = {}
+    chance = {}
     for column in ("previous", "current", "next"):
         if table[column].isna().all():  # a causal model sees no next token
             continue
         layer, head, share = table.loc[table[column].idxmax(), ["layer", "head", column]]
         strongest[column] = f"head {layer:.0f}-{head:.0f}: {share:.0%} to the {column} token"
         title = f"to the {column} token\nmost: head {layer:.0f}-{head:.0f}, {share:.0%}"
+        if f"uniform_{column}" in table:
+            uniform = table[f"uniform_{column}"].mean()
+            chance[column] = uniform
+            title += f"\nuniform attention: {uniform:.1%}"
         maps[title] = by_head(table, column)
     findings = [strongest[column] for column in ("previous", "next") if column in strongest]
     finding = "; ".join(findings)
-    note = "" if uniform is None else f"uniform attention: {uniform:.1%}, the line on the scale"
+    note = "lines on the scale: uniform attention" if chance else ""
     weights = style.WEIGHT_NAMES[lens]
     figure = style.heat_maps(
         maps,
@@ -568,7 +574,7 @@ def relative_position(
         unit=f"Average {weights}\n(fraction)",
         norm=Normalize(0, 1),
     )
-    if uniform is not None:
-        draw_line = figure.axes[-1].axvline if style.in_column() else figure.axes[-1].axhline
-        draw_line(uniform, color=style.INK, linewidth=1.5)
+    draw_line = figure.axes[-1].axvline if style.in_column() else figure.axes[-1].axhline
+    for uniform in chance.values():
+        draw_line(uniform, color=style.INK, linewidth=1.2)
     return figure
