@@ -205,10 +205,10 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     -------
     list of Panel
         Broad attention, the previous and the next token, the first token and each special one,
-        and punctuation.  The head with the largest average of a pattern is drawn on the short
-        sentence with the largest value; if the store has sentences of ``figure5.toml``, on one of
-        them.  The title has its average, and says if it is below the threshold of the pattern in
-        Figure 6.
+        and punctuation.  The head with the largest average of a pattern is drawn.  The title has
+        its average, and says if it is below the threshold of the pattern in Figure 6.  All panels
+        have the same short sentence, so that only the heads differ; it is one of ``figure5.toml``
+        if the store has them.
     """
     names = {"first": "the first token", **store.special_tokens}
     present = heads.reindex(columns=["first", "cls", "sep"]).notna().any()
@@ -222,11 +222,7 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         "punctuation": ("{:.0%} to periods and commas", TOKEN_SHARE),
     }
     uniform = by_head(heads, "uniform")
-    checked = _checked_examples(store)
-    listed = {example.index: example for found in checked.values() for example in found}
-    examples = list(listed.values()) or _short_examples(store)
-    sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
-    panels = []
+    strongest = {}  # head and title by pattern
     for column, (amount, threshold) in patterns.items():
         averages = by_head(heads, column)
         shares = averages / uniform if column == "entropy" else averages
@@ -238,17 +234,36 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
                 broad = f"{threshold * uniform[layer, head]:.1f} nats"
                 least = broad if column == "entropy" else f"{threshold:.0%}"
                 title += f"\n(the closest; a pattern from {least})"
-            strengths = [sums.mean(column)[layer, head] for sums in sums_of_examples]
-            example = examples[np.argmax(np.nan_to_num(strengths))]
-            weights = example.attention[layer, head]
-            location = MapLocation(example.index, layer + 1, head + 1)
-            word_types = example.roles.kinds()
-            if column == "first":
-                word_types[0] = column
-            scores = {} if column == "entropy" else {"share": float(averages[layer, head])}
-            panel = Panel(title, example.tokens, word_types, weights, location, scores=scores)
-            panels.append(panel)
+            strongest[column] = (layer, head, title)
+    example = _clearest_example(store, {name: head[:2] for name, head in strongest.items()})
+    panels = []
+    for column, (layer, head, title) in strongest.items():
+        location = MapLocation(example.index, layer + 1, head + 1)
+        word_types = example.roles.kinds()
+        if column == "first":
+            word_types[0] = column
+        share = float(by_head(heads, column)[layer, head])
+        scores = {} if column == "entropy" else {"share": share}
+        weights = example.attention[layer, head]
+        panels.append(Panel(title, example.tokens, word_types, weights, location, scores=scores))
     return panels
+
+
+def _clearest_example(store: Store, heads: Mapping[str, tuple[int, int]]) -> Example:
+    """Choose the sentence of Figure 1: the one with the most of all patterns together.
+
+    A pattern counts as a share of the most that its head has of it in any sentence.
+    """
+    checked = _checked_examples(store)
+    listed = {example.index: example for found in checked.values() for example in found}
+    examples = list(listed.values()) or _short_examples(store)
+    total = np.zeros(len(examples))
+    sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
+    for column, (layer, head) in heads.items():
+        amounts = [sums.mean(column)[layer, head] for sums in sums_of_examples]
+        amounts = np.nan_to_num(amounts)
+        total += amounts / max(amounts.max(), np.finfo(float).tiny)
+    return examples[total.argmax()]
 
 
 def relation_panels(
@@ -279,15 +294,15 @@ def relation_panels(
         out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD`, `VERBS` and `COMPOUNDS`, which are for
         English.
     held_out : DataFrame, optional
-        The table dependency_heads_held_out.csv.  If it is given, the heads are those that were
+        The table dependency_heads_held_out.csv.  The heads of its relations are those that were
         chosen on train, with accuracies on dev, also those of both rules.
 
     Returns
     -------
     list of Panel
     """
-    rows = (table if held_out is None else held_out).assign(paper_name=None)
-    rows["paper_name"] = rows["relation"].map(dict(relations))
+    rows = table if held_out is None else pd.concat([held_out, table])
+    rows = rows.assign(paper_name=rows["relation"].map(dict(relations)))
     rows = rows.dropna(subset="paper_name").drop_duplicates("paper_name")
     order = rows["paper_name"].map([*FIGURE_5, *relations.values()].index)
     rows = rows.loc[order.sort_values(kind="stable").index].head(RELATION_ROWS)
@@ -321,7 +336,7 @@ def relation_panels(
 
 def _scores(row: NamedTuple) -> dict[str, float]:
     """List the accuracies of a row of dependency_heads.csv, or of the table of held-out ones."""
-    if not hasattr(row, "dev_accuracy"):
+    if pd.isna(getattr(row, "dev_accuracy", None)):
         return {"head": row.accuracy, "best fixed offset": row.baseline}
     scores = {"head, held out": row.dev_accuracy, "best fixed offset": row.baseline}
     if pd.notna(getattr(row, "nearest_class", None)):  # older tables do not have it
@@ -538,7 +553,10 @@ def _fig5_title(panels: Sequence[Panel]) -> str:
     if not leads:
         return "Figure 5 · What single heads find"
     best = leads[max(leads)]
-    return f"Figure 5 · {best.title}"
+    heading = best.title.rpartition(", ")[0]
+    (_, accuracy), *rules = best.scores.items()
+    others = ", ".join(f"{name} {value:.0f}%" for name, value in rules)
+    return f"Figure 5 · {heading}, {accuracy:.0f}%; {others}"
 
 
 def _draw_pair(row: _PairRow, pair_axes: Sequence[Axes], glyphs: Mapping[int, str]) -> None:
@@ -546,7 +564,8 @@ def _draw_pair(row: _PairRow, pair_axes: Sequence[Axes], glyphs: Mapping[int, st
     for axes, panel, mark in zip(pair_axes, (row.right, row.wrong), "✓✗", strict=True):
         if panel is None:
             axes.set_axis_off()
-            axes.text(0.5, 0.5, f"{mark} no such sentence", ha="center", color=style.MUTED)
+            missing = f"{mark} none among the\nsentences looked at"
+            axes.text(0.5, 0.5, missing, ha="center", va="center", color=style.MUTED)
             continue
         # The heading of the row stands in the first line of the titles.
         title = f"\n{mark} {panel.special_share:.0%} to special tokens"
