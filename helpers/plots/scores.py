@@ -257,7 +257,9 @@ def accuracy_by_distance(
         rows = rows.reset_index().assign(place=np.arange(len(DISTANCES)))
         for column, series_style in PREDICTOR_STYLES.items():
             if table[column].notna().any():  # the nearest word of a class needs tags
-                draw_curve(axes, rows.dropna(subset=column), "place", column, series_style)
+                draw_curve(
+                    axes, rows.dropna(subset=column), "place", column, series_style, clip_on=False
+                )
         counts = rows["count"].fillna(0).astype(int)
         n = "" if short else "n = "
         labels = [

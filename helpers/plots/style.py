@@ -245,10 +245,12 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     plt.close(figure)  # otherwise a notebook would display it a second time
     if in_column():
         width = COLUMN_WIDTH
+        margin = 0.04
         top = 0.03
         bottom = 0.05
     else:
         width = WIDTH
+        margin = LEFT_MARGIN
         title_lines = break_lines(figure, [title], **TITLE_FONT)
         subtitle_lines = break_lines(figure, subtitles, **SUBTITLE_FONT)
         note_lines = break_lines(figure, [note])
@@ -257,7 +259,7 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
         bottom = 0.3 + NOTE_LINE * (len(note_lines) - 1) if note else 0.05
     total = height + bottom + top
     figure.set_size_inches(width, total)
-    rect = (0.04 / width, bottom / total, 1 - 0.08 / width, height / total)
+    rect = (margin / width, bottom / total, 1 - 2 * margin / width, height / total)
     figure.get_layout_engine().set(rect=rect)
     if in_column():
         return figure
