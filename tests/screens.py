@@ -3,6 +3,7 @@
 Needs playwright and Chromium, as tests/viewer/test_browser.py does.
 """
 
+import argparse
 import re
 import tempfile
 from io import BytesIO
@@ -10,16 +11,16 @@ from pathlib import Path
 
 from PIL import Image
 
-from helpers.files import PROJECT_ROOT
 from helpers.viewer.view import Viewer
 
+ROOT = Path(__file__).parents[1]  # of this clone, wherever helpers/ is installed from
 CHROMIUM = "/usr/bin/chromium"
 WIDTH, HEIGHT = 1200, 470
 
 
 def readme_viewer() -> Viewer:
     """Return the viewer of the README's first example."""
-    page = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(from helpers\.viewer.*?)```", page, re.S)[1]
     variables = {}
     exec(code.replace("\nview(", "\nviewer = view("), variables)
@@ -28,6 +29,12 @@ def readme_viewer() -> Viewer:
 
 def main() -> None:
     """Write the picture."""
+    parser = argparse.ArgumentParser(description="Photograph the viewer of the README's example.")
+    target = ROOT / "figures" / "screens" / "viewer.png"
+    parser.add_argument(
+        "--output", type=Path, default=target, help="the PNG (default: %(default)s)"
+    )
+    target = parser.parse_args().output
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as running, tempfile.TemporaryDirectory() as folder:
@@ -38,7 +45,6 @@ def main() -> None:
         page.locator(".av-lines line").first.wait_for()
         page.wait_for_timeout(500)
         picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
-        target = PROJECT_ROOT / "figures" / "screens" / "viewer.png"
         picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(target, optimize=True)
         print(f"{target}: {target.stat().st_size:,} bytes")
         browser.close()

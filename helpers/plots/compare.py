@@ -12,13 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots import style
-from helpers.plots.style import Style, canvas, draw_curve, draw_intervals, theme
+from helpers.plots.style import (
+    SERIES_COLORS,
+    Style,
+    canvas,
+    draw_curve,
+    draw_intervals,
+    for_column,
+)
 
 ROW_INCHES = 0.24  # for one relation
+COLUMN_ROW_INCHES = 0.17  # the same in a figure for a column
 NAME_WIDTH = 30  # characters in a line of the legend
 MAX_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
-# No colour of a token type or of the paper; readers with colour blindness can tell them apart.
-COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
 MARKERS = ("o", "s", "^", "v", "P", "X", "<")
 QUANTITIES = ("accuracy", "accuracy_low", "accuracy_high", "baseline")  # of a run's best heads
 LAYER_PANELS = {
@@ -28,7 +34,7 @@ LAYER_PANELS = {
 }
 
 
-@theme()
+@for_column
 def comparison(
     runs: Mapping[str, Mapping[str, pd.DataFrame]],
     *,
@@ -52,7 +58,7 @@ def comparison(
     -------
     matplotlib.figure.Figure
     """
-    styles = list(map(Style, runs, cycle(COLORS), cycle(MARKERS)))
+    styles = list(map(Style, runs, cycle(SERIES_COLORS), cycle(MARKERS)))
     curves = {}
     for quantity in LAYER_PANELS:
         layer_means = [relative_curve(tables, quantity) for tables in runs.values()]
@@ -60,20 +66,43 @@ def comparison(
             curves[quantity] = layer_means
     in_paper = best_heads[best_heads["paper accuracy"].notna()]
     best_heads = in_paper if len(in_paper) else best_heads.head(MAX_RELATIONS)
-    heights = [2.6, ROW_INCHES * len(best_heads) + 1.5]  # with the legend
+    row_inches = COLUMN_ROW_INCHES if style.in_column() else ROW_INCHES
+    curve_height = 1.3 * max(len(curves), 1) if style.in_column() else 2.6
+    heights = [curve_height, row_inches * len(best_heads) + 1.5]  # with the legend
     intervals = "curves: mean of a layer's heads; bars: 95% intervals"
-    figure = canvas(sum(heights), f"Runs compared: {', '.join(runs)}", intervals, note=note)
+    figure = canvas(sum(heights), _title(best_heads, list(runs)), intervals, note=note)
     rows = figure.add_gridspec(2, 1, height_ratios=heights)
-    curve_axes = rows[0].subgridspec(1, max(len(curves), 1)).subplots(squeeze=False)[0]
+    shape = (max(len(curves), 1), 1) if style.in_column() else (1, max(len(curves), 1))
+    curve_axes = rows[0].subgridspec(*shape).subplots(squeeze=False, sharex=True).ravel()
+    shares = [curve.max() for name, means in curves.items() if name != "entropy" for curve in means]
+    largest_share = np.nanmax(shares or [1.0])
     for axes, (quantity, layer_means) in zip(curve_axes, curves.items(), strict=False):
         title, unit = LAYER_PANELS[quantity]
         for curve, run_style in zip(layer_means, styles, strict=True):
             table = pd.DataFrame({"depth": curve.index, "mean": curve.to_numpy()})
             draw_curve(axes, table, "depth", "mean", run_style, **style.WHITE_EDGES)
-        axes.set(title=title, ylabel=unit, xlabel="Layer, as a share of the depth")
-        axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+        top = 1.0 if quantity == "entropy" else largest_share
+        axes.set(
+            title=title,
+            ylabel=fill(unit, 16) if style.in_column() else unit,
+            xlim=(0, 1.02),
+            ylim=(0, 1.05 * top),
+        )
+        if axes.get_subplotspec().is_last_row():
+            axes.set_xlabel("Layer, as a share of the depth")
     _draw_accuracies(figure.add_subplot(rows[1]), best_heads, styles)
     return figure
+
+
+def _title(best_heads: pd.DataFrame, runs: Sequence[str]) -> str:
+    """Write the title: for how many relations each run has the best head of all."""
+    accuracies = best_heads.reindex(columns=[f"{name} accuracy" for name in runs])
+    accuracies = accuracies.dropna(how="all")
+    if not len(accuracies):
+        return f"{', '.join(runs)} side by side"
+    wins = accuracies.idxmax(axis=1).value_counts()
+    parts = [f"{name} for {wins.get(f'{name} accuracy', 0)}" for name in runs]
+    return f"The most accurate head for {len(accuracies)} relations: {', '.join(parts)}"
 
 
 def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Series:
@@ -122,4 +151,9 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
     axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
     axes.set(title="Best head for each relation", xlabel="Accuracy (%)", xlim=(0, 100))
     axes.tick_params(axis="y", length=0)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=4, ncols=2)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        borderaxespad=4,
+        ncols=1 if style.in_column() else 2,
+    )

@@ -1,16 +1,19 @@
 """Figures 1 and 5: maps of single sentences, chosen by their scores and drawn as in the paper.
 
 The tokens stand in two columns.  A line goes from each token on the left to each token on the right
-that it attends to; the larger the weight, the darker the line.
+that it attends to.  How dark the line is, from white to black, is its weight, from 0 to 1; all
+panels of all figures have this scale.
 """
 
 from __future__ import annotations
 
+import tomllib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from textwrap import fill
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -20,6 +23,7 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from helpers.data.records import Record
 from helpers.metrics.clustering import POSITION_SHARE, TOKEN_SHARE
@@ -36,10 +40,11 @@ from helpers.metrics.heads import (
     predict_link,
     sees_answer,
 )
-from helpers.metrics.reference import BROAD
+from helpers.metrics.reference import BROAD, FIGURE_5
 from helpers.metrics.surface import example_sums
 from helpers.plots import style
-from helpers.plots.style import canvas, for_column, legend_below, missing_glyphs
+from helpers.plots.heads import role_of_first_token
+from helpers.plots.style import canvas, fill_lines, for_column, missing_glyphs
 from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
@@ -51,23 +56,37 @@ MAX_CANDIDATES = 400  # sentences to choose from
 # Measures in units of the size of the type.
 LINE_HEIGHT = 1.31  # from one word or line of a title to the next
 WORD_WIDTH = 0.52  # of the average character of a word
-TITLE_WIDTH = 0.58  # of the average character of a title, which may be bold
+TITLE_WIDTH = 0.63  # of the average character of a title, which may be bold
 # Measures in inches.
 LINES_WIDTH = 0.45  # between the two columns of words, with the gap to the next panel, at least
 TITLE_GAP = 0.15  # between titles
 ROW_GAP = 1.6  # lines, between rows of panels
 MAX_COLUMNS = 3  # panels in a row of a page, at most
 COLUMN_COLUMNS = 2  # panels in a row of a column of a paper, at most
-COLUMN_HEADS = 4  # heads in the Figure 5 for a column, at most
+RELATION_ROWS = 3  # relations in Figure 5, in the order of `FIGURE_5`; coreference has a row, too
 COLUMN_ROWS = 2  # rows of panels in the Figure 5 for a column, at most
+COLUMN_LINES_WIDTH = 0.3  # inches, in a column of a paper instead of LINES_WIDTH
+CHECKED = "hand-checked"  # how sentences were chosen
+BY_RULE = "by rule"
+HERE = Path(__file__).parent
+PAIR_TITLE_LINES = 2.6  # height of the heading of a row of Figure 5 and the titles of its panels
+SCORE_STEP = 2.6  # lines, from one bar of Figure 5 to the next
+SCORE_LINES = 8  # height of three bars
+HEADING_POINTS = 12  # from a panel to the heading above its title, in a figure for a column
 MIN_DRAWN_DARKNESS = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
 
 LINK_STYLES = {
     "right": {"label": "right choice", "color": style.RIGHT, "linewidth": 2.4},
     "wrong": {"label": "wrong choice", "color": style.WRONG, "linewidth": 2.4},
-    "missed": {"label": "would be right", "color": style.WRONG, "linewidth": 1.6, "dashes": (3, 2)},
-}
+    "missed": {
+        "label": "would be right (a mark, not a weight)", "color": style.WRONG, "linewidth": 1.2,
+        "dashes": (3, 2),
+    },
+}  # fmt: skip
+# Bars of Figure 5: of the head, of a fixed offset, and of another rule.
+BAR_COLORS = (style.SERIES_COLORS[0], style.MUTED, style.SERIES_COLORS[1])
+ONE_SCALE = "how dark a line is, from white to full colour, is its weight, from 0 to 1"
 
 # What the heads of Figure 5 do, by the paper's name of the relation: read from the dependent, and
 # from its head.
@@ -142,13 +161,18 @@ class Panel:
     word_types : sequence of str
         The type of each word, a key of `TOKEN_COLORS`; it colours the word and the attention to it.
     darkness : array, shape (query, key)
-        The attention weights of one head; in Figure 1 those of broad attention are scaled up.
+        The attention weights of one head.
     location : MapLocation
         The map in the store.
     links : sequence of Link
         All links of the relation between the words; empty in Figure 1.
     special_share : float
         The share of the linked words' attention that goes to special tokens, which are not drawn.
+    scores : mapping of str to float
+        Accuracies in percent for Figure 5, by their names: of the head, and of rules.  In Figure 1
+        the average share of the head.
+    chosen : {"hand-checked", "by rule"}
+        How the sentence was chosen.
     """
 
     title: str
@@ -158,6 +182,8 @@ class Panel:
     location: MapLocation
     links: Sequence[Link] = ()
     special_share: float = 0.0
+    scores: Mapping[str, float] = field(default_factory=dict)
+    chosen: str = BY_RULE
 
     @property
     def correct(self) -> bool:
@@ -178,25 +204,25 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     Returns
     -------
     list of Panel
-        Broad attention, the previous and the next token, the special token with more attention,
-        and punctuation.  The head with the largest average of a pattern is drawn on the short
-        sentence with the largest value.  The title has its average, and says if it is below the
-        threshold of the pattern in Figure 6.
+        Broad attention, the previous and the next token, the first token and each special one,
+        and punctuation.  The head with the largest average of a pattern is drawn.  The title has
+        its average, and says if it is below the threshold of the pattern in Figure 6.  All panels
+        have the same short sentence, so that only the heads differ; it is one of ``figure5.toml``
+        if the store has them.
     """
-    means = heads.reindex(columns=["sep", "cls", "first"]).mean().fillna(0)
-    special = means.idxmax()
-    special_token = "the first token" if special == "first" else store.special_tokens.get(special)
+    names = {"first": "the first token", **store.special_tokens}
+    present = heads.reindex(columns=["first", "cls", "sep"]).notna().any()
+    if role_of_first_token(heads):
+        present["first"] = False  # it is one of the others
     patterns = {
         "entropy": ("broad, {:.1f} of {:.1f} nats", BROAD),
         "previous": ("{:.0%} to the previous token", POSITION_SHARE),
         "next": ("{:.0%} to the next token", POSITION_SHARE),
-        special: (f"{{:.0%}} to {special_token}", TOKEN_SHARE),
+        **{token: (f"{{:.0%}} to {names[token]}", TOKEN_SHARE) for token in present.index[present]},
         "punctuation": ("{:.0%} to periods and commas", TOKEN_SHARE),
     }
     uniform = by_head(heads, "uniform")
-    examples = _short_examples(store)
-    sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
-    panels = []
+    strongest = {}  # head and title by pattern
     for column, (amount, threshold) in patterns.items():
         averages = by_head(heads, column)
         shares = averages / uniform if column == "entropy" else averages
@@ -207,24 +233,53 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
             if shares[layer, head] < threshold:
                 broad = f"{threshold * uniform[layer, head]:.1f} nats"
                 least = broad if column == "entropy" else f"{threshold:.0%}"
-                title += f"\n(the closest; the paper counts from {least})"
-            strengths = [sums.mean(column)[layer, head] for sums in sums_of_examples]
-            example = examples[np.argmax(np.nan_to_num(strengths))]
-            weights = example.attention[layer, head]
-            # The largest weight of a row is dark, so that broad attention shows.
-            darkness = weights / weights.max(axis=1).mean()
-            location = MapLocation(example.index, layer + 1, head + 1)
-            word_types = example.roles.kinds()
-            if special == "first":
-                word_types[0] = special
-            panels.append(Panel(title, example.tokens, word_types, darkness, location))
+                title += f"\n(the closest; a pattern from {least})"
+            strongest[column] = (layer, head, title)
+    example = _clearest_example(store, {name: head[:2] for name, head in strongest.items()})
+    panels = []
+    for column, (layer, head, title) in strongest.items():
+        location = MapLocation(example.index, layer + 1, head + 1)
+        word_types = example.roles.kinds()
+        if column == "first":
+            word_types[0] = column
+        share = float(by_head(heads, column)[layer, head])
+        scores = {} if column == "entropy" else {"share": share}
+        weights = example.attention[layer, head]
+        panels.append(Panel(title, example.tokens, word_types, weights, location, scores=scores))
     return panels
 
 
+def _clearest_example(store: Store, heads: Mapping[str, tuple[int, int]]) -> Example:
+    """Choose the sentence of Figure 1: the one with the most of all patterns together.
+
+    A pattern counts as a share of the most that its head has of it in any sentence.
+    """
+    checked = _checked_examples(store)
+    listed = {example.index: example for found in checked.values() for example in found}
+    examples = list(listed.values()) or _short_examples(store)
+    total = np.zeros(len(examples))
+    sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
+    for column, (layer, head) in heads.items():
+        amounts = [sums.mean(column)[layer, head] for sums in sums_of_examples]
+        amounts = np.nan_to_num(amounts)
+        total += amounts / max(amounts.max(), np.finfo(float).tiny)
+    return examples[total.argmax()]
+
+
 def relation_panels(
-    store: Store, table: pd.DataFrame, relations: Mapping[str, str], *, english: bool
+    store: Store,
+    table: pd.DataFrame,
+    relations: Mapping[str, str],
+    *,
+    english: bool,
+    held_out: pd.DataFrame | None = None,
 ) -> list[Panel]:
-    """Choose the panels of Figure 5 for relations: successes and a failure of each head.
+    """Choose the panels of Figure 5 for relations: a success and a failure of each head.
+
+    There are the first `RELATION_ROWS` relations that the treebank has, in the order of `FIGURE_5`,
+    whatever the heads find.  If the treebank has sentences of ``figure5.toml``, which were checked
+    by hand, the panels are the first of them in which the head is right about every pair of the
+    relation, and the first in which it is not.  Otherwise see `_clearest_panels`.
 
     Parameters
     ----------
@@ -238,34 +293,83 @@ def relation_panels(
         Whether sentences in which the annotation of the relation is wrong, or may well be, are left
         out by the rules of `CLOSED_CLASSES`, `FOLLOWS_HEAD`, `VERBS` and `COMPOUNDS`, which are for
         English.
+    held_out : DataFrame, optional
+        The table dependency_heads_held_out.csv.  The heads of its relations are those that were
+        chosen on train, with accuracies on dev, also those of both rules.
 
     Returns
     -------
     list of Panel
-        See `_clearest_panels`.
     """
+    rows = table if held_out is None else pd.concat([held_out, table])
+    rows = rows.assign(paper_name=rows["relation"].map(dict(relations)))
+    rows = rows.dropna(subset="paper_name").drop_duplicates("paper_name")
+    order = rows["paper_name"].map([*FIGURE_5, *relations.values()].index)
+    rows = rows.loc[order.sort_values(kind="stable").index].head(RELATION_ROWS)
+    checked = _checked_examples(store)
     examples = _short_examples(store)
     panels = []
-    for row in table[table["relation"].isin(list(relations))].itertuples():
-        paper_name = relations[row.relation]
+    for row in rows.itertuples():
+        paper_name = row.paper_name
         behaviours = BEHAVIOURS.get(
             paper_name, [f"{paper_name}: {text}" for text in OTHER_BEHAVIOUR]
         )
         behaviour = behaviours[DIRECTIONS.index(row.direction)]
-        baseline = f"best fixed offset {row.baseline:.0f}%"
-        title = f"Head {row.head}: {behaviour}, {row.accuracy:.0f}% ({baseline})"
+        scores = _scores(row)
+        accuracy, baseline = list(scores.values())[:2]
+        title = f"Head {row.head}: {behaviour}, {accuracy:.0f}% (best fixed offset {baseline:.0f}%)"
         layer, head = parse_head(row.head)
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
-        plausible = [
-            example for example in examples
-            if not english or _is_plausible(example.record, row.relation, paper_name)
-        ]  # fmt: skip
-        panels += _clearest_panels(plausible, location, title)
+        if checked.get(paper_name):
+            chosen = CHECKED
+            pair = _first_panels(checked[paper_name], location, title)
+        else:
+            chosen = BY_RULE
+            plausible = [
+                example for example in examples
+                if not english or _is_plausible(example.record, row.relation, paper_name)
+            ]  # fmt: skip
+            pair = _clearest_panels(plausible, location, title)
+        panels += [replace(panel, scores=scores, chosen=chosen) for panel in pair]
     return panels
 
 
-def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[Panel]:
-    """Choose the panels of Figure 5 for coreference: successes and a failure of a head.
+def _scores(row: NamedTuple) -> dict[str, float]:
+    """List the accuracies of a row of dependency_heads.csv, or of the table of held-out ones."""
+    if pd.isna(getattr(row, "dev_accuracy", None)):
+        return {"head": row.accuracy, "best fixed offset": row.baseline}
+    scores = {"head, held out": row.dev_accuracy, "best fixed offset": row.baseline}
+    if pd.notna(getattr(row, "nearest_class", None)):  # older tables do not have it
+        rule = f"nearest {row.nearest_class} on the {row.nearest_side}"
+        scores[rule] = row.nearest_accuracy
+    return scores
+
+
+@cache
+def checked_sentences() -> dict[str, list[str]]:
+    """Read the sentences whose parses were checked by hand, by the paper's name of a relation."""
+    return tomllib.loads((HERE / "figure5.toml").read_text(encoding="utf-8"))
+
+
+def _checked_examples(store: Store) -> dict[str, list[Example]]:
+    """Find the hand-checked sentences of each relation in a treebank, in the order of the list."""
+    sentences = checked_sentences()
+    listed = {sentence for of_relation in sentences.values() for sentence in of_relation}
+    indices = {}
+    for index, record in enumerate(store.records()):
+        text = " ".join(record.get("words") or record["tokens"])
+        if text in listed:
+            indices.setdefault(text, index)
+    examples = defaultdict(list)
+    for relation, of_relation in sentences.items():
+        examples[relation] = [store[indices[text]] for text in of_relation if text in indices]
+    return examples
+
+
+def coreference_panels(
+    store: Store, head: tuple[int, int], accuracy: float, *, table: pd.DataFrame | None = None
+) -> list[Panel]:
+    """Choose the panels of Figure 5 for coreference: a success and a failure of a head.
 
     Parameters
     ----------
@@ -275,6 +379,8 @@ def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> 
         Layer and head, from 0.
     accuracy : float
         The head's accuracy in percent, for the title.
+    table : DataFrame, optional
+        The table coreference.csv, for the accuracies of the rules on the same mentions.
 
     Returns
     -------
@@ -283,7 +389,29 @@ def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> 
     """
     title = f"Head {head_label(*head)}: mentions attend to their antecedents, {accuracy:.0f}%"
     location = MapLocation(0, head[0] + 1, head[1] + 1, COREFERENCE)
-    return _clearest_panels(store, location, title)
+    scores = {"head (not held out)": accuracy}
+    if table is not None:
+        of_all = table[(table["type"] == "all") & (table["head"].fillna("") == "")]
+        accuracies = of_all.set_index("system")["accuracy"]
+        for system in ("nearest mention", "rule-based"):
+            if system in accuracies:
+                scores[system] = accuracies[system]
+    panels = _clearest_panels(store, location, title)
+    return [replace(panel, scores=scores) for panel in panels]
+
+
+def describe_choice(panels: Sequence[Panel]) -> str:
+    """Describe how the sentences of Figure 5 were chosen, for its caption."""
+    syntactic = [panel for panel in panels if panel.location.relation != COREFERENCE]
+    if any(panel.chosen == CHECKED for panel in syntactic):
+        return (
+            "The sentences are the first of a list with hand-checked parses in which the head is "
+            "right about every pair of the relation, and in which it is not."
+        )
+    return (
+        "The sentences were chosen by rule, those with the largest weights first; wrong parses can "
+        "remain."
+    )
 
 
 def panel_table(panels: Sequence[Panel]) -> pd.DataFrame:
@@ -311,20 +439,21 @@ def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "atte
     lens : {"attention", "norm"}, optional
         The lens of the maps, for the subtitle.
     """
-    subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
-    return _draw_rows(
-        {"": panels}, "Figure 1 · Heads with the most of each pattern", model, subtitle
-    )
+    subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right)"
+    clearest = max(panels, key=lambda panel: panel.scores.get("share", 0.0), default=None)
+    finding = clearest.title.split("\n")[0] if clearest else "No pattern"
+    return _draw_rows({"": panels}, f"Figure 1 · {finding}", model, subtitle, ONE_SCALE)
 
 
 @for_column
 def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
-    """Draw Figure 5 (section 4): successes and failures of single heads, a head in each row.
+    """Draw Figure 5 (section 4): a success and a failure of single heads, a head in each row.
 
-    Every link of the relation has a coloured line.  Where the head is wrong, its own choice has a
-    line and the right one a dashed line.  As for the paper's head 9-6, attention to special tokens
-    is not drawn; the title of a panel has its share.  For a column of a paper, the figure has one
-    success of each head, and `COLUMN_HEADS` heads at most.
+    Every link of the relation has a coloured line, as dark as its weight.  Where the head is wrong,
+    its own choice has a line, and a thin dashed one marks the right one.  As for the paper's head
+    9-6, attention to special tokens is not drawn; the title of a panel has its share.  On the right
+    are the accuracies of the head and of rules.  For a column of a paper, the figure has
+    `COLUMN_ROWS` rows at most, and the accuracies are in the headings.
 
     Parameters
     ----------
@@ -335,33 +464,157 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
     lens : {"attention", "norm"}, optional
         The lens of the maps, for the subtitle.
     """
-    title = "Figure 5 · What single heads find"
-    if style.in_column():
-        panels = _shortest_successes(panels)
+    groups: dict[str, list[Panel]] = defaultdict(list)
+    for panel in panels:
+        groups[panel.title].append(panel)
+    title = _fig5_title(panels)
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
         return canvas(0.1, title, model, "nothing to draw", note=f"It would need {needs}.")
     subtitle = f"{style.WEIGHT_NAMES[lens]} of words (left) to words (right), not to special tokens"
-    groups = defaultdict(list)
-    for panel in panels:
-        to_special = f"{max(panel.special_share, 0):.0%} to special tokens"
-        if style.in_column():
-            groups[""].append(replace(panel, title=f"{panel.title}; {to_special}"))
-        else:
-            mark = "✓" if panel.correct else "✗"
-            # What the head does stands above the first panel, in the first line of the titles.
-            groups[panel.title].append(replace(panel, title=f"\n{mark} {to_special}"))
-    figure = _draw_rows(groups, title, model, subtitle)
-    legend_below(figure, columns=3)
+    choice = {panel.chosen for panel in panels if panel.location.relation != COREFERENCE}
+    sentences = f"sentences: {' and '.join(sorted(choice))}" if choice else ""
+    if style.in_column():
+        return _fig5_for_column(groups)
+    rows = [_PairRow.of_panels(group) for group in groups.values()]
+    n_lines = sum(row.n_lines for row in rows)
+    figure = canvas(
+        n_lines * LINE_HEIGHT * _type_size() + 0.3, title, model, subtitle, ONE_SCALE, sentences
+    )
+    glyphs = missing_glyphs(word for panel in panels for word in panel.words)
+    grid = figure.subplots(
+        len(rows), 3, squeeze=False, height_ratios=[row.n_words for row in rows],
+        width_ratios=[1, 1, 0.95],
+    )  # fmt: skip
+    for row, (*panel_axes, bar_axes) in zip(rows, grid, strict=True):
+        _draw_pair(row, panel_axes, glyphs)
+        _draw_scores(bar_axes, row)
+        panel_axes[0].annotate(
+            row.heading, (style.LEFT_MARGIN / style.page_width(), 1),
+            xycoords=("figure fraction", "axes fraction"), xytext=(0, 19),
+            textcoords="offset points", fontweight="bold", fontsize=9.5, parse_math=False,
+            in_layout=False,
+        )  # fmt: skip
+    _link_legend(figure)
     return figure
 
 
-def _shortest_successes(panels: Sequence[Panel]) -> list[Panel]:
-    """Choose the right panel with the shortest words of each head, and the heads with these."""
-    by_length = sorted(panels, key=_longest_word, reverse=True)
-    successes = {panel.title: panel for panel in by_length if panel.correct}
-    shortest = sorted(successes.values(), key=_longest_word)[:COLUMN_HEADS]
-    return shortest[: COLUMN_ROWS * _columns(shortest)]
+def _link_legend(figure: Figure) -> None:
+    """Put the legend of the coloured lines below Figure 5."""
+    handles = {}
+    for link_style in LINK_STYLES.values():
+        handles[link_style["label"]] = Line2D([], [], **link_style)
+    columns = 1 if style.in_column() else 3
+    figure.legend(handles=handles.values(), loc="outside lower left", ncols=columns)
+
+
+class _PairRow(NamedTuple):
+    """The row of a head in Figure 5: a panel in which it is right, and one in which it is wrong."""
+
+    heading: str
+    right: Panel | None
+    wrong: Panel | None
+    scores: Mapping[str, float]
+
+    @classmethod
+    def of_panels(cls, panels: Sequence[Panel]) -> _PairRow:
+        """Arrange the panels of a head; its accuracy is not in the heading, but in the bars."""
+        first = panels[0]
+        heading = first.title.rpartition(", ")[0] if first.scores else first.title
+        if first.location.direction == DIRECTIONS[1]:
+            heading += " (which word attends most to the dependent?)"
+        right = next((panel for panel in panels if panel.correct), None)
+        wrong = next((panel for panel in panels if not panel.correct), None)
+        return cls(heading, right, wrong, first.scores)
+
+    @property
+    def panels(self) -> list[Panel]:
+        """The panels that there are."""
+        return [panel for panel in (self.right, self.wrong) if panel is not None]
+
+    @property
+    def n_words(self) -> int:
+        """The number of words of the longer panel, or what the bars need."""
+        return max(SCORE_LINES, *(len(panel.words) for panel in self.panels))
+
+    @property
+    def n_lines(self) -> float:
+        """The height in lines: words, heading, titles, and the gap to the next row."""
+        return self.n_words + PAIR_TITLE_LINES + ROW_GAP
+
+
+def _fig5_title(panels: Sequence[Panel]) -> str:
+    """Write the title of Figure 5: the head that is the furthest beyond a fixed offset."""
+    leads = {}
+    for panel in panels:
+        scores = list(panel.scores.values())
+        if panel.location.relation != COREFERENCE and len(scores) > 1:
+            leads[scores[0] - scores[1]] = panel
+    if not leads:
+        return "Figure 5 · What single heads find"
+    best = leads[max(leads)]
+    heading = best.title.rpartition(", ")[0]
+    (_, accuracy), *rules = best.scores.items()
+    others = ", ".join(f"{name} {value:.0f}%" for name, value in rules)
+    return f"Figure 5 · {heading}, {accuracy:.0f}%; {others}"
+
+
+def _draw_pair(row: _PairRow, pair_axes: Sequence[Axes], glyphs: Mapping[int, str]) -> None:
+    """Draw the panels of a row of Figure 5; one that is missing says so."""
+    for axes, panel, mark in zip(pair_axes, (row.right, row.wrong), "✓✗", strict=True):
+        if panel is None:
+            axes.set_axis_off()
+            missing = f"{mark} none among the\nsentences looked at"
+            axes.text(0.5, 0.5, missing, ha="center", va="center", color=style.MUTED)
+            continue
+        # The heading of the row stands in the first line of the titles.
+        title = f"\n{mark} {panel.special_share:.0%} to special tokens"
+        words = [word.translate(glyphs) for word in panel.words]
+        _draw_panel(axes, replace(panel, title=title), words)
+        axes.set_ylim(row.n_words - 0.5, -0.5)
+
+
+def _draw_scores(axes: Axes, row: _PairRow) -> None:
+    """Draw the accuracies of a head and of rules as bars, each on a track of 100%."""
+    axes.set_axis_off()
+    axes.set(xlim=(0, 100), ylim=(row.n_words - 0.5, -0.5))
+    for number, ((name, value), color) in enumerate(
+        zip(row.scores.items(), BAR_COLORS, strict=False)
+    ):
+        y = SCORE_STEP * number + 1
+        axes.barh(y, 100, height=0.7, color="#EEEEEE")
+        axes.barh(y, value, height=0.7, color=color)
+        axes.text(0, y - 0.55, f"{name}: {value:.0f}%", va="bottom", parse_math=False)
+
+
+def _fig5_for_column(groups: Mapping[str, Sequence[Panel]]) -> Figure:
+    """Draw the first rows of Figure 5 that fit next to each other into a column, or one row."""
+    pairs = [_PairRow.of_panels(group) for group in groups.values()]
+    pairs = [pair for pair in pairs if pair.panels]
+    fitting = [pair for pair in pairs if _pair_width(pair) <= style.COLUMN_WIDTH]
+    drawn = fitting[:COLUMN_ROWS] or pairs[:1]
+    columns = 2 if fitting else 1
+    rows: dict[str, list[Panel]] = {}
+    for pair in drawn:
+        scores = ", ".join(f"{name} {value:.0f}%" for name, value in pair.scores.items())
+        letters = int(style.COLUMN_WIDTH / (TITLE_WIDTH * _type_size()))
+        heading = fill_lines(f"{pair.heading}\n{scores}".strip(), letters)
+        gap = "\n" * (heading.count("\n") + 1)  # where the heading stands
+        titled = []
+        for panel in pair.panels:
+            mark = "✓" if panel.correct else "✗"
+            title = f"{mark} {panel.special_share:.0%} to special tokens"
+            titled.append(replace(panel, title=gap + title))
+        rows[heading] = titled
+    figure = _draw_rows(rows, "", columns=columns)
+    _link_legend(figure)
+    return figure
+
+
+def _pair_width(pair: _PairRow) -> float:
+    """Estimate the width in inches of two panels next to each other."""
+    letters = max(map(_longest_word, pair.panels))
+    return 2 * (2 * letters * WORD_WIDTH * _type_size() + COLUMN_LINES_WIDTH)
 
 
 def _longest_word(panel: Panel) -> int:
@@ -375,7 +628,8 @@ def _columns(panels: Sequence[Panel]) -> int:
     A row has fewer if no more rows are needed then, so that the last row is not much shorter.
     """
     longest_word = max(map(_longest_word, panels), default=MAX_CHARACTERS)
-    panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + LINES_WIDTH
+    lines_width = COLUMN_LINES_WIDTH if style.in_column() else LINES_WIDTH
+    panel_width = 2 * longest_word * WORD_WIDTH * _type_size() + lines_width
     max_columns = COLUMN_COLUMNS if style.in_column() else MAX_COLUMNS
     columns = int(np.clip(style.page_width() / panel_width, 1, max_columns))
     rows = -(-len(panels) // columns)
@@ -421,14 +675,16 @@ def _rows_of_panels(groups: Mapping[str, Sequence[Panel]], columns: int) -> list
     for heading, group in groups.items():
         titled = []
         for panel in group:
-            lines = [fill(line, title_characters) for line in panel.title.splitlines()]
-            titled.append(replace(panel, title="\n".join(lines)))
+            title = fill_lines(panel.title, title_characters)
+            titled.append(replace(panel, title=title))
         for start in range(0, len(titled), columns):
             rows.append(_Row("" if start else heading, titled[start : start + columns]))
     return rows
 
 
-def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
+def _draw_rows(
+    groups: Mapping[str, Sequence[Panel]], *texts: str, columns: int | None = None
+) -> Figure:
     """Draw rows of panels, all with the same distance between words.
 
     Parameters
@@ -437,10 +693,12 @@ def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
         The panels by the heading above the first row of a group.
     *texts : str
         The texts above the figure.
+    columns : int, optional
+        Panels in a row; by default as many as there is room for.
     """
     panels = [panel for group in groups.values() for panel in group]
     glyphs = missing_glyphs(word for panel in panels for word in panel.words)
-    rows = _rows_of_panels(groups, _columns(panels))
+    rows = _rows_of_panels(groups, columns or _columns(panels))
     n_lines = sum(row.n_lines for row in rows)
     figure = canvas(n_lines * LINE_HEIGHT * _type_size(), *texts)
     width = max(len(row.panels) for row in rows)
@@ -454,8 +712,8 @@ def _draw_rows(groups: Mapping[str, Sequence[Panel]], *texts: str) -> Figure:
             axes.set_ylim(row.n_words - 0.5, -0.5)
         row_axes[0].annotate(
             row.heading, (style.LEFT_MARGIN / style.page_width(), 1),
-            xycoords=("figure fraction", "axes fraction"), xytext=(0, 19),
-            textcoords="offset points", fontweight="bold", fontsize=9.5, parse_math=False,
+            xycoords=("figure fraction", "axes fraction"), xytext=(0, HEADING_POINTS),
+            textcoords="offset points", fontweight="bold", va="bottom", parse_math=False,
             in_layout=False,
         )  # fmt: skip
     return figure
@@ -489,7 +747,10 @@ def _draw_panel(axes: Axes, panel: Panel, words: Sequence[str]) -> None:
         link_style = LINK_STYLES[link.verdict]
         for label in (labels[link.attending], labels[len(words) + link.attended]):
             label.set(color=link_style["color"], fontweight="bold")
-        axes.plot([0, 1], [link.attending, link.attended], zorder=3, **link_style)
+        weight = float(np.clip(panel.darkness[link.attending, link.attended], 0, 1))
+        alpha = None if link.verdict == "missed" else weight
+        line = {name: value for name, value in link_style.items() if name != "label"}
+        axes.plot([0, 1], [link.attending, link.attended], zorder=3, alpha=alpha, **line)
 
 
 def _short_examples(store: Store) -> list[Example]:
@@ -526,7 +787,7 @@ def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
 
 
 def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: str) -> list[Panel]:
-    """Choose the two clearest panels where a head is right, and the clearest where it is wrong.
+    """Choose the clearest panel where a head is right, and the clearest where it is wrong.
 
     Panels with two or more links come first, then those with the largest weights.  Panels whose
     right links are all between neighbours come last, because a fixed offset finds them, too.
@@ -544,7 +805,17 @@ def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: 
     panels.sort(key=rank)
     right = [panel for panel in panels if panel.correct]
     wrong = [panel for panel in panels if not panel.correct]
-    return right[:2] + wrong[:1]
+    return right[:1] + wrong[:1]
+
+
+def _first_panels(examples: Iterable[Example], location: MapLocation, title: str) -> list[Panel]:
+    """Choose the first panel where a head is right, and the first where it is wrong."""
+    panels: list[Panel] = []
+    for example in examples:
+        panels += _panels_of_example(example, location, title)
+    right = [panel for panel in panels if panel.correct]
+    wrong = [panel for panel in panels if not panel.correct]
+    return right[:1] + wrong[:1]
 
 
 def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:

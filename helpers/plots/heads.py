@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
@@ -25,7 +27,6 @@ from helpers.plots.style import (
     legend_below,
     legend_inside,
     panel_grid,
-    theme,
 )
 
 OBJECTIVE_NOTES = {
@@ -41,6 +42,10 @@ TO_SPECIAL = {name: style.ATTENDED[name] for name in ("first", "cls", "sep", "pu
 MANY_LAYERS = 15  # with more of them, there is no room for a name between two layers
 MANY_HEADS = 200  # with more of them, they are small points in the plane
 HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from its line is named"
+UNIFORM_LINES = "dashed: uniform attention"
+THIS_MODEL = Style("this model", style.SERIES_COLORS[0], "o")
+DASHES = (4, 3)
+UNIFORM = {"sep_to_sep": "uniform_sep", "other_to_sep": "uniform_sep"}  # others: uniform_<column>
 
 
 @for_column
@@ -82,7 +87,32 @@ def fig2_token_types(
     share = means[most_attended].max()
     label = panels[0][most_attended].label
     title = f"Figure 2 · Up to {share:.0%} of a layer's {weights} goes {label}"
-    return heads_and_means(table, panels, title, model, f"Average {weights}\n(fraction)", note)
+    if f"uniform_{most_attended}" in table:
+        title += f"; uniform attention: {table[f'uniform_{most_attended}'].mean():.1%}"
+    ylabel = f"Average {weights}\n(fraction)"
+    figure = heads_and_means(table, panels, title, model, ylabel, note, UNIFORM_LINES)
+    for axes, styles in zip(figure.axes, panels, strict=True):
+        _draw_uniform_shares(axes, table, styles)
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def _draw_uniform_shares(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
+    """Draw what each column would be under uniform attention, if the table has it."""
+    drawn = {}
+    for column, series_style in styles.items():
+        uniform = UNIFORM.get(column, f"uniform_{column}")
+        if uniform in table and uniform not in drawn:
+            drawn[uniform] = series_style.color
+    for uniform, color in drawn.items():
+        _draw_steps(axes, table.groupby("layer")[uniform].mean(), color)
+
+
+def _draw_steps(axes: Axes, by_layer: pd.Series, color: str) -> None:
+    """Draw a value of each layer as a dashed step, because layers may see different keys."""
+    edges = np.add.outer(by_layer.index, [-0.5, 0.5]).ravel()
+    values = by_layer.repeat(2).to_numpy()
+    axes.plot(edges, values, color=color, dashes=DASHES, linewidth=1.2, zorder=1.5)
 
 
 @for_column
@@ -142,7 +172,7 @@ def fig3_gradients(
         _curves(grid[1, 1], table, "other_over_{}_per_score", special_styles)
     for axes, token_type in zip(grid[-1], special, strict=False):
         axes.set_title(f"other tokens / {names[token_type]}", parse_math=False)
-        _ratios(axes, tables, token_type, styles[token_type])
+        _ratios(axes, tables, token_type)
     _label_outer(grid)
     if len(special) == 1 and not style.in_column():
         legend_inside(figure, grid[-1, 1])
@@ -172,12 +202,19 @@ def gradient_title(table: pd.DataFrame, names: Mapping[str, str]) -> str:
     loss, guess = table.loc[0, ["loss", "guess"]] if "guess" in table else (0, np.inf)
     if loss >= guess:
         return "Figure 3 · Gradients of an objective on which the model is no better than a guess"
-    title = "Figure 3 · Gradients of attention"
-    if names:
-        ratios = {key: table[f"other_over_{key}"].max() for key in names}
-        top = max(ratios, key=ratios.get)
-        title += f" to other tokens: up to {ratios[top]:.1f} times those to {names[top]}"
-    return title
+    if not names:
+        return "Figure 3 · Gradients of attention"
+    ratios = {key: table[f"other_over_{key}"].max() for key in names}
+    top = max(ratios, key=ratios.get)
+    per_attention = f"{ratios[top]:.1f} times those to {names[top]}"
+    per_value = table.get(f"other_over_{top}_per_value", pd.Series(dtype=float)).dropna()
+    if not len(per_value):
+        return f"Figure 3 · Gradients of attention to other tokens: up to {per_attention}"
+    return (
+        f"Figure 3 · Gradients of attention to other tokens, per unit of value vector: "
+        f"{per_value.min():.1f} to {per_value.max():.1f} times those to {names[top]}; "
+        f"without this unit, up to {ratios[top]:.1f} times"
+    )
 
 
 def describe_objective(table: pd.DataFrame) -> str:
@@ -202,20 +239,22 @@ def _curves(axes: Axes, table: pd.DataFrame, columns: str, styles: Styles) -> No
         _curve(axes, table, columns.format(token_type), series_style)
 
 
-def _ratios(
-    axes: Axes, tables: Mapping[str, pd.DataFrame], token_type: str, model_style: Style
-) -> None:
+def _ratios(axes: Axes, tables: Mapping[str, pd.DataFrame], token_type: str) -> None:
     """Draw the ratio of other tokens' gradients to those of a type, of a model and its controls."""
     for name, table in tables.items():
-        series_style = style.CONTROL_STYLES.get(name, model_style)
-        _curve(axes, table, f"other_over_{token_type}", series_style)
+        series_style = style.CONTROL_STYLES.get(name, THIS_MODEL)
+        # The controls are close to each other: through a dashed line, the other one is seen.
+        options = {"dashes": DASHES} if name == "entropy_matched" else {}
+        _curve(axes, table, f"other_over_{token_type}", series_style, **options)
 
 
-def _curve(axes: Axes, table: pd.DataFrame, column: str, series_style: Style) -> None:
+def _curve(
+    axes: Axes, table: pd.DataFrame, column: str, series_style: Style, **options: Any
+) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
-    draw_curve(axes, table, "layer", column, series_style)
+    draw_curve(axes, table, "layer", column, series_style, **options)
     quantity = "|∂L/∂s|" if column.endswith("_per_score") else "|∂L/∂A|"
-    ylabel = f"Ratio of {quantity}" if "over" in column else "Mean"
+    ylabel = f"Ratio of {quantity}" if "over" in column else "Mean gradient"
     xticks = style.counting_ticks(len(table), 6 if style.in_column() else 12)
     axes.set(yscale="log", ylabel=ylabel, xticks=xticks)
     if "over" in column:
@@ -255,25 +294,31 @@ def fig4_entropy(
     styles = present_styles(table, panel_styles, special_tokens)
     panels = [{column: series_style} for column, series_style in styles.items()]
     means = table.groupby("layer")[["entropy", "uniform"]].mean()
-    least, most = (f"{value:.1f}" for value in means["uniform"].agg(["min", "max"]))
-    weights = style.WEIGHT_NAMES[lens]
-    title = (
-        f"Figure 4 · Mean entropy of a layer's {weights}: {means['entropy'].min():.1f} to "
-        f"{means['entropy'].max():.1f} of {most if least == most else f'{least} to {most}'} nats"
-    )
+    title = _entropy_title(means, style.WEIGHT_NAMES[lens])
     figure = heads_and_means(table, panels, title, model, "Entropy (nats)")
-    # What a query can see may differ from layer to layer.
-    edges = np.add.outer(means.index, [-0.5, 0.5]).ravel()
-    uniform = means["uniform"].repeat(2).to_numpy()
     for axes in figure.axes:
-        axes.plot(edges, uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
+        _draw_steps(axes, means["uniform"], style.INK)
         axes.annotate(
-            "uniform attention", (1, uniform[-1]), xycoords=("axes fraction", "data"), ha="right",
-            va="bottom",
+            "uniform attention", (1, means["uniform"].iloc[-1]),
+            xycoords=("axes fraction", "data"), ha="right", va="bottom",
         )  # fmt: skip
         axes.margins(y=0.1)  # room for this text
-        axes.set_ylim(bottom=-0.1)
+        axes.set_ylim(bottom=0)
     return figure
+
+
+def _entropy_title(means: pd.DataFrame, weights: str) -> str:
+    """Write the title of Figure 4 from the means of layers."""
+    least, most = (f"{value:.1f}" for value in means["uniform"].agg(["min", "max"]))
+    uniform = f"of {most if least == most else f'{least} to {most}'} nats"
+    entropy = means["entropy"]
+    low, high = f"{entropy.min():.1f}", f"{entropy.max():.1f}"
+    if low == high:
+        return f"Figure 4 · The mean entropy of every layer's {weights} is {low} {uniform}"
+    return (
+        f"Figure 4 · The {weights} of layer {entropy.idxmin()} is the narrowest ({low}), "
+        f"that of layer {entropy.idxmax()} the broadest ({high} {uniform})"
+    )
 
 
 def heads_and_means(
@@ -283,6 +328,7 @@ def heads_and_means(
     model: str,
     ylabel: str,
     note: str = "",
+    dashed: str = "",
 ) -> Figure:
     """Draw columns of a table: each head as a point, and the mean of each layer's heads as a line.
 
@@ -300,14 +346,17 @@ def heads_and_means(
     title, model, ylabel, note : str
         The title, the name of the run, the label of the vertical axes, and the footnote, after
         which the widest interval of a head stands.
+    dashed : str, optional
+        What dashed lines will be, for the subtitle; left out if the table has no uniform share.
     """
     columns = [column for styles in panels for column in styles]
+    dashed = dashed if any(column.startswith("uniform") for column in table) else ""
     widths = [table[f"{column}_high"] - table[f"{column}_low"] for column in columns]
     reach = pd.concat(widths).max() / 2
     if reach > 0:  # a single article has no intervals
         note += f"95% intervals over articles: ±{reach:.1g} at most for a head.  "
     height = 1.5 if style.in_column() else 2.9
-    figure = canvas(height * len(panels), title, model, HEADS_AND_MEANS, note=note)
+    figure = canvas(height * len(panels), title, model, HEADS_AND_MEANS, dashed, note=note)
     means = table.groupby("layer", as_index=False)[columns].mean()
     deviations = table[columns] - table.groupby("layer")[columns].transform("mean")
     layers = int(table["layer"].max())
@@ -320,14 +369,15 @@ def heads_and_means(
             x = table["layer"] + 0.64 * ((slot + 0.5 + shift) / len(styles) - 0.5)
             axes.scatter(
                 x, table[column], s=size, alpha=0.5, linewidth=0, color=series_style.color,
-                marker=series_style.marker,
+                marker=series_style.marker, clip_on=False,
             )  # fmt: skip
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
             if column == farthest_column:
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
                 is_right = shift[farthest_row] > 0  # of the middle of the layer's points
                 is_above = deviations.loc[farthest_row, column] > 0  # the mean
-                beside = {"xytext": (4 if is_right else -4, 0), "va": "center"}
+                beside = {"xytext": (4 if is_right else -4, 0)}
+                beside["va"] = "center" if is_above else "bottom"  # not across the axis
                 beside["ha"] = "left" if is_right else "right"
                 beyond = {"xytext": (0, 4 if is_above else -4), "ha": "center"}
                 beyond["va"] = "bottom" if is_above else "top"
@@ -414,8 +464,8 @@ def fig6_clusters(
     rows = -(-n_panels // (2 if in_column else 4))
     columns = -(-n_panels // rows)
     figure = canvas(
-        rows * (1.675 if in_column else 2.5),
-        "Figure 6 · Attention heads in the plane, by what they do",
+        rows * (1.675 if in_column else 2.5) + 0.45 * in_column,
+        _neighbour_title(positions),
         model,
         "a point is a head; the closer two are, the more alike are their distributions",
         note=note_first_token(averages, special_tokens),
@@ -425,24 +475,26 @@ def fig6_clusters(
     for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
         scatter = axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
         strongest = values.argmax()
-        axes.scatter(*points[strongest], s=4 * size, facecolors="none", edgecolors=style.ACCENT)
+        axes.scatter(*points[strongest], s=4 * size, facecolors="none", edgecolors=style.INK)
         layer, head = positions.loc[strongest, ["layer", "head"]]
         panel_title = f"{pattern}\nmost: head {layer}-{head}, {values[strongest]:.0%}"
         axes.set_title(panel_title, parse_math=False)
-    figure.colorbar(
-        scatter, ax=panels, label="Share (fraction)", location="top" if in_column else "right",
-        aspect=40, pad=0.01,
-    )  # fmt: skip
+    style.draw_color_scale(figure, panels[:columns], scatter, "Share (fraction)")
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
     findings.scatter(*points.T, c="white", **marker)
-    findings.scatter(*points[is_linguistic].T, c=style.ACCENT, **marker)  # on top
+    findings.scatter(*points[is_linguistic].T, c=style.INK, **marker)  # on top
     findings.set_title("syntax or coreference")
-    by_layer.scatter(*points.T, c=positions["layer"], cmap="viridis", **marker)
-    by_layer.set_title(f"layer, 1 (dark) to {positions['layer'].max()}")
+    layers = positions["layer"]
+    layer_scale = ScalarMappable(Normalize(1, layers.max()), style.LAYER_COLORS)
+    by_layer.scatter(*points.T, c=layers, cmap=layer_scale.cmap, norm=layer_scale.norm, **marker)
+    by_layer.set_title("layer")
+    ticks = style.counting_ticks(layers.max(), 6)
+    place = {"location": "bottom"} if in_column else {}
+    style.draw_color_scale(figure, panels[-columns:], layer_scale, "Layer", ticks=ticks, **place)
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
-        axes.margins(0.1)  # room for the labels
+        axes.margins(0.2)  # room for the labels
     figure.supxlabel("First MDS dimension (nats per token)")
     figure.supylabel("Second MDS dimension (nats per token)")
     linguistic = positions[is_linguistic]
@@ -455,8 +507,29 @@ def fig6_clusters(
     return figure
 
 
-@theme()
-def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
+def _neighbour_title(positions: pd.DataFrame) -> str:
+    """Write the title of Figure 6: whether neighbours in the plane are of the same layer."""
+    points = positions[["x", "y"]].to_numpy(float)
+    distances = np.linalg.norm(points[:, None] - points, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    layers = positions["layer"].to_numpy()
+    count = len(layers)
+    same_layer = int((layers[distances.argmin(axis=1)] == layers).sum())
+    others = positions.groupby("layer")["layer"].transform("size") - 1
+    by_chance = (others / (count - 1)).sum()
+    return (
+        f"Figure 6 · For {same_layer} of {count} heads, the nearest one in the plane is in the "
+        f"same layer; by chance, for {by_chance:.0f}"
+    )
+
+
+@for_column
+def relative_position(
+    table: pd.DataFrame,
+    *,
+    model: str = "",
+    lens: str = "attention",
+) -> Figure:
     """Draw the attention to the previous, current and next token (section 3.1) as heat maps.
 
     A token that no query sees has no map.
@@ -464,7 +537,8 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
     Parameters
     ----------
     table : pandas.DataFrame
-        The table relative_position.csv.
+        The table relative_position.csv.  If it has the shares of uniform attention, they are in the
+        titles of the maps and have lines on the colour scale.
     model : str, optional
         Name of the run, for the subtitle.
     lens : {"attention", "norm"}, optional
@@ -475,16 +549,32 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
     matplotlib.figure.Figure
     """
     maps = {}
+    strongest = {}
+    chance = {}
     for column in ("previous", "current", "next"):
         if table[column].isna().all():  # a causal model sees no next token
             continue
         layer, head, share = table.loc[table[column].idxmax(), ["layer", "head", column]]
+        strongest[column] = f"head {layer:.0f}-{head:.0f}: {share:.0%} to the {column} token"
         title = f"to the {column} token\nmost: head {layer:.0f}-{head:.0f}, {share:.0%}"
+        if f"uniform_{column}" in table:
+            uniform = table[f"uniform_{column}"].mean()
+            chance[column] = uniform
+            title += f"\nuniform attention: {uniform:.1%}"
         maps[title] = by_head(table, column)
-    return style.heat_maps(
+    findings = [strongest[column] for column in ("previous", "next") if column in strongest]
+    finding = "; ".join(findings)
+    note = "lines on the scale: uniform attention" if chance else ""
+    weights = style.WEIGHT_NAMES[lens]
+    figure = style.heat_maps(
         maps,
-        f"Section 3.1 · {style.WEIGHT_NAMES[lens].capitalize()} by relative position",
+        f"Section 3.1 · {finding[0].upper()}{finding[1:]}",
         model,
-        unit=f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)",
+        note,
+        unit=f"Average {weights}\n(fraction)",
         norm=Normalize(0, 1),
     )
+    draw_line = figure.axes[-1].axvline if style.in_column() else figure.axes[-1].axhline
+    for uniform in chance.values():
+        draw_line(uniform, color=style.INK, linewidth=1.2)
+    return figure

@@ -19,8 +19,8 @@ MARKER_RADIUS = 3  # points
 HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # What a place for a label costs besides its distance from the point, in pixels.
-COVERING_COST = 16  # for each marker that the label covers or touches
-FORBIDDEN_COST = 10_000  # for each label and each labelled marker that it covers
+COVERING_COST = 1_000  # for each marker that the label covers or touches
+FORBIDDEN_COST = 100_000  # for each label and each labelled marker that it covers
 
 
 def label_points(
@@ -28,7 +28,8 @@ def label_points(
 ) -> None:
     """Write labels next to some points, each with a thin line to its point.
 
-    A label is put inside the axes, near its point, not over earlier labels, and over few points.
+    A label is put inside the axes, near its point, and not over earlier labels.  It covers a point
+    only if there is no other place.
 
     Parameters
     ----------

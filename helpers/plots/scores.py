@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 
 from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.metrics.nearest_words import DISTANCES
@@ -21,26 +21,36 @@ from helpers.plots.style import (
     canvas,
     draw_curve,
     draw_intervals,
+    for_column,
     heat_maps,
     legend_below,
     panel_grid,
-    theme,
 )
 
+FRAME = [withStroke(linewidth=3.2, foreground="white")]  # a frame is seen in dark cells, too
 BAR_INCHES = 0.3  # height of one bar's row
+COLUMN_BAR_INCHES = 0.155  # the same in a figure for a column
+CONTROL_BAR = "#D3D3D3"
+# How the names of probes begin that do not read the model's attention or hidden states.
+CONTROLS = ("Random-init", "Entropy-matched", "Right-branching", "Distances")
 INTERVALS = "bars: measured here, with 95% intervals; diamonds: the paper"
 # The paper's probes differ from those here in this, whatever the model and the treebank.
 PAPER_PROBES = "The paper's probes: GloVe of 100 dimensions, no separate weights for ROOT."
 ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
 PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
-    "head": Style("attention head", "#0173B2", "o"),
+    "head": Style("attention head", style.SERIES_COLORS[0], "o"),
     "offset": Style("fixed offset", style.MUTED, "s"),
-    "nearest": Style("nearest word of one part of speech", "#D55E00", "^"),
+    "nearest": Style("nearest word of one part of speech", style.SERIES_COLORS[1], "^"),
 }
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
+SYSTEM_NAMES = {  # of those in which "head" can be a word or an attention head
+    "head match": "same head word",
+    "head": "attention head",
+    "head of the type, held out": "best per type, held out",
+}
 
 
-@theme()
+@for_column
 def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Table 2 (section 4.3): antecedents found in percent, by system and type of mention.
 
@@ -60,32 +70,52 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """
     table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
     labels = table["value"].map("{:.1f}  ".format) + table["head"].fillna("")
-    names = table["system"].str.replace(HELD_OUT, ", held out")
-    names = names.str.replace("head of the type", "best head per type")
+    names = table["system"].str.replace(HELD_OUT, ", held out").replace(SYSTEM_NAMES)
     table = table.assign(name=names, label=labels.str.rstrip())
     groups = []
     for candidates, rows in table.groupby("candidates", sort=False):
         groups.append((candidates, f"among {candidates}:"))
         groups += [(candidates, name) for name in rows["name"].unique()]
     by_type = table.groupby("type", sort=False)
+    columns = 1 if style.in_column() else 3
+    n_rows = -(-len(by_type) // columns)
     figure = canvas(
-        BAR_INCHES * len(groups) + 1.0,
-        "Section 4.3 · Antecedents found by rules and by single heads",
+        n_rows * (_bar_inches() * len(groups) + 0.45) + 0.25,
+        _coreference_title(table),
         model,
         INTERVALS,
-        note="Held out: chosen on train for each type of mention, scored on dev (the smaller n).",
+        note="Held out: chosen on train for each type of mention, scored on dev.",
     )
-    panels = panel_grid(figure, len(by_type), len(by_type), sharey=True)
+    panels = panel_grid(figure, len(by_type), columns, sharey=True, sharex=True)
     for axes, (mention_type, rows) in zip(panels, by_type, strict=True):
         bars = rows.set_index(["candidates", "name"]).reindex(groups).reset_index()
         _bars(axes, bars)
-        counts = [f"{count:,.0f}" for count in rows["n"].dropna().unique()]
-        axes.set_title(f"{fill(mention_type, 15)}\nn = {' / '.join(counts)}")
+        count, *counts_held_out = [f"{count:,.0f}" for count in rows["n"].dropna().unique()]
+        held_out = f" (held out: {', '.join(counts_held_out)})" if counts_held_out else ""
+        gap = "\n" if style.in_column() else ", "
+        axes.set_title(f"{mention_type}{gap}n = {count}{held_out}")
+    for axes in panels[-columns:]:
         axes.set_xlabel("Accuracy (%)")
+        axes.tick_params(labelbottom=True)
     return figure
 
 
-@theme()
+def _coreference_title(table: pd.DataFrame) -> str:
+    """Write the title: the best head and the best rule, on all mentions."""
+    of_all = table[table["type"] == table["type"].iloc[0]]
+    is_head = of_all["head"].fillna("") != ""
+    is_held_out = of_all["name"].str.endswith("held out")
+    best = of_all[is_head & ~is_held_out].nlargest(1, "value")
+    rules = of_all[~is_head].nlargest(1, "value")
+    parts = []
+    for row in best.itertuples():  # the best of many is better than on other mentions
+        parts.append(f"head {row.head}, chosen on these mentions, finds {row.value:.0f}%")
+    for name, value in zip(rules["name"], rules["value"], strict=True):
+        parts.append(f"the best rule ({name}) {value:.0f}%")
+    return f"Section 4.3 · Antecedents: {', '.join(parts)}"
+
+
+@for_column
 def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Table 3 (section 5): attachment scores of the probes in percent, without punctuation.
 
@@ -108,18 +138,45 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     table = table[table["metric"].isin(COMPARED)]
     metric = table["metric"].mode()[0]
     names = table["probe"].where(table["metric"] == metric, table["probe"] + ", " + table["metric"])
+    is_control = table["probe"].str.lower().str.startswith(tuple(map(str.lower, CONTROLS)))
+    order = table.assign(is_control=is_control).sort_values(
+        ["is_control", "value"], ascending=[True, False], kind="stable"
+    )
     labels = table["value"].map("{:.1f}".format)
     paper = table["paper_value"].map(" (paper {:g})".format, na_action="ignore").fillna("")
-    title = f"Section 5 · Attachment scores of probes that read {style.WEIGHT_NAMES[lens]}"
-    height = BAR_INCHES * len(table) + 0.9
-    figure = canvas(height, title, model, INTERVALS, note=PAPER_PROBES)
+    rows = table.assign(name=names, label=labels + paper, is_control=is_control).loc[order.index]
+    figure = canvas(
+        _bar_inches() * len(table) + 0.9,
+        _probe_title(table[table["metric"] == metric], style.WEIGHT_NAMES[lens]),
+        model,
+        INTERVALS,
+        "grey: controls and baselines",
+        note=PAPER_PROBES,
+    )
     axes = figure.subplots()
-    _bars(axes, table.assign(name=names, label=labels + paper))
+    _bars(axes, rows)
     axes.set_xlabel(f"{metric} (%)")
     return figure
 
 
-@theme()
+def _probe_title(table: pd.DataFrame, weights: str) -> str:
+    """Write the title: the attention probes, and what they are compared with."""
+    values = table.drop_duplicates("probe").set_index("probe")["value"]
+    names = {
+        "Attn": f"a probe that reads {weights} finds {{:.0f}}% of parents",
+        "Attn + GloVe": "with word vectors {:.0f}%",
+        "Distances + GloVe": "distances and word vectors {:.0f}%",
+        "Random-init Attn + GloVe": "with random weights {:.0f}%",
+    }
+    parts = [text.format(values[name]) for name, text in names.items() if name in values]
+    if not parts:
+        best = values.idxmax()
+        parts = [f"{best} has the highest score, {values[best]:.0f}%"]
+    finding = ", ".join(parts)
+    return f"Section 5 · {finding[0].upper()}{finding[1:]}"
+
+
+@for_column
 def relation_heatmaps(
     accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str = ""
 ) -> Figure:
@@ -143,9 +200,13 @@ def relation_heatmaps(
         best = f"{head_label(layer, head)}: {values[layer, head]:.0f}%"
         maps[f"{relation}\n{best}, {ARROWS[direction]}"] = values
         best_heads.append((layer, head))
+    best_values = {name: np.nanmax(values) for (name, _), values in accuracies.items()}
+    low = min(best_values, key=best_values.get)
+    high = max(best_values, key=best_values.get)
     figure = heat_maps(
         maps,
-        "Section 4.2 · Accuracy of single heads by relation",
+        f"Section 4.2 · The best head of a relation finds {best_values[low]:.0f}% "
+        f"({low.split(',')[0]}) to {best_values[high]:.0f}% ({high.split(',')[0]}) of parents",
         model,
         "framed: the best head; d → p: dependents attend to parents",
         unit="Accuracy (%)",
@@ -154,14 +215,14 @@ def relation_heatmaps(
     for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
         axes.add_patch(
             Rectangle(
-                (head + 0.5, layer + 0.5), 1, 1, fill=False, edgecolor=style.ACCENT, linewidth=1.8,
-                clip_on=False,
+                (head + 0.5, layer + 0.5), 1, 1, fill=False, edgecolor=style.INK, linewidth=1.4,
+                clip_on=False, path_effects=FRAME,
             )
         )  # fmt: skip
     return figure
 
 
-@theme()
+@for_column
 def accuracy_by_distance(
     table: pd.DataFrame, titles: Mapping[str, str], *, model: str = ""
 ) -> Figure:
@@ -180,35 +241,56 @@ def accuracy_by_distance(
     -------
     matplotlib.figure.Figure
     """
+    columns = 2 if style.in_column() else 3
+    height = 1.6 if style.in_column() else 2.5
     figure = canvas(
-        2.5 * -(-len(titles) // 3) + 0.5,
-        "Section 4.2 · Parents found by single heads and by two rules, by distance",
+        height * -(-len(titles) // columns) + 0.6,
+        _distance_title(table[table["relation"] == next(iter(titles))]),
         model,
         "head, offset, and part of speech and side chosen on train, scored on dev; "
         "bands: 95% intervals",
     )
-    panels = panel_grid(figure, len(titles), 3, sharey=True)  # numbers of words differ
+    short = style.in_column()  # there is no room for more
+    panels = panel_grid(figure, len(titles), columns, sharey=True)  # numbers of words differ
     for axes, (relation, title) in zip(panels, titles.items(), strict=True):
         rows = table[table["relation"] == relation].set_index("distance").reindex(DISTANCES)
         rows = rows.reset_index().assign(place=np.arange(len(DISTANCES)))
         for column, series_style in PREDICTOR_STYLES.items():
             if table[column].notna().any():  # the nearest word of a class needs tags
-                draw_curve(axes, rows.dropna(subset=column), "place", column, series_style)
+                draw_curve(
+                    axes, rows.dropna(subset=column), "place", column, series_style, clip_on=False
+                )
         counts = rows["count"].fillna(0).astype(int)
+        n = "" if short else "n = "
         labels = [
-            f"{distance}\nn = {count:,}" for distance, count in zip(DISTANCES, counts, strict=True)
+            f"{distance.replace(' to ', '–') if short else distance}\n{n}{count:,}"
+            for distance, count in zip(DISTANCES, counts, strict=True)
         ]
         axes.set_xticks(rows["place"], labels)
-        axes.set(ylim=(-3, 103), xlim=(-0.3, len(DISTANCES) - 0.7))
+        axes.set(ylim=(0, 100), xlim=(-0.3, len(DISTANCES) - 0.7))
         axes.set_title(title, parse_math=False)
-    for axes in panels[-3:]:  # the lowest of each column
-        axes.set_xlabel("Distance of the parent (words)")
+    for axes in panels[-columns:]:  # the lowest of each column
+        axes.set_xlabel("Words apart, and n" if short else "Distance of the parent (words)")
     legend_below(figure, columns=len(PREDICTOR_STYLES))
     figure.supylabel("Accuracy (%)")
     return figure
 
 
-@theme()
+def _distance_title(table: pd.DataFrame) -> str:
+    """Write the title: heads and the nearest word at the smallest and the largest distance."""
+    rows = table.dropna(subset=["head", "nearest"]).set_index("distance")
+    rows = rows.reindex([distance for distance in DISTANCES if distance in rows.index])
+    if not len(rows):
+        return "Section 4.2 · Not measured"
+    first, last = rows.iloc[0], rows.iloc[-1]
+    return (
+        f"Section 4.2 · Parents {rows.index[0]} word away: heads find {first['head']:.0f}%, the "
+        f"nearest word of one class {first['nearest']:.0f}%; {rows.index[-1]} words: "
+        f"{last['head']:.0f}% and {last['nearest']:.0f}%"
+    )
+
+
+@for_column
 def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw the gain in score of the right word per attention head in the Attn probe (section 5).
 
@@ -233,15 +315,23 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
         "parents attend to dependents": by_head(table, "w_gain"),
         "dependents attend to parents": by_head(table, "u_gain"),
     }
+    strongest = table[["w_gain", "u_gain"]].max(axis=1).idxmax()
+    layer, head = table.loc[strongest, ["layer", "head"]].astype(int)
+    gain = table.loc[strongest, ["w_gain", "u_gain"]].max()
     return heat_maps(
         maps,
-        "Section 5 · What each head adds in the attention-only probe",
+        f"Section 5 · Head {layer}-{head} adds most in the attention-only probe: {gain:.2f}",
         model,
         f"its weight times how much more {style.WEIGHT_NAMES[lens]} the right word gets",
         unit="Gain in score (log-odds)",
         norm=Normalize(-largest, largest),
         cmap=style.DIVERGING,
     )
+
+
+def _bar_inches() -> float:
+    """Return the height in inches of one bar's row."""
+    return COLUMN_BAR_INCHES if style.in_column() else BAR_INCHES
 
 
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:
@@ -252,14 +342,16 @@ def _bars(axes: Axes, rows: pd.DataFrame) -> None:
     rows = rows.reset_index(drop=True)
     bars = rows.dropna(subset="value")
     y = bars.index
-    axes.barh(y, bars["value"], height=0.68, color=style.BAR)
+    is_control = bars.get("is_control", pd.Series(False, index=bars.index)).astype(bool)
+    colors = np.where(is_control, CONTROL_BAR, style.BAR)
+    axes.barh(y, bars["value"], height=0.68, color=colors)
     draw_intervals(
         axes, bars["value_low"], bars["value_high"], y, color=style.INK, elinewidth=1.2,
         capsize=2.7, capthick=1.2,
     )  # fmt: skip
-    axes.plot(
-        bars["paper_value"], y, "D", color=style.ACCENT, markersize=6, markeredgecolor="white",
-        zorder=4,
+    axes.plot(  # an interval below it is seen
+        bars["paper_value"], y, "D", color=style.ACCENT, markerfacecolor="none",
+        markeredgewidth=1.4, zorder=4,
     )  # fmt: skip
     for position, label in bars["label"].items():
         axes.text(101.5, position, label, va="center")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -19,6 +19,7 @@ from matplotlib import font_manager
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from PIL import Image
@@ -32,14 +33,20 @@ WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 COLUMN_WIDTH = 3.3  # inches, of a column of a paper
 COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
 MAX_COLUMNS = 5  # heat maps in a row
+TITLE_LETTERS_IN_ROW = 95  # of the titles of a row of heat maps together
+MAP_TITLE_LETTERS = 24  # of a line of the title of a heat map, in a figure for a column
+MAP_COLUMNS = 2  # the same in a figure for a column
 LEFT_MARGIN = 0.1  # inches, of titles
-TITLE_CHARACTERS = 86  # of a line
+TEXT_WIDTH = 0.96 * (WIDTH - 2 * LEFT_MARGIN)  # the same text is wider at some resolutions
+TITLE_FONT = {"fontsize": 12.5, "fontweight": "bold"}
 TITLE_LINE = 0.21  # inches
-TITLE_CHARACTERS_IN_ROW = 95  # of the titles of a row of heat maps together
-SUBTITLE_CHARACTERS = 130  # of a line
+SUBTITLE_FONT = {"fontsize": 9.6}
 SUBTITLE_LINE = 0.17  # inches
+NOTE_LINE = 0.15  # inches
 MANY_POINTS = 16  # of a curve: with more of them, its markers are small
 SMALL_MARKER = 4.5  # points
+LEGEND_HANDLE = 0.22  # inches, with its gaps
+LETTER_WIDTH = 0.55  # of the average letter, in units of the size of the type
 DPI = 160
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
@@ -75,15 +82,17 @@ ATTENDED = {
 
 CONTROL_STYLES = {  # by the prefix of the names of their tables
     "random": Style("random weights", "#8A8A8A", "v"),
-    "entropy_matched": Style("random weights, entropy-matched", "#7A5BA8", "P"),
+    "entropy_matched": Style("random weights, entropy-matched", "#1A1A1A", "P"),
 }
 
 INK = "#222222"
 MUTED = "#666666"
 BAR = "#8FA8C2"
-ACCENT = "#C2185B"  # the paper's numbers, the best head
+ACCENT = "#C2185B"  # the paper's numbers, and nothing else
 RIGHT = "#5E35B1"  # a head's choice in an example
-WRONG = "#C2185B"
+WRONG = "#B26A00"  # lighter than the right choice, also in a grey print
+# Series that are neither types of tokens nor the paper's numbers: runs, methods, interventions.
+SERIES_COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
 # Colour scales of heat maps, in which zero is white.  They have an odd number of colours, so that
 # the middle of a scale is one of them.
 SEQUENTIAL_COLORS = [  # white, then seaborn's mako_r
@@ -93,6 +102,10 @@ SEQUENTIAL_COLORS = [  # white, then seaborn's mako_r
 SEQUENTIAL = LinearSegmentedColormap.from_list("from_white", SEQUENTIAL_COLORS, 257)
 DIVERGING_COLORS = ["#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08"]
 DIVERGING = LinearSegmentedColormap.from_list("purple_to_orange", DIVERGING_COLORS, 257)
+
+NO_VALUE = "#F0F0F0"  # of cells without a value
+# Layers: the higher one is, the darker is its colour.
+LAYER_COLORS = LinearSegmentedColormap.from_list("layers", SEQUENTIAL_COLORS[1:], 257)
 
 # DejaVu Sans comes with matplotlib, so Latin, Greek, Cyrillic and Arabic are the same everywhere.
 # For other scripts, the first of these fonts that is installed and has the character is used.
@@ -162,7 +175,7 @@ def theme(rc_params: Mapping[str, Any] = RC_PARAMS) -> Iterator[None]:
 
 
 def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Decorate a function that draws a figure of the paper: it gets the theme and a second format.
+    """Decorate a function that draws a figure: it gets the theme and a second format.
 
     The figure's ``draw_for_column`` draws it again for a column of a paper: `COLUMN_WIDTH` wide,
     with type of `COLUMN_TYPE`, without title, subtitle and footnote.
@@ -228,32 +241,37 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     *subtitles : str
         The parts of the subtitle, which a dot separates; empty ones are left out.
     """
-    width = WIDTH
-    title_lines = wrap(title, TITLE_CHARACTERS)
-    subtitle_top = 0.36 + TITLE_LINE * (len(title_lines) - 1)
-    lines = break_subtitle(subtitles)
-    top = subtitle_top + 0.3 + SUBTITLE_LINE * (len(lines) - 1)
-    bottom = 0.3 if note else 0.05
+    figure = plt.figure(figsize=(page_width(), height), layout="constrained")
+    plt.close(figure)  # otherwise a notebook would display it a second time
     if in_column():
         width = COLUMN_WIDTH
+        margin = 0.04
         top = 0.03
         bottom = 0.05
+    else:
+        width = WIDTH
+        margin = LEFT_MARGIN
+        title_lines = break_lines(figure, [title], **TITLE_FONT)
+        subtitle_lines = break_lines(figure, subtitles, **SUBTITLE_FONT)
+        note_lines = break_lines(figure, [note])
+        subtitle_top = 0.36 + TITLE_LINE * (len(title_lines) - 1)
+        top = subtitle_top + 0.3 + SUBTITLE_LINE * (len(subtitle_lines) - 1)
+        bottom = 0.3 + NOTE_LINE * (len(note_lines) - 1) if note else 0.05
     total = height + bottom + top
-    figure = plt.figure(figsize=(width, total), layout="constrained")
-    plt.close(figure)  # otherwise a notebook would display it a second time
-    rect = (0.04 / width, bottom / total, 1 - 0.08 / width, height / total)
+    figure.set_size_inches(width, total)
+    rect = (margin / width, bottom / total, 1 - 2 * margin / width, height / total)
     figure.get_layout_engine().set(rect=rect)
     if in_column():
         return figure
     # Matplotlib would make room for a title of its own (suptitle) among the axes.
     options = {"x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "label": HEADING}
     title_y = 1 - 0.1 / total
-    title = "\n".join(title_lines)
-    figure.text(y=title_y, s=title, va="top", fontsize=12.5, fontweight="bold", **options)
-    subtitle = "\n".join(lines)
+    figure.text(y=title_y, s="\n".join(title_lines), va="top", **TITLE_FONT, **options)
+    subtitle_y = 1 - subtitle_top / total
     figure.text(
-        y=1 - subtitle_top / total, s=subtitle, va="top", color=MUTED, fontsize=9.6, **options
+        y=subtitle_y, s="\n".join(subtitle_lines), va="top", color=MUTED, **SUBTITLE_FONT, **options
     )
+    note = "\n".join(note_lines)
     figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
     return figure
 
@@ -264,22 +282,73 @@ def title_of(figure: Figure) -> str:
     return headings[0].get_text() if headings else ""
 
 
-def break_subtitle(parts: Iterable[str]) -> list[str]:
-    """Join the parts of a subtitle by dots, in as many lines as the width of a page asks for."""
+def break_lines(figure: Figure, parts: Iterable[str], **font: Any) -> list[str]:
+    """Break texts into lines that a page has room for.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure in which the text is measured.
+    parts : iterable of str
+        Texts, which dots join.  A line ends between two of them, and within one that is too long.
+    **font
+        The font, as for ``Figure.text``.
+
+    Returns
+    -------
+    list of str
+        At least one line.
+    """
+
+    def fits(line: str) -> bool:
+        text = figure.text(0, 0, line, parse_math=False, **font)
+        width = text.get_window_extent().width / figure.dpi
+        text.remove()
+        return width <= TEXT_WIDTH
+
     lines = [""]
     for part in filter(None, parts):
         longer = f"{lines[-1]} · {part}" if lines[-1] else part
-        if len(longer) > SUBTITLE_CHARACTERS and lines[-1]:
-            lines.append(part)
-        else:
+        if fits(longer):
             lines[-1] = longer
-    return lines
+            continue
+        lines += _wrap(part, fits)
+    return lines if lines[0] or len(lines) == 1 else lines[1:]
+
+
+def _wrap(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Break a text between words; a word that is too long for a line is cut."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if fits(longer):
+            lines[-1] = longer
+            continue
+        while not fits(word):
+            end = next(end for end in range(len(word) - 1, 0, -1) if end == 1 or fits(word[:end]))
+            lines.append(word[:end])
+            word = word[end:]
+        lines.append(word)
+    return [line for line in lines if line] or [""]
 
 
 def legend_below(figure: Figure, columns: int) -> None:
-    """Put one legend below all panels of a figure without a footnote; a label has one entry."""
+    """Put one legend below all panels of a figure without a footnote; a label has one entry.
+
+    It has ``columns`` columns, or fewer if the page is too narrow for them.
+    """
     handles = _legend_handles(figure)
+    while columns > 1 and _legend_width(list(handles), columns) > page_width():
+        columns -= 1
     figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
+
+
+def _legend_width(labels: Sequence[str], columns: int) -> float:
+    """Estimate the width in inches of a legend, whose labels fill one column after the other."""
+    lengths = np.array([len(label) for label in labels])
+    letters = sum(column.max(initial=0) for column in np.array_split(lengths, columns))
+    type_size = plt.rcParams["font.size"] / 72  # inches
+    return letters * LETTER_WIDTH * type_size + LEGEND_HANDLE * columns
 
 
 def legend_inside(figure: Figure, axes: Axes) -> None:
@@ -375,34 +444,59 @@ def heat_maps(
         The colours of the scale.
     """
     layers, heads = next(iter(maps.values())).shape
-    columns = min(MAX_COLUMNS, len(maps))
-    maps = {_fill_lines(name, TITLE_CHARACTERS_IN_ROW // columns): maps[name] for name in maps}
+    columns = min(MAP_COLUMNS if in_column() else MAX_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)
-    min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
-    max_height = 3.2 if rows <= 3 else 2.2  # of a model of many layers
-    panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, max_height)
-    title_height = 0.32 + 0.16 * max(name.count("\n") for name in maps)
-    figure = canvas(rows * (panel_height + title_height) + 0.35, title, *subtitles)
+    if in_column():
+        extra = 0.75  # inches, of the colour scale and the label
+        maps_width = COLUMN_WIDTH - 0.4
+        min_height, max_height = 0.7, 1.2
+        line_height = 0.12
+        letters = MAP_TITLE_LETTERS
+    else:
+        extra = 0.35
+        maps_width = WIDTH - 1.6
+        min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
+        max_height = 3.2 if rows <= 3 else 2.2  # of a model of many layers
+        line_height = 0.16
+        letters = TITLE_LETTERS_IN_ROW // columns
+    maps = {fill_lines(name, letters): values for name, values in maps.items()}
+    panel_height = np.clip(maps_width / columns * layers / heads, min_height, max_height)
+    title_height = 2 * line_height + line_height * max(name.count("\n") for name in maps)
+    figure = canvas(rows * (panel_height + title_height) + extra, title, *subtitles)
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
+    colors = cmap.with_extremes(bad=NO_VALUE)
+    max_xticks = 27 // columns if not in_column() else 12 // columns
     for axes, (name, values) in zip(panels, maps.items(), strict=True):
-        axes.imshow(values, cmap, norm, aspect="auto", interpolation="nearest", extent=extent)
-        axes.set_title(name, parse_math=False)
-        axes.set(xticks=counting_ticks(heads, 27 // columns), yticks=counting_ticks(layers, 12))
+        axes.imshow(values, colors, norm, aspect="auto", interpolation="nearest", extent=extent)
+        axes.set_title(name, parse_math=False, fontsize="medium")
+        axes.set(xticks=counting_ticks(heads, max_xticks), yticks=counting_ticks(layers, 12))
     for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
     figure.supxlabel("Head")
     figure.supylabel("Layer")
-    scale = ScalarMappable(norm, cmap)
-    aspect = max(30, 9 * figure.get_figheight())  # a high scale is not wider
-    figure.colorbar(scale, ax=figure.axes, label=unit, aspect=aspect, pad=0.015, format="%g")
+    draw_color_scale(figure, figure.axes, ScalarMappable(norm, cmap), unit)
     return figure
 
 
-def _fill_lines(text: str, width: int) -> str:
-    """Break the lines of a text that are longer than a width; "n = 1,234" stays in one line."""
+def draw_color_scale(
+    figure: Figure, panels: Sequence[Axes], scale: ScalarMappable, label: str, **options: Any
+) -> Colorbar:
+    """Draw a colour scale right of panels, or above them in a figure for a column."""
+    if in_column():
+        places = {"location": "top", "aspect": 40}
+        label = " ".join(label.split())
+    else:
+        places = {"aspect": max(30, 9 * figure.get_figheight())}  # a high scale is not wider
+    return figure.colorbar(
+        scale, ax=panels, label=label, pad=0.015, format="%g", **(places | options)
+    )
+
+
+def fill_lines(text: str, letters: int) -> str:
+    """Break the lines of a text into lines of at most so many letters, but not at "n = 1,234"."""
     lines = text.replace(" = ", "\u00a0=\u00a0").splitlines()
-    return "\n".join(fill(line, width) for line in lines).replace("\u00a0", " ")
+    return "\n".join(fill(line, letters) for line in lines).replace("\u00a0", " ")
 
 
 def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
@@ -454,7 +548,9 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     path = folder / f"{name}.png"
     write_atomic(path, png.getvalue())
     svg = BytesIO()
-    figure.savefig(svg, dpi=DPI, format="svg", metadata={"Date": None, "Creator": None})
+    title = title_of(figure).replace("\n", " ") or name  # screen readers and browsers show it
+    metadata = {"Date": None, "Creator": None, "Title": title}
+    figure.savefig(svg, dpi=DPI, format="svg", metadata=metadata)
     write_atomic(path.with_suffix(".svg"), svg.getvalue())
     if paper:
         write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.colors import to_hex
 from plot_checks import intervals
 
-from helpers.plots.compare import COLORS, comparison, relative_curve
-from helpers.plots.style import ACCENT
+from helpers.plots.compare import comparison, relative_curve
+from helpers.plots.style import ACCENT, SERIES_COLORS
 
 RELATIONS = ["All", "dobj", "$x$", "punct"]
 
@@ -69,7 +69,7 @@ def two_runs():
 )
 def test_comparison_draws_a_curve_per_run(two_runs, title, quantity):
     axes = panel(comparison_of(two_runs), title)
-    for color, tables in zip(COLORS, two_runs.values(), strict=False):
+    for color, tables in zip(SERIES_COLORS, two_runs.values(), strict=False):
         (curve,) = points_in_color(axes, color)
         np.testing.assert_allclose(curve, relative_curve(tables, quantity).reset_index())
 
@@ -78,7 +78,7 @@ def test_comparison_draws_best_heads_of_the_papers_relations(two_runs):
     axes = panel(comparison_of(two_runs), "Best head")
     expected_accuracies = ((30, 80, 45), (25, 75, 40))  # none for punct, which the paper lacks
     bounds = []
-    for color, accuracies in zip(COLORS, expected_accuracies, strict=False):
+    for color, accuracies in zip(SERIES_COLORS, expected_accuracies, strict=False):
         (best_heads,) = points_in_color(axes, color)
         assert [x for x, _ in best_heads] == [*accuracies]
         bounds += [(accuracy - 2, accuracy + 3) for accuracy in accuracies]

@@ -84,27 +84,48 @@ def test_fig1_examples_draws_lines_as_dark_as_the_weights(darkest_weight):
 
 
 def drawn_links(axes):
-    """List the drawn links as (attending, attended, is dashed, colour)."""
-    return [(*line.get_ydata(), line.is_dashed(), line.get_color()) for line in axes.lines]
+    """List the drawn links as (attending, attended, is dashed, colour, opacity)."""
+    return [
+        (*line.get_ydata(), line.is_dashed(), line.get_color(), line.get_alpha())
+        for line in axes.lines
+    ]
 
 
-def test_fig5_heads_draws_all_links_of_a_success():
-    right = panel("Head 2-3: ...", [Link(1, 3, "right"), Link(2, 3, "right")], special_share=0.25)
-    figure = fig5_of(right)
-    (axes,) = figure.axes
+def test_fig5_heads_draws_all_links_of_a_success_as_dark_as_their_weights():
+    right = panel("Head 2-3: ...", [Link(1, 3, "right"), Link(2, 2, "right")], special_share=0.25)
+    axes, no_failure, _ = fig5_of(right).axes
     assert axes.get_title().strip().startswith("✓ 25%")
-    assert drawn_links(axes) == [(1, 3, False, RIGHT), (2, 3, False, RIGHT)]
+    assert drawn_links(axes) == [(1, 3, False, RIGHT, 0.4), (2, 2, False, RIGHT, 1.0)]
     assert [text.get_text() for text in axes.texts] == ["Head 2-3: ..."]
+    assert [text.get_text() for text in no_failure.texts] == [
+        "✗ none among the\nsentences looked at"
+    ]
 
 
 def test_fig5_heads_draws_the_choice_and_the_missed_link_of_a_failure():
-    wrong = panel("Head 2-3: ...", [Link(2, 3, "wrong"), Link(2, 1, "missed")])
-    (axes,) = fig5_of(wrong).axes
+    wrong = panel("Head 2-3: ...", [Link(1, 3, "wrong"), Link(1, 2, "missed")])
+    no_success, axes, _ = fig5_of(wrong).axes
+    assert "✓ none among the\nsentences looked at" in [text.get_text() for text in no_success.texts]
     assert axes.get_title().strip().startswith("✗")
-    assert drawn_links(axes) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
+    # The mark of the right answer is no weight.
+    assert drawn_links(axes) == [(1, 3, False, WRONG, 0.4), (1, 2, True, WRONG, None)]
     colored = [text.get_text() for text in axes.get_yticklabels() if text.get_color() == WRONG]
     # The query on the left; the right answer and the choice on the right.
-    assert colored == [WORDS[2], WORDS[1], WORDS[3]]
+    assert colored == [WORDS[1], WORDS[2], WORDS[3]]
+
+
+def test_fig5_heads_has_a_bar_for_the_head_and_each_rule():
+    scores = {"head, held out": 73.0, "best fixed offset": 40.0, "nearest VERB on the left": 93.0}
+    title = "Head 2-3: direct objects attend to their verbs, 73% (best fixed offset 40%)"
+    figure = fig5_of(panel(title, [Link(1, 3, "right")], scores=scores))
+    bars = figure.axes[2]
+    assert [bar.get_width() for bar in bars.patches] == [100, 73, 100, 40, 100, 93]
+    assert [text.get_text() for text in bars.texts] == [
+        "head, held out: 73%", "best fixed offset: 40%", "nearest VERB on the left: 93%",
+    ]  # fmt: skip
+    finding = figure.texts[0].get_text().replace("\n", " ")
+    assert "verbs, 73%; best fixed offset 40%, nearest VERB on the left 93%" in finding
+    assert not texts_outside(figure)
 
 
 def test_panel_table_has_the_location_of_each_panel():
@@ -282,6 +303,73 @@ def test_pattern_panels_draw_the_sentence_closest_to_an_easy_length(times):
     assert {panel.location.example for panel in panels} == {1}
 
 
+LISTED = {
+    "words": [
+        "However",
+        ",",
+        "one",
+        "classic",
+        "scholar",
+        "offers",
+        "an",
+        "alternative",
+        "interpretation",
+        ".",
+    ],
+    "heads": [6, 6, 5, 5, 6, 0, 9, 9, 6, 6],
+    "relations": [
+        "advmod",
+        "punct",
+        "nummod",
+        "amod",
+        "nsubj",
+        "ROOT",
+        "det",
+        "amod",
+        "dobj",
+        "punct",
+    ],
+    "split": "dev",
+}
+
+
+def test_relation_panels_take_hand_checked_sentences_if_the_treebank_has_them():
+    store = word_store(POSSESSIVE, LISTED, layers=1, heads=1)
+    table = pd.DataFrame([best_head("dobj", DIRECTIONS[0])])
+    panels = relation_panels(store, table, {"dobj": "dobj"}, english=True)
+    assert [(drawn.location.example, drawn.chosen) for drawn in panels] == [(1, "hand-checked")]
+    assert "hand-checked parses" in examples.describe_choice(panels)
+    other_text = word_store(POSSESSIVE, layers=1, heads=1)
+    panels = relation_panels(other_text, table, {"dobj": "dobj"}, english=True)
+    assert {drawn.chosen for drawn in panels} == {"by rule"}
+    assert "by rule" in examples.describe_choice(panels)
+
+
+def test_hand_checked_sentences_fit_into_a_panel_and_are_listed_once():
+    for relation, sentences in examples.checked_sentences().items():
+        assert len(set(sentences)) == len(sentences), relation
+        for sentence in sentences:
+            words = sentence.split()
+            assert examples.MIN_WORDS <= len(words) <= examples.MAX_WORDS, sentence
+            assert max(map(len, words)) <= examples.MAX_CHARACTERS, sentence
+
+
+def test_relation_panels_have_held_out_accuracies_and_three_relations_in_a_fixed_order():
+    names = ["poss", "pobj", "amod", "det", "dobj"]
+    held_out = pd.DataFrame([best_head(name, DIRECTIONS[0]) for name in names])
+    held_out = held_out.assign(
+        dev_accuracy=70.0, nearest_class="NOUN", nearest_side="left", nearest_accuracy=90.0
+    )
+    relations = ["nsubj", "pobj", "pobj", "poss", "det", "ROOT", "det", "dobj", "punct"]
+    store = word_store({**POSSESSIVE, "relations": relations}, layers=1, heads=1)
+    mapping = {name: name for name in names if name != "amod"}
+    panels = relation_panels(store, held_out, mapping, english=False, held_out=held_out)
+    drawn = list(dict.fromkeys(drawn.location.relation for drawn in panels))
+    assert drawn == ["dobj", "det", "pobj"]
+    expected = {"head, held out": 70, "best fixed offset": 50, "nearest NOUN on the left": 90}
+    assert all(drawn.scores == expected for drawn in panels)
+
+
 def test_relation_panels_leave_out_a_compound_between_a_possessor_and_its_noun():
     """In "keeps their skin moist", the parser may take "skin moist" for a compound."""
     relations = ["amod", "poss", "case", "compound", *POSSESSIVE["relations"][4:]]
@@ -314,7 +402,10 @@ def test_fig5_heads_fit_into_the_figure_and_do_not_overlap(word):
 def check_words(figure):
     """Check that the words of panels are in the figure and do not overlap."""
     assert not texts_outside(figure)
-    boxes = [label.get_window_extent() for axes in figure.axes for label in axes.get_yticklabels()]
+    boxes = []
+    for axes in figure.axes:
+        if axes.axison:  # bars have no words
+            boxes += [label.get_window_extent() for label in axes.get_yticklabels()]
     assert boxes
     for box in boxes:
         assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 + 1
@@ -325,46 +416,52 @@ def column_of(*panels):
     return fig5_of(*panels).draw_for_column()
 
 
-def test_fig5_for_a_column_has_the_success_with_the_shortest_words_of_four_heads():
-    panels = []
-    for number, length in enumerate([9, 3, 8, 4, 7], 1):
-        words = ["[CLS]", "w" * length, "$", ".", "[SEP]"]
-        drawn = replace(panel(f"Head 1-{number}: ..."), words=words)
-        right = replace(drawn, links=[Link(2, 3, "right")])
-        longer = replace(right, words=["[CLS]", "w" * 10, "$", ".", "[SEP]"])
-        wrong = replace(drawn, links=[Link(2, 1, "wrong"), Link(2, 3, "missed")])
-        panels += [longer, right, wrong]
-    figure = column_of(*panels)
-    titles = [axes.get_title().split(":")[0] for axes in figure.axes]
-    assert titles == ["Head 1-2", "Head 1-4", "Head 1-5", "Head 1-3"]
-    for axes, length in zip(figure.axes, [3, 4, 7, 8], strict=True):
-        assert drawn_links(axes) == [(2, 3, False, RIGHT)]
-        assert axes.get_yticklabels()[1].get_text() == "w" * length
+def head_pair(number, length, scores=None):
+    """Make a success and a failure of a head, with a word of so many letters."""
+    words = ["[CLS]", "w" * length, "$", ".", "[SEP]"]
+    drawn = panel(f"Head 1-{number}: ..., 50% (best fixed offset 40%)", scores=scores or {})
+    drawn = replace(drawn, words=words)
+    right = replace(drawn, links=[Link(2, 3, "right")])
+    wrong = replace(drawn, links=[Link(2, 1, "wrong"), Link(2, 3, "missed")])
+    return [right, wrong]
+
+
+def test_fig5_for_a_column_has_a_success_and_a_failure_of_two_heads_with_short_words():
+    pairs = [*head_pair(1, 15), *head_pair(2, 9), *head_pair(3, 3), *head_pair(4, 4)]
+    figure = column_of(*pairs)
+    assert [axes.get_title().strip()[0] for axes in figure.axes] == ["✓", "✗"] * 2
+    headings = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert [heading.split(":")[0] for heading in headings if heading] == ["Head 1-2", "Head 1-3"]
+
+
+def test_fig5_for_a_column_gives_the_accuracies_in_words():
+    scores = {"head, held out": 50.0, "best fixed offset": 40.0}
+    figure = column_of(*head_pair(1, 4, scores))
+    texts = " ".join(text.get_text() for text in shown_texts(figure)).replace("\n", " ")
+    assert "head, held out 50%, best fixed offset 40%" in texts
 
 
 @pytest.mark.parametrize("length", [4, examples.MAX_CHARACTERS])
 def test_fig5_fits_into_a_column_of_six_inches(length):
     words = ["w" * length] * examples.MAX_WORDS
     n_words = len(words)
+    scores = {"head, held out": 73, "best fixed offset": 40, "nearest NOUN on the right": 74}
     panels = []
-    for number in range(6):
-        title = f"Head 2-{number}: possessive pronouns and 's attend to what is possessed, 73%"
+    for number in range(4):
+        title = (
+            f"Head 2-{number}: possessive pronouns and 's attend to what is possessed, 73% (40%)"
+        )
         right = Panel(
             title, words, ["other"] * n_words, np.eye(n_words), examples.MapLocation(0, 1, 2),
-            links=[Link(0, 3, "right")],
+            links=[Link(0, 3, "right")], scores=scores,
         )  # fmt: skip
-        panels.append(right)
+        panels += [right, replace(right, links=[Link(0, 3, "wrong")])]
     figure = column_of(*panels)
     assert figure.get_figwidth() == style.COLUMN_WIDTH
     assert figure.get_figheight() <= 6
     check_words(figure)
     sizes = {text.get_fontsize() for text in shown_texts(figure)}
     assert sizes == {style.COLUMN_TYPE}
-
-
-def test_fig5_without_a_success_has_an_empty_column():
-    wrong = panel("Head 2-3: ...", [Link(2, 3, "wrong"), Link(2, 1, "missed")])
-    assert column_of(wrong).axes == []
 
 
 def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):

@@ -226,7 +226,7 @@ def test_fig3_of_a_decoder_has_its_legend_in_the_empty_panel():
     assert legend.axes.get_visible() and not legend.axes.lines
     labels = [text.get_text() for text in legend.get_texts()]
     names = ["the first token", "periods and commas", "other tokens"]
-    assert labels == [*(f"to {name}" for name in names), "random weights"]
+    assert labels == [*(f"to {name}" for name in names), "this model", "random weights"]
 
 
 def test_the_name_of_a_head_of_many_layers_is_above_or_below_its_point():
@@ -381,6 +381,23 @@ def test_relative_position_draws_values_by_layer_and_head():
         assert column in axes.get_title("left")
         assert image.get_extent() == [0.5, 4.5, 3.5, 0.5]
         assert image.get_clim() == (0, 1)
+
+
+@pytest.mark.parametrize("in_column", [False, True])
+def test_relative_position_marks_uniform_attention_on_the_scale(in_column):
+    table = head_table().assign(uniform_previous=0.25, uniform_current=0.5)
+    figure = plots.relative_position(table, **TEXTS)
+    if in_column:
+        figure = figure.draw_for_column()
+    titles = [axes.get_title("left") for axes in figure.axes[:3]]
+    assert ["uniform attention: 25.0%" in titles[0], "uniform attention: 50.0%" in titles[1]] == [
+        True,
+        True,
+    ]
+    assert "uniform" not in titles[2]
+    lines = figure.axes[3].lines
+    places = [line.get_xdata() if in_column else line.get_ydata() for line in lines]
+    assert [place[0] for place in places] == [0.25, 0.5]
 
 
 def test_relative_position_has_no_map_of_a_token_that_is_never_seen():

@@ -33,9 +33,11 @@ def coreference_table():
 
 def test_coreference_scores_label_panels_and_bars():
     panels = scores.coreference_scores(coreference_table(), model=MODEL).axes
-    assert [axes.get_title("left") for axes in panels] == ["all\nn = 100", "pronoun\nn = 100"]
+    assert [axes.get_title("left") for axes in panels] == ["all, n = 100", "pronoun, n = 100"]
     names = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert names == ["among mentions:", "nearest", "head", "among words:", "head"]
+    assert names == [
+        "among mentions:", "nearest", "attention head", "among words:", "attention head",
+    ]  # fmt: skip
     for axes in panels:
         texts = [text.get_text() for text in axes.texts]
         assert texts == ["40.0", "41.0  5-4", "42.0  5-4"]
@@ -73,19 +75,18 @@ def test_probe_scores_of_two_metrics_name_the_rarer():
     figure.draw_without_rendering()
     (axes,) = figure.axes
     names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == [
-        "right-branching",
-        "Attn",
-        "structural, UUAS",
-    ]
+    # The best first, and controls and baselines last.
+    assert names == ["structural, UUAS", "Attn", "right-branching"]
     texts = [text.get_text() for text in axes.texts]
-    assert texts == ["26.0 (paper 26.3)", "54.0 (paper 61)", "70.0"]
+    assert texts == ["70.0", "54.0 (paper 61)", "26.0 (paper 26.3)"]
+    colors = [bar.get_facecolor() for bar in axes.patches]
+    assert colors[0] == colors[1] != colors[2]
 
 
 def test_probe_scores_of_one_metric_name_the_probes_only():
     table = probe_table().query("metric != 'UUAS'")
     (axes,) = scores.probe_scores(table, model=MODEL, lens="attention").axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["right-branching", "Attn"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Attn", "right-branching"]
 
 
 def test_accuracy_by_distance_draws_each_relation_of_the_titles():
