@@ -45,6 +45,7 @@ HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from
 UNIFORM_LINES = "dashed: uniform attention"
 THIS_MODEL = Style("this model", style.SERIES_COLORS[0], "o")
 DASHES = (4, 3)
+COLUMN_LETTERS = 56  # of a line below Figure 6 for a column
 UNIFORM = {"sep_to_sep": "uniform_sep", "other_to_sep": "uniform_sep"}  # others: uniform_<column>
 
 
@@ -495,13 +496,20 @@ def fig6_clusters(
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
         axes.margins(0.2)  # room for the labels
-    figure.supxlabel("First MDS dimension (nats per token)")
-    figure.supylabel("Second MDS dimension (nats per token)")
     linguistic = positions[is_linguistic]
-    names = [
-        f"{head.behaviour} {head.layer}-{head.head}".replace(", ", ",\n")
-        for head in linguistic.itertuples()
-    ]
+    names = []
+    behaviours = []  # below a figure for a column, whose panels have no room for them
+    for head in linguistic.itertuples():
+        number = f"{head.layer}-{head.head}"
+        behaviours.append(f"{number}: {head.behaviour}")
+        name = f"{head.behaviour} {number}".replace(", ", ",\n")
+        names.append(number if in_column else name)
+    xlabel = "First MDS dimension (nats per token)"
+    if in_column:
+        parts = [behaviour.replace(" ", "\u00a0") for behaviour in behaviours]  # not broken
+        xlabel += "\n" + style.fill_lines("; ".join(parts), COLUMN_LETTERS)
+    figure.supxlabel(xlabel)
+    figure.supylabel("Second MDS dimension (nats per token)")
     # The labels come last, because they are placed on the finished page.
     label_points(findings, points, np.flatnonzero(is_linguistic), names)
     return figure

@@ -143,8 +143,9 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
         ["is_control", "value"], ascending=[True, False], kind="stable"
     )
     labels = table["value"].map("{:.1f}".format)
-    paper = table["paper_value"].map(" (paper {:g})".format, na_action="ignore").fillna("")
-    rows = table.assign(name=names, label=labels + paper, is_control=is_control).loc[order.index]
+    if not style.in_column():
+        labels += table["paper_value"].map(" (paper {:g})".format, na_action="ignore").fillna("")
+    rows = table.assign(name=names, label=labels, is_control=is_control).loc[order.index]
     figure = canvas(
         _bar_inches() * len(table) + 0.9,
         _probe_title(table[table["metric"] == metric], style.WEIGHT_NAMES[lens]),

@@ -31,6 +31,7 @@ SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") a
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 COLUMN_WIDTH = 3.3  # inches, of a column of a paper
+COLUMN_FOLDER = "column"  # of the figures for a column
 COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
 MAX_COLUMNS = 5  # heat maps in a row
 TITLE_LETTERS_IN_ROW = 95  # of the titles of a row of heat maps together
@@ -507,9 +508,10 @@ def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
 
 @theme()
 def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False) -> Path:
-    """Write a figure as PNG and SVG, and optionally as PDF.
+    """Write a figure as PNG and SVG, for a column of a paper, and optionally as PDF.
 
-    No file holds a date or a random identifier.  A file is written completely or not at all.
+    A figure that can be drawn `for_column` has a ``column/name.pdf``, in which text is text.  No
+    file holds a date or a random identifier.  A file is written completely or not at all.
 
     Parameters
     ----------
@@ -520,8 +522,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     name : str
         File name without suffix.
     paper : bool, optional
-        For a paper, also write ``name.pdf``, without title and footnote.  Figures that can be
-        drawn `for_column` have a ``name_column.pdf``, too.
+        For a paper, also write ``name.pdf``, as wide as the PNG, without title and footnote.
 
     Returns
     -------
@@ -533,11 +534,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     StoreError
         If the folder cannot be written to.
     """
-    # The layout is computed once, not for each format, because it takes most of the time.
-    layout_engine = figure.get_layout_engine()
-    if figure.axes and layout_engine is not None:
-        layout_engine.execute(figure)
-    figure.set_layout_engine(None)
+    _settle_layout(figure)
     drawn = BytesIO()
     figure.savefig(drawn, dpi=DPI)
     png = BytesIO()
@@ -554,9 +551,19 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     write_atomic(path.with_suffix(".svg"), svg.getvalue())
     if paper:
         write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))
-        if hasattr(figure, "draw_for_column"):
-            write_atomic(folder / f"{name}_column.pdf", _pdf_of(figure.draw_for_column()))
+    if hasattr(figure, "draw_for_column"):
+        column = figure.draw_for_column()
+        _settle_layout(column)
+        write_atomic(folder / COLUMN_FOLDER / f"{name}.pdf", _pdf_of(column))
     return path
+
+
+def _settle_layout(figure: Figure) -> None:
+    """Compute the layout once, not for each format, because it takes most of the time."""
+    layout_engine = figure.get_layout_engine()
+    if figure.axes and layout_engine is not None:
+        layout_engine.execute(figure)
+    figure.set_layout_engine(None)
 
 
 def _pdf_of(figure: Figure, **options: Any) -> bytes:

@@ -19,6 +19,7 @@ COMMITTED = (
     "mpnet", "mpnet-later", "mpnet-ewt", "smollm2", "smollm2-later",
 )  # fmt: skip
 RESULT_SUFFIXES = (".png", ".svg", ".pdf")
+RESULT_FOLDERS = ("tables", "column")  # the second has the figures for a column of a paper
 
 # Two processors may differ by so much in a number of each unit.  A share, and any number without a
 # unit here, may differ by a thousandth of the largest number of its column.
@@ -94,7 +95,7 @@ def copy_results(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     remove_contents(target)
     for path in source.glob("*"):
-        if path.name == "tables":
+        if path.name in RESULT_FOLDERS:
             shutil.copytree(path, target / path.name)
         elif path.suffix in RESULT_SUFFIXES or path.name == RECORD:
             shutil.copy(path, target)

@@ -133,8 +133,9 @@ def test_the_pdf_for_a_paper_has_no_title_and_embedded_fonts(tmp_path):
 
 
 def test_save_figure_writes_a_pdf_as_wide_as_a_column(tmp_path):
-    save_figure(figure(), tmp_path, "fig2", paper=True)
-    page = (tmp_path / "fig2_column.pdf").read_bytes()
+    save_figure(figure(), tmp_path, "fig2")
+    page = (tmp_path / "column" / "fig2.pdf").read_bytes()
+    assert b"/FontFile2" in page and b"/Type3" not in page and b"/CreationDate" not in page
     box = re.search(rb"/MediaBox \[ ([\d. ]+) \]", page)[1]
     assert float(box.split()[2]) == pytest.approx(72 * COLUMN_WIDTH)
 
