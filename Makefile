@@ -1,5 +1,7 @@
 # make run    sets up and runs the whole series on the bundled default
 # make test   sets up and runs lint and tests, a file at a time in each of two processes
+# make book   writes the book into build/book; ARGS=--quick has the report of one run only
+# make student   writes the notebooks without solutions into build/student
 # make notebooks   takes over the executed notebooks of the last default run
 # make faults    breaks everything in the long form (tests/FAULTS.md)
 # make benchmarks  measures speed and memory; the machine should be idle
@@ -11,8 +13,9 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 READY := .venv/.ready
+BOOK_READY := .venv/.book-ready
 
-.PHONY: run test lint lab notebooks benchmarks faults constraints clean
+.PHONY: run test lint lab book student notebooks benchmarks faults constraints clean
 
 run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
@@ -26,6 +29,12 @@ lint: $(READY)
 
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks
+
+book: $(BOOK_READY)
+	$(BIN)/python scripts/book.py $(ARGS)
+
+student: $(READY)
+	$(BIN)/python scripts/student.py
 
 notebooks: $(READY)
 	$(BIN)/python scripts/refresh.py $(ARGS)
@@ -41,6 +50,14 @@ else
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
 endif
 	touch $(READY)
+
+$(BOOK_READY): requirements-book.txt $(READY)
+ifneq ($(UV),)
+	"$(UV)" pip install --quiet --python $(BIN)/python --requirement requirements-book.txt
+else
+	$(BIN)/python -m pip install --quiet --requirement requirements-book.txt
+endif
+	touch $(BOOK_READY)
 
 benchmarks: $(READY)
 	set -e; for name in distances extraction memory probes scaling shards; do \

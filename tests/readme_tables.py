@@ -1,4 +1,4 @@
-"""The tables in README.md and figures/README.md with the paper and the committed runs side by side.
+"""The tables and numbers in README.md and figures/README.md that come from the committed runs.
 
 ``python tests/readme_tables.py`` writes them again from ``figures/*/tables``; tests/test_readme.py
 fails where they differ from these.
@@ -14,36 +14,31 @@ from pathlib import Path
 import pandas as pd
 
 from helpers.claims.clark2019 import CLAIMS
-from helpers.claims.display import LEAST_SHOWN, ZERO, summarise_claims
-from helpers.claims.engine import CONTROL_COLUMNS, check_claims
+from helpers.claims.engine import check_claims
 from helpers.metrics.coreference import HELD_OUT
 from helpers.metrics.reference import paper_table1, paper_table2, paper_table3
 from helpers.results import run_record
-from helpers.run.compare import (
-    Run,
-    best_heads,
-    claims_side_by_side,
-    open_run,
-)
+from helpers.run.answers import answers
+from helpers.run.compare import Run, claims_side_by_side, open_run
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = {
-    "MPNet": "mpnet",
-    "MiniLM": "minilm",
-    "MPNet, gold": "mpnet-ewt",
-    "MiniLM, gold": "minilm-ewt",
-}
-ARCT = "minilm-arct-later/tables"
+RUNS = {"MPNet": "mpnet", "MiniLM": "minilm", "SmolLM2": "smollm2"}
 PAGES = ("README.md", "figures/README.md")
-ARCT_MODELS = {
-    ("bag of vectors", "original"): "bag of vectors",
-    ("BiLSTM", "original"): "BiLSTM",
-    ("encoder", "original"): "MiniLM, fine-tuned",
-    ("encoder", "negated"): "MiniLM, trained on negated claims too",
-    ("random-init encoder", "original"): "MiniLM from random weights",
+# The sentence of a report that stands on the front page: where attention goes, which relation a
+# head finds, what all heads find.
+SENTENCES = {"MiniLM": 0, "MPNet": 2, "SmolLM2": 1}
+WHAT = {
+    "MiniLM": "a sentence encoder of 6 layers",
+    "MPNet": "a sentence encoder with BERT's geometry",
+    "SmolLM2": "a language model, which reads from left to right",
 }
-READINGS = {"among mentions": "mentions", "among words": "words"}
-DUE_TO_TRAINING = {"yes": "by training", "no": "not by training", "inconclusive": "by training?"}
+RELATIONS = {
+    "determiners": "det",
+    "objects of prepositions": "pobj",
+    "possessors": "poss",
+    "subjects": "nsubj",
+}
+VERDICTS = ("supported", "not supported", "inconclusive", "not measured")
 POSITIONAL = "4 / 5 of 144"  # heads of the paper, section 3.1
 ENTROPY_OF_FIRST = "sec3-last-cls-broad"  # claims
 SEPARATOR = "sec3-special-half"
@@ -59,31 +54,40 @@ def committed_runs(figures: Path) -> dict[str, Run]:
 
 
 def blocks(figures: Path) -> dict[str, str]:
-    """Return each block of tables by its name, in Markdown."""
+    """Return each block of tables or sentences by its name, in Markdown."""
     runs = committed_runs(figures)
-    segments = {label: run for label, run in runs.items() if "entropy" in run.tables}
-    claims = claims_side_by_side(list(runs.values()))
-    tables = {
-        "section 3": section_3(segments, claims, figures),
-        "table 1": table_1(runs),
-        "table 2": table_2(runs),
-        "table 3": table_3(runs),
-        "arct": arct_table(figures),
-    }
     rows = {
-        "best head, all words (fixed offset)": held_out_relation(segments, "All"),
-        "best head, direct objects": held_out_relation(segments, "dobj"),
-        "best head, antecedents (among all words)": held_out_antecedents(segments),
-        "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
+        "best head, all words": held_out_relation(runs, "All"),
+        "best head, the verb of a direct object": held_out_relation(runs, "dobj"),
+        "the nearest verb on the left, direct objects": nearest_word(runs, "dobj"),
+        "best head, antecedents of mentions": held_out_antecedents(runs),
+        "all heads and word vectors, the parent of a word": probe(runs, "Attn + GloVe"),
     }
-    short = pd.DataFrame({name: row.reindex(["paper", *segments]) for name, row in rows.items()}).T
-    written = {name: _markdown(table) for name, table in tables.items()}
-    written |= {"in short": _markdown(short), "claims": _markdown(verdicts(claims, runs))}
-    return written | {"default claims": _markdown(numbers(runs["MiniLM"]))}
+    short = pd.DataFrame({name: row.reindex(["paper", *runs]) for name, row in rows.items()}).T
+    return {
+        "findings": findings(runs, figures),
+        "in short": _markdown(short),
+        "section 3": _markdown(section_3(runs, claims_side_by_side(list(runs.values())), figures)),
+        "section 4": _markdown(section_4(runs)),
+        "section 5": _markdown(table_3(runs)),
+        "section 6": _markdown(section_6(runs)),
+        "claims": _markdown(counted_verdicts(runs)),
+    }
+
+
+def findings(runs: Mapping[str, Run], figures: Path) -> str:
+    """Write one sentence on each model, which stands at the top of its report, too."""
+    lines = []
+    for label, number in SENTENCES.items():
+        if label in runs:
+            tokens = run_record(figures / RUNS[label])["special_tokens"]
+            sentence = answers(runs[label].tables, tokens)[number]
+            lines.append(f"- **{label}**, {WHAT[label]}: {sentence[0].lower()}{sentence[1:]}")
+    return "\n".join(lines)
 
 
 def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> pd.DataFrame:
-    """Return section 3 (and 6) in short."""
+    """Return section 3 in short."""
     paper = claims.set_index("id")["paper"]
     columns: dict[str, dict[str, str]] = {
         "paper": {
@@ -99,40 +103,65 @@ def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> p
         entropy = run.tables["entropy"]
         tokens = run_record(figures / RUNS[label])["special_tokens"]
         mostly = [int((position[side] > 0.5).sum()) for side in ("previous", "next")]
-        near = run.tables["head_cohesion"].set_index("by")
-        share = near["within"] / near["between"]
         columns[label] = {
             "heads mostly on the previous / next token": (
                 f"{mostly[0]} / {mostly[1]} of {len(position)}"
             ),
-            "special tokens": ", ".join(f"`{token}`" for token in tokens.values()),
-            "most attention to the first token": _peak(types, "cls"),
+            "special tokens": ", ".join(f"`{token}`" for token in tokens.values() if token).replace(
+                "|", r"\|"
+            ),
+            "most attention to the first token": _peak(
+                types, "first" if "first" in types else "cls"
+            ),
             "most attention to the separator": _peak(types, "sep"),
             "most attention to periods and commas": _peak(types, "punctuation"),
             "broadest layer": _peak(entropy, "entropy", "{:.2f} nats"),
             "entropy from the first token in the last layer": (
                 f"{entropy.groupby('layer')['entropy_from_cls'].mean().iloc[-1]:.2f} nats"
-            ),
-            "distance within a layer, of that between layers": f"{share['layer']:.0%}",
-            "distance within an index, of that between indices": (
-                f"{share['index']:.0%} (p = {near.loc['index', 'p_value']:.2g})"
+                if tokens.get("cls")
+                else ""  # the first token of a decoder sees itself only
             ),
         }
     rows = list(columns[next(iter(runs))])
     return pd.DataFrame(columns).reindex(rows)
 
 
-def table_1(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Return the best head of each of the paper's relations, its accuracy and the best offset's."""
-    table = best_heads(list(runs.values())).set_index("relation")
-    table = table[table["paper accuracy"].notna()]
+def section_4(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Return what heads that were chosen on train find on dev, and how far rules are behind."""
+    rows = {
+        f"best head, {name}": held_out_relation(runs, relation)
+        for name, relation in RELATIONS.items()
+    }
+    ahead: dict[str, str] = {}
+    behind: dict[str, str] = {}
+    for label, run in runs.items():
+        summary = run.tables["relation_summary"].set_index("quantity")
+        ahead[label] = _with_interval(summary.loc["mean margin"])
+        nearest = [name for name in summary.index if "nearest" in name and "margin" in name]
+        if nearest:
+            behind[label] = _with_interval(summary.loc[nearest[0]])
+    rows["all relations, best head minus best offset"] = pd.Series(ahead)
+    rows["all relations, best head minus nearest word"] = pd.Series(behind)
+    return pd.DataFrame(rows).T.reindex(columns=["paper", *runs])
+
+
+def _with_interval(row: pd.Series) -> str:
+    return f"{row['value']:.1f} ({row['value_low']:.1f} to {row['value_high']:.1f})"
+
+
+def section_6(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Return how close heads of one layer, and of one index, are to each other."""
     columns = {}
-    for name in ("paper", *runs):
-        if f"{name} head" in table:
-            accuracy = table[f"{name} accuracy"].map("{:.1f}".format)
-            baseline = table[f"{name} baseline"].map("{:.1f}".format)
-            cells = accuracy + " (" + baseline + ") " + table[f"{name} head"]
-            columns[name] = cells.where(table[f"{name} accuracy"].notna(), "")
+    for label, run in runs.items():
+        if "head_cohesion" in run.tables:
+            near = run.tables["head_cohesion"].set_index("by")
+            share = near["within"] / near["between"]
+            columns[label] = {
+                "distance within a layer, of that between layers": f"{share['layer']:.0%}",
+                "distance within an index, of that between indices": (
+                    f"{share['index']:.0%} (p = {near.loc['index', 'p_value']:.2g})"
+                ),
+            }
     return pd.DataFrame(columns)
 
 
@@ -167,27 +196,19 @@ def held_out_antecedents(runs: Mapping[str, Run]) -> pd.Series:
     return pd.Series(texts)
 
 
-def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Return antecedents by the rules and the best head, in both readings, by type of mention."""
-    paper = paper_table2()
-    of_head = {}
-    for label in READINGS:
-        for mention_type in paper:
-            of_head[f"{label}, {mention_type}"] = paper[mention_type]["head"]
-    columns = {"paper": {**paper["all"], **of_head}}
+def nearest_word(runs: Mapping[str, Run], relation: str) -> pd.Series:
+    """Word the accuracy of the nearest word of the part of speech and side chosen on train."""
+    texts = {}
     for label, run in runs.items():
-        if "coreference" in run.tables:
-            rows = run.tables["coreference"]
-            columns[label] = rows[rows["type"] == "all"].set_index("system")["accuracy"].to_dict()
-            for reading, candidates in READINGS.items():
-                head = rows[(rows["system"] == "head") & (rows["candidates"] == candidates)]
-                for mention_type, accuracy in zip(head["type"], head["accuracy"], strict=True):
-                    columns[label][f"{reading}, {mention_type}"] = accuracy
-    table = pd.DataFrame(columns).reindex([*paper.index.drop("head"), *of_head])
-    table.index = [
-        name.replace(", all", "").replace("among", "best head among") for name in table.index
-    ]
-    return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
+        row = run.tables["dependency_heads_held_out"].set_index("relation").loc[relation]
+        if "nearest_accuracy" in row:
+            texts[label] = f"{row['nearest_accuracy']:.1f}"
+    return pd.Series(texts)
+
+
+def probe(runs: Mapping[str, Run], name: str) -> pd.Series:
+    """Word the score of a probe, as in Table 3."""
+    return table_3(runs).loc[name]
 
 
 def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
@@ -203,52 +224,24 @@ def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
 
 
-def arct_table(figures: Path) -> pd.DataFrame:
-    """Return right warrants as written and on the counterparts, in percent, models down."""
-    table = pd.read_csv(
-        figures / ARCT / "partial_inputs.csv", keep_default_na=False, na_values=[""]
-    )
-    cells = table.pivot(index=["model", "train", "inputs"], columns="test", values="mean")
-    pairs = _pairs(cells, "original", "adversarial").unstack("inputs")
-    pairs = pairs[list(dict.fromkeys(table["inputs"]))].fillna("")
-    return pairs.reindex(list(ARCT_MODELS)).set_axis(list(ARCT_MODELS.values()))
-
-
-def _pairs(table: pd.DataFrame, first: str, second: str) -> pd.Series:
-    return table[first].map("{:.0f} / ".format) + table[second].map("{:.0f}".format)
-
-
 def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
     layers = table.groupby("layer")[column].mean()
+    if layers.isna().all():  # a model without such tokens
+        return ""
     return f"{style.format(layers.max())} (layer {layers.idxmax()})"
 
 
-def verdicts(claims: pd.DataFrame, runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Show the verdict on each claim in each run, and whether training is the cause.
-
-    The numbers of the controls stand next to the cause.
-    """
+def counted_verdicts(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Count the verdicts on the claims of each section of the paper."""
     columns = {}
     for label, run in runs.items():
-        controls = check_claims(run.tables, CLAIMS)[list(CONTROL_COLUMNS.values())]
-        numbers = controls.map(_two_digits).agg("; ".join, axis="columns")
-        verdict = claims[f"{label} verdict"]
-        cause = claims[f"{label} due_to_training"].map(DUE_TO_TRAINING)
-        with_numbers = ", " + cause + " (" + numbers + ")"
-        cell = verdict + with_numbers.where(verdict == "supported").fillna("")
-        columns[label] = cell.replace("not measured", "")
-    return pd.DataFrame(columns).set_axis(claims["claim"] + " (" + claims["section"] + ")")
-
-
-def _two_digits(value: float) -> str:
-    return ZERO if abs(value) < LEAST_SHOWN else f"{value:.2g}"
-
-
-def numbers(run: Run) -> pd.DataFrame:
-    """Format each claim of a run in four columns."""
-    table = check_claims(run.tables, CLAIMS)
-    names = table["claim"] + " (" + table["section"] + ")"
-    return summarise_claims(table).drop(columns="claim").set_axis(names)
+        claims = check_claims(run.tables, CLAIMS)
+        counts = claims.groupby("section")["verdict"].value_counts().unstack(fill_value=0)
+        columns[label] = (
+            counts.reindex(columns=VERDICTS, fill_value=0).astype(str).agg(" / ".join, axis=1)
+        )
+    table = pd.DataFrame(columns)
+    return table.set_axis([f"section {section}" for section in table.index])
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
+import helpers
 from helpers.model import mpnet, smollm2
 from helpers.settings import Settings
 from scripts.constraints import direct_requirements, installed_versions
@@ -115,3 +116,26 @@ def test_no_file_is_large():
             if path.is_file() and path.stat().st_size > 2 << 20:
                 large.append(path)
     assert not large
+
+
+def test_the_pages_that_name_the_project_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    front_page = (ROOT / "README.md").read_text()
+    assert front_page.startswith(f"# {citation['title']}\n")
+    assert citation["abstract"] == PROJECT["description"]
+    assert citation["version"] == helpers.__version__
+    assert citation["license"] == PROJECT["license"] == "MIT"
+    assert citation["references"][0]["doi"] in front_page
+    assert f"## {helpers.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_issue_forms_and_workflows_are_read_by_github():
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*-*.yml"))
+    assert len(forms) == 2
+    for path in forms:
+        form = yaml.safe_load(path.read_text())
+        assert form["name"] and form["description"]
+        ids = [part["id"] for part in form["body"]]
+        assert len(ids) == len(set(ids))
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        assert yaml.safe_load(path.read_text())["jobs"], path.name

@@ -46,7 +46,7 @@ VISION = {
     "image_size": 32,
     "patch_size": 16,
 }
-PAGES = ("README.md", "helpers/model/README.md")
+PAGES = ("book/own-model.md", "helpers/model/README.md")
 AMINO_ACIDS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
 ENCODER = "encoder"
 ONE_SIDE = "encoder of an encoder-decoder"

@@ -1,0 +1,346 @@
+"""Write the book, a site of static pages, into build/book: ``make book``.
+
+The pages are those of book/, the README files of the package, and the notebooks as they are
+committed.  They are copied to build/book-source, where Sphinx reads them.  Reports of the committed
+runs and viewers of a few sentences are added.  In the end, every link of the site is followed.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pandas as pd
+
+from helpers.results import read_tables, run_record
+from helpers.run.answers import answers
+from helpers.run.report import write_report
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "build" / "book-source"
+BOOK = ROOT / "build" / "book"
+# Pages outside book/, and their names in the book.
+PAGES = {
+    "README.md": "index.md",  # for links only: the book has a first page of its own
+    "figures/README.md": "findings.md",
+    "helpers/README.md": "package.md",
+    "helpers/data/README.md": "corpora.md",
+    "helpers/model/README.md": "models.md",
+    "helpers/run/README.md": "runs-and-caches.md",
+    "helpers/store/README.md": "clusters.md",
+    "SAFETY.md": "safety.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+VIEWERS_PLACE = re.compile(r"<!-- viewers -->.*?<!-- end -->\n", re.DOTALL)
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+BEFORE = re.compile(r"^Reading: \d+ minutes.*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"\b(?:[Nn]otebooks? )?(0\d|1[0-2])\b")
+# The sentences of the viewers: a few lines with the relations that the findings speak of.
+SENTENCES = (
+    "The committee that reviewed the proposals rejected my plan. "
+    "My sister bought a red bicycle, but her neighbour never saw it. "
+    "The keys to the old cabinet are on the table. "
+    "After the storm, the crew of the ship was rescued by fishermen."
+)
+VIEWERS = {
+    "objects": {"layer": 3, "head": 1, "relation": "dobj"},
+    "previous": {"layer": 1, "head": 3},
+    "sink": {"layer": 4, "head": 5},
+}
+VIEWERS_BLOCK = """\
+<iframe class="viewer" title="Attention viewer" src="viewers/all.html"></iframe>
+
+Each of these pages has one sentence, about 90 KB, and works without a network:
+
+- <a href="viewers/objects.html">head 3-1: direct objects attend to their verbs</a>
+- <a href="viewers/previous.html">head 1-3: each word attends to the word before it</a>
+- <a href="viewers/sink.html">head 4-5: most words attend to [CLS]</a>
+"""
+SHOWN_SETTINGS = ("random_init", "lens", "segments", "sentences", "treebank", "coref", "arct")
+API = {
+    "metrics": "Sections 3, 4 and 6 of the paper: functions from maps and records to tables.",
+    "probes": "Section 5 of the paper: the probing classifiers and Table 3.",
+    "plots": "Functions from tables to matplotlib figures.",
+}
+
+
+def main() -> None:
+    """Prepare the sources, run Sphinx over them, and follow the links."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--quick", action="store_true", help="the report of the default run only")
+    arguments = options.parse_args()
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    shutil.rmtree(BOOK, ignore_errors=True)
+    shutil.copytree(ROOT / "book", SOURCE)
+    copy_pages()
+    write_api()
+    copy_notebooks()
+    runs = sorted(path.parent for path in (ROOT / "figures").glob("*/run.json"))
+    write_reports([run for run in runs if run.name == "minilm"] if arguments.quick else runs)
+    write_runs(runs)
+    write_viewers()
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", SOURCE, BOOK]
+    subprocess.run([*command, "-d", ROOT / "build" / "book-doctrees"], check=True, cwd=ROOT)
+    problems = list(broken_links(BOOK))
+    if problems:
+        sys.exit("\n".join(problems))
+    print(f"{len(list(BOOK.rglob('*.html')))} pages: {BOOK.relative_to(ROOT)}/index.html")
+
+
+def copy_pages() -> None:
+    """Copy the pages of book/ and those outside it, with links from the book's folder."""
+    for path in (ROOT / "book").glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        text = VIEWERS_PLACE.sub(VIEWERS_BLOCK, text)
+        (SOURCE / path.name).write_text(relinked(text, path.parent), encoding="utf-8")
+    for name, target in PAGES.items():
+        if name != "README.md":
+            text = (ROOT / name).read_text(encoding="utf-8")
+            text = relinked(text, (ROOT / name).parent)
+            (SOURCE / target).write_text(text, encoding="utf-8")
+
+
+def write_api() -> None:
+    """Write a page for each subpackage that `helpers` exports, with its functions."""
+    for name, summary in API.items():
+        lines = [f"# helpers.{name}", "", summary, ""]
+        for module in import_module(f"helpers.{name}").__all__:
+            lines += [f"## {module}", "", "```{eval-rst}"]
+            lines += [f".. automodule:: helpers.{name}.{module}", "   :members:"]
+            lines += [
+                "   :exclude-members: sem",
+                "```",
+                "",
+            ]  # scipy's, which hides where it is from
+        (SOURCE / f"api-{name}.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def copy_notebooks() -> None:
+    """Copy the notebooks: settings are folded, and what a reader needs first stands in a box."""
+    folder = SOURCE / "notebooks"
+    folder.mkdir()
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        notebook.metadata.pop("widgets", None)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = relinked(cell.source, path.parent, "../")
+            elif cell.metadata.get("jupyter", {}).get("source_hidden"):
+                cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
+                cell.metadata.mystnb = {"code_prompt_show": "Settings", "code_prompt_hide": "Fold"}
+        first = notebook.cells[0]
+        first.source = BEFORE.sub(lambda match: before_you_start(match[0]), first.source)
+        nbformat.write(notebook, folder / path.name)
+
+
+def before_you_start(paragraph: str) -> str:
+    """Put what a reader needs first into a box, with links to the notebooks that it names."""
+    stems = {path.name[:2]: path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
+    text, needed, rest = paragraph.partition("Before you start:")
+    needs, separator, rest = rest.partition("Running")
+    needs = NUMBER.sub(lambda match: f"[{match[0]}]({stems[match[1]]})", needs)
+    return f"```{{admonition}} Before you start\n{text}{needed}{needs}{separator}{rest}\n```"
+
+
+def relinked(text: str, folder: Path, up: str = "") -> str:
+    """Change the relative links of a page in a folder of the repository into those of the book.
+
+    A file that is not in the book is linked in the repository that GITHUB_REPOSITORY names, if it
+    names one; otherwise the text of the link stays.
+    """
+
+    def changed(match: re.Match[str]) -> str:
+        image, label, target = match.groups()
+        if re.match(r"https?:|mailto:|#", target):
+            return match[0]
+        name, mark, anchor = target.partition("#")
+        path = (folder / name).resolve()
+        if image:
+            copy = SOURCE / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+            return f"![{label}]({up}{path.relative_to(ROOT).as_posix()})"
+        page = page_in_book(path)
+        if page:
+            mark, anchor = ("", "") if page == "index.md" else (mark, anchor)
+            return f"[{label}]({up}{page}{mark}{anchor})"
+        repository = os.environ.get("GITHUB_REPOSITORY")
+        if not repository:
+            return label
+        file = path.relative_to(ROOT).as_posix()
+        return f"[{label}](https://github.com/{repository}/blob/HEAD/{file})"
+
+    parts = []
+    end = 0
+    for fence in FENCE.finditer(text):
+        parts += [LINK.sub(changed, text[end : fence.start()]), fence[0]]
+        end = fence.end()
+    return "".join([*parts, LINK.sub(changed, text[end:])])
+
+
+def page_in_book(path: Path) -> str:
+    """Find the page of the book that a file or folder of the repository becomes; "" for none."""
+    inside = path.relative_to(ROOT)
+    if inside.as_posix() in PAGES:
+        return PAGES[inside.as_posix()]
+    if inside.parts[0] == "book" and path.suffix == ".md":
+        return path.name
+    if path.suffix == ".ipynb":
+        return inside.as_posix()
+    if path == ROOT / "notebooks":
+        return "notebooks.md"
+    if path.parent == ROOT / "figures" and (path / "run.json").is_file():
+        return f"runs/{path.name}.md"
+    return ""
+
+
+def write_reports(runs: Sequence[Path]) -> None:
+    """Write the report of each run, which is a page of its own, with its pictures in it."""
+    for folder in runs:
+        copy = SOURCE / "extra" / "reports" / folder.name
+        shutil.copytree(folder, copy)
+        add_reasons(copy / "tables" / "claims.csv")
+        write_report(copy)
+        for path in copy.iterdir():
+            if path.suffix in (".png", ".svg"):
+                path.unlink()
+
+
+def write_runs(runs: Sequence[Path]) -> None:
+    """Write a page for each committed run."""
+    pages = SOURCE / "runs"
+    pages.mkdir()
+    descriptions = run_descriptions()
+    for folder in runs:
+        if (folder / "atlas.png").is_file():
+            shutil.copy(folder / "atlas.png", pages / f"{folder.name}-atlas.png")
+        text = run_page(folder, descriptions.get(folder.name, ""))
+        (pages / f"{folder.name}.md").write_text(text, encoding="utf-8")
+
+
+def add_reasons(claims: Path) -> None:
+    """Add the column of reasons to the claims of a run that an earlier version made without it."""
+    if claims.is_file():
+        table = pd.read_csv(claims, dtype=str, keep_default_na=False)
+        if "reason" not in table:
+            table.assign(reason="").to_csv(claims, index=False)
+
+
+def run_descriptions() -> dict[str, str]:
+    """Read what each run is from the table of figures/README.md."""
+    text = (ROOT / "figures" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[([\w-]+)\]\(\1\) \| (.+?) \|", text, re.MULTILINE)
+    return {name: LINK.sub(r"\2", description) for name, description in rows}
+
+
+def run_page(folder: Path, description: str) -> str:
+    """Write the page of a run: what it is, what it found in three sentences, report and atlas."""
+    record = run_record(folder)
+    tables = read_tables(folder)
+    own_tables = {name: table for name, table in tables.items() if name in record["tables"]}
+    lines = [f"# {folder.name}", "", f"{description[:1].upper()}{description[1:]}", ""]
+    for sentence in answers(own_tables, record.get("special_tokens", {})):
+        lines.append(f"- {sentence}")
+    if (SOURCE / "extra" / "reports" / folder.name).is_dir():
+        link = f"../reports/{folder.name}/index.html"
+        lines += [
+            "",
+            f'<a href="{link}"><strong>The report of this run</strong></a>: its figures, ',
+        ]
+        lines += ["tables and claims in one page.", ""]
+    if (folder / "atlas.png").is_file():
+        lines += ["## The atlas: every head and what it does", ""]
+        lines += [f"![Atlas of the heads of {folder.name}]({folder.name}-atlas.png)", ""]
+    lines += ["## What was run", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in run_facts(record).items()]
+    lines += ["", *record.get("notes", [])]
+    return "\n".join(lines) + "\n"
+
+
+def run_facts(record: Mapping[str, Any]) -> dict[str, str]:
+    """Collect the facts of a run that its page shows."""
+    model = record["model"]
+    settings = [
+        f"{name} {record['settings'][name]}"
+        for name in SHOWN_SETTINGS
+        if record["settings"].get(name) not in (None, "")
+    ]
+    return {
+        "model": f"{model['name']}, {model['layers']} layers of {model['heads']} heads",
+        "settings": ", ".join(settings),
+        "commit": record["commit"],
+    }
+
+
+def write_viewers() -> None:
+    """Write viewers of a few sentences, as the bundled model sees them."""
+    from helpers.viewer.own_text import read
+    from helpers.viewer.view import view
+
+    folder = SOURCE / "extra" / "viewers"
+    folder.mkdir(parents=True)
+    store = read(SENTENCES)
+    for name, head in VIEWERS.items():
+        view(store, **head).save(folder / f"{name}.html")
+    view(store, layer=3, head=1).save(folder / "all.html", range(len(store)))
+
+
+class Links(HTMLParser):
+    """The addresses and the anchors of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the addresses of a tag and its id."""
+        for name, value in attrs:
+            if name in ("id", "name") and value:
+                self.anchors.add(value)
+            elif name in ("href", "src") and value:
+                self.addresses.append(value)
+
+
+def broken_links(site: Path) -> Iterator[str]:
+    """Yield a line for each link within the site that leads nowhere."""
+    pages = {}
+    for path in sorted(site.rglob("*.html")):
+        if "_static" not in path.parts:  # the theme's templates
+            pages[path] = Links()
+            pages[path].feed(path.read_text(encoding="utf-8"))
+    for path, links in pages.items():
+        for address in links.addresses:
+            problem = broken(path, address, pages)
+            if problem:
+                yield f"{path.relative_to(site)}: {address} {problem}"
+
+
+def broken(path: Path, address: str, pages: Mapping[Path, Links]) -> str:
+    """Say what is wrong with an address on a page; "" for nothing, or if it is elsewhere."""
+    url = urlsplit(address)
+    if url.scheme or url.netloc:
+        return ""
+    target = (path.parent / unquote(url.path)).resolve() if url.path else path
+    if not target.exists():
+        return "is not there"
+    # What follows the address of a viewer says what to show.
+    has_anchors = target in pages and "viewers" not in target.parts
+    if url.fragment and has_anchors and unquote(url.fragment) not in pages[target].anchors:
+        return "has no such place"
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The book: it is built, every link in it leads somewhere, and a browser needs nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from scripts import minutes, student
+from scripts.book import broken_links
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "build" / "book"
+CHROMIUM = Path("/usr/bin/chromium")
+MAX_WORDS = {"README.md": 1300, "figures/README.md": 2500}
+READ = (
+    "index.html",
+    "notebooks/02_separator_tokens.html",
+    "notebooks/04_individual_heads.html",
+    "notebooks/07_dark_secrets.html",
+    "look-at-a-head.html",
+    "api.html",
+    "runs/minilm.html",
+    "reports/minilm/index.html",
+    "search.html?q=entropy",
+)
+
+
+@pytest.fixture(scope="module")
+def book():
+    """The book with the report of one run; Sphinx stops at a warning, the script at a dead link."""
+    for package in ("sphinx", "myst_nb", "sphinx_book_theme"):
+        pytest.importorskip(package, reason="needs requirements-book.txt")
+    command = [sys.executable, "scripts/book.py", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return BOOK
+
+
+@pytest.mark.default_model
+def test_settings_are_folded_and_solutions_hidden(book):
+    page = (book / "notebooks" / "04_individual_heads.html").read_text()
+    assert page.count("<summary>Solution</summary>") == 3
+    assert "tag_hide-input" in page
+    assert "Before you start" in page
+
+
+@pytest.mark.default_model
+def test_pages_open_in_a_browser_without_a_message_or_a_request(book):
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    if not CHROMIUM.exists():
+        pytest.skip(f"there is no {CHROMIUM}")
+    problems = []
+    with playwright.sync_playwright() as running:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=flags)
+        context = browser.new_context(offline=True)
+        page = context.new_page()
+
+        def note(message):
+            if message.type in ("error", "warning"):
+                problems.append(f"{page.url}: {message.text}")
+
+        def note_outside(request):
+            if not request.url.startswith(("file:", "data:", "about:", "blob:")):
+                problems.append(f"{page.url}: {request.url}")
+
+        page.on("console", note)
+        page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
+        page.on("request", note_outside)
+        for name in READ:
+            page.goto(f"{book.as_uri()}/{name}")
+            page.wait_for_load_state("load")
+        page.locator("#search-results li").first.wait_for()  # the search found something
+        page.goto(f"{book.as_uri()}/look-at-a-head.html")
+        page.frame_locator("iframe.viewer").locator(".av-lines line").first.wait_for(
+            state="attached"
+        )
+        page.goto(f"{book.as_uri()}/notebooks/04_individual_heads.html")
+        frame = page.frame_locator("iframe[title='Attention viewer']")
+        page.locator("iframe[title='Attention viewer']").scroll_into_view_if_needed()
+        frame.locator(".av-lines line").first.wait_for(state="attached")
+        browser.close()
+    assert not problems
+
+
+def test_a_dead_link_is_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html">b</a> <a href="#x">x</a> <p id="y">')
+    assert list(broken_links(tmp_path)) == [
+        "a.html: b.html is not there",
+        "a.html: #x has no such place",
+    ]
+
+
+@pytest.mark.parametrize("name", MAX_WORDS)
+def test_front_pages_stay_short(name):
+    """As ``wc -w`` counts."""
+    assert len((ROOT / name).read_text().split()) <= MAX_WORDS[name]
+
+
+def test_pages_of_the_book_have_the_minutes_and_objectives_of_the_notebooks():
+    """``python scripts/minutes.py`` fills them in; a plan that does not fit its time stops it."""
+    notebooks = minutes.read_notebooks()
+    for path, text in minutes.pages(notebooks).items():
+        assert path.read_text() == text, path.name
+    for stem, notebook in notebooks.items():
+        assert minutes.objectives(notebook), stem
+        number = minutes.reading_minutes(notebook)
+        assert f"Reading: {number} minutes." in notebook.cells[0].source, stem
+
+
+def test_notebooks_for_students_have_the_stubs_and_no_solutions():
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        checks = [cell.source for cell in notebook.cells if "\ncheck." in cell.source]
+        removed = student.without_solutions(notebook)
+        text = nbformat.writes(notebook)
+        assert removed >= 3
+        assert "<summary>Solution" not in text and "<summary>Answer" not in text
+        assert [cell.source for cell in notebook.cells if "\ncheck." in cell.source] == checks
+        nbformat.validate(notebook)
