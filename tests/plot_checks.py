@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
+LONG_NAME = "a-large-organisation/a-sentence-encoder-of-a-long-name-v2-xl"  # 60 characters
 METRICS = [
     *("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "entropy", "entropy_from_cls"),
     *("previous", "current", "next"),
@@ -55,3 +56,10 @@ def texts_outside(figure):
         if not is_inside_across or box.y0 < -1 or box.y1 > figure.bbox.y1 + 1:
             outside.append(text.get_text())
     return outside
+
+
+def check_long_name(figure):
+    """Check that all of `LONG_NAME` is in a figure, and no text outside."""
+    assert not texts_outside(figure)
+    joined = "".join(text.get_text() for text in figure.texts)
+    assert LONG_NAME in joined.replace("\n", "")

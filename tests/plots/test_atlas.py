@@ -5,7 +5,7 @@ import itertools
 import pandas as pd
 import pytest
 from matplotlib.patches import Rectangle
-from plot_checks import shown_texts, texts_outside
+from plot_checks import LONG_NAME, check_long_name, shown_texts, texts_outside
 
 from helpers.metrics.atlas import KINDS
 from helpers.plots.atlas import SIZE, atlas, atlas_title
@@ -43,3 +43,7 @@ def test_atlas_title_counts_kinds():
     assert atlas_title(table).startswith("Of 14 heads, 2 find a relation, 2 find ante")
     unnamed = table.assign(kind="other")
     assert atlas_title(unnamed) == "None of 14 heads does one thing by our thresholds"
+
+
+def test_a_long_name_of_a_model_stays_on_the_page():
+    check_long_name(atlas(atlas_table(6, 12), model=f"{LONG_NAME}, 6 layers of 12 heads"))

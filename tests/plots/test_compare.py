@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from plot_checks import intervals
+from plot_checks import LONG_NAME, intervals, texts_outside
 
 from helpers.plots.compare import comparison, relative_curve
 from helpers.plots.style import ACCENT, SERIES_COLORS
@@ -99,3 +99,11 @@ def test_comparison_without_a_table_or_the_papers_relations():
     figure = comparison_of({"a": run_tables(), "b": {}}, paper=np.nan)
     labels = panel(figure, "Best head").get_yticklabels()
     assert [label.get_text() for label in labels] == RELATIONS
+
+
+@pytest.mark.parametrize("in_column", [False, True])
+def test_long_names_of_runs_stay_on_the_page(in_column):
+    figure = comparison_of({LONG_NAME: run_tables(), f"{LONG_NAME}-random": run_tables(seed=1)})
+    if in_column:
+        figure = figure.draw_for_column()
+    assert not texts_outside(figure)

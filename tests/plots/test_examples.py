@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from plot_checks import shown_texts, texts_outside
+from plot_checks import LONG_NAME, check_long_name, shown_texts, texts_outside
 from viewer_stores import DOCUMENT, word_store
 
 from helpers.data.visible import Visible
@@ -471,3 +471,9 @@ def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):
         figure = fig1_of(foreign, foreign)
         figure.draw_without_rendering()
     assert len(caught) == 1
+
+
+def test_a_long_name_of_a_model_stays_on_the_page():
+    right = panel("Head 2-3: 70%", [Link(0, 3, "right")])
+    for draw in (examples.fig1_examples, examples.fig5_heads):
+        check_long_name(draw([right], model=LONG_NAME, lens="norm"))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from plot_checks import BERT, head_table, shown_texts, texts_outside
+from plot_checks import BERT, LONG_NAME, check_long_name, head_table, shown_texts, texts_outside
 
 from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import DIRECTIONS
@@ -48,20 +48,21 @@ def positions(layers=3, heads=4, linguistic=("dobj", "coreference"), seed=0):
     return table.assign(stress=0.3)
 
 
-def every_figure(layers, heads):
+def every_figure(layers, heads, model=MODEL):
     """Yield each figure by head and layer, of a model of this shape."""
+    texts = {"model": model, "lens": "norm" if model == LONG_NAME else "attention"}
     table = head_table(layers, heads)
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
-    yield plots.fig2_token_types(table, BERT, **TEXTS)
-    yield plots.fig3_gradients({"model": gradients(layers)}, BERT, model=MODEL)
-    yield plots.fig4_entropy(table, BERT, **TEXTS)
-    yield plots.fig6_clusters(positions(layers, heads), table, BERT, tokens=1.0, model=MODEL)
-    yield plots.relative_position(table, **TEXTS)
+    yield plots.fig2_token_types(table, BERT, **texts)
+    yield plots.fig3_gradients({"model": gradients(layers)}, BERT, model=model)
+    yield plots.fig4_entropy(table, BERT, **texts)
+    yield plots.fig6_clusters(positions(layers, heads), table, BERT, tokens=1.0, model=model)
+    yield plots.relative_position(table, **texts)
     accuracies = {(name, DIRECTIONS[0]): values for name, values in maps.items()}
-    yield scores.relation_heatmaps(accuracies, model=MODEL)
+    yield scores.relation_heatmaps(accuracies, model=model)
     gains = table.assign(w_gain=maps["det"].ravel() - 40, u_gain=maps["nn"].ravel() - 50)
-    yield scores.probe_head_gains(gains, **TEXTS)
+    yield scores.probe_head_gains(gains, **texts)
 
 
 def title_of(figure):
@@ -406,3 +407,8 @@ def test_relative_position_has_no_map_of_a_token_that_is_never_seen():
     assert [title.split("\n")[0] for title in titles] == [
         "to the previous token", "to the current token",
     ]  # fmt: skip
+
+
+def test_a_long_name_of_a_model_stays_on_the_page():
+    for figure in every_figure(6, 12, LONG_NAME):
+        check_long_name(figure)

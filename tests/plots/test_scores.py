@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from plot_checks import intervals
+from plot_checks import LONG_NAME, check_long_name, intervals
 
 from helpers.metrics.heads import DIRECTIONS
 from helpers.plots import scores
@@ -89,13 +89,18 @@ def test_probe_scores_of_one_metric_name_the_probes_only():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["Attn", "right-branching"]
 
 
-def test_accuracy_by_distance_draws_each_relation_of_the_titles():
+def distance_table():
+    """Make a table like accuracy_by_distance.csv, without words at a distance of 3 to 5."""
     rows = []
     for relation, shift in (("det", 0), ("dobj", 10), ("conj", 20)):
         for distance, accuracy in (("1", 60), ("2", 50), ("over 5", 10)):
             rows.append((relation, distance, 9, accuracy + shift, 1.0, 2.0))
     columns = ["relation", "distance", "count", "head", "offset", "nearest"]
-    table = pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_accuracy_by_distance_draws_each_relation_of_the_titles():
+    table = distance_table()
     titles = {"dobj": "dobj: 3-1", "det": "det: 3-9"}
     panels = scores.accuracy_by_distance(table, titles, model=MODEL).axes
     assert [axes.get_title("left") for axes in panels] == ["dobj: 3-1", "det: 3-9"]
@@ -105,3 +110,9 @@ def test_accuracy_by_distance_draws_each_relation_of_the_titles():
     assert set(offset.get_ydata()) == {1} and set(nearest.get_ydata()) == {2}
     labels = [label.get_text() for label in panels[0].get_xticklabels()]
     assert labels[2].endswith("n = 0") and labels[3].endswith("n = 9")
+
+
+def test_a_long_name_of_a_model_stays_on_the_page():
+    check_long_name(scores.coreference_scores(coreference_table(), model=LONG_NAME))
+    check_long_name(scores.probe_scores(probe_table(), model=LONG_NAME, lens="norm"))
+    check_long_name(scores.accuracy_by_distance(distance_table(), {"det": "det"}, model=LONG_NAME))

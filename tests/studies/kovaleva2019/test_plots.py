@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from plot_checks import LONG_NAME, check_long_name
 
 from helpers.studies.kovaleva2019 import plots
 from helpers.studies.kovaleva2019.maps import shaded
@@ -114,3 +115,11 @@ def test_semantic_links_shows_differences_and_marks_linked_heads():
     assert np.array_equal(images(figure)[0].ravel(), table["difference"])
     linked = table.loc[table["difference"] > 0.05, ["head", "layer"]].to_numpy()
     assert np.array_equal(figure.axes[0].collections[0].get_offsets(), linked)
+
+
+def test_a_long_name_of_a_model_stays_on_the_page():
+    check_long_name(plots.fig7_patterns(pattern_table(), example_maps(), model=LONG_NAME))
+    columns = {"similarity": 0.8, "change": -3.0, "difference": 0.1}
+    for draw in (plots.fig8_finetuning, plots.fig9_disabling, plots.semantic_links):
+        tasks = ["task 0"] if draw is plots.semantic_links else ["task 0", "task 1"]
+        check_long_name(draw(head_table(tasks).assign(**columns), model=LONG_NAME))

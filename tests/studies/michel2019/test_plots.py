@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from plot_checks import LONG_NAME, check_long_name
 
 from helpers.studies.michel2019 import plots
 
@@ -78,3 +79,9 @@ def test_fig11_pruning_says_on_how_many_examples_each_curve_is_scored():
 def test_fig11_pruning_of_one_task_has_one_panel():
     figure = plots.fig11_pruning(pruning_table().query("task == 'one'"), model="tiny")
     assert len(figure.axes) == 1
+
+
+def test_a_long_name_of_a_model_stays_on_the_page():
+    importance = heads_table("normalised", np.random.default_rng(1))
+    check_long_name(plots.fig10_importance(importance, model=LONG_NAME))
+    check_long_name(plots.fig11_pruning(pruning_table(), model=LONG_NAME))
