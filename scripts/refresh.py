@@ -6,6 +6,7 @@ taken over, too: its notebooks lose the cell with that parameter, so that the ap
 who opens them, and has its outputs.
 """
 
+import ast
 import sys
 from pathlib import Path
 
@@ -13,13 +14,12 @@ import nbformat
 
 from helpers.errors import InputError
 from helpers.results import Results, made_by, run_record
-from helpers.run.notebooks import is_later, notebooks
+from helpers.run.notebooks import OTHER_SETTINGS, is_later, notebooks
 from helpers.settings import Settings
 
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is folded
 INJECTED = "injected-parameters"  # papermill's tag of the cell with what differs from the defaults
-APPENDIX_ONLY = "appendix = True"
 
 
 def main() -> None:
@@ -41,20 +41,31 @@ def take_over(executed: Path, target: Path) -> None:
     if [cell.source for cell in notebook.cells] != [cell.source for cell in source.cells]:
         raise InputError(f"{executed}: its cells are not those of {target}; run it again")
     notebook.metadata = source.metadata
+    count = 0
     for cell in notebook.cells:
         metadata = cell.metadata
         cell.metadata = {key: metadata[key] for key in KEPT_METADATA if metadata.get(key)}
         if cell.cell_type == "code":
+            count += 1  # the cell that is gone was counted
+            cell.execution_count = count
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
             for output in cell.outputs:
+                if "execution_count" in output:
+                    output.execution_count = count
                 output.get("data", {}).pop(LIVE_WIDGET, None)
     nbformat.write(notebook, target)
 
 
 def sets_appendix(cell: nbformat.NotebookNode) -> bool:
     """Tell whether papermill wrote a cell, and the cell sets nothing but the appendix and name."""
-    lines = [line for line in cell.source.splitlines() if not line.startswith(("#", "name ="))]
-    return INJECTED in cell.metadata.get("tags", []) and lines == [APPENDIX_ONLY]
+    if INJECTED not in cell.metadata.get("tags", []):
+        return False
+    assigned = {}
+    for statement in ast.parse(cell.source).body:
+        name = ast.unparse(statement.targets[0])
+        value = ast.literal_eval(statement.value)
+        assigned |= value if name == OTHER_SETTINGS else {name: value}
+    return assigned.keys() <= {"appendix", "name"}
 
 
 if __name__ == "__main__":
