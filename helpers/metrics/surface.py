@@ -9,7 +9,7 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from helpers.data.records import KEY_TYPES, WORD_MARKS, Roles, cluster_of, roles
+from helpers.data.records import KEY_TYPES, WORD_MARKS, Record, Roles, cluster_of, roles
+from helpers.data.visible import Visible, visible_mask
 from helpers.errors import InputError
 from helpers.metrics import rows
 from helpers.metrics.heads import PerHead, head_rows
@@ -31,6 +32,7 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
+from helpers.store.format import ReceiveRows
 from helpers.store.store import Example, Store
 
 RELATIVE_POSITION = tuple(rows.OFFSETS)
@@ -300,11 +302,71 @@ def example_values(
     return rows.means_of_maps(measure, example.attention, example.visible_keys)
 
 
+def values_in_blocks(
+    compute_blocks: Callable[[ReceiveRows], None],
+    tokens: Sequence[str],
+    special_tokens: Mapping[str, str | None],
+    visible: Sequence[Visible],
+) -> dict[str, PerHead]:
+    """Compute every measure of section 3 of a text whose maps come in blocks of rows.
+
+    Parameters
+    ----------
+    compute_blocks : callable
+        Takes a function, and calls it with the number of a layer, the position of the first query
+        and the rows ``[head, query, key]`` of each block, such as
+        ``partial(example_blocks, encoder, 0, record)``.
+    tokens : sequence of str
+        The tokens of the text.
+    special_tokens : mapping of str to str or None
+        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
+    visible : sequence of Visible
+        What the tokens of each layer can attend to.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+    """
+    sums = rows.RowSums(partial(rows.section_3, roles=roles(tokens, special_tokens)))
+
+    def add(layer: int, first: int, block: rows.Rows) -> None:
+        queries = slice(first, first + block.shape[1])
+        sums.add(layer, block, first, visible_mask(visible[layer], len(tokens), queries))
+
+    compute_blocks(add)
+    return sums.means()
+
+
+def shard_values(source: Store, number: int) -> Iterator[tuple[int, Record, dict[str, PerHead]]]:
+    """Yield the index, the record and every measure of section 3 of each example of a shard.
+
+    If whole maps would be too large, they are computed and measured in blocks of rows.
+    """
+    if not source.in_blocks:
+        for example in source.shard(number):
+            yield example.index, example.record, example_values(example, source.special_tokens)
+        return
+    for index in source.indices(number):
+        record = source.record(index)
+        compute_blocks = partial(source.blocks, index)
+        tokens = record["tokens"]
+        values = values_in_blocks(compute_blocks, tokens, source.special_tokens, source.visible)
+        yield index, record, values
+
+
+def shard_sums(source: Store, number: int) -> Sums:
+    """Sum every measure of section 3 over the examples of a shard."""
+    sums = Sums()
+    for index, record, values in shard_values(source, number):
+        sums.add(values, cluster_of(record, index))
+    return sums
+
+
 def sweep(
     source: Store,
     number: int | None = None,
     *,
-    sum_examples: Callable[..., Sums] = example_sums,
+    sum_shard: Callable[[Store, int], Sums] = shard_sums,
     label: str = "section 3",
 ) -> Sums:
     """Sum measures over a corpus in one pass, or over one of its shards.
@@ -314,16 +376,16 @@ def sweep(
     source : Store
     number : int, optional
         Number of a shard, the unit of work that can run anywhere.  By default all shards.
-    sum_examples : callable
-        What to compute from the examples of a shard and the special tokens; by default the
-        measures of section 3.
+    sum_shard : callable
+        What to compute from a store and the number of a shard; by default the measures of
+        section 3.
     label : str
         Text in front of the progress bar.
     """
     if number is not None:
-        return sum_examples(source.shard(number), source.special_tokens)
+        return sum_shard(source, number)
     numbers = progress(range(source.n_shards), label, unit="shard")
-    return combine(sum_examples(source.shard(index), source.special_tokens) for index in numbers)
+    return combine(sum_shard(source, index) for index in numbers)
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
+from helpers.model.blocks import Block, rows_in_blocks
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
@@ -32,7 +33,14 @@ from helpers.model.forward import (
     vectors_to_words,
     word_inputs,
 )
-from helpers.store.format import ROW_SUM_TOLERANCE, STORED, StoreKey, Tensors, tensor_name
+from helpers.store.format import (
+    ROW_SUM_TOLERANCE,
+    STORED,
+    ReceiveRows,
+    StoreKey,
+    Tensors,
+    tensor_name,
+)
 from helpers.torch_utils import batch_threads, pool
 
 BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
@@ -242,6 +250,34 @@ def shard_tensors(
         for batch_tensors in workers.map(partial(_batch_tensors, encoder, spec, run), batches):
             tensors.update(batch_tensors)
     return dict(sorted(tensors.items()))
+
+
+def example_blocks(encoder: Encoder, index: int, record: Record, receive: ReceiveRows) -> None:
+    """Compute the maps of a segment in blocks of rows, and hand each over in float32.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Model that computes the maps.
+    index : int
+        Number of the example, for messages.
+    record : dict
+        Its record.
+    receive : callable
+        It takes the number of a layer (from 0), the position of the first query, and the rows
+        ``[head, query, key]``, which are not kept.
+
+    Raises
+    ------
+    ModelError
+        If a row is not a distribution, or the model cannot compute blocks.
+    """
+
+    def check_and_convert(layer: int, first: int, rows: Block) -> None:
+        check_distributions(encoder, index, rows[None])
+        receive(layer, first, rows.float().numpy(force=True))
+
+    rows_in_blocks(encoder, model_inputs(encoder, record), check_and_convert)
 
 
 @torch.inference_mode()
