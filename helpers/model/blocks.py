@@ -112,12 +112,15 @@ def check_blocks(encoder: Encoder) -> None:
 
 @contextmanager
 def _attention_in_blocks(base: nn.Module) -> Iterator[None]:
-    """Let a model compute its attention with `_attend` inside the context."""
+    """Let a model compute its attention with `_attend`, and keep no keys and values for later."""
+    used_cache = getattr(base.config, "use_cache", None)
     base.set_attn_implementation(NAME)
+    base.config.use_cache = False
     try:
         yield
     finally:
         base.set_attn_implementation("eager")
+        base.config.use_cache = used_cache
 
 
 def _attend(
