@@ -27,6 +27,7 @@ html_css_files = ["book.css"]
 html_extra_path = ["extra"]  # reports and viewers, which are pages of their own
 html_copy_source = True
 html_show_sphinx = False
+html_show_search_summary = False  # the search would fetch pages, which a browser forbids in files
 html_math_renderer = "mathml"
 
 # Notebooks are shown as they are committed.
