@@ -308,7 +308,7 @@ class Study:
     def notes(self) -> list[str]:
         """The sentences on what the run lacks, on its text, and on the objective of gradients."""
         missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        notes = [*missing, self.objective_note, self.decoder_note]
+        notes = [*missing, self.objective_note, self.decoder_note, self.long_text_note]
         weights = WEIGHTS_NOTES.get(self.settings.model)
         if weights:
             notes.append(f"The model {self.settings.model} has {weights}.")
@@ -328,6 +328,35 @@ class Study:
         roles = self.encoder.special_tokens
         beginning = roles["cls"] or roles.get("first")
         return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
+
+    @property
+    def map_tokens(self) -> int:
+        """The largest number of tokens of an example whose whole maps are computed."""
+        return self._map_tokens(self.encoder)
+
+    def _map_tokens(self, encoder: Encoder) -> int:
+        """As `map_tokens`, for the model or a control."""
+        from helpers.store.format import longest_whole_maps
+
+        longest = longest_whole_maps(encoder.layers, encoder.heads)
+        return min(self.settings.max_tokens, longest)
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether section 3 measures longer texts, whose maps come in blocks of rows."""
+        return self.map_tokens < self.settings.max_tokens and self.settings.lens == "attention"
+
+    @property
+    def long_text_note(self) -> str:
+        """What is measured of long texts, and on what part of them; empty without such texts."""
+        if self.map_tokens == self.settings.max_tokens:
+            return ""
+        whole = "Section 3 measures" if self.in_blocks else "Nothing measures"
+        blocks = ", in blocks of rows that are not kept" if self.in_blocks else ""
+        return (
+            f"{whole} texts of up to {self.settings.max_tokens:,} tokens{blocks}. What needs whole "
+            f"maps, or the gradients, has the same texts, cut at {self.map_tokens:,} tokens."
+        )
 
     @property
     def objective(self) -> str:
@@ -533,7 +562,8 @@ class Study:
         """Open the store of a model's maps over a corpus, after computing those it lacks."""
         from helpers.store import extract
 
-        options |= {"lens": self.settings.lens, "max_tokens": self.settings.max_tokens}
+        max_tokens = self._map_tokens(encoder)
+        options = {"lens": self.settings.lens, "max_tokens": max_tokens, **options}
         if stream:
             return extract.stream(encoder, corpus, **options)
         if self.uses_cluster:
@@ -570,23 +600,39 @@ class Study:
         """The sums of section 3 over the text, computed in one pass and cached."""
         from helpers.metrics import surface
 
-        return self._pass_over("section-3", self.segment_store(), surface)
+        store = self._long_segments(self.encoder) if self.in_blocks else self.segment_store()
+        return self._pass_over("section-3", store, surface)
 
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
         """The sums of section 3 of each control, over a part of the text."""
         from helpers.metrics import surface
 
+        if self.in_blocks:
+            limit = self._control_limit
+            stores = {
+                name: self._long_segments(encoder, limit) for name, encoder in self.controls.items()
+            }
+        else:
+            stores = self._control_segments
         return {
-            name: self._pass_over("section-3", store, surface)
-            for name, store in self._control_segments.items()
+            name: self._pass_over("section-3", store, surface) for name, store in stores.items()
         }
+
+    def _long_segments(self, encoder: Encoder, limit: int | None = None) -> Store:
+        """Open the segments without the cut that whole maps need; see `in_blocks`."""
+        corpus = self.segment_corpus(limit)
+        return self._store(encoder, corpus, stream=True, max_tokens=self.settings.max_tokens)
+
+    @property
+    def _control_limit(self) -> int | None:
+        """The largest number of segments of a control."""
+        return capped(self.settings.segments, self.settings.control_segments)
 
     @cached_property
     def _control_segments(self) -> dict[str, Store]:
         """The maps of each control over a part of the text, which sections 3 and 6 read."""
-        limit = capped(self.settings.segments, self.settings.control_segments)
-        corpus = self.segment_corpus(limit)
+        corpus = self.segment_corpus(self._control_limit)
         return {
             name: self._store(encoder, corpus, stream=self.settings.stream)
             for name, encoder in self.controls.items()
@@ -768,7 +814,8 @@ class Study:
 
         paths = []
         if {"01", "02", "03"} & set(notebooks):
-            tables = per_example.section_3(self.segment_store())
+            store = self._long_segments(self.encoder) if self.in_blocks else self.segment_store()
+            tables = per_example.section_3(store)
             paths.append(self.results.save_parquet(tables, "section_3"))
         if "04" in notebooks:
             tables = per_example.picks(self.treebank_store())

@@ -10,7 +10,14 @@ from helpers.results import as_latex, check_table
 from helpers.study import Study
 
 # Columns that have no number in some table; the last two have words elsewhere.
-MAY_BE_EMPTY = ("entropy_matched_control", "std", "relation", "direction", "importance")
+MAY_BE_EMPTY = (
+    "entropy_matched_control",
+    "shuffled_control",
+    "std",
+    "relation",
+    "direction",
+    "importance",
+)
 BOTH = {"cls": "[CLS]", "sep": "[SEP]"}
 
 

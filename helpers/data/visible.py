@@ -28,7 +28,9 @@ class Visible(NamedTuple):
     window: int | None
 
 
-def visible_mask(visible: Visible, n: int) -> Bool[np.ndarray, "query key"]:
+def visible_mask(
+    visible: Visible, n: int, queries: slice = slice(None)
+) -> Bool[np.ndarray, "query key"]:
     """Compute which keys each query of an input can attend to.
 
     Parameters
@@ -37,14 +39,17 @@ def visible_mask(visible: Visible, n: int) -> Bool[np.ndarray, "query key"]:
         The description of a layer.
     n : int
         The number of tokens.
+    queries : slice
+        The positions of the queries; by default all.
 
     Returns
     -------
     bool array of shape (query, key)
         Each query sees itself.
     """
-    distance = np.arange(n)[:, None] - np.arange(n)[None, :]  # of a key before the query
-    mask = np.ones((n, n), dtype=bool)
+    positions = np.arange(n)
+    distance = positions[queries, None] - positions  # of a key before the query
+    mask = np.ones(distance.shape, dtype=bool)
     if visible.causal:
         mask &= distance >= 0
     if visible.window is not None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import torch
@@ -138,8 +138,12 @@ def example_sums(
 
 def sweep(source: Store, number: int | None = None) -> Sums:
     """Sum the distances over a whole corpus, or over a shard, as `surface.sweep` does."""
-    sum_examples = partial(example_sums, compiled=_is_worth_compiling(source))
-    return surface.sweep(source, number, sum_examples=sum_examples, label="section 6")
+    compiled = _is_worth_compiling(source)
+
+    def sum_shard(source: Store, number: int) -> Sums:
+        return example_sums(source.shard(number), source.special_tokens, compiled=compiled)
+
+    return surface.sweep(source, number, sum_shard=sum_shard, label="section 6")
 
 
 def _is_worth_compiling(source: Store) -> bool:

@@ -10,7 +10,7 @@ import pandas as pd
 from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import is_right_pick, links_that_count, read_links
 from helpers.metrics.heads import DIRECTIONS, head_rows, picked_words
-from helpers.metrics.surface import example_values
+from helpers.metrics.surface import shard_values
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 
@@ -31,13 +31,11 @@ def section_3(store: Store) -> Iterator[pd.DataFrame]:
     """
     for number in progress(range(store.n_shards), "section 3, each example", unit="shard"):
         parts = []
-        for example in store.shard(number):
-            values = example_values(example, store.special_tokens)
+        for index, record, values in shard_values(store, number):
             columns = {name: value.astype(np.float32) for name, value in values.items()}
             table = head_rows(store.layers, store.heads, **columns)
-            article = cluster_of(example.record, example.index)
-            table.insert(0, "example", example.index)
-            table.insert(1, "article", article)
+            table.insert(0, "example", index)
+            table.insert(1, "article", cluster_of(record, index))
             parts.append(table)
         yield pd.concat(parts, ignore_index=True)
 

@@ -9,16 +9,19 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from zlib import crc32
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from helpers.data.records import KEY_TYPES, WORD_MARKS, Roles, cluster_of, roles
+from helpers.data.records import KEY_TYPES, WORD_MARKS, Record, Roles, cluster_of, roles
+from helpers.data.visible import Visible, visible_mask
 from helpers.errors import InputError
+from helpers.metrics import rows
 from helpers.metrics.heads import PerHead, head_rows
 from helpers.metrics.statistics import (
     DRAWS,
@@ -29,16 +32,12 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
-from helpers.store.format import ROW_SUM_TOLERANCE
+from helpers.store.format import ReceiveRows
 from helpers.store.store import Example, Store
 
-ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
-RELATIVE_POSITION = ("previous", "current", "next")
-TOKEN_TYPES = (
-    "first", "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "cls_to_cls",
-    "other_to_cls", "first_to_first", "other_to_first", "uniform_first", "uniform_cls",
-    "uniform_sep", "sink",
-)  # fmt: skip
+RELATIVE_POSITION = tuple(rows.OFFSETS)
+TOKEN_TYPES = rows.TOKEN_TYPES
+ENTROPY_SMOOTHING = rows.ENTROPY_SMOOTHING
 # Columns of gradients.csv: the ending of their names by what is differentiated.
 GRADIENT_MEASURES = {"gradients": "", "per_value": "_per_value", "per_score": "_per_score"}
 OVER_SPECIAL = ("sep", "cls", "first")  # keys whose gradients others are compared with
@@ -83,12 +82,7 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     if n_queries != n:
         raise InputError(NEEDS_SQUARE.format("relative_position"))
     visible = all_if_none(visible, attention)
-    shares = {}
-    for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
-        share = np.trace(attention, offset=offset, axis1=-2, axis2=-1) / n
-        is_seen = visible.diagonal(offset, axis1=1, axis2=2).any(axis=1)  # [layer]
-        shares[name] = _nan_unless(is_seen, share)
-    return shares
+    return rows.means_of_maps(rows.relative_position, attention, visible)
 
 
 def token_types(
@@ -124,27 +118,8 @@ def token_types(
         - ``sink``: the mass that rows lack to a sum of one, because the model's softmax has a sink
           besides the keys; NaN if rows sum to one.
     """
-    n_queries, n = attention.shape[-2:]
-    visible = all_if_none(visible, attention)
-    received = attention.sum(axis=-2) / n_queries  # [layer, head, key]
-    uniform = visible / visible.sum(axis=-1, keepdims=True)
-    received_if_uniform = np.broadcast_to(uniform.mean(axis=1)[:, None], received.shape)
-    shares = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
-    is_first = np.arange(n) == 0
-    for name, mask in (("first", is_first), ("cls", roles.cls), ("sep", roles.sep)):
-        if mask is not None:
-            shares[name] = received[..., mask].sum(axis=-1)
-            shares[f"uniform_{name}"] = received_if_uniform[..., mask].sum(axis=-1)
-        if mask is not None and not cross:
-            to_token = attention[..., mask].sum(axis=-1)  # [layer, head, query]
-            sees_others = visible[:, mask][..., ~mask].any(axis=(1, 2))
-            shares[f"{name}_to_{name}"] = _nan_unless(sees_others, _mean_at(to_token, mask))
-            shares[f"other_to_{name}"] = _mean_at(to_token, ~mask)
-    shares["punctuation"] = received[..., roles.punctuation].sum(axis=-1)
-    missing = 1 - attention.sum(axis=-1)  # [layer, head, query]
-    if missing.max() > ROW_SUM_TOLERANCE:
-        shares["sink"] = missing.mean(axis=-1)
-    return shares
+    measure = partial(rows.token_types, roles=roles, cross=cross)
+    return rows.means_of_maps(measure, attention, all_if_none(visible, attention))
 
 
 def entropy(
@@ -174,40 +149,14 @@ def entropy(
         that they see.  ``largest``: the mean over queries of the largest weight, a share of
         attention.
     """
-    n = attention.shape[-1]
-    visible = all_if_none(visible, attention)
-    smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
-    query_entropy = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
-    visible_counts = visible.sum(axis=-1)  # [layer, query]
-    cls = None if cross else roles.cls
-    from_cls = _mean_at(query_entropy, cls)
-    if cls is not None:
-        from_cls = _nan_unless((visible_counts[:, cls] > 1).any(axis=1), from_cls)
-    uniform = np.log(visible_counts).mean(axis=-1)  # [layer]
-    return {
-        "entropy": query_entropy.mean(axis=-1),
-        "entropy_from_cls": from_cls,
-        "uniform": np.repeat(uniform[:, None], attention.shape[1], axis=1),
-        "largest": attention.max(axis=-1).mean(axis=-1),
-    }
+    measure = partial(rows.entropy, roles=roles, cross=cross)
+    return rows.means_of_maps(measure, attention, all_if_none(visible, attention))
 
 
 def all_if_none(visible: Masks | None, attention: Maps) -> Masks:
     """Return the keys that are visible: all, if nothing is known of a mask."""
     n_layers, _, *shape = attention.shape
     return np.ones((n_layers, *shape), dtype=bool) if visible is None else visible
-
-
-def _nan_unless(can_occur: Bool[np.ndarray, " layer"], values: PerHead) -> PerHead:
-    """Set the values of the layers to NaN in which what they measure cannot occur."""
-    return np.where(can_occur[:, None], values, np.nan)
-
-
-def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray | None) -> PerHead:
-    """Average values over the masked queries; NaN if there are none."""
-    if mask is None or not mask.any():
-        return np.full(values.shape[:2], np.nan)
-    return values[..., mask].mean(axis=-1)
 
 
 @dataclass
@@ -348,21 +297,76 @@ def example_values(
     -------
     dict of str to array, shape (layer, head)
     """
-    attention = example.attention
-    visible = example.visible_keys
     token_roles = roles(example.tokens, special_tokens)
-    cross = example.is_cross
-    values = {} if cross else relative_position(attention, visible)
-    values |= token_types(attention, token_roles, visible, cross=cross)
-    values |= entropy(attention, token_roles, visible, cross=cross)
-    return values
+    measure = partial(rows.section_3, roles=token_roles, cross=example.is_cross)
+    return rows.means_of_maps(measure, example.attention, example.visible_keys)
+
+
+def values_in_blocks(
+    compute_blocks: Callable[[ReceiveRows], None],
+    tokens: Sequence[str],
+    special_tokens: Mapping[str, str | None],
+    visible: Sequence[Visible],
+) -> dict[str, PerHead]:
+    """Compute every measure of section 3 of a text whose maps come in blocks of rows.
+
+    Parameters
+    ----------
+    compute_blocks : callable
+        Takes a function, and calls it with the number of a layer, the position of the first query
+        and the rows ``[head, query, key]`` of each block, such as
+        ``partial(example_blocks, encoder, 0, record)``.
+    tokens : sequence of str
+        The tokens of the text.
+    special_tokens : mapping of str to str or None
+        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
+    visible : sequence of Visible
+        What the tokens of each layer can attend to.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+    """
+    sums = rows.RowSums(partial(rows.section_3, roles=roles(tokens, special_tokens)))
+
+    def add(layer: int, first: int, block: rows.Rows) -> None:
+        queries = slice(first, first + block.shape[1])
+        sums.add(layer, block, first, visible_mask(visible[layer], len(tokens), queries))
+
+    compute_blocks(add)
+    return sums.means()
+
+
+def shard_values(source: Store, number: int) -> Iterator[tuple[int, Record, dict[str, PerHead]]]:
+    """Yield the index, the record and every measure of section 3 of each example of a shard.
+
+    If whole maps would be too large, they are computed and measured in blocks of rows.
+    """
+    if not source.in_blocks:
+        for example in source.shard(number):
+            yield example.index, example.record, example_values(example, source.special_tokens)
+        return
+    for index in source.indices(number):
+        record = source.record(index)
+        compute_blocks = partial(source.blocks, index)
+        tokens = record["tokens"]
+        values = values_in_blocks(compute_blocks, tokens, source.special_tokens, source.visible)
+        yield index, record, values
+
+
+def shard_sums(source: Store, number: int) -> Sums:
+    """Sum every measure of section 3 over the examples of a shard."""
+    sums = Sums()
+    for index, record, values in shard_values(source, number):
+        sums.add(values, cluster_of(record, index))
+    return sums
 
 
 def sweep(
     source: Store,
     number: int | None = None,
     *,
-    sum_examples: Callable[..., Sums] = example_sums,
+    sum_shard: Callable[[Store, int], Sums] = shard_sums,
     label: str = "section 3",
 ) -> Sums:
     """Sum measures over a corpus in one pass, or over one of its shards.
@@ -372,16 +376,16 @@ def sweep(
     source : Store
     number : int, optional
         Number of a shard, the unit of work that can run anywhere.  By default all shards.
-    sum_examples : callable
-        What to compute from the examples of a shard and the special tokens; by default the
-        measures of section 3.
+    sum_shard : callable
+        What to compute from a store and the number of a shard; by default the measures of
+        section 3.
     label : str
         Text in front of the progress bar.
     """
     if number is not None:
-        return sum_examples(source.shard(number), source.special_tokens)
+        return sum_shard(source, number)
     numbers = progress(range(source.n_shards), label, unit="shard")
-    return combine(sum_examples(source.shard(index), source.special_tokens) for index in numbers)
+    return combine(sum_shard(source, index) for index in numbers)
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
@@ -429,8 +433,8 @@ def article_table(sums: Sums) -> pd.DataFrame:
     examples = counts.max(axis=2).astype(int)  # [group, layer]
     articles = range(len(examples))
     layers = range(1, examples.shape[1] + 1)
-    rows = pd.MultiIndex.from_product([articles, layers], names=["article", "layer"])
-    table = pd.DataFrame({"examples": examples.ravel()}, rows)
+    index = pd.MultiIndex.from_product([articles, layers], names=["article", "layer"])
+    table = pd.DataFrame({"examples": examples.ravel()}, index)
     for name in sums.names:
         if sums.is_measured(name):
             table[name] = divide(*sums.by_group(name)).mean(axis=2).ravel()

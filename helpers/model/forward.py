@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from tokenizers import Encoding
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -142,7 +142,7 @@ def to_words(
     Attention to a word is the sum over its tokens, and attention from a word is the mean over its
     tokens, so that each row still sums to 1.
     """
-    attention = attention.cpu()  # index_add_ has no fixed order elsewhere
+    attention = attention.cpu()  # index_add_ has no fixed order elsewhere: `to_words_by_matrix`
     *batch, n_tokens, _ = attention.shape
     word_of_token = torch.tensor(groups)
     counts = torch.bincount(word_of_token)
@@ -154,11 +154,31 @@ def to_words(
     return maps / counts[:, None]
 
 
+def word_matrix(word_of_token: Int[Tensor, " token"], n_words: int) -> Float[Tensor, "token word"]:
+    """Write the words of tokens as a matrix, 1 for the word of each token, on their device."""
+    return (word_of_token[:, None] == torch.arange(n_words, device=word_of_token.device)).float()
+
+
+def to_words_by_matrix(
+    attention: Float[Tensor, "*batch token token"], token_in_word: Float[Tensor, "token word"]
+) -> Float[Tensor, "*batch word word"]:
+    """Convert token maps to word maps as `to_words` does, on the device that has them."""
+    sums = token_in_word.T @ attention @ token_in_word
+    return sums / token_in_word.sum(dim=0)[:, None]
+
+
 def vectors_to_words(
     vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens."""
-    token_in_word = nn.functional.one_hot(torch.tensor(groups)).to(vectors)  # [token, word]
+    token_in_word = word_matrix(torch.tensor(groups), groups[-1] + 1)
+    return vectors_to_words_by_matrix(vectors, token_in_word.to(vectors))
+
+
+def vectors_to_words_by_matrix(
+    vectors: Float[Tensor, "*batch token width"], token_in_word: Float[Tensor, "token word"]
+) -> Float[Tensor, "*batch word width"]:
+    """Average the vectors of each word's tokens, on the device that has them."""
     return (token_in_word / token_in_word.sum(dim=0)).T @ vectors
 
 

@@ -217,12 +217,24 @@ def skip_layers(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[
             layer.__dict__.pop("forward", None)
 
 
+@contextmanager
+def repeated_softmax(model: nn.Module, calls: int) -> Iterator[None]:
+    """Have `PatchSoftmax` expect several calls of softmax in each layer inside the context."""
+    transformer = base_transformer(model)
+    transformer.softmax_calls = calls
+    try:
+        yield
+    finally:
+        del transformer.softmax_calls
+
+
 class PatchSoftmax(TorchFunctionMode):
     """Replaces the softmax of attention with ``change(layer, scores, softmax)`` in this thread.
 
     Every family calls softmax once per layer, in the order of computation, whatever the scores
     are made of; the scores of a mixture of experts have other axes.  Layers that share their
-    parameters are told apart by that order.  Layers that are skipped (`skip_layers`) are left out.
+    parameters are told apart by that order.  Layers that are skipped (`skip_layers`) are left out,
+    and maps in blocks have several calls (`repeated_softmax`).
 
     Parameters
     ----------
@@ -239,7 +251,9 @@ class PatchSoftmax(TorchFunctionMode):
         self.change = change
         transformer = base_transformer(model)
         first_layer = getattr(transformer, "skipped_layers", 0)
-        self.layers = cycle(range(first_layer, transformer.config.num_hidden_layers))
+        layers = range(first_layer, transformer.config.num_hidden_layers)
+        calls = getattr(transformer, "softmax_calls", 1)
+        self.layers = cycle(layer for layer in layers for _ in range(calls))
 
     def __torch_function__(
         self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None

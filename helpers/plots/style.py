@@ -49,6 +49,7 @@ SMALL_MARKER = 4.5  # points
 LEGEND_HANDLE = 0.22  # inches, with its gaps
 LETTER_WIDTH = 0.55  # of the average letter, in units of the size of the type
 DPI = 160
+SVG_DPI = 96  # of parts with thousands of points, which are pixels in an SVG, too
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
 HEADING = "heading"  # labels the texts that a paper has in its caption instead
@@ -547,7 +548,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     svg = BytesIO()
     title = title_of(figure).replace("\n", " ") or name  # screen readers and browsers show it
     metadata = {"Date": None, "Creator": None, "Title": title}
-    figure.savefig(svg, dpi=DPI, format="svg", metadata=metadata)
+    figure.savefig(svg, dpi=SVG_DPI, format="svg", metadata=metadata)
     write_atomic(path.with_suffix(".svg"), svg.getvalue())
     if paper:
         write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))

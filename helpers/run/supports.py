@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 import pandas as pd
 
 from helpers.errors import InputError, ModelError
+from helpers.model.blocks import check_blocks
 from helpers.model.encoder import Encoder, as_model_error
 from helpers.model.forward import padded, value_pass
 from helpers.model.sites import check_removable, check_softmax, sites
@@ -16,6 +17,7 @@ from helpers.studies.kobayashi2020.sinks import layer_modules
 from helpers.study import Study
 
 LENS = "--lens norm"
+LONG_TEXTS = "texts whose whole maps are too large"
 OBJECTIVES = {
     "masked-lm": "its own masked-LM loss",
     "next-token": "its own next-token loss",
@@ -40,6 +42,7 @@ def supports(encoder: Encoder) -> pd.DataFrame:
     """
     rows = [
         ("00 to 06", "attention maps", _always),
+        ("01 to 03", LONG_TEXTS, check_blocks),
         ("02", f"gradients of {OBJECTIVES[encoder.objective]}", _always),
         (LENS, "maps of what attention moves", check_lens),
         ("00 to 06", "control: random weights", _check_random),
@@ -80,12 +83,18 @@ def check_supported(study: Study, notebooks: Collection[str]) -> None:
     Raises
     ------
     ModelError
-        If the norm lens is asked for, or a notebook of `WHOLE`, and the model does not support it.
+        If the norm lens is asked for, or texts whose whole maps are too large, or a notebook of
+        `WHOLE`, and the model does not support it.
     """
     if study.settings.lens == "norm":
         reason = _reason(check_lens, study.encoder)
         if reason:
             raise ModelError(f"--lens norm: {reason} Or leave --lens out.")
+    if study.in_blocks:
+        reason = _reason(check_blocks, study.encoder)
+        if reason:
+            longest = f"--max-tokens {study.map_tokens} or less"
+            raise ModelError(f"--max-tokens {study.settings.max_tokens}: {reason}; use {longest}")
     for notebook in sorted(WHOLE.keys() & notebooks):
         reason = _reason(WHOLE[notebook], study.encoder)
         if reason:

@@ -12,15 +12,18 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from tokenizers import Encoding
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
+from helpers.model.blocks import Block, rows_in_blocks
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
@@ -29,10 +32,19 @@ from helpers.model.forward import (
     lens_pass,
     model_inputs,
     to_words,
-    vectors_to_words,
+    to_words_by_matrix,
+    vectors_to_words_by_matrix,
     word_inputs,
+    word_matrix,
 )
-from helpers.store.format import ROW_SUM_TOLERANCE, STORED, StoreKey, Tensors, tensor_name
+from helpers.store.format import (
+    ROW_SUM_TOLERANCE,
+    STORED,
+    ReceiveRows,
+    StoreKey,
+    Tensors,
+    tensor_name,
+)
 from helpers.torch_utils import batch_threads, pool
 
 BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
@@ -237,49 +249,145 @@ def shard_tensors(
         {indices[row]: inputs[row] for row in rows}
         for rows in length_batches(lengths, budget=budget)
     ]
-    tensors: Tensors = {}
+    tensors: dict[str, Tensor] = {}
+    checks: list[Check] = []
     with lens_pass(encoder, spec.lens) as run, pool(batch_threads(device)) as workers:
-        for batch_tensors in workers.map(partial(_batch_tensors, encoder, spec, run), batches):
-            tensors.update(batch_tensors)
-    return dict(sorted(tensors.items()))
+        for computed in workers.map(partial(_batch_tensors, encoder, spec, run), batches):
+            tensors |= computed.tensors
+            checks += computed.checks
+    _raise_first(encoder, checks)
+    return to_arrays(dict(sorted(tensors.items())))
+
+
+def example_blocks(encoder: Encoder, index: int, record: Record, receive: ReceiveRows) -> None:
+    """Compute the maps of a segment in blocks of rows, and hand each over in float32.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Model that computes the maps.
+    index : int
+        Number of the example, for messages.
+    record : dict
+        Its record.
+    receive : callable
+        It takes the number of a layer (from 0), the position of the first query, and the rows
+        ``[head, query, key]``, which are not kept.
+
+    Raises
+    ------
+    ModelError
+        If a row is not a distribution, or the model cannot compute blocks.
+    """
+
+    def check_and_convert(layer: int, first: int, rows: Block) -> None:
+        check_distributions(encoder, index, rows[None])
+        receive(layer, first, rows.float().numpy(force=True))
+
+    rows_in_blocks(encoder, model_inputs(encoder, record), check_and_convert)
+
+
+class Check(NamedTuple):
+    """The smallest weight and the largest error of a row's sum, or the largest hidden state."""
+
+    index: int  # of the example
+    values: Float[Tensor, " value"]  # on the device
+
+
+class BatchTensors(NamedTuple):
+    """What is stored of the examples of a batch, still on the device, and its checks."""
+
+    tensors: dict[str, Tensor]
+    checks: list[Check]
 
 
 @torch.inference_mode()
 def _batch_tensors(
     encoder: Encoder, spec: StoreKey, run: Pass, batch: Mapping[int, Inputs]
-) -> Tensors:
-    """Return the tensors of one batch's examples, as they are stored."""
+) -> BatchTensors:
+    """Compute the tensors of one batch's examples, in half precision.
+
+    Nothing here waits for the device once the forward pass is queued.
+    """
+    device = encoder.model.device
+    if spec.level == "word":
+        rows = [torch.tensor(inputs["groups"]) for inputs in batch.values()]
+        word_of_token = pad_sequence(rows, batch_first=True).to(device)
     attentions, states = run(list(batch.values()))
-    tensors: Tensors = {}
+    computed = BatchTensors({}, [])
     for row, (index, inputs) in enumerate(batch.items()):
         length = len(inputs["input_ids"])
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
         if spec.level == "word":
-            maps = to_words(maps.float(), inputs["groups"])
-        check_distributions(encoder, index, maps)
-        tensors[tensor_name("attention", index)] = maps.half().cpu().numpy()
+            groups = inputs["groups"]
+            token_in_word = word_matrix(word_of_token[row, :length], groups[-1] + 1)
+            if device.type == "cpu":  # sums are faster than products here
+                maps = to_words(maps.float(), groups)
+            else:
+                maps = to_words_by_matrix(maps.float(), token_in_word)
+        computed.checks.append(Check(index, distribution_errors(maps, has_sink=encoder.has_sink)))
+        computed.tensors[tensor_name("attention", index)] = maps.half()
         if spec.hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if spec.level == "word":
-                vectors = vectors_to_words(vectors, inputs["groups"])
-            largest = vectors.abs().max()
-            if not largest <= MAX_STORED:  # half precision cannot hold some states of large models
-                problem = f"a hidden state reaches {largest:,.0f}, above {MAX_STORED:,.0f}"
-                raise _not_storable(encoder, index, problem)
-            tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()
-    return tensors
+                vectors = vectors_to_words_by_matrix(vectors, token_in_word)
+            computed.checks.append(Check(index, vectors.abs().max()[None]))
+            computed.tensors[tensor_name("hidden", index)] = vectors.half()
+    return computed
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Convert the tensors of a shard to arrays; from an accelerator they come in one copy."""
+    if all(tensor.device.type == "cpu" for tensor in tensors.values()):
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
+    return copied_at_once(tensors)
+
+
+def copied_at_once(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Join tensors on their device, copy them to the CPU, and take them apart again."""
+    joined = torch.cat([tensor.flatten() for tensor in tensors.values()]).cpu()
+    parts = joined.split([tensor.numel() for tensor in tensors.values()])
+    return {
+        name: part.view(tensor.shape).numpy()
+        for (name, tensor), part in zip(tensors.items(), parts, strict=True)
+    }
+
+
+def _raise_first(encoder: Encoder, checks: Sequence[Check]) -> None:
+    """Raise ModelError for the first example that cannot be stored; waits for the device once."""
+    checks = sorted(checks, key=lambda check: check.index)
+    sizes = [len(check.values) for check in checks]
+    values = torch.cat([check.values.float() for check in checks]).cpu().split(sizes)
+    for check, measured in zip(checks, values, strict=True):
+        if len(measured) == 2:
+            _check_errors(encoder, check.index, *measured.tolist())
+        elif not measured <= MAX_STORED:  # half precision cannot hold some states of large models
+            problem = f"a hidden state reaches {measured.item():,.0f}, above {MAX_STORED:,.0f}"
+            raise _not_storable(encoder, check.index, problem)
+
+
+def distribution_errors(
+    maps: Float[Tensor, "layer head query key"], *, has_sink: bool
+) -> Float[Tensor, 2]:
+    """Compute the smallest weight, and the largest difference of the sum of a row from 1.
+
+    If the softmax has a learned sink, a row may sum to less than one.
+    """
+    errors = maps.sum(dim=-1, dtype=torch.float32) - 1
+    largest_error = (errors if has_sink else errors.abs()).max()
+    return torch.stack([maps.min().float(), largest_error])
 
 
 def check_distributions(
     encoder: Encoder, index: int, maps: Float[Tensor, "layer head query key"]
 ) -> None:
-    """Raise ModelError unless each row ``[layer, head, query, :]`` is a distribution.
+    """Raise ModelError unless each row ``[layer, head, query, :]`` is a distribution."""
+    errors = distribution_errors(maps, has_sink=encoder.has_sink)
+    _check_errors(encoder, index, *errors.tolist())
 
-    If the softmax has a learned sink, a row may sum to less than one.
-    """
-    smallest = maps.min()
-    errors = maps.sum(dim=-1, dtype=torch.float32) - 1
-    largest_error = (errors if encoder.has_sink else errors.abs()).max()
+
+def _check_errors(encoder: Encoder, index: int, smallest: float, largest_error: float) -> None:
+    """Raise ModelError unless the `distribution_errors` of an example are small."""
     if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
         problem = (
             f"a row of attention is not a distribution (the smallest weight is {smallest:.3g}, and "

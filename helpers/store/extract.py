@@ -45,7 +45,8 @@ from helpers.store.format import (
 from helpers.store.store import Store
 
 DIGEST_SUFFIX = ".sha256"  # of a file with the digest of the shard before it
-EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
+EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}  # of `USUAL_TOKENS` or less
+USUAL_TOKENS = 128
 
 # A function that computes and writes the shards with the given numbers.
 Fill = Callable[[Store, Sequence[int]], None]
@@ -98,11 +99,17 @@ def store_key(
         level=level,
         dtype=np.dtype(STORED).name,
         max_tokens=max_tokens,
-        examples_per_shard=EXAMPLES_PER_SHARD[level],
+        examples_per_shard=shard_size(level, max_tokens),
         hidden=hidden,
         code=code_digest("store"),
         **model_key(encoder),
     )
+
+
+def shard_size(level: Level, max_tokens: int) -> int:
+    """Choose the number of examples of a shard: fewer long ones, which take as much memory."""
+    times_as_large = max(1, max_tokens / USUAL_TOKENS) ** 2
+    return max(1, int(EXAMPLES_PER_SHARD[level] / times_as_large))
 
 
 def model_key(encoder: Encoder) -> dict[str, Any]:

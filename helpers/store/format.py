@@ -18,13 +18,15 @@ file is read, and nothing is pickled.
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from helpers.errors import StoreError
 from helpers.files import (
@@ -45,9 +47,19 @@ EXAMPLES = "examples.jsonl"
 
 STORED = np.float16  # type of stored maps and vectors; measures compute in float32 or wider
 ROW_SUM_TOLERANCE = 0.02  # bfloat16 rounding can add up to this over a row of a map
+# Whole maps of an example take no more than this.  Those of longer ones are measured in blocks.
+MAX_MAP_BYTES = 256 << 20
 Tensors = dict[str, np.ndarray]
+# Takes the number of a layer, the position of the first query, and a block of rows.
+ReceiveRows = Callable[[int, int, Float[np.ndarray, "head query key"]], None]
 
 Level = Literal["token", "word"]
+
+
+def longest_whole_maps(layers: int, heads: int) -> int:
+    """Compute the number of tokens of the longest example whose whole maps may be kept."""
+    weights = MAX_MAP_BYTES // (layers * heads * np.dtype(STORED).itemsize)
+    return math.isqrt(weights)
 
 
 @dataclass(frozen=True)

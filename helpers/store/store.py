@@ -17,12 +17,15 @@ from helpers.cache import code_digest
 from helpers.data.preview import count_used
 from helpers.data.records import Roles, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
+from helpers.errors import StoreError
 from helpers.files import json_digest
 from helpers.store.format import (
     EXAMPLES,
     Manifest,
+    ReceiveRows,
     Tensors,
     check,
+    longest_whole_maps,
     missing_shards,
     read_manifest,
     shard_name,
@@ -173,6 +176,9 @@ class Store:
         What the tokens of each layer can attend to.
     n_shards : int
         Number of shards.
+    in_blocks : bool
+        Whether whole maps would be too large for memory.  They are then computed in blocks of rows
+        (`blocks`), and there are no `Example`.
 
     Raises
     ------
@@ -203,6 +209,8 @@ class Store:
         self.special_tokens = self.spec.special_tokens
         self.visible = [Visible(**layer) for layer in self.spec.visible]
         self.n_shards = self.manifest.n_shards
+        longest = longest_whole_maps(self.layers, self.heads)
+        self.in_blocks = not self.manifest.shards and self.spec.max_tokens > longest
 
     def __len__(self) -> int:
         return self.manifest.n_examples
@@ -293,11 +301,24 @@ class Store:
 
     def _tensors(self, number: int) -> GetTensor:
         """Return a function that returns the tensors of a shard by name."""
+        if self.in_blocks:
+            longest = longest_whole_maps(self.layers, self.heads)
+            raise StoreError(
+                f"{self.folder}: the maps of {self.spec.max_tokens} tokens are too large to be "
+                f"kept whole; use section 3, which measures them in blocks, or --max-tokens "
+                f"{longest} or less"
+            )
         if self.encoder is not None and not self.is_stored(number):
             return self.compute(number).__getitem__
         path = self.folder / shard_name(number)
         check_once(path, self.manifest.shards[number]["sha256"])
         return safe_open(path, framework="numpy").get_tensor
+
+    def blocks(self, index: int, receive: ReceiveRows) -> None:
+        """Compute an example's maps in blocks of rows; see `examples.example_blocks`."""
+        from helpers.store.examples import example_blocks  # imports torch
+
+        example_blocks(self.encoder, index, self.record(index), receive)
 
     def compute(self, number: int) -> Tensors:
         """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""

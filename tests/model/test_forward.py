@@ -22,7 +22,9 @@ from helpers.model.forward import (
     norm_maps,
     number_words,
     to_words,
+    to_words_by_matrix,
     vectors_to_words,
+    word_matrix,
 )
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
@@ -278,6 +280,9 @@ def test_to_words_equals_loops_over_heads_and_words():
     groups = [0, 1, 1, 1, 2, 3, 3]
     expected = to_words_by_loops(attention.numpy(), groups)
     np.testing.assert_allclose(to_words(attention, groups).numpy(), expected, atol=1e-6)
+    token_in_word = word_matrix(torch.tensor(groups), groups[-1] + 1)
+    by_matrix = to_words_by_matrix(attention, token_in_word)
+    np.testing.assert_allclose(by_matrix.numpy(), expected, atol=1e-6)
 
 
 def test_vectors_to_words_averages_the_tokens_of_a_word():

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 
+import numpy as np
 import pytest
 import torch
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
@@ -132,6 +133,14 @@ def test_extract_names_the_example_that_cannot_be_stored(
         extraction.extract(encoder, sentences, **options)
     with pytest.raises(ModelError, match=message):
         list(extraction.stream(encoder, sentences, **options))
+
+
+def test_tensors_that_are_copied_at_once_are_those_that_were_joined():
+    tensors = {"a": torch.rand(2, 3, 4).half(), "b": torch.rand(5, 1).half()}
+    arrays = examples_module.copied_at_once(tensors)
+    for name, tensor in tensors.items():
+        assert arrays[name].dtype == np.float16
+        np.testing.assert_array_equal(arrays[name], tensor.numpy())
 
 
 @pytest.mark.parametrize(

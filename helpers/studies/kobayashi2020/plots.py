@@ -1,4 +1,4 @@
-"""Figures 13 to 15 and 17: what attention moves, what makes a sink, what edges change."""
+"""Figures 13 to 15, 17 and 20: what attention moves, what makes a sink, what edges change."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ TRANSPLANT_PANELS = {  # values of the column change, by the token and the title
         f"{COPIED}: {RANDOM}": Style("as far, random direction", "#7A5BA8", "P"),
     },
 }
+LENGTH_STYLES = (("#0173B2", "o"), ("#D55E00", "s"), ("#00A457", "^"), ("#7A5BA8", "D"))
 TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
 
 
@@ -221,6 +222,59 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
         axes.set(xlabel="Layer", ylabel="Share (fraction)", ylim=(-0.02, None))
         axes.locator_params("x", nbins=8, integer=True)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
+    return figure
+
+
+@theme()
+def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
+    """Draw whether the share of the first token changes with the length of the text.
+
+    Parameters
+    ----------
+    measures : DataFrame
+        The table sink_lengths.csv.
+    token : str
+        The model's first token.
+    model : str
+        Name of the model, for the subtitle.
+
+    Returns
+    -------
+    Figure
+        Figure 20.  Means over the heads of a layer, with a line for each length: the share of the
+        first token, and the entropy over that of uniform attention.  On the right each head's
+        share of the previous token in the shortest and in the longest text.
+    """
+    lengths = sorted(set(measures["tokens"]))
+    by_length = dict(list(measures.groupby("tokens")))
+    shortest = by_length[lengths[0]]
+    longest = by_length[lengths[-1]]
+    title = (
+        f"Figure 20 · {token} gets {shortest['first'].mean():.0%} of the attention in "
+        f"{lengths[0]:,} tokens, and {longest['first'].mean():.0%} in {lengths[-1]:,}"
+    )
+    figure = canvas(3.6, title, model, "one text, cut to each length", "title: mean of all heads")
+    shares, entropies, neighbours = panel_grid(figure, 3, 3)
+    for number, (length, table) in enumerate(by_length.items()):
+        color, marker = LENGTH_STYLES[number % len(LENGTH_STYLES)]
+        series_style = Style(f"{length:,} tokens", color, marker)
+        means = table.groupby("layer")[["first", "entropy", "uniform"]].mean().reset_index()
+        means["relative"] = means["entropy"] / means["uniform"]
+        draw_curve(shares, means, "layer", "first", series_style)
+        draw_curve(entropies, means, "layer", "relative", series_style)
+    shares.set(title=f"Attention to {token}", ylabel="Share (fraction)")
+    entropies.set(title="Entropy over uniform", ylabel="Ratio")
+    for axes in (shares, entropies):
+        axes.set(xlabel="Layer", ylim=(0, None))
+        axes.set_xticks(counting_ticks(measures["layer"].max(), 8))
+    neighbours.plot([0, 1], [0, 1], **DASHED)
+    neighbours.scatter(shortest["previous"], longest["previous"], s=12, color=style.INK, alpha=0.6)
+    neighbours.set(
+        title="Attention to the previous token",
+        xlabel=f"Share in {lengths[0]:,} tokens",
+        ylabel=f"Share in {lengths[-1]:,} tokens",
+    )
+    legend_below(figure, len(lengths))
     return figure
 
 

@@ -170,3 +170,20 @@ def test_fig17_draws_the_shares_of_both_tokens_by_layer():
     moved = line_of(of_target, "largest dimension, taken from the sink")
     np.testing.assert_allclose(moved, 0.02 * (place + 1))
     np.testing.assert_allclose(line_of(of_target, "<s>, intact"), [0.01, 0.01])
+
+
+def test_fig20_draws_means_by_length_and_each_head():
+    columns = ("first", "entropy", "uniform", "previous")
+    tables = {length: random_head_table(columns).assign(tokens=length) for length in (64, 2048)}
+    tables[2048]["first"] = 0.25
+    measures = pd.concat(tables.values(), ignore_index=True)
+    figure = plots.fig20_lengths(measures, "<s>", model="tiny")
+    shares, entropies, neighbours = figure.axes
+    means = tables[64].groupby("layer").mean()
+    np.testing.assert_allclose(line_of(shares, "64 tokens"), means["first"])
+    np.testing.assert_allclose(line_of(shares, "2,048 tokens"), 0.25)
+    relative = means["entropy"] / means["uniform"]
+    np.testing.assert_allclose(line_of(entropies, "64 tokens"), relative)
+    points = neighbours.collections[0].get_offsets()
+    np.testing.assert_allclose(points[:, 0], tables[64]["previous"])
+    assert "and 25% in 2,048" in figure.texts[0].get_text()
