@@ -198,6 +198,7 @@ def parameters(monkeypatch, figures):
     monkeypatch.setattr("papermill.execute_notebook", execute)
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
     monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [])
+    monkeypatch.setattr("helpers.study.Study.save_per_example", lambda *_: [])
     monkeypatch.setattr("helpers.run.report.example_viewers", lambda *_: [])
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     return by_number
