@@ -205,9 +205,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0
     for later in (False, True):  # the paper's notebooks and the later ones are two runs
-        of_run = [path for path in paths if notebooks.is_later(path) == later]
-        if of_run:
-            status = _run_notebooks(of_run, settings, options, later=later)
+        run_paths = [path for path in paths if notebooks.is_later(path) == later]
+        if run_paths:
+            status = _run_notebooks(run_paths, settings, options, later=later)
             if status:
                 return status
     return 0

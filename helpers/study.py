@@ -322,7 +322,7 @@ class Study:
 
     @property
     def decoder_note(self) -> str:
-        """What a decoder's tokens see, and how its texts begin; empty for other models."""
+        """A note on a decoder's mask and the beginning of its texts; empty for other models."""
         if not self.encoder.is_decoder:
             return ""
         roles = self.encoder.special_tokens
@@ -348,14 +348,14 @@ class Study:
 
     @property
     def long_text_note(self) -> str:
-        """What is measured of long texts, and on what part of them; empty without such texts."""
+        """A note on the measures of long texts and their cuts; empty without such texts."""
         if self.map_tokens == self.settings.max_tokens:
             return ""
-        whole = "Section 3 measures" if self.in_blocks else "Nothing measures"
+        beginning = "Section 3 measures" if self.in_blocks else "Nothing measures"
         blocks = ", in blocks of rows that are not kept" if self.in_blocks else ""
         return (
-            f"{whole} texts of up to {self.settings.max_tokens:,} tokens{blocks}. What needs whole "
-            f"maps, or the gradients, has the same texts, cut at {self.map_tokens:,} tokens."
+            f"{beginning} texts of up to {self.settings.max_tokens:,} tokens{blocks}. What needs "
+            f"whole maps, or the gradients, has the same texts, cut at {self.map_tokens:,} tokens."
         )
 
     @property
@@ -780,11 +780,13 @@ class Study:
 
         store = self.treebank_store()
         tables = self.relation_tables(store)
-        others = {name: self.treebank_store(control) for name, control in self.controls.items()}
-        others["shuffled"] = self.shuffled_store()
-        for name, other_store in others.items():
-            of_other = self.relation_tables(other_store)
-            tables |= {f"{name}_{table}": of_other[table] for table in OF_CONTROLS}
+        other_stores = {
+            name: self.treebank_store(control) for name, control in self.controls.items()
+        }
+        other_stores["shuffled"] = self.shuffled_store()
+        for name, other_store in other_stores.items():
+            other_tables = self.relation_tables(other_store)
+            tables |= {f"{name}_{table}": other_tables[table] for table in OF_CONTROLS}
         if self.settings.treebank and self.language == ENGLISH:  # the parser is English
             records = self.treebank_corpus().records()
             quality = silver_parses.silver_quality(records, minimum=self.settings.minimum_count)
@@ -841,9 +843,9 @@ class Study:
             corpus = self.treebank_corpus()
 
             def random_stores() -> Iterator[Store]:
-                first, *others = map(self._load, random_seeds)
+                first, *later_initialisations = map(self._load, random_seeds)
                 yield self.treebank_store(first)
-                for encoder in others:
+                for encoder in later_initialisations:
                     yield self._store(encoder, corpus, level="word")  # without hidden states
 
             return table3(

@@ -127,7 +127,7 @@ def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> p
 
 
 def section_4(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Return what heads that were chosen on train find on dev, and how far rules are behind."""
+    """Collect the accuracies on dev of heads chosen on train, and the leads over rules."""
     rows = {
         f"best head, {name}": held_out_relation(runs, relation)
         for name, relation in RELATIONS.items()
@@ -150,7 +150,7 @@ def _with_interval(row: pd.Series) -> str:
 
 
 def section_6(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Return how close heads of one layer, and of one index, are to each other."""
+    """Collect the distances between heads of one layer, and of one index."""
     columns = {}
     for label, run in runs.items():
         if "head_cohesion" in run.tables:

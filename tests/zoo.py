@@ -603,7 +603,7 @@ def save_and_load(folder: Path) -> dict[str, Encoder | ModelError]:
 
 
 def matrix(loaded: Mapping[str, Encoder | ModelError]) -> pd.DataFrame:
-    """Say what works with each family that is read.
+    """List the measures that work with each family that is read.
 
     Parameters
     ----------

@@ -195,9 +195,9 @@ def _convert(
 
 def add_up(formula: str, numbers: Mapping[str, float]) -> float:
     """Add and subtract numbers by name, as in "table3.Attn minus table3.Right-branching"."""
-    first, *others = re.split(r" (plus|minus) ", formula)
+    first, *operations = re.split(r" (plus|minus) ", formula)
     total = _look_up(first, numbers)
-    for operator, name in zip(others[::2], others[1::2], strict=True):
+    for operator, name in zip(operations[::2], operations[1::2], strict=True):
         total += SIGNS[operator] * _look_up(name, numbers)
     return round(float(total), MAX_DECIMALS)
 

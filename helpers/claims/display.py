@@ -94,8 +94,8 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
     p = claims["p_adjusted"]
     text = p.map("{:.4f}".format, na_action="ignore").mask(p < LEAST_P, f"< {LEAST_P:.4f}")
     numbers = claims.select_dtypes("number").map(_rounded, na_action="ignore")
-    shown = claims.assign(**numbers).assign(p_adjusted=text)
-    return shown[list(DETAILS)].rename(columns=DETAILS)
+    displayed = claims.assign(**numbers).assign(p_adjusted=text)
+    return displayed[list(DETAILS)].rename(columns=DETAILS)
 
 
 def _number(row: Mapping[Hashable, Any], column: str) -> str:

@@ -138,8 +138,8 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     table["verdict"] = table["verdict"].fillna(NOT_MEASURED)
     for claim_id, reason in untested.items():
         table.loc[claim_id, "reason"] = table.loc[claim_id, "reason"] or reason
-    of_controls = _test([row for row in with_controls if row.id not in untested])
-    table["due_to_training"] = _due_to_training(of_controls, table["verdict"])
+    control_tests = _test([row for row in with_controls if row.id not in untested])
+    table["due_to_training"] = _due_to_training(control_tests, table["verdict"])
     return table.reset_index(drop=True).astype(dict.fromkeys(NUMERIC_COLUMNS, float))
 
 

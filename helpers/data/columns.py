@@ -88,7 +88,7 @@ class _Row(NamedTuple):
 
     @property
     def is_empty_node(self) -> bool:
-        """Whether this is an empty node of CoNLL-U, which is no word of the text."""
+        """Whether this row is an empty node of CoNLL-U; the text has no word for it."""
         return "." in self.cells[0]
 
 

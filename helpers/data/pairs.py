@@ -138,14 +138,14 @@ def _read_words(text: dict[str, Any]) -> list[str]:
     """Read the words of a sentence; ValueError says what is wrong with them."""
     words = text["words"]
     if not isinstance(words, list) or not words or not all(isinstance(form, str) for form in words):
-        raise ValueError('"words" is no list of words; give one such as ["She", "reads"]')
+        raise ValueError('"words" must be a list of words, such as ["She", "reads"]')
     return words
 
 
 def _read_labels(text: dict[str, Any], n_words: int) -> tuple[Pair, ...]:
     """Read the pairs of a sentence, each once; ValueError says what is wrong with them."""
     if not isinstance(text["pairs"], list):
-        raise ValueError('"pairs" is no list of pairs; give one such as [[0, 1, "nsubj"]]')
+        raise ValueError('"pairs" must be a list of pairs, such as [[0, 1, "nsubj"]]')
     return tuple(dict.fromkeys(read_pair(pair, n_words) for pair in text["pairs"]))
 
 
@@ -184,7 +184,7 @@ def _read_tags(text: dict[str, Any], n_words: int) -> tuple[str | None, ...]:
     """Read the tags of a sentence; ValueError says what is wrong with them."""
     tags = text.get("tags") or []
     if not isinstance(tags, list) or not all(tag is None or isinstance(tag, str) for tag in tags):
-        raise ValueError('"tags" is no list of texts; give a class for each word, or null')
+        raise ValueError('"tags" must be a list with a part of speech for each word, or null')
     if tags and len(tags) != n_words:
         raise ValueError(f"{len(tags)} tags for {n_words} words; give one for each word, or null")
     return tuple(tags)

@@ -108,8 +108,8 @@ def _individual_heads(tables: Tables) -> Numbers:
             if relation in shuffled:
                 numbers[f"{relation}: on shuffled sentences"] = f"{shuffled[relation]:.0f}%"
     if "coreference" in tables:
-        of_all = tables["coreference"][tables["coreference"]["type"] == "all"]
-        antecedents = of_all.set_index(["system", "candidates"])["accuracy"]
+        all_mentions = tables["coreference"][tables["coreference"]["type"] == "all"]
+        antecedents = all_mentions.set_index(["system", "candidates"])["accuracy"]
         numbers["antecedents among mentions"] = f"{antecedents['head', 'mentions']:.0f}%"
         numbers["antecedents among all words"] = f"{antecedents['head', 'words']:.0f}%"
         numbers["matching head words"] = f"{antecedents['head match', 'earlier mentions']:.0f}%"
@@ -337,8 +337,8 @@ def _accuracy_and_function(tables: Tables) -> Numbers:
             numbers[f"correlation of the {row.predictor}{suffix}", row.measure] = (
                 f"{row.correlation:.2f} ({row.correlation_low:.2f} to {row.correlation_high:.2f})"
             )
-    of_margin = tables["head_edge_correlations"].query("predictor == 'margin'")
-    for row in of_margin.itertuples():
+    margin_rows = tables["head_edge_correlations"].query("predictor == 'margin'")
+    for row in margin_rows.itertuples():
         numbers["least that could be seen, ceiling", row.measure] = (
             f"{row.least:.2f}, {row.ceiling:.2f}"
         )

@@ -243,10 +243,15 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             rows.append(row)
             right = []
             chance = []
-            for asked in (question, question._replace(candidates=None)):  # in order of CANDIDATES
-                _, is_right = predict_link(asked, maps, DIRECTIONS[0], visible[:, None])
+            for candidate_question in (
+                question,
+                question._replace(candidates=None),
+            ):  # in order of CANDIDATES
+                _, is_right = predict_link(
+                    candidate_question, maps, DIRECTIONS[0], visible[:, None]
+                )
                 right.append(is_right)
-                chance.append(_chance(asked, visible))
+                chance.append(_chance(candidate_question, visible))
             by_heads.append(right)
             chances.append(chance)
             sees_antecedent.append(sees_answer(question, visible, DIRECTIONS[0]))

@@ -149,20 +149,24 @@ class RowSums:
 
     def add(self, layer: int, rows: Rows, first: int, visible: Seen) -> None:
         """Add a block of rows of a layer (from 0); ``first`` is the position of its first query."""
-        of_block = self.measure(rows, first, visible)
+        block_totals = self.measure(rows, first, visible)
         if layer in self.layers:
-            of_block = {name: self.layers[layer][name] + of_block[name] for name in of_block}
-        self.layers[layer] = of_block
+            block_totals = {
+                name: self.layers[layer][name] + block_totals[name] for name in block_totals
+            }
+        self.layers[layer] = block_totals
 
     def means(self) -> dict[str, PerHead]:
         """Average each measure over the queries; NaN where it cannot occur, or no query counts."""
-        of_layers = [self.layers[layer] for layer in sorted(self.layers)]
-        return {name: _means(name, [layer[name] for layer in of_layers]) for name in of_layers[0]}
+        layer_totals = [self.layers[layer] for layer in sorted(self.layers)]
+        return {
+            name: _means(name, [layer[name] for layer in layer_totals]) for name in layer_totals[0]
+        }
 
 
-def _means(name: str, of_layers: list[Totals]) -> PerHead:
+def _means(name: str, layer_totals: list[Totals]) -> PerHead:
     """Average one measure over the queries of each layer."""
-    sums, n_queries, occurs = np.stack(of_layers, axis=1)  # [layer, head] each
+    sums, n_queries, occurs = np.stack(layer_totals, axis=1)  # [layer, head] each
     if name == "sink":  # a model has sinks or none, whatever share some of its heads give them
         occurs = occurs.any()
     return divide(sums, n_queries * (occurs > 0))

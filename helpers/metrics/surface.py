@@ -526,11 +526,11 @@ def gradient_table(
         values = importance[name]  # [example, layer, type of key]
         is_measured = ~np.isnan(values)
         special = [KEY_TYPES.index(key) for key in OVER_SPECIAL]
-        other = [KEY_TYPES.index("other")] * len(special)
+        other_type = [KEY_TYPES.index("other")] * len(special)
         ratios = [f"other_over_{key}{ending}" for key in OVER_SPECIAL]
         for columns, numerator, denominator in (
             ([f"{key}{ending}" for key in KEY_TYPES], values, is_measured),
-            (ratios, values[..., other], values[..., special]),
+            (ratios, values[..., other_type], values[..., special]),
         ):
             totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
             counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)

@@ -45,7 +45,7 @@ Mask = Tensor | Callable[[int, int], Tensor | None] | None
 
 
 class _Pass:
-    """What the attention function needs to know of a forward pass."""
+    """The settings of a forward pass that the attention function reads."""
 
     def __init__(self, receive: Receive, n_queries: int) -> None:
         self.receive = receive
@@ -101,8 +101,12 @@ def check_blocks(encoder: Encoder) -> None:
     blocks: list[Block] = []
     rows_in_blocks(encoder, inputs, lambda _layer, _first, rows: blocks.append(rows), n_queries=1)
     maps, _ = forward(encoder, [inputs])
-    whole = torch.stack(maps).transpose(2, 3)[:, 0].flatten(0, 1)  # [layer and query, head, key]
-    difference = (torch.cat(blocks, dim=1).transpose(0, 1).float() - whole.float()).abs().max()
+    rows_by_head = (
+        torch.stack(maps).transpose(2, 3)[:, 0].flatten(0, 1)
+    )  # [layer and query, head, key]
+    difference = (
+        (torch.cat(blocks, dim=1).transpose(0, 1).float() - rows_by_head.float()).abs().max()
+    )
     if not difference < TOLERANCE:
         raise ModelError(
             f"model {encoder.name!r}: its maps in blocks differ by {difference:.2g} from its whole "

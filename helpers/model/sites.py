@@ -299,8 +299,8 @@ def temperatures(
     matched: list[Float[Tensor, " head"]] = []
 
     def mean_entropies(weights: Weights) -> Float[Tensor, " head"]:
-        of_keys = weights[..., : weights.shape[-2]]  # without a learned sink
-        query_entropies = torch.special.entr(of_keys).sum(dim=-1)
+        key_weights = weights[..., : weights.shape[-2]]  # without a learned sink
+        query_entropies = torch.special.entr(key_weights).sum(dim=-1)
         return (query_entropies * query_share[:, None]).sum(dim=(0, 2))
 
     def match(layer: int, scores: Scores, softmax: Callable) -> Scores:

@@ -45,8 +45,8 @@ def _gguf_file() -> Path:
         for file in files(PACKAGE) or ():
             if file.name == FILE:
                 packages[PACKAGE] = Path(file.locate())
-    for package, found in packages.items():
-        if found is None:
+    for package, versions in packages.items():
+        if versions is None:
             raise ModelError(f"model {NAME!r}: the package {package} is not installed. {INSTALL}")
     path = packages[PACKAGE]
     digest = sha256(path) if path.is_file() else "missing"

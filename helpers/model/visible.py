@@ -58,9 +58,9 @@ def probe_visible(
     # The number of a causal window counts keys.  That of another is a distance in most families,
     # and a distance plus one in some, which a long input tells.
     is_decoder = all(layer.causal for layer in layers)
-    shown = [window for window in declared if window and (window < LONG_PROBE or not is_decoder)]
-    if shown:
-        n = min(max(shown) + 2, max_length)
+    windows = [window for window in declared if window and (window < LONG_PROBE or not is_decoder)]
+    if windows:
+        n = min(max(windows) + 2, max_length)
         layers = _probe(name, model, ids, n)
     for number, (layer, window) in enumerate(zip(layers, declared, strict=True)):
         if window is not None and n <= window < max_length:

@@ -255,7 +255,11 @@ def _clearest_example(store: Store, heads: Mapping[str, tuple[int, int]]) -> Exa
     A pattern counts as a share of the most that its head has of it in any sentence.
     """
     checked = _checked_examples(store)
-    listed = {example.index: example for found in checked.values() for example in found}
+    listed = {
+        example.index: example
+        for relation_examples in checked.values()
+        for example in relation_examples
+    }
     examples = list(listed.values()) or _short_examples(store)
     total = np.zeros(len(examples))
     sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
@@ -354,15 +358,19 @@ def checked_sentences() -> dict[str, list[str]]:
 def _checked_examples(store: Store) -> dict[str, list[Example]]:
     """Find the hand-checked sentences of each relation in a treebank, in the order of the list."""
     sentences = checked_sentences()
-    listed = {sentence for of_relation in sentences.values() for sentence in of_relation}
+    listed = {
+        sentence for relation_sentences in sentences.values() for sentence in relation_sentences
+    }
     indices = {}
     for index, record in enumerate(store.records()):
         text = " ".join(record.get("words") or record["tokens"])
         if text in listed:
             indices.setdefault(text, index)
     examples = defaultdict(list)
-    for relation, of_relation in sentences.items():
-        examples[relation] = [store[indices[text]] for text in of_relation if text in indices]
+    for relation, relation_sentences in sentences.items():
+        examples[relation] = [
+            store[indices[text]] for text in relation_sentences if text in indices
+        ]
     return examples
 
 
@@ -391,8 +399,8 @@ def coreference_panels(
     location = MapLocation(0, head[0] + 1, head[1] + 1, COREFERENCE)
     scores = {"head (not held out)": accuracy}
     if table is not None:
-        of_all = table[(table["type"] == "all") & (table["head"].fillna("") == "")]
-        accuracies = of_all.set_index("system")["accuracy"]
+        baselines = table[(table["type"] == "all") & (table["head"].fillna("") == "")]
+        accuracies = baselines.set_index("system")["accuracy"]
         for system in ("nearest mention", "rule-based"):
             if system in accuracies:
                 scores[system] = accuracies[system]
@@ -555,8 +563,8 @@ def _fig5_title(panels: Sequence[Panel]) -> str:
     best = leads[max(leads)]
     heading = best.title.rpartition(", ")[0]
     (_, accuracy), *rules = best.scores.items()
-    others = ", ".join(f"{name} {value:.0f}%" for name, value in rules)
-    return f"Figure 5 · {heading}, {accuracy:.0f}%; {others}"
+    rule_scores = ", ".join(f"{name} {value:.0f}%" for name, value in rules)
+    return f"Figure 5 · {heading}, {accuracy:.0f}%; {rule_scores}"
 
 
 def _draw_pair(row: _PairRow, pair_axes: Sequence[Axes], glyphs: Mapping[int, str]) -> None:

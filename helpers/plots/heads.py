@@ -491,8 +491,10 @@ def fig6_clusters(
     by_layer.scatter(*points.T, c=layers, cmap=layer_scale.cmap, norm=layer_scale.norm, **marker)
     by_layer.set_title("layer")
     ticks = style.counting_ticks(layers.max(), 6)
-    place = {"location": "bottom"} if in_column else {}
-    style.draw_color_scale(figure, panels[-columns:], layer_scale, "Layer", ticks=ticks, **place)
+    colorbar_options = {"location": "bottom"} if in_column else {}
+    style.draw_color_scale(
+        figure, panels[-columns:], layer_scale, "Layer", ticks=ticks, **colorbar_options
+    )
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
         axes.margins(0.2)  # room for the labels
@@ -523,8 +525,8 @@ def _neighbour_title(positions: pd.DataFrame) -> str:
     layers = positions["layer"].to_numpy()
     count = len(layers)
     same_layer = int((layers[distances.argmin(axis=1)] == layers).sum())
-    others = positions.groupby("layer")["layer"].transform("size") - 1
-    by_chance = (others / (count - 1)).sum()
+    n_neighbours = positions.groupby("layer")["layer"].transform("size") - 1
+    by_chance = (n_neighbours / (count - 1)).sum()
     return (
         f"Figure 6 · For {same_layer} of {count} heads, the nearest one in the plane is in the "
         f"same layer; by chance, for {by_chance:.0f}"

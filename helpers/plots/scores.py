@@ -102,11 +102,11 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 def _coreference_title(table: pd.DataFrame) -> str:
     """Write the title: the best head and the best rule, on all mentions."""
-    of_all = table[table["type"] == table["type"].iloc[0]]
-    is_head = of_all["head"].fillna("") != ""
-    is_held_out = of_all["name"].str.endswith("held out")
-    best = of_all[is_head & ~is_held_out].nlargest(1, "value")
-    rules = of_all[~is_head].nlargest(1, "value")
+    all_mentions = table[table["type"] == table["type"].iloc[0]]
+    is_head = all_mentions["head"].fillna("") != ""
+    is_held_out = all_mentions["name"].str.endswith("held out")
+    best = all_mentions[is_head & ~is_held_out].nlargest(1, "value")
+    rules = all_mentions[~is_head].nlargest(1, "value")
     parts = []
     for row in best.itertuples():  # the best of many is better than on other mentions
         parts.append(f"head {row.head}, chosen on these mentions, finds {row.value:.0f}%")

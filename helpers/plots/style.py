@@ -486,12 +486,14 @@ def draw_color_scale(
 ) -> Colorbar:
     """Draw a colour scale right of panels, or above them in a figure for a column."""
     if in_column():
-        places = {"location": "top", "aspect": 40}
+        colorbar_options = {"location": "top", "aspect": 40}
         label = " ".join(label.split())
     else:
-        places = {"aspect": max(30, 9 * figure.get_figheight())}  # a high scale is not wider
+        colorbar_options = {
+            "aspect": max(30, 9 * figure.get_figheight())
+        }  # a high scale is not wider
     return figure.colorbar(
-        scale, ax=panels, label=label, pad=0.015, format="%g", **(places | options)
+        scale, ax=panels, label=label, pad=0.015, format="%g", **(colorbar_options | options)
     )
 
 

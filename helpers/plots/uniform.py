@@ -1,4 +1,4 @@
-"""What uniform attention would give, for the chance lines of figures."""
+"""Chance lines of figures: the shares of uniform attention."""
 
 from __future__ import annotations
 

@@ -287,8 +287,8 @@ class ProbeData:
         """Read every word's features with the special positions, and with each candidate word."""
         n = len(self.parses[indices[0]])
         features = torch.empty(len(indices), n, n + N_SPECIAL_POSITIONS, self.features)
-        for of_sentence, index in zip(features, indices, strict=True):
-            of_sentence.copy_(torch.from_numpy(self.blocks[index]))
+        for sentence_features, index in zip(features, indices, strict=True):
+            sentence_features.copy_(torch.from_numpy(self.blocks[index]))
         features = features.flatten(0, 1)
         return features[:, :: n + 1].flatten(1), features[:, 1 : n + 1]
 

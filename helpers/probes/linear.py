@@ -167,7 +167,7 @@ class Preconditioner(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a linear probe is fitted to.
+    """The data to which a linear probe is fitted.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class Task(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a pass over the maps computes for a probe at its present parameters.
+    """The loss and gradients of a probe, from one pass over the maps.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def pass_over(
     by_width = defaultdict(list)
     for fitter, weights in requests:
         by_width[fitter.probe.candidate.shape[1]].append((fitter, weights))
-    stacks = [ProbeStack(*zip(*of_width, strict=True)) for of_width in by_width.values()]
+    stacks = [ProbeStack(*zip(*same_width, strict=True)) for same_width in by_width.values()]
     data = requests[0][0].data
 
     def sums_of(batch: list[int]) -> list[tuple[Tensor, ...]]:
@@ -413,8 +413,8 @@ def losses_and_gradients(
     slopes = log_p.exp_()  # by each score: its probability, minus one for the gold head
     slopes.scatter_add_(3, gold[..., None], -torch.ones(*gold.shape, 1))
     slopes *= weights[:, None, :, None]
-    of_words = slopes[..., 1:]
-    half_slopes = torch.stack([of_words, of_words.transpose(1, 3)], dim=2)
+    word_slopes = slopes[..., 1:]
+    half_slopes = torch.stack([word_slopes, word_slopes.transpose(1, 3)], dim=2)
     by_word_role = half_slopes.view(n_words, -1, n) @ maps
     by_role = by_word_role.flatten(1).T @ vectors
     root_slopes = slopes[..., 0].reshape(n_words, n_probes, 1)

@@ -309,12 +309,12 @@ def random_results(
     fits
         The fits of linear probes.
     """
-    first, *others = initialisations
+    first, *later_initialisations = initialisations
     probe = probes[-1]
     results, fits, _ = fit_probes(prepare(first, vectors), RANDOM_INIT, probes, [probe], ranks, 1)
     _, _, control_fit = fits[-1]  # with the penalty of the fit to the heads
     by_initialisation = [results[probe]]
-    for examples in others:
+    for examples in later_initialisations:
         fit, result = linear_result(prepare(examples, vectors), probe, l2=control_fit.l2)
         fits.append((RANDOM_INIT + probe, UAS, fit))
         by_initialisation.append(result)

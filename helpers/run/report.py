@@ -134,8 +134,8 @@ def write_run_report(settings: Settings, *, later: bool = False) -> Path:
     """Write the report of a run, with viewers of its examples and a link to its other half."""
     study = Study(later=later, **asdict(settings))
     folder = study.results.build
-    other = Results(settings, later=not later)
-    link = other.name if (other.build / "index.html").is_file() else ""
+    other_run = Results(settings, later=not later)
+    link = other_run.name if (other_run.build / "index.html").is_file() else ""
     return write_report(folder, example_viewers(study), link=link)
 
 

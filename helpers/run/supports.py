@@ -56,9 +56,9 @@ def supports(encoder: Encoder) -> pd.DataFrame:
         ("12", "one value of one token changed", _check_layers),
     ]
     table = []
-    for notebooks, what, check in rows:
+    for notebooks, measurement, check in rows:
         reason = _reason(check, encoder)
-        table.append((notebooks, what, not reason, reason))
+        table.append((notebooks, measurement, not reason, reason))
     return pd.DataFrame(table, columns=["notebooks", "what", "supported", "why_not"])
 
 

@@ -128,12 +128,12 @@ def running_record(
         return None
     is_kept = ~is_text | is_blank
     is_kept[[*first, *second]] = True
-    kept = positions[is_kept].tolist()
+    kept_positions = positions[is_kept].tolist()
     return {
-        "tokens": [text.tokens[position] for position in kept],
+        "tokens": [text.tokens[position] for position in kept_positions],
         "title": segment.title,
-        "blank_line": kept.index(first[-1]) + 1,
-        "second": kept.index(second[0]),
+        "blank_line": kept_positions.index(first[-1]) + 1,
+        "second": kept_positions.index(second[0]),
     }
 
 
@@ -295,7 +295,7 @@ class Check(NamedTuple):
 
 
 class BatchTensors(NamedTuple):
-    """What is stored of the examples of a batch, still on the device, and its checks."""
+    """The maps of a batch as they are stored, still on the device, and their checks."""
 
     tensors: dict[str, Tensor]
     checks: list[Check]

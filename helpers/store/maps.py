@@ -140,9 +140,9 @@ def open_maps(
         example.annotation.keys() & ANNOTATION for example in examples
     )
     level: Level = "word" if has_words else "token"
-    made = [_record(example, roles, level) for example in examples]
+    annotated = [_record(example, roles, level) for example in examples]
     if level == "word":
-        made = _with_splits(made, name)
+        annotated = _with_splits(annotated, name)
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
         temporary = TemporaryDirectory(prefix="attention-maps-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))
@@ -152,7 +152,7 @@ def open_maps(
         for number, first in enumerate(range(0, len(examples), shard_size)):
             tensors: Tensors = {}
             for index, example in enumerate(examples[first : first + shard_size], first):
-                groups = made[index].get("inputs", {}).get("groups")
+                groups = annotated[index].get("inputs", {}).get("groups")
                 tensors[tensor_name("attention", index)] = reader.read(example, groups)
             write_shard(folder, number, tensors)
             digests.append(sha256(folder / shard_name(number)))
@@ -170,7 +170,7 @@ def open_maps(
             code=code_digest("store"),
             hidden=False,
         )
-        manifest = finish(folder, write_records(folder, key, made, Counter()))
+        manifest = finish(folder, write_records(folder, key, annotated, Counter()))
         store = Store(folder, manifest=manifest)
         weakref.finalize(store, cleanup.pop_all().close)
     return store
@@ -184,18 +184,18 @@ def _given_examples(maps: Any, tokens: Any, words: Any, records: Any, name: str)
     if not n_examples:
         raise InputError(f"{name}: there is no example; give the tokens of one or more")
     sources = _sources(maps, name, is_single=is_single)
-    of_examples = {"maps": sources}
+    inputs_by_name = {"maps": sources}
     for what, given, missing in (("words", words, None), ("records", records, {})):
-        of_examples[what] = [missing] * n_examples if given is None else given
+        inputs_by_name[what] = [missing] * n_examples if given is None else given
         if is_single and given is not None:
-            of_examples[what] = [given]
-    for what, given in of_examples.items():
+            inputs_by_name[what] = [given]
+    for what, given in inputs_by_name.items():
         if len(given) != n_examples:
             raise InputError(
                 f"{name}: {what} of {len(given)} examples, but tokens of {n_examples}; give {what} "
                 f"for each example{', an array ' + SHAPE if what == 'maps' else ''}"
             )
-    rows = zip(sources, all_tokens, of_examples["words"], of_examples["records"], strict=True)
+    rows = zip(sources, all_tokens, inputs_by_name["words"], inputs_by_name["records"], strict=True)
     return [
         source._replace(tokens=example_tokens, words=example_words, annotation=annotation)
         for source, example_tokens, example_words, annotation in rows

@@ -246,8 +246,8 @@ def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
         for position, form in enumerate(words):
             if form.lower() == word.lower():
                 before, after = words_around(words, position)
-                asked = position + record.get("offset", 0)
-                yield (index, asked, before, form, after, "", "", "", None)
+                asked_position = position + record.get("offset", 0)
+                yield (index, asked_position, before, form, after, "", "", "", None)
 
 
 def words_around(words: Sequence[str], position: int) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What a dry run and a report say about the data."""
+"""The lines of a dry run and a report about the data."""
 
 import pytest
 from toy_corpora import write

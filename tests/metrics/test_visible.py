@@ -1,4 +1,4 @@
-"""What a token can see decides every baseline: maps that are uniform over it, and hand counts."""
+"""The tokens that are visible decide every baseline: maps that are uniform over it, and hand counts."""
 
 from dataclasses import replace
 

@@ -214,7 +214,7 @@ def test_panels_have_no_negative_share_of_special_tokens():
 
 
 def test_relation_panels_of_a_causal_model_have_the_links_that_can_be_seen():
-    """Of "old Ann" and "red hat" a decoder's adjectives see neither, its nouns both."""
+    """A decoder's adjectives see neither of "old Ann" and "red hat", its nouns both."""
     store = word_store(POSSESSIVE, layers=1, heads=1)
     causal = [Visible(causal=True, window=None)]
     maps = np.tril(store.examples[0].attention)

@@ -1,4 +1,4 @@
-"""What a model supports is known before a run, and is true."""
+"""A dry run lists the measures that a model supports, and is right."""
 
 from __future__ import annotations
 

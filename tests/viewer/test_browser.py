@@ -424,7 +424,7 @@ def bars(page):
 
 
 def shares_right(store, examples, relation, direction):
-    """Return how often each head is right about a relation, head by head."""
+    """Collect the share of right choices for a relation, head by head."""
     rights = []
     for index in examples:
         words = store[index].word_positions

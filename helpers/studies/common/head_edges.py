@@ -241,8 +241,10 @@ class EdgePass:
         total = 0.0
         for sign, form in zip((1, -1), self.case.continuations, strict=False):
             start = self.case.position - self.first
-            of_form = logits[self.endings.index(form[:-1]), :, start : start + len(form)]
-            log_probabilities = of_form.double().log_softmax(dim=-1)  # [copy, token, vocabulary]
+            form_logits = logits[self.endings.index(form[:-1]), :, start : start + len(form)]
+            log_probabilities = form_logits.double().log_softmax(
+                dim=-1
+            )  # [copy, token, vocabulary]
             token = torch.arange(len(form), device=logits.device)
             form_ids = torch.tensor(form, device=logits.device)
             total = total + sign * log_probabilities[:, token, form_ids].sum(dim=-1)
@@ -260,11 +262,11 @@ class EdgePass:
     @contextmanager
     def cut(self, cuts: Sequence[HeadCut]) -> Iterator[None]:
         """Change the edge in copy i as cut i says, inside the context."""
-        of_rows = [*cuts] * len(self.endings)
-        layers = torch.tensor([cut.layer for cut in of_rows])
-        heads = torch.tensor([cut.head for cut in of_rows])
-        doses = torch.tensor([cut.dose for cut in of_rows])
-        is_matched = torch.tensor([cut.mode == MOST_ATTENDED for cut in of_rows])
+        row_cuts = [*cuts] * len(self.endings)
+        layers = torch.tensor([cut.layer for cut in row_cuts])
+        heads = torch.tensor([cut.head for cut in row_cuts])
+        doses = torch.tensor([cut.dose for cut in row_cuts])
+        is_matched = torch.tensor([cut.mode == MOST_ATTENDED for cut in row_cuts])
         changed_layers = set()
 
         def change(layer: int, scores: Scores, softmax: Callable) -> Weights:

@@ -116,8 +116,8 @@ def head_means(
     """
 
     def mix(layer: int, outputs: Outputs) -> Outputs:
-        kept = mask[layer].to(outputs)[:, None]  # [head, 1]
-        return outputs * kept + means[layer].to(outputs) * (1 - kept)
+        head_mask = mask[layer].to(outputs)[:, None]  # [head, 1]
+        return outputs * head_mask + means[layer].to(outputs) * (1 - head_mask)
 
     with patch_head_outputs(sites(model), mix):
         yield
@@ -141,8 +141,8 @@ def mean_head_outputs(run: FineTuningRun, *, seed: int) -> Float[Tensor, "layer 
         is_token = inputs["attention_mask"].bool()  # [example, token]
 
         def add(layer: int, outputs: Outputs, is_token: Tensor = is_token) -> Outputs:
-            of_tokens = outputs[is_token].double().sum(dim=0)  # [head, width]
-            sums[layer] = sums.get(layer, 0) + of_tokens
+            token_sums = outputs[is_token].double().sum(dim=0)  # [head, width]
+            sums[layer] = sums.get(layer, 0) + token_sums
             return outputs
 
         with patch_head_outputs(sites(run.classifier), add):

@@ -275,8 +275,8 @@ def agreement_table(encoder: Encoder, pairs: list[MinimalPair]) -> pd.DataFrame:
     numbers = cluster_sums(is_chosen, articles, clusters)
     table = pd.DataFrame({"words_between": list(DISTANCES), "pairs": is_chosen.sum(axis=0)})
     values = {"right": 100.0 * (log_odds > 0), "log_odds": log_odds}
-    for name, of_pairs in values.items():
-        sums = cluster_sums(of_pairs[:, None] * is_chosen, articles, clusters)
+    for name, pair_values in values.items():
+        sums = cluster_sums(pair_values[:, None] * is_chosen, articles, clusters)
         table = with_ratio(table, name, sums, numbers)
     return table
 

@@ -419,10 +419,10 @@ def choose_heads(
         attention on the edges that is nearest, at most `SAME_ATTENTION` away.
     """
     generator = np.random.default_rng(seed)
-    of_choice = sample.is_for_choice
-    effect = sample.means(effects, of_choice)
-    ablated_effect = sample.means(effects, ~of_choice)
-    mass = sample.means(attention, of_choice)
+    is_for_choice = sample.is_for_choice
+    effect = sample.means(effects, is_for_choice)
+    ablated_effect = sample.means(effects, ~is_for_choice)
+    mass = sample.means(attention, is_for_choice)
     chosen = []
     for relation, margins in enumerate(sample.margins):
         order = np.argsort(-np.abs(effect[relation]), kind="stable")
@@ -539,18 +539,18 @@ def ablate_heads(
     sums: dict[str, list] = {effect: [] for effect in (*EFFECTS, SIZE)}
     totals = []
     for relation in range(len(sample.relations)):
-        of_relation = [ablated for ablated in heads if ablated.relation == relation]
-        signs = np.array([ablated.sign for ablated in of_relation])
+        relation_heads = [ablated for ablated in heads if ablated.relation == relation]
+        signs = np.array([ablated.sign for ablated in relation_heads])
         is_measured = (sample.owner == relation) & ~sample.is_for_choice
         cases = [sample.cases[index] for index in np.flatnonzero(is_measured)]
         changes = []
-        for ablated in of_relation:
+        for ablated in relation_heads:
             changes += list_cuts(ablated, encoder.heads)
         is_computed = np.array([cut is not None for cut in changes])
         lost = np.zeros((len(cases), len(changes), len(EFFECTS)))
         cuts = [cut for cut in changes if cut is not None]
         lost[:, is_computed] = cut_effects(encoder, cases, cuts)
-        by_head = lost.reshape(len(cases), len(of_relation), -1, len(EFFECTS))
+        by_head = lost.reshape(len(cases), len(relation_heads), -1, len(EFFECTS))
         loss, angle = np.moveaxis(by_head, -1, 0)
         by_effect = {LOG_PROBABILITY: loss * signs[:, None], ANGLE: angle, SIZE: np.abs(loss)}
         articles = sample.articles[is_measured]

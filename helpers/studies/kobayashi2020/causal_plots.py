@@ -132,17 +132,17 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
     for axes, measure in zip(
         panel_grid(figure, len(measures), len(measures)), measures, strict=True
     ):
-        of_measure = doses[doses["measure"] == measure]
-        others = yardsticks[yardsticks["measure"] == measure]
+        measure_doses = doses[doses["measure"] == measure]
+        measure_yardsticks = yardsticks[yardsticks["measure"] == measure]
         for role, look in ROLE_STYLES.items():
-            rows = of_measure[of_measure["role"] == role]
+            rows = measure_doses[measure_doses["role"] == role]
             options = {"color": look.color, "marker": look.marker}
             axes.plot(rows["dose"], rows["value"], label=look.label, **options)
             wide = rows[rows["value_df"] >= LEAST_DF]
             axes.vlines(wide["dose"], wide["value_low"], wide["value_high"], color=look.color, lw=1)
-            of_role = others[others["role"] == role]
-            x = of_role["yardstick"].map(marks)
-            axes.plot(x, of_role["yardstick_value"], linestyle="", mfc="white", **options)
+            role_yardsticks = measure_yardsticks[measure_yardsticks["role"] == role]
+            x = role_yardsticks["yardstick"].map(marks)
+            axes.plot(x, role_yardsticks["yardstick_value"], linestyle="", mfc="white", **options)
         axes.axhline(0, **DASHED)
         axes.set_xticks([*marks.values(), *DOSES], names, rotation=90)
         axes.set_xlabel("Yardsticks; the edge times ...")

@@ -43,8 +43,8 @@ def double_centred_ranks(scores: Scores) -> Scores:
         Ranks from 1, minus the mean rank of the head.  The mean of a relation is then zero, too.
     """
     ranks = rankdata(scores, axis=-1)
-    of_heads = ranks.mean(axis=-2, keepdims=True)
-    return ranks - of_heads
+    head_means = ranks.mean(axis=-2, keepdims=True)
+    return ranks - head_means
 
 
 def centred_correlation(
@@ -83,16 +83,16 @@ def permuted_correlations(
     """Correlate as `centred_correlation` does, after giving each relation the x of another."""
     generator = np.random.default_rng(seed)
     constants = [unit_vectors(double_centred_ranks(scores)) for scores in held_constant]
-    of_y = unit_vectors(double_centred_ranks(y))
+    unit_y = unit_vectors(double_centred_ranks(y))
     for constant in constants:
-        of_y = without(of_y, constant)
+        unit_y = without(unit_y, constant)
     ranks_of_x = double_centred_ranks(x)
     correlations = []
     for _ in range(PERMUTATIONS):
-        of_x = unit_vectors(generator.permutation(ranks_of_x, axis=0))
+        unit_x = unit_vectors(generator.permutation(ranks_of_x, axis=0))
         for constant in constants:
-            of_x = without(of_x, constant)
-        correlations.append(of_x @ of_y)
+            unit_x = without(unit_x, constant)
+        correlations.append(unit_x @ unit_y)
     return np.array(correlations)
 
 

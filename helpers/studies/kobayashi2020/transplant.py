@@ -86,7 +86,7 @@ class SinkText(NamedTuple):
 
 
 class SinkCause(NamedTuple):
-    """What makes the sink; layers and dimensions are counted from 0.
+    """The cause of the sink; layers and dimensions are counted from 0.
 
     Attributes
     ----------
@@ -315,18 +315,21 @@ def list_changes(
     """List the changes of a text's vectors with their names in `CHANGES`; some names repeat."""
     largest = {"is_sink": text.is_sink, "dimensions": [cause.dimension]}
     second = {"is_sink": text.is_sink, "dimensions": [cause.second_dimension]}
-    both = {"is_sink": text.is_sink, "dimensions": [cause.dimension, cause.second_dimension]}
-    whole = {"is_sink": text.is_sink, "dimensions": range(directions.shape[1])}
+    both_dimensions = {
+        "is_sink": text.is_sink,
+        "dimensions": [cause.dimension, cause.second_dimension],
+    }
+    whole_vector = {"is_sink": text.is_sink, "dimensions": range(directions.shape[1])}
     changes = [
         (ABLATED, partial(ablate, **largest)),
         (f"{ABLATED}: {SECOND}", partial(ablate, **second)),
-        (f"{ABLATED}: {BOTH}", partial(ablate, **both)),
+        (f"{ABLATED}: {BOTH}", partial(ablate, **both_dimensions)),
         (f"{ABLATED}: {OTHERS}", partial(ablate_others, **largest)),
         (COPIED, partial(copy_value, **largest)),
         (MOVED, partial(move_value, **largest)),
         (f"{MOVED}: {SECOND}", partial(move_value, **second)),
-        (f"{MOVED}: {BOTH}", partial(move_value, **both)),
-        (f"{MOVED}: {WHOLE}", partial(move_value, **whole)),
+        (f"{MOVED}: {BOTH}", partial(move_value, **both_dimensions)),
+        (f"{MOVED}: {WHOLE}", partial(move_value, **whole_vector)),
     ]
     for direction in directions:
         displacement = {
@@ -376,9 +379,9 @@ def find_cause(
     def measure_intact(model: nn.Module, text: SinkText) -> tuple[np.ndarray, ...]:
         output = intact_pass(encoder, model, text.inputs)
         states = torch.stack(output.hidden_states[:-1])[:, 0].float()  # [layer, token, width]
-        others = states[:, ~text.is_sink]
-        differences = states[:, text.is_sink].mean(dim=1) - others.mean(dim=1)
-        spreads = others.std(dim=1)
+        other_states = states[:, ~text.is_sink]
+        differences = states[:, text.is_sink].mean(dim=1) - other_states.mean(dim=1)
+        spreads = other_states.std(dim=1)
         shares = token_shares(output.attentions, text)[0]
         return shares, differences.numpy(force=True), spreads.numpy(force=True)
 

@@ -52,8 +52,8 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     map_height = 1.95  # inches
     bar_height = 0.25 + 1.9 * len(weights)
     last_state = weights[-1]
-    of_last_state = table[table["weights"] == last_state]
-    with_column = of_last_state.groupby("task")[WITH_COLUMN].mean().sum(axis=1)
+    last_state_rows = table[table["weights"] == last_state]
+    with_column = last_state_rows.groupby("task")[WITH_COLUMN].mean().sum(axis=1)
     extremes = [f"{with_column.min():.0%}", f"{with_column.max():.0%}"]  # over tasks
     shares = " to ".join(dict.fromkeys(extremes))
     figure = canvas(

@@ -51,11 +51,11 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     has no standard error: the claim is open if half is between the bounds.
     """
     rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
-    shown = rows["removable"].mean()
+    removable_share = rows["removable"].mean()
     at_most = (rows["change_high"] >= -MARGIN).mean()
-    if shown > HALF or at_most <= HALF:
-        return exact(shown, cases=len(rows))
-    return Estimate(shown, shown, at_most, cases=len(rows), own_p=1.0)
+    if removable_share > HALF or at_most <= HALF:
+        return exact(removable_share, cases=len(rows))
+    return Estimate(removable_share, removable_share, at_most, cases=len(rows), own_p=1.0)
 
 
 def rank_correlation_of_halves(tables: Tables) -> Estimate:

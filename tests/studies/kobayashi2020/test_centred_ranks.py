@@ -100,7 +100,7 @@ def test_split_half_ceiling_is_low_for_noise_and_high_for_effects():
 
 
 def test_few_relations_have_few_permutations():
-    """Of two relations, half of the permutations are the data themselves."""
+    """Half of the permutations of two relations are the data themselves."""
     margins = np.random.default_rng(0).standard_normal((2, HEADS))
     sums = np.repeat(margins[None], ARTICLES, axis=0)
     numbers = estimate_correlation(margins, sums, np.ones((ARTICLES, 2)), seed=0)
