@@ -1,4 +1,4 @@
-"""The tokens that are visible decide every baseline: maps that are uniform over it, and hand counts."""
+"""The tokens that are visible decide every baseline: uniform maps over them, and hand counts."""
 
 from dataclasses import replace
 
