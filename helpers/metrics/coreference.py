@@ -243,15 +243,11 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             rows.append(row)
             right = []
             chance = []
-            for candidate_question in (
-                question,
-                question._replace(candidates=None),
-            ):  # in order of CANDIDATES
-                _, is_right = predict_link(
-                    candidate_question, maps, DIRECTIONS[0], visible[:, None]
-                )
+            among_all_words = question._replace(candidates=None)
+            for variant in (question, among_all_words):  # in order of CANDIDATES
+                _, is_right = predict_link(variant, maps, DIRECTIONS[0], visible[:, None])
                 right.append(is_right)
-                chance.append(_chance(candidate_question, visible))
+                chance.append(_chance(variant, visible))
             by_heads.append(right)
             chances.append(chance)
             sees_antecedent.append(sees_answer(question, visible, DIRECTIONS[0]))

@@ -101,12 +101,10 @@ def check_blocks(encoder: Encoder) -> None:
     blocks: list[Block] = []
     rows_in_blocks(encoder, inputs, lambda _layer, _first, rows: blocks.append(rows), n_queries=1)
     maps, _ = forward(encoder, [inputs])
-    rows_by_head = (
-        torch.stack(maps).transpose(2, 3)[:, 0].flatten(0, 1)
-    )  # [layer and query, head, key]
-    difference = (
-        (torch.cat(blocks, dim=1).transpose(0, 1).float() - rows_by_head.float()).abs().max()
-    )
+    # Both are [layer and query, head, key].
+    rows_of_maps = torch.stack(maps).transpose(2, 3)[:, 0].flatten(0, 1)
+    rows_of_blocks = torch.cat(blocks, dim=1).transpose(0, 1)
+    difference = (rows_of_blocks.float() - rows_of_maps.float()).abs().max()
     if not difference < TOLERANCE:
         raise ModelError(
             f"model {encoder.name!r}: its maps in blocks differ by {difference:.2g} from its whole "

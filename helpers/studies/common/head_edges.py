@@ -242,9 +242,8 @@ class EdgePass:
         for sign, form in zip((1, -1), self.case.continuations, strict=False):
             start = self.case.position - self.first
             form_logits = logits[self.endings.index(form[:-1]), :, start : start + len(form)]
-            log_probabilities = form_logits.double().log_softmax(
-                dim=-1
-            )  # [copy, token, vocabulary]
+            # [copy, token, vocabulary]
+            log_probabilities = form_logits.double().log_softmax(dim=-1)
             token = torch.arange(len(form), device=logits.device)
             form_ids = torch.tensor(form, device=logits.device)
             total = total + sign * log_probabilities[:, token, form_ids].sum(dim=-1)
