@@ -24,10 +24,11 @@ from helpers.errors import InputError
 from helpers.files import build_folder, cache_root, checksum_problems, json_digest, sha256
 
 PACKAGE = Path(__file__).resolve().parent
+# What draws and what claims is kept nowhere.
 STUDY_FOLDERS = sorted(
     path.relative_to(PACKAGE).as_posix()
     for path in (PACKAGE / "studies").glob("*/")
-    if path.name not in ("common", "__pycache__")
+    if path.name not in ("claims", "common", "plots", "__pycache__")
 )
 
 # The folders and files of each layer and of the layers below it.

@@ -1,7 +1,7 @@
 """Claims: what a paper says, as a sentence that the tables of a run can be tested for.
 
 Everything that is said about a claim stands in a TOML file, under the claim's id: for the paper in
-``claims.toml`` in this folder, for a later paper in the same form in the study's own folder.  The
+``claims.toml`` in this folder, for a later paper in the same form in ``studies/claims/``.  The
 functions that measure claims are in Python modules beside it, which have a dictionary ``MEASURES``
 from ids to functions.  `read_claims` brings the two together.
 """

@@ -23,13 +23,13 @@ def check_inputs(settings: Settings) -> None:
 
 def later_claims() -> list[Claim]:
     """List the claims of all studies, in the order of the notebooks."""
-    from helpers.studies.kobayashi2020 import causal_claims
-    from helpers.studies.kobayashi2020 import claims as kobayashi
-    from helpers.studies.kovaleva2019 import claims as kovaleva
-    from helpers.studies.michel2019 import claims as michel
-    from helpers.studies.niven2019 import claims as niven
+    from helpers.studies.claims import causal
+    from helpers.studies.claims import kobayashi2020 as kobayashi
+    from helpers.studies.claims import kovaleva2019 as kovaleva
+    from helpers.studies.claims import michel2019 as michel
+    from helpers.studies.claims import niven2019 as niven
 
     claims = []
-    for module in (kovaleva, michel, niven, kobayashi, causal_claims):
+    for module in (kovaleva, michel, niven, kobayashi, causal):
         claims += module.CLAIMS
     return claims

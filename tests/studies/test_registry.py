@@ -15,8 +15,8 @@ from helpers.studies import registry
 def test_later_claims_are_those_of_every_study():
     folder = Path(studies.__file__).parent
     expected = []
-    for path in folder.glob("*/*claims.py"):
-        module = import_module(f"helpers.studies.{path.parent.name}.{path.stem}")
+    for path in folder.glob("claims/[!_]*.py"):
+        module = import_module(f"helpers.studies.claims.{path.stem}")
         expected += [claim.statement for claim in module.CLAIMS]
     claims = [claim.statement for claim in registry.later_claims()]
     assert sorted(claims) == sorted(expected)

@@ -13,6 +13,7 @@ from helpers.errors import InputError
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, by_head
 from helpers.store.extract import extract
+from helpers.studies.claims.causal import CLAIMS, margin_correlation, over_yardstick
 from helpers.studies.common.edge_cuts import MOST_ATTENDED
 from helpers.studies.common.head_edges import (
     ANGLE,
@@ -23,7 +24,7 @@ from helpers.studies.common.head_edges import (
     edge_attention,
     first_order_effects,
 )
-from helpers.studies.kobayashi2020 import causal, causal_plots
+from helpers.studies.kobayashi2020 import causal
 from helpers.studies.kobayashi2020.causal import (
     DOSES,
     LARGEST,
@@ -37,7 +38,7 @@ from helpers.studies.kobayashi2020.causal import (
     Ablations,
     Sizes,
 )
-from helpers.studies.kobayashi2020.causal_claims import CLAIMS, margin_correlation, over_yardstick
+from helpers.studies.plots import causal as plots
 
 SIZES = Sizes(edges=4, heads=2, minimum=3, relations=None, pairs=4)
 LONG = [words for words in SENTENCES if len(words) > 2]
@@ -263,7 +264,7 @@ def test_claims_of_a_run_are_checked_with_their_controls(encoder_run):
 def test_figures_draw_the_values_of_their_tables(decoder_run):
     tables = decoder_run.tables
     correlations = {"trained": tables["head_edge_correlations"]}
-    figure = causal_plots.fig16_causal(
+    figure = plots.fig16_causal(
         {"trained": tables["head_edge_effects"]}, correlations, model="tiny"
     )
     assert len(figure.axes) == 4
@@ -271,7 +272,7 @@ def test_figures_draw_the_values_of_their_tables(decoder_run):
         points = axes.collections[0].get_offsets()
         assert len(points) == 2 * 12
         np.testing.assert_allclose(np.mean(points, axis=0), 0, atol=1e-9)
-    figure = causal_plots.fig18_doses(
+    figure = plots.fig18_doses(
         tables["head_edge_doses"], tables["head_edge_yardsticks"], model="tiny"
     )
     assert len(figure.axes) == 3

@@ -10,6 +10,7 @@ from toy_corpora import corpus_of
 from helpers.claims.engine import check_claims
 from helpers.metrics.head_counts import count_heads
 from helpers.store.extract import extract
+from helpers.studies.claims.causal import CLAIMS
 from helpers.studies.kobayashi2020.causal import (
     LATER,
     MATCHED_HEAD,
@@ -20,7 +21,6 @@ from helpers.studies.kobayashi2020.causal import (
     Sizes,
     causal_tables,
 )
-from helpers.studies.kobayashi2020.causal_claims import CLAIMS
 
 SIZES = Sizes(edges=16, heads=2, minimum=8, relations=None, pairs=4)
 ATTENTION = planted_edges.shuffled_rows(0)

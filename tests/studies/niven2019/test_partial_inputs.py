@@ -9,9 +9,9 @@ import pytest
 from helpers.claims.engine import check_claims
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load_encoder
+from helpers.studies.claims.niven2019 import CLAIMS
 from helpers.studies.niven2019 import choosers, cues, partial_inputs
 from helpers.studies.niven2019.arguments import Argument, argument_corpus
-from helpers.studies.niven2019.claims import CLAIMS
 from helpers.studies.niven2019.partial_inputs import MODELS, score_tables
 from helpers.study import Study
 

@@ -1,7 +1,7 @@
 """The claims of *Are Sixteen Heads Really Better than One?* (Michel, Levy and Neubig, 2019).
 
-What they say is in ``claims.toml``; here is how they are measured.  Claims are measured only on the
-tasks that the model learns and needs its heads for: without any head its accuracy falls
+What they say is in ``michel2019.toml``; here is how they are measured.  Claims are measured only on
+the tasks that the model learns and needs its heads for: without any head its accuracy falls
 significantly.
 """
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from plot_checks import LONG_NAME, check_long_name
 
-from helpers.studies.michel2019 import plots
+from helpers.studies.plots import michel2019 as plots
 
 TASKS = ("one", "$two", "three")
 SHARES = (0, 20, 40, 60, 100)

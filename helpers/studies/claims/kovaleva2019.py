@@ -1,9 +1,9 @@
 """The claims of Kovaleva et al. (2019), *Revealing the Dark Secrets of BERT*.
 
-What they say is in ``claims.toml``; here is how they are measured.  Claims are measured only on
-tasks that the fine-tuned model learns: the interval of its accuracy is above the accuracies of the
-most frequent label and of a bag of words.  On other tasks the measurements would show the effect of
-training on noise.
+What they say is in ``kovaleva2019.toml``; here is how they are measured.  Claims are measured only
+on tasks that the fine-tuned model learns: the interval of its accuracy is above the accuracies of
+the most frequent label and of a bag of words.  On other tasks the measurements would show the
+effect of training on noise.
 """
 
 from __future__ import annotations

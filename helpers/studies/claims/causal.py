@@ -1,6 +1,6 @@
 """Claims of the causal test of Table 1: does the margin of a head say what it does?
 
-What they say is in ``causal_claims.toml``; here is how they are measured.
+What they say is in ``causal.toml``; here is how they are measured.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from helpers.claims.engine import UNSEEN, check_claims
 from helpers.claims.tables import NotMeasurable
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import Estimate, difference, exact
-from helpers.studies.kovaleva2019 import claims
+from helpers.studies.claims import kovaleva2019 as claims
 from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, TEXT
 
 TASKS = ("a", "b")

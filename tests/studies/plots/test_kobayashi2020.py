@@ -6,9 +6,9 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from helpers.metrics.heads import head_rows
-from helpers.studies.kobayashi2020 import plots
 from helpers.studies.kobayashi2020.lenses import SHARE_COLUMNS
 from helpers.studies.kobayashi2020.transplant import CHANGES, INTACT, SINK, TARGET_TOKEN
+from helpers.studies.plots import kobayashi2020 as plots
 
 SPECIAL_TOKENS = {"cls": "<s>", "sep": "</s>"}
 

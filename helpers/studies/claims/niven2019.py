@@ -1,7 +1,7 @@
 """The claims of Niven and Kao (2019), measured on arguments that people wrote.
 
-What they say is in ``claims.toml``; here is how they are measured.  A claim is not measured on the
-bundled sample, whose cue is planted.
+What they say is in ``niven2019.toml``; here is how they are measured.  A claim is not measured on
+the bundled sample, whose cue is planted.
 """
 
 from __future__ import annotations

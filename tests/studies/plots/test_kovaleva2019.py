@@ -8,9 +8,9 @@ import pytest
 from matplotlib.colors import to_hex
 from plot_checks import LONG_NAME, check_long_name
 
-from helpers.studies.kovaleva2019 import plots
 from helpers.studies.kovaleva2019.maps import shaded
 from helpers.studies.kovaleva2019.patterns import CLASSES, WITH_COLUMN
+from helpers.studies.plots import kovaleva2019 as plots
 
 LAYERS = 3
 HEADS = 4

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from helpers.claims.engine import check_claims
+from helpers.studies.claims.kobayashi2020 import CLAIMS, largest_ratio, outcome_in_group
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED, MODES
-from helpers.studies.kobayashi2020.claims import CLAIMS, largest_ratio, outcome_in_group
 from helpers.studies.kobayashi2020.edges import OBJECTIVE, PROBE, YARDSTICKS
 
 GROUP = "2-3"

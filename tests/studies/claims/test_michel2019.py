@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import t as student
 
 from helpers.claims.engine import check_claims
-from helpers.studies.michel2019 import claims
+from helpers.studies.claims import michel2019 as claims
 from helpers.studies.michel2019.data_sets import ALL_HEADS
 
 

@@ -9,7 +9,7 @@ from matplotlib.collections import PathCollection
 
 from helpers.studies.niven2019.arguments import INPUTS, argument_corpus
 from helpers.studies.niven2019.cues import cues_by_split
-from helpers.studies.niven2019.plots import N_LABELLED, fig12_cues
+from helpers.studies.plots.niven2019 import N_LABELLED, fig12_cues
 
 MEANS = {"original": 71.0, "adversarial": 29.0, "both": 50.0}
 

@@ -22,7 +22,7 @@ from helpers.studies.kobayashi2020.causal import (
     UNITS,
 )
 from helpers.studies.kobayashi2020.centred_ranks import double_centred_ranks
-from helpers.studies.kobayashi2020.plots import DASHED, LEAST_DF
+from helpers.studies.plots.kobayashi2020 import DASHED, LEAST_DF
 
 ROLE_STYLES = {
     MOST_ACCURATE: Style("most accurate head", style.ACCENT, "o"),

@@ -1,8 +1,8 @@
 """Claims about what attention moves: Kobayashi et al. 2020, Abnar and Zuidema 2020, and our own.
 
-What they say is in ``claims.toml``; here is how they are measured.  Each special token has claims
-of its own, and so has the first token of a model without [CLS].  "The layers that attend to special
-tokens most" are those in which all of these together get over a quarter of the attention.
+What they say is in ``kobayashi2020.toml``; here is how they are measured.  Each special token has
+claims of its own, and so has the first token of a model without [CLS].  "The layers that attend to
+special tokens most" are those in which all of these together get over a quarter of the attention.
 """
 
 from __future__ import annotations

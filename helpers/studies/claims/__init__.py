@@ -1,0 +1,1 @@
+"""The claims of later papers: an edit here computes no study again."""

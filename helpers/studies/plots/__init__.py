@@ -1,0 +1,1 @@
+"""The figures of later papers: an edit here computes no study again."""
