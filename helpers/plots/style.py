@@ -49,6 +49,7 @@ SMALL_MARKER = 4.5  # points
 LEGEND_HANDLE = 0.22  # inches, with its gaps
 LETTER_WIDTH = 0.55  # of the average letter, in units of the size of the type
 DPI = 160
+SCREEN_DPI = 96  # of a figure in a notebook
 SVG_DPI = 96  # of parts with thousands of points, which are pixels in an SVG, too
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
