@@ -53,6 +53,9 @@ class BilinearProbe(nn.Module):
         ``[rank]``: the vector r of ROOT.
     """
 
+    dependent: nn.Parameter
+    candidate: nn.Parameter
+
     def __init__(self, layer: int, width: int, rank: int, seed: int) -> None:
         super().__init__()
         self.layer = layer
@@ -126,7 +129,7 @@ def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.D
     with_first_rank = partial(validation_row, rank=ranks[0])
     layers = range(data.layers + 1)
     rows = thread_map(with_first_rank, layers, label="layers of the bilinear probe", unit="fit")
-    best_layer = max(rows, key=itemgetter("validation_uas"))["layer"]
+    best_layer = int(max(rows, key=itemgetter("validation_uas"))["layer"])
     with_best_layer = partial(validation_row, best_layer)
     rows += thread_map(with_best_layer, ranks[1:], label="ranks of the bilinear probe", unit="fit")
     table = pd.DataFrame(rows)

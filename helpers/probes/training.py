@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ MIN_UPDATES = 60 if small_profile() else 600  # of training by gradient steps
 
 HeadsOfSentences = list[Int[np.ndarray, " _word"]]  # 0 is ROOT, words count from 1
 Scores = Float[Tensor, "sentence dependent candidate"]
-Loss = Callable[[nn.Module, ProbeData, list[int]], Tensor]  # of a batch of sentences
+Loss = Callable[[Any, ProbeData, list[int]], Tensor]  # of a batch of sentences
 
 
 class Schedule(NamedTuple):
