@@ -26,6 +26,7 @@ test: $(READY) lint
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
 
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -136,7 +137,7 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
         measure_yardsticks = yardsticks[yardsticks["measure"] == measure]
         for role, look in ROLE_STYLES.items():
             rows = measure_doses[measure_doses["role"] == role]
-            options = {"color": look.color, "marker": look.marker}
+            options: dict[str, Any] = {"color": look.color, "marker": look.marker}
             axes.plot(rows["dose"], rows["value"], label=look.label, **options)
             wide = rows[rows["value_df"] >= LEAST_DF]
             axes.vlines(wide["dose"], wide["value_low"], wide["value_high"], color=look.color, lw=1)

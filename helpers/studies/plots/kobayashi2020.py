@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import cast
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from helpers.plots import style
 from helpers.plots.heads import heads_and_means, present_styles
@@ -137,7 +139,7 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     for axes, lens in zip(figure.axes, LENSES, strict=True):
         axes.set_ylim(-0.02, 1.02)
         axes.set_title(TITLES[lens], loc="right")
-    figure.axes[-1].get_legend().remove()  # the same as the first one
+    cast("Legend", figure.axes[-1].get_legend()).remove()  # the same as the first one
     return figure
 
 
@@ -320,7 +322,7 @@ def fig15_edges(
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     is_outcome &= edges["model"] == MAIN  # the loss of a decoder's controls is measured, too
     losses = edges[is_outcome & (edges["measure"] == OBJECTIVE) & edges["layers"].str.isdigit()]
-    losses_by_layer = losses.groupby("keys") if losses["layers"].nunique() > 1 else ()
+    losses_by_layer = list(losses.groupby("keys")) if losses["layers"].nunique() > 1 else []
     if len(group):
         is_outcome &= edges["layers"] == group.iloc[0]
     outcomes = edges[is_outcome].groupby("measure")
@@ -343,7 +345,7 @@ def fig15_edges(
         axes.axhline(1, **DASHED)
         axes.set(yscale="log", xlabel="Layer", ylabel="Ratio of angles")
         axes.minorticks_off()
-        axes.set_yticks(RATIO_TICKS, RATIO_TICKS)
+        axes.set_yticks(RATIO_TICKS, [str(tick) for tick in RATIO_TICKS])
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
         token = names.get(role, "special tokens")
         axes.set_title(f"{token} dropped / mass-matched", parse_math=False)

@@ -157,7 +157,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     heads = counting_ticks(layer_column - 1, 20 // len(panels))
     for axes in figure.axes[: len(panels)]:
         axes.axvline(layer_column - 0.5, color=INK, linewidth=1)
-        axes.set_xticks([*heads, layer_column], [*heads, "layer"])
+        axes.set_xticks([*heads, layer_column], [*map(str, heads), "layer"])
     return figure
 
 
