@@ -44,7 +44,7 @@ SCALE_SENTENCES = 200  # of train, to estimate how much features vary
 SMALLEST_SCALE = 1e-3  # below it a feature is rounding of float16, which must not be amplified
 PAIRS_PER_BATCH = 1 << 15  # limits batches of long sentences
 FLOATS_PER_BATCH = 1 << 20  # of maps: 4 MB
-LAYERS_TOGETHER = 4  # more save little time, and need more memory
+LAYERS_TOGETHER = 4  # in one training; more would need more memory and save little time
 MAX_BATCH = 64  # sentences, where parameters do not change from batch to batch
 
 
@@ -219,7 +219,7 @@ class ProbeData:
 
     @property
     def layer_groups(self) -> list[range]:
-        """The layers, 0 being the embeddings, in groups of which one training has the probes."""
+        """The layers in groups whose probes are trained together; layer 0 is the embeddings."""
         end = self.layers + 1
         starts = range(0, end, LAYERS_TOGETHER)
         return [range(start, min(start + LAYERS_TOGETHER, end)) for start in starts]
