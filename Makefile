@@ -61,7 +61,7 @@ endif
 	touch $(BOOK_READY)
 
 benchmarks: $(READY)
-	set -e; for name in distances extraction lengths memory probes scaling shards; do \
+	set -e; for name in distances extraction lengths memory probes layers scaling shards; do \
 	  $(BIN)/python tests/benchmarks/bench_$$name.py --json tests/benchmarks/results/$$name.json; done
 
 faults: $(READY)
