@@ -4,6 +4,8 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
+from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, title_of
+
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 LONG_NAME = "a-large-organisation/a-sentence-encoder-of-a-long-name-v2-xl"  # 60 characters
 METRICS = [
@@ -63,3 +65,11 @@ def check_long_name(figure):
     assert not texts_outside(figure)
     joined = "".join(text.get_text() for text in figure.texts)
     assert LONG_NAME in joined.replace("\n", "")
+
+
+def check_column(figure):
+    """Check that a figure for a column has its width and type, and no text outside."""
+    column = figure.draw_for_column()
+    assert column.get_figwidth() == COLUMN_WIDTH
+    assert not texts_outside(column), title_of(figure)
+    assert {text.get_fontsize() for text in shown_texts(column)} == {COLUMN_TYPE}

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
 
 from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.metrics.nearest_words import DISTANCES
@@ -27,7 +26,6 @@ from helpers.plots.style import (
     panel_grid,
 )
 
-FRAME = [withStroke(linewidth=3.2, foreground="white")]  # a frame is seen in dark cells, too
 BAR_INCHES = 0.3  # height of one bar's row
 COLUMN_BAR_INCHES = 0.155  # the same in a figure for a column
 CONTROL_BAR = "#D3D3D3"
@@ -217,7 +215,7 @@ def relation_heatmaps(
         axes.add_patch(
             Rectangle(
                 (head + 0.5, layer + 0.5), 1, 1, fill=False, edgecolor=style.INK, linewidth=1.4,
-                clip_on=False, path_effects=FRAME,
+                clip_on=False, path_effects=style.FRAME,
             )
         )  # fmt: skip
     return figure

@@ -23,6 +23,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patheffects import withStroke
 from PIL import Image
 
 from helpers.files import write_atomic
@@ -107,6 +108,7 @@ SEQUENTIAL = LinearSegmentedColormap.from_list("from_white", SEQUENTIAL_COLORS, 
 DIVERGING_COLORS = ["#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08"]
 DIVERGING = LinearSegmentedColormap.from_list("purple_to_orange", DIVERGING_COLORS, 257)
 
+FRAME = [withStroke(linewidth=3.2, foreground="white")]  # a frame is seen in dark cells, too
 NO_VALUE = "#F0F0F0"  # of cells without a value
 # Layers: the higher one is, the darker is its colour.
 LAYER_COLORS = LinearSegmentedColormap.from_list("layers", SEQUENTIAL_COLORS[1:], 257)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from helpers.metrics.statistics import ROUNDING
 from helpers.plots import style
-from helpers.plots.style import Style, canvas, legend_below, panel_grid, theme
+from helpers.plots.style import (
+    Style,
+    canvas,
+    counting_ticks,
+    for_column,
+    legend_below,
+    panel_grid,
+    theme,
+)
 from helpers.studies.common.edge_cuts import MOST_ATTENDED
 from helpers.studies.kobayashi2020.causal import (
     DOSES,
@@ -23,7 +36,7 @@ from helpers.studies.kobayashi2020.causal import (
     UNITS,
 )
 from helpers.studies.kobayashi2020.centred_ranks import double_centred_ranks
-from helpers.studies.plots.kobayashi2020 import DASHED, LEAST_DF
+from helpers.studies.plots.kobayashi2020 import DASHED, LEAST_DF, MODEL_STYLES
 
 ROLE_STYLES = {
     MOST_ACCURATE: Style("most accurate head", style.ACCENT, "o"),
@@ -40,13 +53,32 @@ TITLES = {
 MANY_POINTS = 2000
 
 
-def centred_by_relation(table: pd.DataFrame, column: str) -> np.ndarray:
-    """Compute double-centred ranks of a column of head_edge_effects.csv, as shares of the heads."""
-    by_pair = table.pivot_table(column, "relation", ["layer", "head"], sort=False).to_numpy()
-    return double_centred_ranks(by_pair).ravel() / by_pair.shape[1]
+class CentredRanks(NamedTuple):
+    """Double-centred ranks of all pairs of a head and a relation, as shares of the heads."""
+
+    margin: Float[np.ndarray, " pair"]
+    effect: Float[np.ndarray, " pair"]
+    attention: Float[np.ndarray, " pair"]
+    layer: Int[np.ndarray, " pair"]
+
+    def given_attention(self, column: str) -> Float[np.ndarray, " pair"]:
+        """Subtract from a column what a linear regression on the attention predicts."""
+        values = getattr(self, column)
+        slope = (values @ self.attention) / max(self.attention @ self.attention, ROUNDING)
+        return values - slope * self.attention
 
 
-@theme()
+def centred_by_relation(table: pd.DataFrame) -> CentredRanks:
+    """Compute double-centred ranks of three columns of head_edge_effects.csv."""
+    columns = {}
+    for column in ("margin", "effect", "attention"):
+        by_pair = table.pivot_table(column, "relation", ["layer", "head"], sort=False)
+        columns[column] = double_centred_ranks(by_pair.to_numpy()).ravel() / by_pair.shape[1]
+    layers = np.tile(by_pair.columns.get_level_values("layer"), len(by_pair))
+    return CentredRanks(**columns, layer=layers)
+
+
+@for_column
 def fig16_causal(
     effects: Mapping[str, pd.DataFrame],
     correlations: Mapping[str, pd.DataFrame],
@@ -58,49 +90,123 @@ def fig16_causal(
     Parameters
     ----------
     effects, correlations : mapping of str to DataFrame
-        The tables head_edge_effects.csv and head_edge_correlations.csv by the name of the model.
+        The tables head_edge_effects.csv and head_edge_correlations.csv by the name of the model:
+        the trained one, and then its controls.
     model : str
         Name of the model, for the subtitle.
 
     Returns
     -------
     Figure
-        Figure 16.  A panel is a measure of the effect and a model; a point is a head and a
-        relation, darker in a higher layer.  The title of a panel has the correlation.
+        Figure 16.  A row is a measure of the effect.  Points are pairs of a head and a relation of
+        the trained model.  The second panel has what is left of margin and effect, if what the
+        attention on the edges predicts is subtracted from both.  The third panel has the
+        correlations in the trained model and in its controls.
     """
-    panels = []
-    for measure in next(iter(effects.values()))["measure"].unique():
-        panels += [(measure, name) for name in effects]
-    columns = len(effects)
-    rows = len(panels) // columns
-    figure = canvas(
-        2.9 * rows,
-        "Figure 16 · Margin and effect of heads, relation by relation",
-        model,
-        "centred ranks; the darker, the higher the layer",
+    trained = next(iter(effects.values()))
+    measures = list(trained["measure"].unique())
+    by_measure = correlations[next(iter(correlations))].pivot(
+        index="measure", columns="predictor", values="correlation"
     )
-    grid = panel_grid(figure, len(panels), columns, sharex=True, sharey=True)
-    for number, (axes, (measure, name)) in enumerate(zip(grid, panels, strict=True)):
-        table = effects[name].query("measure == @measure")
-        values = correlations[name].query("measure == @measure").set_index("predictor")
-        values = values["correlation"]
-        axes.scatter(
-            centred_by_relation(table, "margin"),
-            centred_by_relation(table, "effect"),
-            c=table["layer"], s=14 if len(table) < MANY_POINTS else 5, cmap=style.SEQUENTIAL,
-            vmin=-1, edgecolors=style.MUTED, linewidths=0.3, rasterized=True,
-        )  # fmt: skip
-        axes.set_title(
-            f"{name}\n{TITLES[measure]}: {values['margin']:.2f}\n"
-            f"given attention: {values['margin given attention']:.2f}"
-        )
-        axes.axhline(0, **DASHED)
-        axes.axvline(0, **DASHED)
-        if number % columns == 0:
-            axes.set_ylabel("Effect (rank, centred)")
-        if number >= len(panels) - columns:
-            axes.set_xlabel("Margin (rank, centred)")
+    in_column = style.in_column()
+    heights = [1.25 if in_column else 2.3] * len(measures)
+    if in_column:  # the correlations are below the points
+        heights.append(0.25 + 0.16 * len(measures) * len(correlations))
+    figure = canvas(
+        sum(heights) + 0.9,
+        _causal_title(by_measure),
+        model,
+        "a point: a head in one relation",
+        "margin: accuracy above the best offset",
+        "ranks of heads as shares, without the means of heads and of relations",
+        "bars: 95% intervals",
+    )
+    grid = figure.add_gridspec(len(heights), 2 if in_column else 3, height_ratios=heights)
+    layer_scale = ScalarMappable(Normalize(1, trained["layer"].max()), style.LAYER_COLORS)
+    panels: list[Axes] = []
+    for number, measure in enumerate(measures):
+        first = panels[0] if panels else None
+        raw = figure.add_subplot(grid[number, 0], sharex=first, sharey=first)
+        partial = figure.add_subplot(grid[number, 1], sharex=raw, sharey=raw)
+        ranks = centred_by_relation(trained[trained["measure"] == measure])
+        _draw_ranks(raw, ranks.margin, ranks.effect, ranks.layer, layer_scale)
+        margin = ranks.given_attention("margin")
+        _draw_ranks(partial, margin, ranks.given_attention("effect"), ranks.layer, layer_scale)
+        correlation = positive_zero(by_measure.loc[measure, "margin"])
+        given_attention = positive_zero(by_measure.loc[measure, "margin given attention"])
+        raw.set(title=f"{TITLES[measure]}: {correlation}", ylabel="Effect (rank)")
+        partial.set(title=f"at equal attention: {given_attention}")
+        partial.tick_params(labelleft=False)
+        panels += [raw, partial]
+    panels[0].locator_params(nbins=4)
+    for axes in panels[:-2]:
+        axes.tick_params(labelbottom=False)
+    for axes in panels[-2:]:
+        axes.set_xlabel("Margin (rank)")
+    place = grid[-1, :] if in_column else grid[:, 2]
+    _draw_correlations(figure.add_subplot(place), measures, correlations)
+    ticks = counting_ticks(int(trained["layer"].max()), 6)
+    style.draw_color_scale(figure, panels, layer_scale, "Layer", ticks=ticks)
+    legend_below(figure, columns=len(correlations))
     return figure
+
+
+def _draw_ranks(
+    axes: Axes,
+    x: Float[np.ndarray, " pair"],
+    y: Float[np.ndarray, " pair"],
+    layer: Int[np.ndarray, " pair"],
+    layer_scale: ScalarMappable,
+) -> None:
+    """Draw a point for each pair of a head and a relation, in the colour of the layer."""
+    axes.scatter(
+        x, y, s=2 if len(x) > MANY_POINTS else 4, c=layer, cmap=layer_scale.cmap,
+        norm=layer_scale.norm, linewidths=0, rasterized=True,
+    )  # fmt: skip
+    axes.axhline(0, **DASHED)
+    axes.axvline(0, **DASHED)
+
+
+def _causal_title(by_measure: pd.DataFrame) -> str:
+    """Write the title of Figure 16: the largest correlation, and what is left of it."""
+    largest = by_measure.sort_values("margin", na_position="first").iloc[-1]
+    several = f" ({TITLES[largest.name].lower()})" if len(by_measure) > 1 else ""
+    return (
+        f"Figure 16 · Margin and effect of heads correlate by {positive_zero(largest['margin'])}"
+        f"{several}; at equal attention, by {positive_zero(largest['margin given attention'])}"
+    )
+
+
+def positive_zero(value: float) -> str:
+    """Write a number with two decimals, and zero without a sign."""
+    return f"{value:.2f}".replace("-0.00", "0.00")
+
+
+def _draw_correlations(
+    axes: Axes, measures: Sequence[str], correlations: Mapping[str, pd.DataFrame]
+) -> None:
+    """Draw the correlations of each measure in each model: as they are, and at equal attention."""
+    shifts = np.linspace(-0.3, 0.3, len(correlations))
+    looks = MODEL_STYLES.values()
+    for (name, table), shift, look in zip(correlations.items(), shifts, looks, strict=False):
+        by_predictor = dict(list(table.groupby("predictor")))
+        for predictor, below, filled in (
+            ("margin", -0.05, look.color), ("margin given attention", 0.05, "white")
+        ):  # fmt: skip
+            rows = by_predictor[predictor].set_index("measure").reindex(measures)
+            y = np.arange(len(rows)) + shift + below
+            low, high = rows["correlation_low"], rows["correlation_high"]
+            axes.hlines(y, low, high, color=look.color, linewidth=1)
+            axes.plot(
+                rows["correlation"], y, look.marker, color=look.color, markerfacecolor=filled,
+                label=name if predictor == "margin" else None,
+            )  # fmt: skip
+    axes.axvline(0, **DASHED)
+    axes.set_yticks(range(len(measures)), [TITLES[name].replace(", ", ",\n") for name in measures])
+    axes.set_xticks(np.linspace(-1, 1, 5))
+    axes.set(xlim=(-1, 1), ylim=(len(measures) - 0.5, -0.5), xlabel="Correlation")
+    gap = "; " if style.in_column() else "\n"
+    axes.set_title(f"Correlations{gap}open marks: at equal attention")
 
 
 @theme()

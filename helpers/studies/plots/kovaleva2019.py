@@ -5,32 +5,40 @@ from __future__ import annotations
 from itertools import product
 from textwrap import fill
 
+import numpy as np
 import pandas as pd
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
 
 from helpers.metrics.heads import by_head
+from helpers.plots import style
 from helpers.plots.style import (
     DIVERGING,
     INK,
     SEQUENTIAL,
     canvas,
     counting_ticks,
+    for_column,
     heat_maps,
-    theme,
+    legend_below,
 )
 from helpers.studies.common.head_removal import MARGIN
 from helpers.studies.common.tasks import heads_by_task
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import EXCESS, linked_heads
-from helpers.studies.kovaleva2019.maps import Map, shaded
+from helpers.studies.kovaleva2019.maps import (
+    DARKEST_QUANTILE,
+    UNIFORM_MULTIPLE,
+    Map,
+    shaded,
+)
 from helpers.studies.kovaleva2019.patterns import CLASSES, WITH_COLUMN
 
 # In the order of `CLASSES`, from dark ("vertical") to light ("heterogeneous").
 COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
 
 
-@theme()
+@for_column
 def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) -> Figure:
     """Draw Figure 7: a map of each pattern, and the shares of the patterns by layer.
 
@@ -49,28 +57,37 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     """
     tasks = table["task"].unique()
     weights = table["weights"].unique()
-    map_height = 1.95  # inches
-    bar_height = 0.25 + 1.9 * len(weights)
+    in_column = style.in_column()
+    map_columns = 3 if in_column else max(1, len(examples))
+    map_rows = max(1, -(-len(examples) // map_columns))
+    map_height = map_rows * (1.4 if in_column else 2.1)  # inches
+    bar_height = 0.25 + (1.2 if in_column else 1.9) * len(weights)
     last_state = weights[-1]
     last_state_rows = table[table["weights"] == last_state]
     with_column = last_state_rows.groupby("task")[WITH_COLUMN].mean().sum(axis=1)
     extremes = [f"{with_column.min():.0%}", f"{with_column.max():.0%}"]  # over tasks
     shares = " to ".join(dict.fromkeys(extremes))
     figure = canvas(
-        map_height + bar_height,
-        f"Figure 7 · {shares} of the maps have a column, by task ({last_state})",
+        map_height + bar_height + 0.3 * in_column,
+        f"Figure 7 · In {shares} of the maps, many tokens attend to the same few "
+        f"({last_state}, by task)",
         model,
-        "above: the clearest map of each pattern, a row per query, the darker the more attention",
+        "above: the clearest map of each pattern, on a scale of its own",
+        "rows: queries; columns: keys, beginning with the first token",
         "below: shares of maps",
     )
     above, below = figure.add_gridspec(2, 1, height_ratios=[map_height, bar_height])
     # Typical maps side by side, in the order of the legend.
     titles = sorted(examples, key=lambda title: CLASSES.index(title.rpartition(" (")[0]))
-    panels = above.subgridspec(1, len(titles)).subplots(squeeze=False)
-    for axes, title in zip(panels.flat, titles, strict=True):
+    panels = above.subgridspec(map_rows, map_columns)
+    for number, title in enumerate(titles):
+        axes = figure.add_subplot(panels[divmod(number, map_columns)])
         axes.set_axis_off()
         axes.imshow(shaded(examples[title]), cmap=SEQUENTIAL, vmin=0, vmax=1)
-        axes.set_title(fill(title, 20), parse_math=False)
+        lines = (
+            f"{fill(title, 16 if in_column else 20)}\nblack: {darkest_weight(examples[title]):.2f}"
+        )
+        axes.set_title(lines, parse_math=False)
     grid = below.subgridspec(len(weights), len(tasks)).subplots(
         squeeze=False, sharex=True, sharey=True
     )
@@ -83,15 +100,21 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
             bottom += shares[name]
         axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
         axes.label_outer()
-        axes.set_title(fill(task, 18) if state == weights[0] else "", parse_math=False)
-        axes.set_xticks(counting_ticks(int(table["layer"].max()), 24 // len(tasks)))
-    figure.legend(
-        *grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(CLASSES)
-    )
+        letters = 48 // len(tasks) if in_column else 18
+        axes.set_title(fill(task, letters) if state == weights[0] else "", parse_math=False)
+        max_ticks = (18 if in_column else 24) // len(tasks)
+        axes.set_xticks(counting_ticks(int(table["layer"].max()), max_ticks))
+    legend_below(figure, columns=len(CLASSES))
     return figure
 
 
-@theme()
+def darkest_weight(attention: Map) -> float:
+    """Compute the smallest weight that `shaded` draws black."""
+    uniform = 1 / attention.shape[-1]
+    return float(np.clip(np.quantile(attention, DARKEST_QUANTILE), UNIFORM_MULTIPLE * uniform, 1))
+
+
+@for_column
 def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 8: how far fine-tuning changes the maps of each head.
 
@@ -119,12 +142,13 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     )
 
 
-@theme()
+@for_column
 def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 9: the change of accuracy without each head, and without each layer.
 
+    White are changes that are equivalent to none: smaller than `MARGIN`, according to the test.
     Beyond `MARGIN` the scale is logarithmic, because layers change the accuracy much more than
-    heads; below it colours are pale, because changes are of a few examples.
+    heads.
 
     Parameters
     ----------
@@ -139,29 +163,40 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     """
     layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
-    panels = heads_by_task(positioned, "change")
+    positioned["shown"] = table["change"].mask(table["removable"], 0.0)
+    panels = heads_by_task(positioned, "shown")
     largest = max(MARGIN, table["change"].abs().max())
     is_layer = table["head"] == WHOLE_LAYER
-    largest_losses = table["change"].clip(upper=0).abs().groupby(is_layer).max()
-    loss_of_head, loss_of_layer = largest_losses.reindex([False, True], fill_value=0)
+    is_equivalent = table.loc[~is_layer, "removable"]
+    title = (
+        f"For {is_equivalent.sum()} of {len(is_equivalent)} heads, uniform attention changes the "
+        f"accuracy by less than {MARGIN:g} points"
+    )
+    if is_layer.any():
+        loss_of_layer = -table.loc[is_layer, "change"].min()
+        title += f"; for a layer, it costs up to {loss_of_layer:.0f}"
     figure = heat_maps(
         panels,
-        f"Figure 9 · Up to {loss_of_head:.0f} percentage points lost without a head, "
-        f"{loss_of_layer:.0f} without a layer",
+        f"Figure 9 · {title}",
         model,
-        "right of the line: the whole layer; logarithmic beyond ±1",
+        f"white: a change of less than {MARGIN:g} points (equivalence test)",
+        "right of the line: the whole layer",
+        f"logarithmic beyond ±{MARGIN:g}",
         unit="Change (percentage points)",
         norm=SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
         cmap=DIVERGING,
     )
-    heads = counting_ticks(layer_column - 1, 20 // len(panels))
+    n_heads = layer_column - 1
+    max_ticks = 12 // style.MAP_COLUMNS if style.in_column() else 20 // len(panels)
+    # The name of the last column needs the room of two ticks.
+    heads = [head for head in counting_ticks(n_heads, max_ticks) if head < n_heads - 1]
     for axes in figure.axes[: len(panels)]:
         axes.axvline(layer_column - 0.5, color=INK, linewidth=1)
         axes.set_xticks([*heads, layer_column], [*map(str, heads), "layer"])
     return figure
 
 
-@theme()
+@for_column
 def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw section 4.2: by how much each head's attention on links exceeds that on random pairs.
 
@@ -179,17 +214,20 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     matplotlib.figure.Figure
     """
     largest = table["difference"].abs().max()
+    linked = linked_heads(table)
+    most = table.loc[table["difference"].idxmax()]
     figure = heat_maps(
         {"attention on links minus random pairs": by_head(table, "difference")},
-        "Kovaleva et al., section 4.2 · Verbs, and their subjects and objects",
+        f"Section 4.2 of Kovaleva et al. · {len(linked)} of {len(table)} heads attend more to "
+        f"subjects and objects of verbs; most: head {most['layer']:.0f}-{most['head']:.0f}",
         model,
-        f"a dot: {EXCESS} more than on random pairs",
+        f"a dot: over {EXCESS} more than on random pairs",
         unit="Difference (fraction)",
         norm=Normalize(-largest, largest),
         cmap=DIVERGING,
     )
-    linked = linked_heads(table)
     figure.axes[0].scatter(
-        "head", "layer", data=linked, s=12, color="white", edgecolors=INK, linewidths=0.8
-    )
+        "head", "layer", data=linked, s=5 if style.in_column() else 12, color="white",
+        edgecolors=INK, linewidths=0.8,
+    )  # fmt: skip
     return figure

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from plot_checks import LONG_NAME, check_column, check_long_name
 from toy_corpora import SENTENCES, corpus_of
 from toy_decoders import random_decoder
 
@@ -38,6 +39,7 @@ from helpers.studies.kobayashi2020.causal import (
     Ablations,
     Sizes,
 )
+from helpers.studies.kobayashi2020.centred_ranks import centred_correlation
 from helpers.studies.plots import causal as plots
 
 SIZES = Sizes(edges=4, heads=2, minimum=3, relations=None, pairs=4)
@@ -261,17 +263,47 @@ def test_claims_of_a_run_are_checked_with_their_controls(encoder_run):
     assert not (table["due_to_training"] == "yes").any()  # the control has the same tables
 
 
+@pytest.mark.parametrize(("panel", "predictor"), [(0, "margin"), (1, "margin given attention")])
+def test_points_of_fig16_have_the_correlations_of_the_table(panel, predictor):
+    """The second panel is the partial plot: attention predicts nothing of it."""
+    rng = np.random.default_rng(0)
+    attention, margin, effect = rng.random((3, 5, 8))  # [relation, head]
+    scores = {"margin": margin + attention, "attention": attention}
+    scores["effect"] = effect + attention
+    rows = pd.DataFrame({name: values.ravel() for name, values in scores.items()})
+    relation, head = np.divmod(np.arange(len(rows)), 8)
+    rows = rows.assign(measure=TURNS, relation=relation, layer=1 + head // 2, head=1 + head % 2)
+    held_constant = [[], [attention]]
+    correlations = [
+        centred_correlation(scores["margin"], scores["effect"], others) for others in held_constant
+    ]
+    table = pd.DataFrame({"predictor": ["margin", "margin given attention"], "measure": TURNS})
+    table = table.assign(correlation=correlations, correlation_low=-1, correlation_high=1)
+    figure = plots.fig16_causal({"trained": rows}, {"trained": table}, model=LONG_NAME)
+    points = np.asarray(figure.axes[panel].collections[0].get_offsets())
+    expected = table.set_index("predictor").loc[predictor, "correlation"]
+    assert np.corrcoef(points.T)[0, 1] == pytest.approx(expected)
+    check_long_name(figure)
+
+
 def test_figures_draw_the_values_of_their_tables(decoder_run):
     tables = decoder_run.tables
     correlations = {"trained": tables["head_edge_correlations"]}
     figure = plots.fig16_causal(
         {"trained": tables["head_edge_effects"]}, correlations, model="tiny"
     )
-    assert len(figure.axes) == 4
-    for axes in figure.axes:
+    measures = list(tables["head_edge_effects"]["measure"].unique())
+    *panels, of_correlations, _ = figure.axes
+    assert len(panels) == 2 * 4
+    for axes in panels:
         points = axes.collections[0].get_offsets()
         assert len(points) == 2 * 12
         np.testing.assert_allclose(np.mean(points, axis=0), 0, atol=1e-9)
+    measured = correlations["trained"].pivot(index="predictor", columns="measure")["correlation"]
+    drawn = [line.get_xdata() for line in of_correlations.lines[:2]]
+    for values, predictor in zip(drawn, ("margin", "margin given attention"), strict=True):
+        np.testing.assert_allclose(values, measured.loc[predictor, measures])
+    check_column(figure)
     figure = plots.fig18_doses(
         tables["head_edge_doses"], tables["head_edge_yardsticks"], model="tiny"
     )

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from plot_checks import LONG_NAME, check_long_name
+from plot_checks import LONG_NAME, check_column, check_long_name
 
-from helpers.studies.kovaleva2019.maps import shaded
+from helpers.studies.kovaleva2019.maps import GAMMA, shaded
 from helpers.studies.kovaleva2019.patterns import CLASSES, WITH_COLUMN
 from helpers.studies.plots import kovaleva2019 as plots
 
@@ -51,7 +51,9 @@ def test_fig7_patterns_shows_each_example_map():
     for axes, image, (title, attention) in zip(
         figure.axes, images(figure), maps.items(), strict=False
     ):
-        assert axes.get_title(loc="left").replace("\n", " ") == title
+        darkest = plots.darkest_weight(attention)
+        assert axes.get_title(loc="left").replace("\n", " ") == f"{title} black: {darkest:.2f}"
+        np.testing.assert_allclose(image, np.clip(attention / darkest, 0, 1) ** GAMMA)
         np.testing.assert_allclose(image, shaded(attention))
 
 
@@ -76,7 +78,7 @@ def test_fig7_patterns_has_the_shares_after_fine_tuning_in_its_title():
     figure = plots.fig7_patterns(table, example_maps(), model="tiny")
     fine_tuned = table[table["weights"] == "fine-tuned"]
     shares = fine_tuned.groupby("task")[list(WITH_COLUMN)].mean().sum(axis=1)
-    expected = f"{shares.min():.0%} to {shares.max():.0%} of the maps have a column"
+    expected = f"In {shares.min():.0%} to {shares.max():.0%} of the maps, many tokens attend"
     assert expected in figure.texts[0].get_text()
     assert "fine-tuned" in figure.texts[0].get_text()
 
@@ -94,7 +96,7 @@ def test_fig8_finetuning_shows_the_change_of_every_head():
 
 @pytest.mark.parametrize("draw", [plots.fig9_disabling, plots.semantic_links])
 def test_no_change_is_white(draw):
-    table = head_table(tasks=["task 0"]).assign(change=-3.0, difference=0.1)
+    table = head_table(tasks=["task 0"]).assign(change=-3.0, removable=False, difference=0.1)
     (image,) = draw(table, model="tiny").axes[0].images
     assert to_hex(image.cmap(image.norm(0.0))) == "#ffffff"
 
@@ -102,10 +104,24 @@ def test_no_change_is_white(draw):
 def test_fig9_disabling_shows_heads_and_then_layers():
     table = head_table(first_head=0)  # head 0 is a layer
     table["change"] = RNG.uniform(size=len(table))
+    table["removable"] = False
     figure = plots.fig9_disabling(table, model="tiny")
     for image, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
         changes = rows["change"].to_numpy().reshape(LAYERS, HEADS + 1)
         np.testing.assert_array_equal(image, np.roll(changes, -1, axis=1))
+
+
+def test_fig9_disabling_leaves_heads_blank_that_are_equivalent_to_none():
+    table = head_table(first_head=0).assign(change=-3.0)
+    table["removable"] = table["head"] == 2
+    table.loc[table["head"] == 0, "change"] = -8.0
+    figure = plots.fig9_disabling(table, model="tiny")
+    for image in images(figure)[:2]:
+        assert (image[:, 1] == 0).all()
+        assert (np.delete(image, 1, axis=1) < 0).all()
+    title = figure.texts[0].get_text().replace("\n", " ")
+    assert title.startswith("Figure 9 · For 6 of 24 heads, uniform attention changes")
+    assert title.endswith("less than 2 points; for a layer, it costs up to 8")
 
 
 def test_semantic_links_shows_differences_and_marks_linked_heads():
@@ -118,8 +134,11 @@ def test_semantic_links_shows_differences_and_marks_linked_heads():
 
 
 def test_a_long_name_of_a_model_stays_on_the_page():
-    check_long_name(plots.fig7_patterns(pattern_table(), example_maps(), model=LONG_NAME))
-    columns = {"similarity": 0.8, "change": -3.0, "difference": 0.1}
+    figures = [plots.fig7_patterns(pattern_table(), example_maps(), model=LONG_NAME)]
+    columns = {"similarity": 0.8, "change": -3.0, "removable": False, "difference": 0.1}
     for draw in (plots.fig8_finetuning, plots.fig9_disabling, plots.semantic_links):
         tasks = ["task 0"] if draw is plots.semantic_links else ["task 0", "task 1"]
-        check_long_name(draw(head_table(tasks).assign(**columns), model=LONG_NAME))
+        figures.append(draw(head_table(tasks).assign(**columns), model=LONG_NAME))
+    for figure in figures:
+        check_long_name(figure)
+        check_column(figure)

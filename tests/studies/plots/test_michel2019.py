@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from plot_checks import LONG_NAME, check_long_name
+from plot_checks import LONG_NAME, check_column, check_long_name
 
 from helpers.studies.plots import michel2019 as plots
 
@@ -20,18 +20,34 @@ def heads_table(column, generator):
     return table.assign(**{column: generator.normal(0, 1, len(table))})
 
 
-def test_fig10_importance_shows_every_head():
-    importance = heads_table("normalised", np.random.default_rng(1))
-    figure = plots.fig10_importance(importance, model="m")
+def ablation_table(importance):
+    """Make a table in which head 2-3 costs most in each task: 40 percentage points."""
+    is_costliest = (importance["layer"] == 2) & (importance["head"] == 3)
+    return importance.assign(change=np.where(is_costliest, -40.0, -1.0))
+
+
+def importance_table():
+    """Make random importances; in the first two tasks that of head 2-3 is largest."""
+    table = heads_table("normalised", np.random.default_rng(1))
+    is_head = (table["layer"] == 2) & (table["head"] == 3)
+    table.loc[is_head, "normalised"] = [8.0, 9.0, -9.0]
+    return table
+
+
+def test_fig10_importance_shows_every_head_and_frames_the_costliest():
+    importance = importance_table()
+    figure = plots.fig10_importance(importance, ablation_table(importance), model="m")
     panels = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
-    most = importance.loc[importance["normalised"].idxmax()]
-    title = f"head {most['layer']}-{most['head']}, {most['normalised']:.2f} of the layer's norm"
-    assert figure.texts[0].get_text() == f"Figure 10 · Most important in its layer: {title}"
+    titles = [f"{task}\nhead 2-3: -40.0 points" for task in TASKS]
+    assert [axes.get_title(loc="left") for axes in panels] == titles
+    title = "In 2 of 3 tasks, the most important head costs most: up to 40 points"
+    assert figure.texts[0].get_text() == f"Figure 10 · {title}"
     for task, axes in zip(TASKS, panels, strict=True):
         rows = importance[importance["task"] == task]
         expected = rows.pivot(index="layer", columns="head", values="normalised").to_numpy()
         np.testing.assert_array_equal(axes.images[0].get_array(), expected)
+        (frame,) = axes.patches
+        assert frame.get_xy() == (2.5, 1.5)
 
 
 def pruning_table():
@@ -39,49 +55,62 @@ def pruning_table():
     orders = [("importance", 0), ("single ablation", 0), ("random", 0), ("random", 1)]
     rows = []
     for task, (order, draw), share in product(TASKS, orders, SHARES):
-        rows.append((task, order, draw, share, -share * (1 + draw) / 4))
-    return pd.DataFrame(rows, columns=["task", "order", "draw", "pruned", "change"])
-
-
-def panels_with_lines(figure):
-    return [axes for axes in figure.axes if axes.lines]
+        examples = 100 if order == "random" else 400
+        rows.append((task, order, draw, examples, share, -share * (1 + draw) / 4))
+    table = pd.DataFrame(rows, columns=["task", "order", "draw", "examples", "pruned", "change"])
+    return table.assign(change_low=table["change"] - 3, change_high=table["change"] + 3)
 
 
 def test_fig11_pruning_shows_orders_and_the_median_and_range_of_random_ones():
     figure = plots.fig11_pruning(pruning_table(), model="tiny")
-    panels = panels_with_lines(figure)
-    assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
-    importance, _, random = panels[0].lines[:3]
+    above, below = np.reshape(figure.axes, (2, len(TASKS)))
+    titles = [f"{task}, 400 examples" for task in TASKS]
+    assert [axes.get_title(loc="left") for axes in above] == titles
+    assert {axes.get_title(loc="left") for axes in below} == {"random orders, 100 examples"}
+    importance = above[0].lines[0]
+    random = below[0].lines[0]
     np.testing.assert_allclose(importance.get_ydata(), [-share / 4 for share in SHARES[:-1]])
     np.testing.assert_allclose(random.get_ydata(), [-1.5 * share / 4 for share in SHARES[:-1]])
-    band = panels[0].collections[-1].get_paths()[0].vertices
-    corners = set(map(tuple, band.tolist()))
-    assert {(60, -30), (60, -15)} <= corners
+    assert {(60, -18), (60, -12)} <= corners_of_band(above[0])
+    assert {(60, -30), (60, -15)} <= corners_of_band(below[0])
 
 
-def test_fig11_pruning_shows_the_change_without_any_head():
-    figure = plots.fig11_pruning(pruning_table(), model="tiny")
-    first_panel, *_ = panels_with_lines(figure)
-    assert first_panel.lines[-1].get_ydata() == pytest.approx([-25, -25])
+def corners_of_band(axes):
+    band = axes.collections[0].get_paths()[0].vertices
+    return set(map(tuple, band.tolist()))
 
 
-def test_fig11_pruning_says_on_how_many_examples_each_curve_is_scored():
-    figure = plots.fig11_pruning(pruning_table(), model="tiny")
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels[2:] == [
-        "random: median and range (at most 100 examples)",
-        "no head at all (at most 400 examples)",
-    ]
-    title = "Figure 11 · Pruning the 60% least important heads costs up to 15.0 percentage points"
-    assert figure.texts[0].get_text() == title
+def test_fig11_pruning_shows_the_change_without_any_head_on_the_same_examples():
+    table = pruning_table()
+    is_last = (table["order"] == "random") & (table["pruned"] == 100)
+    figure = plots.fig11_pruning(table.assign(change=table["change"] - 5 * is_last), model="tiny")
+    above, below = np.reshape(figure.axes, (2, len(TASKS)))
+    assert above[0].lines[-1].get_ydata() == pytest.approx([-25, -25])
+    assert below[0].lines[-1].get_ydata() == pytest.approx([-42.5, -42.5])
 
 
-def test_fig11_pruning_of_one_task_has_one_panel():
-    figure = plots.fig11_pruning(pruning_table().query("task == 'one'"), model="tiny")
-    assert len(figure.axes) == 1
+def test_fig11_pruning_has_the_smallest_and_the_largest_loss_in_its_title():
+    table = pruning_table()
+    table.loc[table["task"] == "three", "change"] /= 10
+    figure = plots.fig11_pruning(table, model="tiny")
+    finding = "Pruning the 60% least important heads costs 1.5 to 15.0 percentage points"
+    assert figure.texts[0].get_text() == f"Figure 11 · {finding}"
+
+
+@pytest.mark.parametrize("n_tasks", [1, 2, 4])
+def test_fig11_pruning_has_two_panels_per_task(n_tasks):
+    one = pruning_table().query("task == 'one'")
+    table = pd.concat([one.assign(task=f"task {number}") for number in range(n_tasks)])
+    figure = plots.fig11_pruning(table, model="tiny")
+    assert len(figure.axes) == 2 * n_tasks
+    check_column(figure)
 
 
 def test_a_long_name_of_a_model_stays_on_the_page():
-    importance = heads_table("normalised", np.random.default_rng(1))
-    check_long_name(plots.fig10_importance(importance, model=LONG_NAME))
-    check_long_name(plots.fig11_pruning(pruning_table(), model=LONG_NAME))
+    importance = importance_table()
+    for figure in (
+        plots.fig10_importance(importance, ablation_table(importance), model=LONG_NAME),
+        plots.fig11_pruning(pruning_table(), model=LONG_NAME),
+    ):
+        check_long_name(figure)
+        check_column(figure)
