@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,7 +85,7 @@ class BilinearProbe(nn.Module):
 
 
 def bilinear_scores(
-    probes: Iterable[BilinearProbe], data: ProbeData, indices: Sentences
+    probes: Iterable[Any], data: ProbeData, indices: Sentences
 ) -> Float[Tensor, "layer sentence dependent candidate"]:
     """Compute the scores of probes of several layers, which are otherwise alike."""
     states = data.hidden(indices, [probe.layer for probe in probes])

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,7 +80,7 @@ class StructuralProbe(nn.Module):
 
 
 def squared_distances(
-    probes: Iterable[StructuralProbe], data: ProbeData, indices: Sentences
+    probes: Iterable[Any], data: ProbeData, indices: Sentences
 ) -> Float[Tensor, "layer sentence word other"]:
     """Compute the squared distances of words under probes of several layers."""
     states = data.hidden(indices, [probe.layer for probe in probes])
@@ -203,12 +204,14 @@ def fit_group_of_layers(
     along_axes = replace(data, states=rotated, scales=np.ones_like(data.scales))
     by_seed = []
     for seed in range(seeds):
-        probes = nn.ModuleList()
+        probes: list[StructuralProbe] = []
         for layer, layer_axes in zip(layers, axes, strict=True):
             probe = StructuralProbe(layer, len(layer_axes), seed)
             probe.projection.data = probe.projection.data @ layer_axes
             probes.append(probe)
-        train(probes, along_axes, training, distance_loss, seed=seed, schedule=SCHEDULE)
+        train(
+            nn.ModuleList(probes), along_axes, training, distance_loss, seed=seed, schedule=SCHEDULE
+        )
         for probe, layer_axes in zip(probes, axes, strict=True):
             probe.projection.data = probe.projection.data @ layer_axes.T
         by_seed.append(probes)

@@ -35,7 +35,7 @@ CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, no
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
-RUNNING: list[AsyncKernelManager] = []  # the kernels of this process
+RUNNING: list[Any] = []  # the kernels of this process
 OTHER_SETTINGS = "settings"  # the parameter of a notebook that takes the settings it does not name
 
 

@@ -160,8 +160,8 @@ def _draw_ranks(
 ) -> None:
     """Draw a point for each pair of a head and a relation, in the colour of the layer."""
     axes.scatter(
-        x, y, s=2 if len(x) > MANY_POINTS else 4, c=layer, cmap=layer_scale.cmap,
-        norm=layer_scale.norm, linewidths=0, rasterized=True,
+        x, y, s=2 if len(x) > MANY_POINTS else 4, color=layer_scale.to_rgba(layer), linewidths=0,
+        rasterized=True,
     )  # fmt: skip
     axes.axhline(0, **DASHED)
     axes.axvline(0, **DASHED)
