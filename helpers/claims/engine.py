@@ -259,8 +259,9 @@ def _split_tables(
         for model_tables in (run_tables, *tables_by_control.values())
         if ARTICLES in model_tables
     ]
-    if with_articles:
-        articles = pd.concat([model_tables[ARTICLES]["article"] for model_tables in with_articles])
+    if not with_articles:
+        return run_tables, tables_by_control
+    articles = pd.concat([model_tables[ARTICLES]["article"] for model_tables in with_articles])
     for model_tables in with_articles:
         averages = model_tables[ARTICLES].merge(articles.drop_duplicates(), how="outer")
         model_tables[ARTICLES] = averages.fillna({"layer": 1, "examples": 0})

@@ -474,13 +474,16 @@ def fig6_clusters(
     panels = panel_grid(figure, n_panels, columns, sharex=True, sharey=True)
     marker = {"s": size, "edgecolors": style.MUTED, "linewidths": 0.4}
     for axes, (pattern, values) in zip(panels, shares.items(), strict=False):
-        scatter = axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
+        axes.scatter(*points.T, c=values, cmap=style.SEQUENTIAL, vmin=0, vmax=1, **marker)
         strongest = values.argmax()
         axes.scatter(*points[strongest], s=4 * size, facecolors="none", edgecolors=style.INK)
         layer, head = positions.loc[strongest, ["layer", "head"]]
         panel_title = f"{pattern}\nmost: head {layer}-{head}, {values[strongest]:.0%}"
         axes.set_title(panel_title, parse_math=False)
-    style.draw_color_scale(figure, panels[:columns], scatter, "Share (fraction)")
+    style.draw_color_scale(
+        figure, panels[:columns], ScalarMappable(Normalize(0, 1), style.SEQUENTIAL),
+        "Share (fraction)",
+    )  # fmt: skip
     findings, by_layer = panels[-2:]
     is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
     findings.scatter(*points.T, c="white", **marker)

@@ -250,27 +250,17 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     figure = plt.figure(figsize=(page_width(), height), layout="constrained")
     plt.close(figure)  # otherwise a notebook would display it a second time
     if in_column():
-        width = COLUMN_WIDTH
-        margin = 0.04
-        top = 0.03
-        bottom = 0.05
-    else:
-        width = WIDTH
-        margin = LEFT_MARGIN
-        title_lines = break_lines(figure, [title], **TITLE_FONT)
-        subtitle_lines = break_lines(figure, subtitles, **SUBTITLE_FONT)
-        note_lines = break_lines(figure, [note])
-        subtitle_top = 0.36 + TITLE_LINE * (len(title_lines) - 1)
-        top = subtitle_top + 0.3 + SUBTITLE_LINE * (len(subtitle_lines) - 1)
-        bottom = 0.3 + NOTE_LINE * (len(note_lines) - 1) if note else 0.05
-    total = height + bottom + top
-    figure.set_size_inches(width, total)
-    rect = (margin / width, bottom / total, 1 - 2 * margin / width, height / total)
-    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect)
-    if in_column():
+        _set_margins(figure, height, side=0.04, top=0.03, bottom=0.05)
         return figure
+    title_lines = break_lines(figure, [title], **TITLE_FONT)
+    subtitle_lines = break_lines(figure, subtitles, **SUBTITLE_FONT)
+    note_lines = break_lines(figure, [note])
+    subtitle_top = 0.36 + TITLE_LINE * (len(title_lines) - 1)
+    top = subtitle_top + 0.3 + SUBTITLE_LINE * (len(subtitle_lines) - 1)
+    bottom = 0.3 + NOTE_LINE * (len(note_lines) - 1) if note else 0.05
+    total = _set_margins(figure, height, side=LEFT_MARGIN, top=top, bottom=bottom)
     # Matplotlib would make room for a title of its own (suptitle) among the axes.
-    options = {"x": LEFT_MARGIN / width, "ha": "left", "parse_math": False, "label": HEADING}
+    options = {"x": LEFT_MARGIN / WIDTH, "ha": "left", "parse_math": False, "label": HEADING}
     title_y = 1 - 0.1 / total
     figure.text(y=title_y, s="\n".join(title_lines), va="top", **TITLE_FONT, **options)
     subtitle_y = 1 - subtitle_top / total
@@ -280,6 +270,16 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     note = "\n".join(note_lines)
     figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
     return figure
+
+
+def _set_margins(figure: Figure, height: float, *, side: float, top: float, bottom: float) -> float:
+    """Add margins, in inches, to a height for the axes, and return the height of the figure."""
+    width = page_width()
+    total = height + bottom + top
+    figure.set_size_inches(width, total)
+    rect = (side / width, bottom / total, 1 - 2 * side / width, height / total)
+    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect)
+    return total
 
 
 def title_of(figure: Figure) -> str:
