@@ -28,8 +28,9 @@ from helpers.studies.common.edge_cuts import (
     key_token_ids,
     list_ablations,
 )
-from helpers.studies.kobayashi2020 import edges, plots
+from helpers.studies.kobayashi2020 import edges
 from helpers.studies.kobayashi2020.lenses import evenly_spaced_records
+from helpers.studies.plots import kobayashi2020 as plots
 
 LAYERS = 3
 GROUP = (1, 2)
