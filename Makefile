@@ -26,6 +26,7 @@ test: $(READY) lint
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
 
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks
@@ -60,7 +61,7 @@ endif
 	touch $(BOOK_READY)
 
 benchmarks: $(READY)
-	set -e; for name in distances extraction lengths memory probes scaling shards; do \
+	set -e; for name in distances extraction lengths memory probes layers scaling shards; do \
 	  $(BIN)/python tests/benchmarks/bench_$$name.py --json tests/benchmarks/results/$$name.json; done
 
 faults: $(READY)

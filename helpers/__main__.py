@@ -88,10 +88,10 @@ class _Parser(argparse.ArgumentParser):
 class _HelpFormatter(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str:
         """Add the default to the help of an option, unless it is empty or off."""
-        default = action.default
-        if default in (None, "", False, argparse.SUPPRESS) or "(default" in action.help:
-            return action.help
-        return f"{action.help} (default: %(default)s)"
+        text = action.help or ""
+        if action.default in (None, "", False, argparse.SUPPRESS) or "(default" in text:
+            return text
+        return f"{text} (default: %(default)s)"
 
 
 def parser() -> argparse.ArgumentParser:

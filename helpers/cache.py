@@ -150,7 +150,7 @@ def _as_json(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, pd.DataFrame):
         return value.to_csv()
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     raise InputError(
         f"an input of a cached result is a {type(value).__name__}, which cannot be compared "

@@ -52,6 +52,7 @@ from helpers.settings import (
 )
 
 if TYPE_CHECKING:
+    from IPython.display import Image
     from matplotlib.figure import Figure
 
     from helpers.claims.engine import Claim
@@ -182,8 +183,11 @@ class Results:
             files.close()
         return path
 
-    def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Figure:
-        """Write a figure to ``build/<run>/`` and return it for display.
+    def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Image:
+        """Write a figure to ``build/<run>/`` and return its picture for display.
+
+        The picture is the file's, because drawing a figure again takes as long as all else in many
+        notebooks.
 
         Parameters
         ----------
@@ -196,19 +200,23 @@ class Results:
 
         Returns
         -------
-        matplotlib.figure.Figure
-            The figure.
+        IPython.display.Image
+            The PNG, with the title as the text for readers who do not see it.
         """
-        from helpers.plots.style import save_figure, title_of
+        from IPython.display import Image
 
-        with self.edited_record() as record:
+        from helpers.plots.style import SCREEN_DPI, save_figure, title_of
+
+        title = title_of(figure)
+        with self.edited_record() as record:  # not while it draws: other notebooks may run
             record["figures"][name] = {
                 "notebook": notebook_name(),
-                "title": title_of(figure),
+                "title": title,
                 "caption": " ".join(caption.split()),
             }
-            save_figure(figure, self.build, name, paper=self.settings.figures == "pdf")
-        return figure
+        path = save_figure(figure, self.build, name, paper=self.settings.figures == "pdf")
+        width = round(figure.get_figwidth() * SCREEN_DPI)
+        return Image(path.read_bytes(), width=width, alt=title.replace("\n", " "))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Read the tables of this run by name.
@@ -221,7 +229,8 @@ class Results:
         dict of str to DataFrame
             The tables by the names of their files.
         """
-        return read_tables(self.published) | self.own_tables()
+        own_tables = self.own_tables()
+        return read_tables(self.published, without=own_tables) | own_tables
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         """Read the tables in ``build/<run>/``, unless they are of another commit or code."""
@@ -509,13 +518,22 @@ def as_latex(table: pd.DataFrame) -> str:
     return text.replace("·", r"\textperiodcentered{}")
 
 
-def read_tables(results: Path) -> dict[str, pd.DataFrame]:
-    """Read the tables that a folder's ``run.json`` lists, by name.
+def read_tables(results: Path, *, without: Collection[str] = ()) -> dict[str, pd.DataFrame]:
+    """Read the tables that a folder's ``run.json`` lists, by name; InputError if one is no table.
 
-    InputError for a file that is no table.
+    Parameters
+    ----------
+    results : Path
+        The folder of a run.
+    without : collection of str
+        Names of tables that are not read.
+
+    Returns
+    -------
+    dict of str to DataFrame
     """
     tables = {}
-    for name in sorted(run_record(results).get("tables", {})):
+    for name in sorted(run_record(results).get("tables", {}).keys() - without):
         path = results / "tables" / f"{name}.csv"
         try:
             tables[name] = pd.read_csv(path)

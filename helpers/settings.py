@@ -3,7 +3,7 @@
 import os
 import re
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 from helpers.errors import InputError
 
@@ -257,7 +257,7 @@ def _is_valid(setting: Field, value: Any) -> bool:
     """Tell whether a value has the type of its setting and is within its limits."""
     limits = setting.metadata
     is_bool = isinstance(value, bool)  # which is an int, too
-    if not isinstance(value, setting.type) or is_bool != (setting.type is bool):
+    if not isinstance(value, cast("type", setting.type)) or is_bool != (setting.type is bool):
         return False
     if "choices" in limits:
         return value in limits["choices"]

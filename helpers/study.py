@@ -13,7 +13,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -511,7 +511,7 @@ class Study:
         """
         from helpers.data.treebank import shuffled_words
 
-        corpus = shuffled_words(self.treebank_corpus(), seed=self.settings.seed)
+        corpus = shuffled_words(cast("Any", self.treebank_corpus()), seed=self.settings.seed)
         return self._store(self.encoder, corpus, level="word")
 
     def example_store(self, *, stream: bool = False) -> Store:
@@ -788,7 +788,7 @@ class Study:
             other_tables = self.relation_tables(other_store)
             tables |= {f"{name}_{table}": other_tables[table] for table in OF_CONTROLS}
         if self.settings.treebank and self.language == ENGLISH:  # the parser is English
-            records = self.treebank_corpus().records()
+            records = cast("Corpus[Sentence]", self.treebank_corpus()).records()
             quality = silver_parses.silver_quality(records, minimum=self.settings.minimum_count)
             if quality is not None:
                 held_out = tables["dependency_heads_held_out"]

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -114,7 +114,8 @@ class Claim:
     @property
     def threshold(self) -> Threshold:
         """The number, or the function of tables, that is to be passed."""
-        return self.above if self.below is None else self.below
+        threshold = self.above if self.below is None else self.below
+        return cast("Threshold", threshold)  # one of them is given
 
     @property
     def sign(self) -> Literal[1, -1]:

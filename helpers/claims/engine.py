@@ -289,16 +289,15 @@ def merge_claims(
         The rows in the order of the sections, and in a section in the order of ``checked``.  The
         columns are `COLUMNS`.
     """
-    if saved is None:
-        saved = checked.head(0)
-    saved = saved.reindex(columns=COLUMNS)
+    earlier = checked.head(0) if saved is None else saved
+    earlier = earlier.reindex(columns=COLUMNS)
     # pandas reads an empty text as NaN, and a section such as "5" as a number.
-    texts = saved[list(TEXT_COLUMNS)].astype(object).fillna("").astype(str)
-    saved[list(TEXT_COLUMNS)] = texts.assign(section=texts["section"].str.removesuffix(".0"))
+    texts = earlier[list(TEXT_COLUMNS)].astype(object).fillna("").astype(str)
+    earlier[list(TEXT_COLUMNS)] = texts.assign(section=texts["section"].str.removesuffix(".0"))
     is_added = checked["section"].str.startswith(section)
-    is_replaced = checked["section"].isin(saved["section"])
-    is_of_others = ~saved["section"].isin(checked["section"])
-    table = pd.concat([checked[is_added | is_replaced], saved[is_of_others]])
+    is_replaced = checked["section"].isin(earlier["section"])
+    is_of_others = ~earlier["section"].isin(checked["section"])
+    table = pd.concat([checked[is_added | is_replaced], earlier[is_of_others]])
     return table.sort_values("section", kind="stable", ignore_index=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -36,8 +36,8 @@ from helpers.metrics.statistics import (
 )
 from helpers.metrics.surface import layer_resamples
 
-Numbers = float | pd.Series  # one, or one for each resample
-Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
+Numbers: TypeAlias = float | pd.Series  # one, or one for each resample
+Layers: TypeAlias = pd.Series | pd.DataFrame  # a number for each layer, or layer and resample
 Third = Literal["first", "last"]
 
 SEGMENT_TABLES = ("relative_position", "token_types", "entropy")

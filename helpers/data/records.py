@@ -218,7 +218,7 @@ def document_of(record: Mapping[str, Any]) -> str | None:
     if record.get("title"):
         return record["title"]
     in_document = _IN_DOCUMENT.fullmatch(record.get("source", ""))
-    return in_document[in_document.lastindex] if in_document else None
+    return in_document[in_document.lastindex or 0] if in_document else None
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:

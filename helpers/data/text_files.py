@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
 from helpers.cache import cached
@@ -102,7 +101,7 @@ def file_fingerprint(path: Path) -> str:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[BinaryIO]:
+def unpacked(path: Path) -> Iterator[io.BufferedReader]:
     """Open a file for reading; it is unpacked if its content is that of gzip or bzip2."""
     try:
         with path.open("rb") as file:

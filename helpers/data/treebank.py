@@ -176,7 +176,7 @@ def _dev_documents(sizes: Mapping[Any, int], seed: int) -> set[Any]:
 
 
 def silver_treebank(
-    path: Path | None = None, *, count: int | None = 2000, seed: int = 0, parser: str = ""
+    path: str | Path | None = None, *, count: int | None = 2000, seed: int = 0, parser: str = ""
 ) -> Corpus[Sentence]:
     """Parse sentences of a dump or text file into a silver treebank (section 4.2).
 
@@ -186,7 +186,7 @@ def silver_treebank(
 
     Parameters
     ----------
-    path : Path, optional
+    path : str or Path, optional
         A dump, a text file or a folder of text files; by default gensim's sample of Wikipedia.
     count : int or None
         Number of sentences; None: every usable one.
@@ -208,27 +208,27 @@ def silver_treebank(
     CorpusError
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
-    path = sample_path() if path is None else existing_file(path)
+    text = sample_path() if path is None else existing_file(path)
     pipeline_name = parser or PIPELINE
     spec = {
         "kind": "silver",
-        "file": file_fingerprint(path),
+        "file": file_fingerprint(text),
         "count": count,
         "seed": seed,
         **parser_versions(pipeline_name),
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        if not (parser or is_english_text(path)):
+        if not (parser or is_english_text(text)):
             raise InputError(
-                f"{path}: {NOT_ENGLISH}; "
+                f"{text}: {NOT_ENGLISH}; "
                 "give a --treebank of its language, or --parser with an installed spaCy pipeline, "
                 "or run the notebooks that need neither, --only 01,02,03,06 "
                 f"(--parser {PIPELINE} takes the text for English nevertheless)"
             )
         parses = cached(
             "parses",
-            lambda: _parse(path, count, seed, pipeline_name),
+            lambda: _parse(text, count, seed, pipeline_name),
             inputs={"corpus": spec},
             layer="data",
         )
@@ -238,7 +238,7 @@ def silver_treebank(
             parts = (tuple(words), tuple(heads), tuple(relations))
             yield Sentence(*parts, split, source, tuple(tags))
 
-    return Corpus(f"{corpus_name(path)}-silver", spec, read)
+    return Corpus(f"{corpus_name(text)}-silver", spec, read)
 
 
 def shuffled_words(corpus: Corpus[Parsed], *, seed: int) -> Corpus[Parsed]:
@@ -344,7 +344,10 @@ def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> D
     """Make a spaCy document of words; without ``sentence_starts`` the parser finds sentences."""
     from spacy.tokens import Doc
 
-    return Doc(pipeline().vocab, words=list(words), sent_starts=sentence_starts)
+    starts: list[bool | int | None] | None = None
+    if sentence_starts is not None:
+        starts = list(sentence_starts)
+    return Doc(pipeline().vocab, words=list(words), sent_starts=starts)
 
 
 def parser_versions(name: str = PIPELINE) -> dict[str, str]:

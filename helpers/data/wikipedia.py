@@ -39,7 +39,7 @@ class Article(NamedTuple):
 def sample_path() -> Path:
     """Find the sample of English Wikipedia (107 articles) that the gensim package ships."""
     # importlib.resources would import all of gensim.
-    return Path(distribution("gensim").locate_file(f"gensim/test/test_data/{SAMPLE}"))
+    return Path(str(distribution("gensim").locate_file(f"gensim/test/test_data/{SAMPLE}")))
 
 
 def corpus_name(path: Path) -> str:

@@ -151,7 +151,8 @@ def _shifted_share(attention: np.ndarray, shift: int) -> np.ndarray:
 
 def _previous_without(attention: np.ndarray, left_out: np.ndarray) -> np.ndarray:
     queries = [query for query in range(len(left_out)) if not left_out[query]]
-    return sum(attention[..., query, query - 1] for query in queries if query) / len(queries)
+    weights = [attention[..., query, query - 1] for query in queries if query]
+    return np.sum(weights, axis=0) / len(queries)
 
 
 relative_position = Exercise(
@@ -173,7 +174,7 @@ previous_without = Exercise(
 
 
 def _share_of_keys(attention: np.ndarray, is_key: np.ndarray) -> np.ndarray:
-    return sum(attention[..., key] for key in np.flatnonzero(is_key)).mean(axis=-1)
+    return attention[..., is_key].sum(axis=-1).mean(axis=-1)
 
 
 def _uniform_share(visible: np.ndarray, is_key: np.ndarray) -> float:
@@ -337,7 +338,7 @@ def _diagonal_share(attention: np.ndarray) -> float:
 
 
 def _darkest_column(attention: np.ndarray) -> int:
-    column_sums = sum(attention).tolist()
+    column_sums = attention.sum(axis=0).tolist()
     return column_sums.index(max(column_sums))
 
 
@@ -442,7 +443,7 @@ def _redistributed(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 def _angle(before: np.ndarray, after: np.ndarray) -> float:
     cosine_of_angle = before @ after / ((before @ before) * (after @ after)) ** 0.5
-    return np.degrees(np.arccos(min(1, cosine_of_angle)))
+    return float(np.degrees(np.arccos(min(1, cosine_of_angle))))
 
 
 moved_shares = Exercise(

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Num
 
+from helpers.data.records import Record
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
@@ -253,12 +254,12 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             sees_antecedent.append(sees_answer(question, visible, DIRECTIONS[0]))
     if not rows:
         raise InputError(NO_ANTECEDENT)
-    heads = np.moveaxis(by_heads, 0, -1)  # [candidates, layer, head, mention]
+    heads = np.moveaxis(np.asarray(by_heads), 0, -1)  # [candidates, layer, head, mention]
     return AntecedentJudgements(
         mentions=pd.DataFrame(rows),
         heads=dict(zip(CANDIDATES, heads, strict=True)),
         sees_antecedent=np.transpose(sees_antecedent),
-        chance=dict(zip(CANDIDATES, np.moveaxis(chances, 0, -1), strict=True)),
+        chance=dict(zip(CANDIDATES, np.moveaxis(np.asarray(chances), 0, -1), strict=True)),
     )
 
 
@@ -297,7 +298,7 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
         ``paper_accuracy``, and the accuracy ``chance`` of a random pick among the candidates that a
         mention sees in the head's layer.
     """
-    systems = [(rule, "earlier mentions") for rule in SYSTEMS]
+    systems: list[tuple[str, Any]] = [(rule, "earlier mentions") for rule in SYSTEMS]
     systems += [(HEAD, candidates) for candidates in CANDIDATES]
     if judgements.held_out():
         systems += [(HELD_OUT, candidates) for candidates in CANDIDATES]
@@ -411,7 +412,7 @@ class DocumentMention(NamedTuple):
     attributes: Attributes
 
 
-def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
+def document_mentions(record: Record) -> list[DocumentMention]:
     """List the mentions of a document's record (``words``, ``tags``, ``mentions``) in order."""
     words = [word.lower() for word in record["words"]]
     tags = record["tags"]

@@ -424,7 +424,8 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
     if not sums[:, [0, 2]].any():  # no special tokens
         return rows.iloc[:0]
     has_function = (held_out["margin"] > FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
-    groups = [(row, [number]) for number, row in enumerate(rows.to_dict("records"))]
+    labels_of_rows = rows.to_dict("records")
+    groups: list[tuple[dict, Any]] = [(row, [number]) for number, row in enumerate(labels_of_rows)]
     if has_function.any():
         groups.append(({"relation": WITH_FUNCTION}, np.flatnonzero(has_function)))
     table = []
@@ -450,7 +451,7 @@ def _sum_by_article(
     examples: Iterable[Example], sums_of: Callable[[Example], np.ndarray]
 ) -> Clusters:
     """Sum a function's arrays over the dev sentences of each article."""
-    by_article = defaultdict(int)
+    by_article: defaultdict[str, Any] = defaultdict(int)
     for example in examples:
         if example.record.get("split") == "dev":
             by_article[cluster_of(example.record, example.index)] += sums_of(example)
@@ -557,7 +558,7 @@ def _possessive_sums(
             _, mark_is_right = predict_link(from_mark, weights, direction, visible)
             _, possessor_is_right = predict_link(from_possessor, weights, direction, visible)
             next_is_right = from_mark.mark + 1 in from_mark.gold
-            sums += (mark_is_right, possessor_is_right, next_is_right, 1)
+            sums += np.array((mark_is_right, possessor_is_right, next_is_right, 1))
     return sums
 
 

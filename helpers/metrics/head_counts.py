@@ -292,7 +292,7 @@ class Links(NamedTuple):
     @property
     def is_root(self) -> Bool[np.ndarray, " question"]:
         """The questions that no word answers."""
-        return ~self.is_gold.any(axis=1)
+        return ~np.any(self.is_gold, axis=1)
 
 
 def read_links(example: Example) -> Links:

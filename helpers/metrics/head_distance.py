@@ -22,6 +22,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -224,7 +225,7 @@ def _compiled_kernel(heads: int, threads: int) -> Kernel:
     work.
     """
     # Fused multiply-adds make the kernel 1.6 times faster (tests/benchmarks/bench_distances.py).
-    options = {"cpp.enable_floating_point_contract_flag": "fast"}
+    options: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
     # The same tiles whatever is computed later, because torch looks at their number when it
     # decides how to divide the work between threads.
     tiles = torch.full((heads, COMPILED_FOR_TILES, TILE), 0.5)

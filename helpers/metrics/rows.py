@@ -82,7 +82,7 @@ def token_types(
     """Sum the attention to [CLS], [SEP] and punctuation; see `section_3`."""
     n_heads, n_queries, n = rows.shape
     n_visible = visible.sum(axis=-1)  # [query]
-    totals = dict.fromkeys(TOKEN_TYPES, total(np.zeros((n_heads, 0))))
+    totals: dict[str, Totals] = dict.fromkeys(TOKEN_TYPES, total(np.zeros((n_heads, 0))))
     for name, mask in zip(SPECIAL, (np.arange(n) == 0, roles.cls, roles.sep), strict=True):
         if mask is None:
             continue

@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -165,8 +166,8 @@ def _stretch(distance: Real, nearest: Real, factor: Real) -> Real:
     return distance * (max(nearest, 0) / distance) ** factor
 
 
-def t_quantile(df: Real | Sequence[Real], level: float = LEVEL) -> Statistics | float:
-    """Compute the half-width, in standard errors, of Student's interval of a level."""
+def t_quantile(df: Real | Sequence[Real], level: float = LEVEL) -> Any:
+    """Compute the half-width, in standard errors, of Student's interval of a level, for each df."""
     return t.ppf((1 + level) / 2, df)
 
 
@@ -248,7 +249,7 @@ def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
     widths = np.array([estimate.high - estimate.low, source.high - source.low])
     degrees = [estimate.df, source.df]
     variances = (widths / t_quantile(degrees)) ** 2  # up to a factor
-    uncertainty = (variances**2 / degrees).sum()
+    uncertainty = (variances**2 / np.array(degrees)).sum()
     df = variances.sum() ** 2 / uncertainty if uncertainty else min(degrees)
     below = np.hypot(estimate.below, source.below)
     above = np.hypot(estimate.above, source.above)
@@ -323,7 +324,7 @@ def counted_p(replicates: Float[np.ndarray, " resample"], threshold: Real) -> fl
     return min(1.0, 2 * (on_fewer_side + 1) / (len(measured) + 1))
 
 
-def effective_clusters(total: Clusters) -> Statistics | float:
+def effective_clusters(total: Clusters) -> Any:
     """Compute the effective number of clusters (Kish 1965): ``(sum w)**2 / sum(w**2)``.
 
     It is the number of clusters if all have as many cases, and less if they differ in size.
@@ -412,7 +413,7 @@ def weighted_ratios(
         NaN if a ratio has no cases.  The weight of a cluster in the effective number of clusters is
         its share of the cases, averaged over the ratios.
     """
-    value = divide(right.sum(axis=0), total.sum(axis=0)) @ weights
+    value = np.matmul(divide(right.sum(axis=0), total.sum(axis=0)), np.asarray(weights))
     replicates = resampled_ratios(right, total, DRAWS) @ weights
     return bootstrap_estimate(value, replicates, effective_clusters_of_ratios(total, weights))
 
@@ -422,7 +423,7 @@ def effective_clusters_of_ratios(
 ) -> Real:
     """Compute the effective number of clusters of a weighted sum of ratios (`weighted_ratios`)."""
     shares = divide(total, np.broadcast_to(total.sum(axis=0), total.shape))
-    return effective_clusters(shares @ np.abs(weights))
+    return effective_clusters(shares @ np.abs(np.asarray(weights)))
 
 
 def bootstrap_intervals(right: Clusters, total: Totals) -> Bounds:

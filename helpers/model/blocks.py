@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, padded
-from helpers.model.sites import repeated_softmax
+from helpers.model.sites import base_transformer, repeated_softmax
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
 EAGER = "eager_attention_forward"  # the name of each family's own function
@@ -81,7 +81,7 @@ def rows_in_blocks(
     ModelError
         If the model does not compute its attention with the interface of transformers.
     """
-    base = encoder.model.base_model
+    base = base_transformer(encoder.model)
     n_blocks = -(-len(inputs["input_ids"]) // n_queries)
     started = _Pass(receive, n_queries)
     token = _current.set(started)
@@ -113,7 +113,7 @@ def check_blocks(encoder: Encoder) -> None:
 
 
 @contextmanager
-def _attention_in_blocks(base: nn.Module) -> Iterator[None]:
+def _attention_in_blocks(base: PreTrainedModel) -> Iterator[None]:
     """Let a model compute its attention with `_attend`, and keep no keys and values for later."""
     used_cache = getattr(base.config, "use_cache", None)
     base.set_attn_implementation(NAME)

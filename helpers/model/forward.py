@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
         each token.
     """
     if "tokens" in record:
-        ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
+        ids = cast("list[int]", encoder.tokenizer.convert_tokens_to_ids(record["tokens"]))
         # A decoder reads both paragraphs as one text.
         second = len(ids) if "blank_line" in record else record["second"]
         types = [int(position >= second) for position in range(len(ids))]
@@ -92,7 +92,9 @@ def text_inputs(
     """
     tokenizer = copy.deepcopy(encoder.tokenizer.backend_tokenizer)  # other threads use the original
     tokenizer.enable_truncation(max_tokens, strategy="longest_first")
-    encodings = [tokenizer.encode(*texts) for texts in examples]
+    encodings = [
+        tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in examples
+    ]
     return [
         {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
     ]
@@ -122,7 +124,7 @@ def forward(encoder: Encoder, inputs: list[Inputs]) -> tuple[Maps, States]:
 
 def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
     """Pad a batch of inputs on the right and convert it to tensors on the model's device."""
-    padding_values = {"input_ids": encoder.tokenizer.pad_token_id or 0}
+    padding_values: dict[str, Any] = {"input_ids": encoder.tokenizer.pad_token_id or 0}
     if encoder.takes_token_types:
         padding_values["token_type_ids"] = 0
     batch = {}
@@ -301,9 +303,9 @@ def norm_maps(attention: Values, norms: Values) -> Values:
         Each row sums to 1.
     """
     weighted = attention * norms[..., None, :]
-    total = weighted.sum(axis=-1)[..., None]
+    total = weighted.sum(-1)[..., None]
     moves_nothing = total == 0
-    return (weighted + attention * moves_nothing) / (total + moves_nothing)
+    return cast("Values", (weighted + attention * moves_nothing) / (total + moves_nothing))
 
 
 def transformed_norms(

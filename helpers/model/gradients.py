@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -232,7 +232,7 @@ def score_gradients(
 def guess_loss(encoder: Encoder, n_candidates: int) -> float:
     """Compute the loss of a guess in nats: of a token, of a paragraph's partner, or of a label."""
     if encoder.objective == "classification":
-        n_candidates = encoder.model.config.num_labels
+        n_candidates = cast("int", encoder.model.config.num_labels)
     elif encoder.objective != "contrastive":
         n_candidates = len(encoder.tokenizer)
     return float(np.log(n_candidates))
@@ -378,7 +378,7 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
     after = example.ids[len(example) - is_special[::-1].index(0) :]
     for is_second in (False, True):
         for record in records:
-            ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
+            ids = cast("list[int]", encoder.tokenizer.convert_tokens_to_ids(record["tokens"]))
             # Decoders have a blank line between the paragraphs.
             end_of_first = record.get("blank_line", record["second"])
             half = ids[record["second"] :] if is_second else ids[:end_of_first]

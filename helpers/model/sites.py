@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import cycle
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -60,7 +60,9 @@ class Site(NamedTuple):
     @property
     def output_weight(self) -> Float[Tensor, "head width features"]:
         """The part of the output projection that belongs to each head."""
-        weight = self.output.weight if isinstance(self.output, Conv1D) else self.output.weight.T
+        weight = cast("Tensor", self.output.weight)
+        if not isinstance(self.output, Conv1D):
+            weight = weight.T
         return weight.unflatten(0, (self.heads, -1))
 
     def has_value_vectors(self, projected: Float[Tensor, "batch token features"]) -> bool:
@@ -170,7 +172,7 @@ def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -
 def base_transformer(model: nn.Module) -> PreTrainedModel:
     """Find the transformer in a model, without the heads of tasks."""
     transformers = (part for part in model.modules() if isinstance(part, PreTrainedModel))
-    return next(transformers).base_model
+    return cast("PreTrainedModel", next(transformers).base_model)
 
 
 @contextmanager
@@ -205,7 +207,7 @@ def skip_layers(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[
     outputs : mapping of Module to output
         The first layers, and what they returned when the same input was passed to the model.
     """
-    transformer = base_transformer(model)
+    transformer = cast("Any", base_transformer(model))
     transformer.skipped_layers = len(outputs)
     try:
         for layer, output in outputs.items():
@@ -220,7 +222,7 @@ def skip_layers(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[
 @contextmanager
 def repeated_softmax(model: nn.Module, calls: int) -> Iterator[None]:
     """Have `PatchSoftmax` expect several calls of softmax in each layer inside the context."""
-    transformer = base_transformer(model)
+    transformer = cast("Any", base_transformer(model))
     transformer.softmax_calls = calls
     try:
         yield
@@ -261,6 +263,7 @@ class PatchSoftmax(TorchFunctionMode):
         """Call a function of torch, or ``change`` in place of softmax."""
         if func is not F.softmax or args[0].ndim != ATTENTION_AXES:
             return func(*args, **kwargs or {})
+        kwargs = kwargs or {}
         scores = args[0]
         weights = self.change(next(self.layers), scores, partial(func, **kwargs))
         return weights.to(kwargs["dtype"] or scores.dtype)
@@ -334,7 +337,7 @@ def copy_with_temperatures(
     """Copy a model, whose heads get temperatures, without copying its weights."""
     tensors = [*model.parameters(), *model.buffers()]
     copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
-    set_temperatures(copied.base_model, factors)
+    set_temperatures(base_transformer(copied), factors)
     return copied
 
 
@@ -349,7 +352,7 @@ def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> An
     """Run a model's own forward pass with the scores of its heads times their temperatures."""
 
     def scaled(layer: int, scores: Scores, softmax: Callable) -> Scores:
-        return softmax(_scaled(scores, self.temperatures[layer]))
+        return softmax(_scaled(scores, cast("Tensor", self.temperatures)[layer]))
 
     with PatchSoftmax(self, scaled):
         return type(self).forward(self, *args, **kwargs)

@@ -108,12 +108,13 @@ def esm_tokenizer(python_tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     vocabulary = python_tokenizer.get_vocab()
     tokens = sorted(vocabulary, key=len, reverse=True)
     is_token = Regex("|".join(map(re.escape, tokens)))
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=python_tokenizer.unk_token))
+    unknown = str(python_tokenizer.unk_token)
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(is_token, "isolated")]
     )
-    cls = python_tokenizer.cls_token
-    eos = python_tokenizer.eos_token
+    cls = str(python_tokenizer.cls_token)
+    eos = str(python_tokenizer.eos_token)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls} $A {eos}",
         pair=f"{cls} $A {eos} $B {eos}",
@@ -135,20 +136,17 @@ def byt5_tokenizer(python_tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     Tokenizer
         It gives the same ids.
     """
-    special_tokens = (
-        python_tokenizer.pad_token,
-        python_tokenizer.eos_token,
-        python_tokenizer.unk_token,
-    )
+    unknown = str(python_tokenizer.unk_token)
+    eos = str(python_tokenizer.eos_token)
+    special_tokens = (str(python_tokenizer.pad_token), eos, unknown)
     vocabulary = {token: number for number, token in enumerate(special_tokens)}
     for byte, letter in enumerate(_byte_letters()):
         vocabulary[letter] = FIRST_BYTE_ID + byte
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=python_tokenizer.unk_token))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [to_bytes, pre_tokenizers.Split(Regex("."), "isolated")]
     )
-    eos = python_tokenizer.eos_token
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {eos}", pair=f"$A {eos} $B {eos}", special_tokens=[(eos, vocabulary[eos])]
     )

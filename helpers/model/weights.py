@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -30,7 +30,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.configuration_auto import (
+    CONFIG_MAPPING_NAMES,  # pyright: ignore[reportPrivateImportUsage]  # not that of auto_mappings
+)
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -39,7 +41,7 @@ from transformers.models.auto.modeling_auto import (
 
 from helpers.errors import ModelError, or_wider
 from helpers.model.checkpoint import read_config
-from helpers.model.sites import PatchSoftmax, Scores, Weights
+from helpers.model.sites import PatchSoftmax, Scores, Weights, base_transformer
 from helpers.model.tokenizer import read_tokenizer
 from helpers.model.visible import probe_visible
 from helpers.torch_utils import torch_device
@@ -90,7 +92,7 @@ def read_encoder(
     tokenizer = read_tokenizer(name, folder, config.model_type)
     has_mask = tokenizer.mask_token_id is not None
     model, objective = _read_model(name, folder, config, dtype, has_mask=has_mask)
-    rows = model.get_input_embeddings().num_embeddings
+    rows = cast("int", model.get_input_embeddings().num_embeddings)
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
         raise ModelError(
@@ -99,14 +101,15 @@ def read_encoder(
         )
     if random_init is not None:
         model = reinitialised(model, seed=random_init)
-    model = model.to(target_device).eval().requires_grad_(False)
+    # The types of transformers leave the model out of the arguments of ``to``.
+    model = model.to(target_device).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
     layers, heads, has_sink = probe_maps(name, model, tokenizer)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
     visible = probe_visible(name, model, ids, longest_input(model, tokenizer))
     if all(layer.causal for layer in visible):
         begin_with_bos(tokenizer)
     elif objective == "next-token":  # of a family that can be made to see later tokens
-        model = model.base_model
+        model = base_transformer(model)
         objective = "contrastive"
     tokenizer_facts = tokenizer_properties(model, tokenizer)
     options = read_config(name, folder)
@@ -162,7 +165,7 @@ def read_family(name: str, folder: Path) -> PreTrainedConfig:
             f"{model_type!r} of config.json. Use a model of a family that it knows."
         )
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model_class = AutoModel._model_mapping.get(type(config), None)
+    model_class = cast("Any", AutoModel._model_mapping.get(type(config), None))
     has_text_part = config.get_text_config() is not config
     model_input = getattr(model_class, "main_input_name", "input_ids")
     if model_input != "input_ids" and not has_text_part:
@@ -234,7 +237,7 @@ def _text_encoder(model: PreTrainedModel, config: PreTrainedConfig) -> PreTraine
     if text_config is not config:
         parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
         return next(part for part in parts if type(part.config) is type(text_config))
-    return model.get_encoder() if config.is_encoder_decoder else model.base_model
+    return model.get_encoder() if config.is_encoder_decoder else base_transformer(model)
 
 
 def from_pretrained(
@@ -342,9 +345,9 @@ def probe_maps(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizer
         )
     has_sink = n + 1 in widths  # GPT-OSS
     _check_rows(name, torch.stack(maps), has_sink=has_sink)
-    padding = {"pad": (0, n)}
-    padded_ids = F.pad(ids, value=tokenizer.pad_token_id or 0, **padding)
-    padded_maps = _maps(model, padded_ids, F.pad(torch.ones_like(ids), **padding))
+    padding_id = cast("int", tokenizer.pad_token_id or 0)
+    padded_ids = F.pad(ids, (0, n), value=padding_id)
+    padded_maps = _maps(model, padded_ids, F.pad(torch.ones_like(ids), (0, n)))
     without_padding = torch.stack(padded_maps)[..., :n, :n]
     difference = (torch.stack(maps) - without_padding).abs().max()
     if difference > PROBE_TOLERANCE[model.dtype]:
@@ -410,7 +413,7 @@ def tokenizer_properties(
     backend = tokenizer.backend_tokenizer
     pair = backend.encode("a", "b")
     special_ids = np.unique(np.array(pair.ids)[np.array(pair.special_tokens_mask) == 1]).tolist()
-    used_tokens = tokenizer.convert_ids_to_tokens(special_ids)
+    used_tokens = cast("list[str]", tokenizer.convert_ids_to_tokens(special_ids))
     special_tokens = {}
     for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
         special_tokens[role] = token if token in used_tokens else None
@@ -458,7 +461,7 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
     for module, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):
         module.load_state_dict(trained.state_dict())
     fresh.tie_weights()
-    return fresh.to(model.dtype).train(model.training)
+    return fresh.to(model.dtype).train(model.training)  # pyright: ignore[reportArgumentType]
 
 
 def check_reinitialised(model: PreTrainedModel) -> None:

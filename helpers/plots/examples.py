@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -338,7 +338,7 @@ def relation_panels(
     return panels
 
 
-def _scores(row: NamedTuple) -> dict[str, float]:
+def _scores(row: Any) -> dict[str, float]:
     """List the accuracies of a row of dependency_heads.csv, or of the table of held-out ones."""
     if pd.isna(getattr(row, "dev_accuracy", None)):
         return {"head": row.accuracy, "best fixed offset": row.baseline}
@@ -805,7 +805,7 @@ def _clearest_panels(examples: Iterable[Example], location: MapLocation, title: 
         weights = [panel.darkness[link[:2]] for link in panel.links if link.verdict != "missed"]
         gold = [link for link in panel.links if link.verdict != "wrong"]
         are_neighbours = all(abs(link.attending - link.attended) == 1 for link in gold)
-        return are_neighbours, len(weights) < 2, -np.mean(weights or [0.0])
+        return are_neighbours, len(weights) < 2, -float(np.mean(weights or [0.0]))
 
     panels: list[Panel] = []
     for example in examples:
@@ -842,7 +842,7 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
         links: list[Link] = []
         for question in questions:
             direction = location.direction or DIRECTIONS[0]  # none is named for coreference
-            links += _links(question, weights, seen, words, direction)
+            links += _links(question, weights, seen, words, cast("Direction", direction))
         if links:
             attending = [words[link.attending] for link in links]
             yield Panel(
@@ -881,7 +881,8 @@ def _links(
 
     There are none if the layer's mask hides the answer.  A head that picks nothing misses it.
     """
-    picked, is_right = predict_link(question, weights, direction, seen)
+    pick, is_right = predict_link(question, weights, direction, seen)
+    picked = int(pick)
     gold = [word for word in question.gold if word in words]
     are_drawn = question.query in words and picked in words and gold
     if are_drawn and sees_answer(question, seen, direction):
@@ -889,7 +890,8 @@ def _links(
         for word, verdict in choices:
             if word == question.query:  # nothing is picked
                 continue
-            ends = [words.index(question.query), words.index(word)]
+            attending = words.index(question.query)
+            attended = words.index(word)
             if direction == DIRECTIONS[1]:  # heads attend to dependents
-                ends.reverse()
-            yield Link(*ends, verdict)
+                attending, attended = attended, attending
+            yield Link(attending, attended, verdict)

@@ -206,7 +206,7 @@ def gradient_title(table: pd.DataFrame, names: Mapping[str, str]) -> str:
     if not names:
         return "Figure 3 · Gradients of attention"
     ratios = {key: table[f"other_over_{key}"].max() for key in names}
-    top = max(ratios, key=ratios.get)
+    top = max(ratios, key=lambda key: ratios[key])
     per_attention = f"{ratios[top]:.1f} times those to {names[top]}"
     per_value = table.get(f"other_over_{top}_per_value", pd.Series(dtype=float)).dropna()
     if not len(per_value):
@@ -377,7 +377,7 @@ def heads_and_means(
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
                 is_right = shift[farthest_row] > 0  # of the middle of the layer's points
                 is_above = deviations.loc[farthest_row, column] > 0  # the mean
-                beside = {"xytext": (4 if is_right else -4, 0)}
+                beside: dict[str, Any] = {"xytext": (4 if is_right else -4, 0)}
                 beside["va"] = "center" if is_above else "bottom"  # not across the axis
                 beside["ha"] = "left" if is_right else "right"
                 beyond = {"xytext": (0, 4 if is_above else -4), "ha": "center"}
@@ -487,8 +487,9 @@ def fig6_clusters(
     findings.scatter(*points[is_linguistic].T, c=style.INK, **marker)  # on top
     findings.set_title("syntax or coreference")
     layers = positions["layer"]
-    layer_scale = ScalarMappable(Normalize(1, layers.max()), style.LAYER_COLORS)
-    by_layer.scatter(*points.T, c=layers, cmap=layer_scale.cmap, norm=layer_scale.norm, **marker)
+    norm = Normalize(1, layers.max())
+    layer_scale = ScalarMappable(norm, style.LAYER_COLORS)
+    by_layer.scatter(*points.T, c=layers, cmap=style.LAYER_COLORS, norm=norm, **marker)
     by_layer.set_title("layer")
     ticks = style.counting_ticks(layers.max(), 6)
     colorbar_options = {"location": "bottom"} if in_column else {}
@@ -513,7 +514,7 @@ def fig6_clusters(
     figure.supxlabel(xlabel)
     figure.supylabel("Second MDS dimension (nats per token)")
     # The labels come last, because they are placed on the finished page.
-    label_points(findings, points, np.flatnonzero(is_linguistic), names)
+    label_points(findings, points, np.flatnonzero(is_linguistic).tolist(), names)
     return figure
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -42,7 +44,8 @@ def label_points(
     labels : sequence of str
         Their labels, in the same order.
     """
-    axes.figure.draw_without_rendering()  # settles the layout, which decides where points are
+    # This settles the layout, which decides where points are.
+    cast("Figure", axes.figure).draw_without_rendering()
     pixels = axes.figure.dpi / 72  # per point
     markers = axes.transData.transform(points)
     radius = MARKER_RADIUS * pixels
@@ -53,7 +56,8 @@ def label_points(
             va="center", parse_math=False, zorder=5, arrowprops=LEADER, in_layout=False,
             path_effects=HALO,
         )  # fmt: skip
-        size = Text.get_window_extent(note).size + 3 * pixels  # without the line, with a margin
+        text_size = np.asarray(Text.get_window_extent(note).size)  # without the line
+        size = text_size + 3 * pixels  # with a margin
         lefts = np.linspace(axes.bbox.x0, axes.bbox.x1 - size[0], STEPS)
         bottoms = np.linspace(axes.bbox.y0, axes.bbox.y1 - size[1], STEPS)
         to_centre = size / 2 - markers[index]  # from the corner of a label at the marker
@@ -63,6 +67,6 @@ def label_points(
             n_covered = box.padded(radius).count_contains(markers)
             cost = np.hypot(*(box.min + to_centre)) + COVERING_COST * n_covered
             costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
-        best = min(costs, key=costs.get)
+        best = min(costs, key=lambda box: costs[box])
         note.set_position((best.min + to_centre) / pixels)
         occupied.append(best)

@@ -200,8 +200,8 @@ def relation_heatmaps(
         maps[f"{relation}\n{best}, {ARROWS[direction]}"] = values
         best_heads.append((layer, head))
     best_values = {name: np.nanmax(values) for (name, _), values in accuracies.items()}
-    low = min(best_values, key=best_values.get)
-    high = max(best_values, key=best_values.get)
+    low = min(best_values, key=lambda name: best_values[name])
+    high = max(best_values, key=lambda name: best_values[name])
     figure = heat_maps(
         maps,
         f"Section 4.2 · The best head of a relation finds {best_values[low]:.0f}% "

@@ -9,7 +9,7 @@ from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,6 +22,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
@@ -50,6 +51,7 @@ SMALL_MARKER = 4.5  # points
 LEGEND_HANDLE = 0.22  # inches, with its gaps
 LETTER_WIDTH = 0.55  # of the average letter, in units of the size of the type
 DPI = 160
+SCREEN_DPI = 96  # of a figure in a notebook
 SVG_DPI = 96  # of parts with thousands of points, which are pixels in an SVG, too
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
@@ -173,7 +175,7 @@ def theme(rc_params: Mapping[str, Any] = RC_PARAMS) -> Iterator[None]:
     """Apply the theme of all figures inside the context, or inside the decorated function."""
     import seaborn as sns  # late: it takes a second to import, and the viewer shares the colours
 
-    page = {**rc_params, "font.family": INSTALLED_FONTS}
+    page: dict[Any, Any] = {**rc_params, "font.family": INSTALLED_FONTS}
     with sns.plotting_context("paper"), sns.axes_style("ticks"), plt.rc_context(page):
         yield
 
@@ -189,7 +191,7 @@ def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     @wraps(draw)
     @theme()
     def draw_page(*tables: Any, **options: Any) -> Figure:
-        figure = draw(*tables, **options)
+        figure = cast("Any", draw(*tables, **options))
         figure.draw_for_column = partial(draw_column, *tables, **options)
         return figure
 
@@ -264,7 +266,7 @@ def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure
     total = height + bottom + top
     figure.set_size_inches(width, total)
     rect = (margin / width, bottom / total, 1 - 2 * margin / width, height / total)
-    figure.get_layout_engine().set(rect=rect)
+    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect)
     if in_column():
         return figure
     # Matplotlib would make room for a title of its own (suptitle) among the axes.
@@ -487,6 +489,7 @@ def draw_color_scale(
     figure: Figure, panels: Sequence[Axes], scale: ScalarMappable, label: str, **options: Any
 ) -> Colorbar:
     """Draw a colour scale right of panels, or above them in a figure for a column."""
+    colorbar_options: dict[str, Any]
     if in_column():
         colorbar_options = {"location": "top", "aspect": 40}
         label = " ".join(label.split())
@@ -556,8 +559,9 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     write_atomic(path.with_suffix(".svg"), svg.getvalue())
     if paper:
         write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))
-    if hasattr(figure, "draw_for_column"):
-        column = figure.draw_for_column()
+    draw_for_column = getattr(figure, "draw_for_column", None)
+    if draw_for_column is not None:
+        column = draw_for_column()
         _settle_layout(column)
         write_atomic(folder / COLUMN_FOLDER / f"{name}.pdf", _pdf_of(column))
     return path

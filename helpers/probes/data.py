@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ SCALE_SENTENCES = 200  # of train, to estimate how much features vary
 SMALLEST_SCALE = 1e-3  # below it a feature is rounding of float16, which must not be amplified
 PAIRS_PER_BATCH = 1 << 15  # limits batches of long sentences
 FLOATS_PER_BATCH = 1 << 20  # of maps: 4 MB
+LAYERS_TOGETHER = 4  # in one training; more would need more memory and save little time
 MAX_BATCH = 64  # sentences, where parameters do not change from batch to batch
 
 
@@ -216,6 +218,13 @@ class ProbeData:
         return sum(len(self.parses[index]) for index in indices)
 
     @property
+    def layer_groups(self) -> list[range]:
+        """The layers in groups whose probes are trained together; layer 0 is the embeddings."""
+        end = self.layers + 1
+        starts = range(0, end, LAYERS_TOGETHER)
+        return [range(start, min(start + LAYERS_TOGETHER, end)) for start in starts]
+
+    @property
     def features(self) -> int:
         """Number of features: the attention heads in both directions."""
         return 2 * self.layers * self.heads
@@ -292,10 +301,15 @@ class ProbeData:
         features = features.flatten(0, 1)
         return features[:, :: n + 1].flatten(1), features[:, 1 : n + 1]
 
-    def hidden(self, indices: Sentences, layer: int) -> Float[Tensor, "sentence word width"]:
-        """Read one layer's hidden states of sentences of one length, in units of ``scales``."""
-        states = np.stack([self.states[index, layer] for index in indices])
-        return torch.from_numpy(states).float() / self.scales[layer]
+    def hidden(
+        self, indices: Sentences, layers: Sequence[int]
+    ) -> Float[Tensor, "layer sentence word width"]:
+        """Read some layers' hidden states of sentences of one length, in units of ``scales``."""
+        keys = product(layers, indices)
+        states = np.stack([self.states[index, layer] for layer, index in keys])
+        by_layer = torch.from_numpy(states).float().unflatten(0, (len(layers), len(indices)))
+        scales = torch.tensor(self.scales[layers], dtype=torch.float32)
+        return by_layer.div_(scales[:, None, None, None])
 
     def control_task(self) -> ProbeData:
         """Replace the syntactic heads by those of the control task (`control_heads`)."""

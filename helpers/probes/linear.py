@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -480,9 +480,10 @@ class LinearProbeFitter:
         parameters = list(self.probe.parameters())
         pairs = zip(parameters, self.probe.units, strict=True)
         units = flatten([row_units.expand_as(parameter) for parameter, row_units in pairs])
-        penalised = gradient / units + self.l2 * flatten(parameters).detach() * units
+        l2 = cast("float", self.l2)  # it is chosen
+        penalised = gradient / units + l2 * flatten(parameters).detach() * units
         mean_loss = losses.sum().item() / self.data.n_words(self.sentences)
-        return Fit(self.probe, self.l2, mean_loss, penalised.abs().max().item(), self.passes)
+        return Fit(self.probe, l2, mean_loss, penalised.abs().max().item(), self.passes)
 
     def minimise(self, sentences: Sentences, tolerance: float) -> Search:
         """Move the probe to the optimum for some sentences, by L-BFGS; return the `Sums` there."""
@@ -503,9 +504,10 @@ class LinearProbeFitter:
             sums = yield self, weights
             parts = zip(preconditioners, sums.gradient.split(sizes), strict=True)
             gradient = flatten(preconditioner.gradient(part) for preconditioner, part in parts)
+            l2 = cast("float", self.l2)
             scaled = coordinates / scale
-            value = weights @ sums.losses + self.l2 / 2 * scaled.square().sum()
-            return lbfgs.Point(coordinates, value.item(), gradient + self.l2 * scaled / scale, sums)
+            value = weights @ sums.losses + l2 / 2 * scaled.square().sum()
+            return lbfgs.Point(coordinates, value.item(), gradient + l2 * scaled / scale, sums)
 
         start = flatten(preconditioner.coordinates() for preconditioner in preconditioners)
         optimum = yield from lbfgs.minimise(penalised_loss, start, tolerance)
@@ -538,9 +540,9 @@ class LinearProbeFitter:
 
     def preconditioners(self, sentences: Sentences) -> list[Preconditioner]:
         """Compute a preconditioner for each parameter, from the curvature of the loss."""
-        candidate = 0
-        dependent = 0
-        root = 0
+        candidate = torch.zeros(())
+        dependent = torch.zeros(())
+        root = torch.zeros(())
         curvatures = self.workers.map(self.batch_curvatures, self.data.batches(sentences))
         for candidate_products, dependent_products, dependent_means, root_products in curvatures:
             candidate = candidate + candidate_products

@@ -12,9 +12,10 @@ principal axes, in which Adam converges in half as many epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,8 @@ from torch.nn import functional as F
 
 from helpers.probes.data import (
     SCALE_SENTENCES,
+    BlockBuffer,
+    Blocks,
     Counts,
     ProbeData,
     Sentences,
@@ -72,10 +75,19 @@ class StructuralProbe(nn.Module):
 
     def forward(self, data: ProbeData, indices: Sentences) -> Float[Tensor, "sentence word other"]:
         """Compute the squared distance of every pair of words under B."""
-        mapped = data.hidden(indices, self.layer) @ self.projection.T
-        products = mapped @ mapped.transpose(1, 2)
-        norms = products.diagonal(dim1=1, dim2=2)
-        return (norms[:, :, None] + norms[:, None, :] - 2 * products).clamp(min=0)
+        return squared_distances([self], data, indices)[0]
+
+
+def squared_distances(
+    probes: Iterable[StructuralProbe], data: ProbeData, indices: Sentences
+) -> Float[Tensor, "layer sentence word other"]:
+    """Compute the squared distances of words under probes of several layers."""
+    states = data.hidden(indices, [probe.layer for probe in probes])
+    projections = torch.stack([probe.projection for probe in probes])
+    mapped = (states.flatten(1, 2) @ projections.mT).unflatten(1, states.shape[1:3])
+    products = mapped @ mapped.mT
+    norms = products.diagonal(dim1=-2, dim2=-1)
+    return (norms[..., :, None] + norms[..., None, :] - 2 * products).clamp(min=0)
 
 
 def fit_layers(data: ProbeData, seeds: int) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
@@ -99,10 +111,9 @@ def fit_layers(data: ProbeData, seeds: int) -> tuple[list[list[StructuralProbe]]
         articles and the noise of training (`Counts.estimate`).
     """
     _, validation = validation_slice(data.splits["train"])
-    layers = range(data.layers + 1)
-    probes = thread_map(
-        partial(fit_layer, data, seeds), layers, label="structural probe", unit="fit"
-    )
+    fit_group = partial(fit_group_of_layers, data, seeds)
+    groups = thread_map(fit_group, data.layer_groups, label="structural probe", unit="group")
+    probes = list(chain.from_iterable(groups))
     rows = []
     for layer, by_seed in enumerate(probes):
         counts = stack_seeds([undirected_attachment(data, probe, validation) for probe in by_seed])
@@ -111,16 +122,17 @@ def fit_layers(data: ProbeData, seeds: int) -> tuple[list[list[StructuralProbe]]
     return probes, table.assign(chosen=table.index == table["validation_uuas"].argmax())
 
 
-def distance_loss(
-    probe: Callable[[ProbeData, Sentences], Tensor], data: ProbeData, indices: Sentences
-) -> Float[Tensor, ""]:
+def distance_loss(probes: nn.ModuleList, data: ProbeData, indices: Sentences) -> Float[Tensor, ""]:
     """Compute the sentences' mean of ``sum_ij loss(d_T(i, j) - d_B(i, j)^2) / n^2``.
 
     In section 2.2 of Hewitt and Manning the loss is the absolute error.  Here it is that error
     less half of `SMOOTH_BELOW`, and the scaled square ``error^2 / (2 SMOOTH_BELOW)`` below it.
+    The means of several probes are added.
     """
+    distances = squared_distances(probes, data, indices)
     gold = np.stack([data.parses[index].distances for index in indices])
-    return F.smooth_l1_loss(probe(data, indices), torch.from_numpy(gold).float(), beta=SMOOTH_BELOW)
+    gold_distances = torch.from_numpy(gold).float().expand_as(distances)
+    return len(probes) * F.smooth_l1_loss(distances, gold_distances, beta=SMOOTH_BELOW)
 
 
 @torch.no_grad()
@@ -166,25 +178,51 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> WordPairs:
 
 
 def fit_layer(data: ProbeData, seeds: int, layer: int) -> list[StructuralProbe]:
-    """Train a probe of each seed on one layer, on train without the slice that is held out.
+    """Train a probe of each seed on one layer: `fit_group_of_layers` with a single one."""
+    (probes,) = fit_group_of_layers(data, seeds, [layer])
+    return probes
 
-    The probes are trained on vectors along orthonormal axes in which their components are
-    uncorrelated.  Training starts from a projection of the vectors themselves, which does not
-    depend on the signs and the order of the axes.
+
+def fit_group_of_layers(
+    data: ProbeData, seeds: int, layers: Sequence[int]
+) -> list[list[StructuralProbe]]:
+    """Train a probe of each seed on every layer, on train without the slice that is held out.
+
+    The layers' probes of one seed are trained together (`training.train`), on vectors along
+    orthonormal axes in which their components are uncorrelated.  Training starts from a projection
+    of the vectors themselves, which does not depend on the signs and the order of the axes.
+
+    Returns
+    -------
+    list of list of StructuralProbe
+        The probes of every layer.
     """
     training, _ = validation_slice(data.splits["train"])
-    states = [data.hidden([index], layer)[0] for index in training[:SCALE_SENTENCES]]
+    rotated = BlockBuffer()
+    axes = [rotate(data, training, layer, rotated) for layer in layers]
+    along_axes = replace(data, states=rotated, scales=np.ones_like(data.scales))
+    by_seed = []
+    for seed in range(seeds):
+        probes = nn.ModuleList()
+        for layer, layer_axes in zip(layers, axes, strict=True):
+            probe = StructuralProbe(layer, len(layer_axes), seed)
+            probe.projection.data = probe.projection.data @ layer_axes
+            probes.append(probe)
+        train(probes, along_axes, training, distance_loss, seed=seed, schedule=SCHEDULE)
+        for probe, layer_axes in zip(probes, axes, strict=True):
+            probe.projection.data = probe.projection.data @ layer_axes.T
+        by_seed.append(probes)
+    return [list(probes) for probes in zip(*by_seed, strict=True)]
+
+
+def rotate(
+    data: ProbeData, sentences: Sentences, layer: int, rotated: Blocks
+) -> Float[Tensor, "width axis"]:
+    """Write the hidden states along a layer's principal axes to ``rotated``; return the axes."""
+    states = [data.hidden([index], [layer])[0, 0] for index in sentences[:SCALE_SENTENCES]]
     words = torch.cat(states).double()
     axes = torch.linalg.eigh(words.T @ words).eigenvectors.float()
-    rotated = {}
-    for index in training:
-        rotated[index, layer] = (data.hidden([index], layer)[0] @ axes).numpy().astype(np.float16)
-    along_axes = replace(data, states=rotated, scales=np.ones_like(data.scales))
-    probes = []
-    for seed in range(seeds):
-        probe = StructuralProbe(layer, len(axes), seed)
-        probe.projection.data = probe.projection.data @ axes
-        train(probe, along_axes, training, distance_loss, seed=seed, schedule=SCHEDULE)
-        probe.projection.data = probe.projection.data @ axes.T
-        probes.append(probe)
-    return probes
+    for index in sentences:
+        along_axes = data.hidden([index], [layer])[0, 0] @ axes
+        rotated[index, layer] = along_axes.numpy().astype(np.float16)
+    return axes

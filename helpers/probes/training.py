@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ MIN_UPDATES = 60 if small_profile() else 600  # of training by gradient steps
 
 HeadsOfSentences = list[Int[np.ndarray, " _word"]]  # 0 is ROOT, words count from 1
 Scores = Float[Tensor, "sentence dependent candidate"]
-Loss = Callable[[nn.Module, ProbeData, list[int]], Tensor]  # of a batch of sentences
+Loss = Callable[[Any, ProbeData, list[int]], Tensor]  # of a batch of sentences
 
 
 class Schedule(NamedTuple):
@@ -86,8 +86,14 @@ def candidate_scores(model: nn.Module, data: ProbeData, indices: Sentences) -> S
         ``[sentence, dependent, candidate]``, where candidate 0 is ROOT; minus infinity for a word
         as its own head.
     """
-    scores = model(data, indices)
-    itself = F.pad(torch.eye(scores.shape[1], dtype=torch.bool), (1, 0))
+    return exclude_itself(model(data, indices))
+
+
+def exclude_itself(
+    scores: Float[Tensor, "*layer sentence dependent candidate"],
+) -> Float[Tensor, "*layer sentence dependent candidate"]:
+    """Set the logit of each word as its own head to minus infinity."""
+    itself = F.pad(torch.eye(scores.shape[-2], dtype=torch.bool), (1, 0))
     return scores.masked_fill(itself, -torch.inf)
 
 
@@ -96,8 +102,12 @@ def loss(
 ) -> Float[Tensor, ""]:
     """Compute the mean of ``-log p(head | word)`` over words (or "sum"), in nats and float64."""
     scores = candidate_scores(model, data, indices).double()
-    gold = np.concatenate([data.parses[index].heads for index in indices])
-    return F.cross_entropy(scores.flatten(0, 1), torch.from_numpy(gold), reduction=reduction)
+    return F.cross_entropy(scores.flatten(0, 1), gold_heads(data, indices), reduction=reduction)
+
+
+def gold_heads(data: ProbeData, indices: Sentences) -> Int[Tensor, " word"]:
+    """Join the syntactic heads of the words of some sentences."""
+    return torch.from_numpy(np.concatenate([data.parses[index].heads for index in indices]))
 
 
 @torch.no_grad()
@@ -164,12 +174,16 @@ def train(
     seed: int,
     schedule: Schedule,
 ) -> None:
-    """Train a probe with Adam.
+    """Train a probe with Adam, or several probes together.
+
+    Adam updates every parameter on its own.  If the loss is the sum of the probes' losses, each
+    probe therefore gets the updates that it would get alone, to within rounding errors.  Probes
+    that differ in their layer share the batches, and their products are computed together.
 
     Parameters
     ----------
     model
-        The probe; its parameters change in place.
+        The probe, or a list of probes; the parameters change in place.
     data, sentences
         The data, and the positions of the sentences to train on.
     loss

@@ -7,6 +7,7 @@ default needs no check.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any, cast
 
 from helpers.data.glove import read_glove
 from helpers.data.preview import (
@@ -101,7 +102,7 @@ def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     yield f"  {describe_used(store.used)}"
     yield f"  the first: {describe_record(store.record(0))}"
-    tokenizer = encoder.tokenizer
+    tokenizer = cast("Any", encoder.tokenizer)  # transformers allows lists for one token
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
     special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
     warning = note_unknown(unknown_share(store.records(), unknown, special), name)

@@ -54,8 +54,10 @@ def open_run(name_or_path: str) -> Run:
     InputError
         If there is no such run, or a table of it cannot be read.
     """
-    names = (Path(name_or_path).resolve(), name_or_path, run_name(Settings(model=name_or_path)))
-    for folder in map(figures_dir, names):  # an absolute path stays as it is
+    path = str(Path(name_or_path).resolve())
+    names = (path, name_or_path, run_name(Settings(model=name_or_path)))
+    for name in names:
+        folder = figures_dir(name)  # an absolute path stays as it is
         tables = read_tables(folder)
         if tables:
             record = run_record(folder)

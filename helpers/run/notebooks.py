@@ -8,10 +8,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
-PRELOADED = '["import matplotlib.pyplot, pandas, torch"]'  # what most notebooks begin with
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
+RUNNING: list[AsyncKernelManager] = []  # the kernels of this process
 OTHER_SETTINGS = "settings"  # the parameter of a notebook that takes the settings it does not name
 
 
@@ -150,7 +151,8 @@ def run(paths: Sequence[Path], settings: Settings, results: Results) -> None:
     """Execute the notebooks of a run into ``build/<run>/``, with an HTML copy of each.
 
     ``run.json`` gets the seconds of each.  What a failed run has computed stays in the cache for
-    the next one.
+    the next one.  A run that has finished before finds all in the cache, and a notebook then keeps
+    one processor busy: notebooks are executed two at a time.
 
     Parameters
     ----------
@@ -170,21 +172,41 @@ def run(paths: Sequence[Path], settings: Settings, results: Results) -> None:
         If a notebook stopped for any other reason.
     """
     with one_run_at_a_time(results.name):
-        with results.edited_record():
-            pass  # a folder of another run is emptied before papermill writes to it
-        bar = tqdm(paths, unit="notebook")
-        with ExitStack() as kernels:
-            next_kernel = kernels.enter_context(started_kernel(paths[0]))
-            for path, following in zip_longest(bar, paths[1:]):
+        with results.edited_record() as record:  # it empties the folder of another run
+            has_finished = record["seconds"].keys() >= {path.stem for path in paths}
+        with tqdm(total=len(paths), unit="notebook") as bar:
+
+            def run_one(path: Path) -> None:
                 bar.set_description(path.stem)
                 start = time.monotonic()
-                kernel = next_kernel
-                if following:  # it imports PyTorch while this notebook runs
-                    next_kernel = kernels.enter_context(started_kernel(following))
-                execute(path, results.build, parameters(path, settings), kernel)
+                execute(path, results.build, parameters(path, settings))
                 with results.edited_record() as record:
                     record["seconds"][path.stem] = round(time.monotonic() - start, 1)
                 write_html(results.build / path.name)
+                bar.update()
+
+            if has_finished:
+                two_at_a_time(run_one, paths)
+            else:
+                for path in paths:
+                    run_one(path)
+
+
+def two_at_a_time(run_one: Callable[[Path], None], paths: Sequence[Path]) -> None:
+    """Call a function for each path in two threads; stop the other's kernel if one fails."""
+    waiting = iter(paths)
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        running = {threads.submit(run_one, path) for path in islice(waiting, 2)}
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                    running |= {threads.submit(run_one, path) for path in islice(waiting, 1)}
+        except BaseException:  # also Ctrl-C
+            for kernel in RUNNING:
+                kernel.provisioner.process.kill()
+            raise
 
 
 @contextmanager
@@ -245,10 +267,7 @@ def write_html(path: Path) -> None:
 
 @contextmanager
 def started_kernel(path: Path) -> Iterator[AsyncKernelManager]:
-    """Start the kernel of a notebook, and stop it at the end.
-
-    Starting does not wait until the kernel is ready.
-    """
+    """Start the kernel of a notebook, and stop it at the end."""
     from jupyter_client.manager import AsyncKernelManager
     from jupyter_core.utils import run_sync
 
@@ -256,28 +275,20 @@ def started_kernel(path: Path) -> Iterator[AsyncKernelManager]:
     run_sync(kernel.start_kernel)(
         extra_arguments=[
             "--IPKernelApp.log_level=CRITICAL",  # no advice on encryption
-            f"--IPKernelApp.exec_lines={PRELOADED}",
         ],
         # What the notebook saves is listed under its name.
         env=os.environ | {NOTEBOOK_VARIABLE: path.stem},
     )
+    RUNNING.append(kernel)
     try:
         yield kernel
-    finally:
-        stop(kernel)
+    finally:  # before the next notebook needs its memory
+        RUNNING.remove(kernel)
+        run_sync(kernel.shutdown_kernel)(now=True)
 
 
-def stop(kernel: AsyncKernelManager) -> None:
-    """Stop a kernel at once, if it is running."""
-    from jupyter_core.utils import run_sync
-
-    run_sync(kernel.shutdown_kernel)(now=True)
-
-
-def execute(
-    path: Path, folder: Path, values: Mapping[str, Any], kernel: AsyncKernelManager
-) -> None:
-    """Execute a notebook into a folder in a kernel that was started for it, and stop the kernel."""
+def execute(path: Path, folder: Path, values: Mapping[str, Any]) -> None:
+    """Execute a notebook into a folder, in a kernel of its own."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -285,17 +296,18 @@ def execute(
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        papermill.execute_notebook(
-            path,
-            output,
-            parameters=dict(values),
-            kernel_name="python3",
-            km=kernel,
-            progress_bar=False,
-            stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
-            execution_timeout=CELL_TIMEOUT,
-            start_timeout=START_TIMEOUT,
-        )
+        with started_kernel(path) as kernel:
+            papermill.execute_notebook(
+                path,
+                output,
+                parameters=dict(values),
+                kernel_name="python3",
+                km=kernel,
+                progress_bar=False,
+                stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
+                execution_timeout=CELL_TIMEOUT,
+                start_timeout=START_TIMEOUT,
+            )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
@@ -308,5 +320,3 @@ def execute(
             f"{path.name}: its process was killed or did not start, maybe because memory ran out; "
             "what was computed is kept: free some memory or choose smaller sizes, and run again"
         ) from None
-    finally:
-        stop(kernel)  # before the next notebook needs its memory

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from helpers.errors import InputError
-from helpers.model.encoder import Device, load_encoder
+from helpers.model.encoder import Device, Encoder, load_encoder
 from helpers.progress import progress
 from helpers.store.extract import model_key, write_shard
 from helpers.store.format import read_manifest
@@ -43,7 +43,7 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Client:
     InputError if Dask is not installed, or the scheduler does not answer.
     """
     try:
-        import dask
+        import dask.config
         from distributed import Client
     except ImportError as error:
         raise InputError(
@@ -82,7 +82,8 @@ def extract_on_cluster(client: Client, store: Store, missing: Sequence[int]) -> 
     The workers share the folders of the stores and of a local model.  InputError if a shard's
     workers died again and again, or none is left.
     """
-    label = f"{store.folder.name} on {len(client.nthreads())} workers"
+    threads = cast("dict[str, int]", client.nthreads())  # by worker
+    label = f"{store.folder.name} on {len(threads)} workers"
     for _ in progress(
         map_shards(_make_shard, store, client, missing), label, unit="shard", total=len(missing)
     ):
@@ -107,9 +108,10 @@ def map_shards(
 
     model = None
     if not all(map(store.is_stored, numbers)):
-        folder = Path(store.encoder.name).expanduser()
-        name = str(folder.resolve()) if folder.is_dir() else store.encoder.name
-        model = (name, store.encoder.model.device.type)
+        encoder = cast("Encoder", store.encoder)
+        folder = Path(encoder.name).expanduser()
+        name = str(folder.resolve()) if folder.is_dir() else encoder.name
+        model = (name, cast("Device", encoder.model.device.type))
     task = partial(_on_shard, function, store.folder.resolve(), store.key, model)
     # Dask forgets a result when its future is dropped, and what nobody waits for any more.
     futures = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
@@ -128,7 +130,7 @@ def map_shards(
             "output (a module that they cannot import, too little memory); finished shards are kept"
         ) from error
     except (CommClosedError, FutureCancelledError) as error:
-        raise _no_answer(client.scheduler.address) from error
+        raise _no_answer(cast("Any", client.scheduler).address) from error
 
 
 def _on_shard(

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -251,7 +251,8 @@ def needed_bytes(store: Store) -> int:
     missing = store.missing_shards()
     if not missing:
         return 0  # without reading the model, which takes seconds
-    width = store.encoder.model.config.hidden_size if store.spec.hidden else 0
+    encoder = cast("Encoder", store.encoder)  # which computes the missing shards
+    width = encoder.model.config.hidden_size if store.spec.hidden else 0
     n_values = 0
     for number in missing:
         for record in store.records(store.indices(number)):

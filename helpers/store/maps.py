@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -67,12 +67,12 @@ class _Given(NamedTuple):
     @property
     def queries(self) -> list[str]:
         """The tokens of the queries."""
-        return list(self.tokens[0] if self.is_cross else self.tokens)
+        return list(cast("Sequence[str]", self.tokens[0] if self.is_cross else self.tokens))
 
     @property
     def keys(self) -> list[str]:
         """The tokens of the keys."""
-        return list(self.tokens[1] if self.is_cross else self.tokens)
+        return list(cast("Sequence[str]", self.tokens[1] if self.is_cross else self.tokens))
 
 
 def open_maps(
@@ -184,7 +184,7 @@ def _given_examples(maps: Any, tokens: Any, words: Any, records: Any, name: str)
     if not n_examples:
         raise InputError(f"{name}: there is no example; give the tokens of one or more")
     sources = _sources(maps, name, is_single=is_single)
-    inputs_by_name = {"maps": sources}
+    inputs_by_name: dict[str, Any] = {"maps": sources}
     for what, given, missing in (("words", words, None), ("records", records, {})):
         inputs_by_name[what] = [missing] * n_examples if given is None else given
         if is_single and given is not None:
@@ -238,7 +238,7 @@ class _Reader:
             return
         self._longest = n_keys
         self.visible = []
-        for is_seen in (attention > 0).any(axis=1):
+        for is_seen in np.any(attention > 0, axis=1):
             mask = describe_mask(is_seen) if n_queries == n_keys else None
             self.visible.append(mask or Visible(causal=False, window=None))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -318,14 +318,15 @@ class Store:
         """Compute an example's maps in blocks of rows; see `examples.example_blocks`."""
         from helpers.store.examples import example_blocks  # imports torch
 
-        example_blocks(self.encoder, index, self.record(index), receive)
+        example_blocks(cast("Encoder", self.encoder), index, self.record(index), receive)
 
     def compute(self, number: int) -> Tensors:
         """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""
         from helpers.store.examples import shard_tensors  # imports torch
 
         indices = self.indices(number)
-        return shard_tensors(self.encoder, self.spec, indices, self.records(indices))
+        encoder = cast("Encoder", self.encoder)
+        return shard_tensors(encoder, self.spec, indices, self.records(indices))
 
 
 open_store = Store  # its public name: `helpers.open_store`

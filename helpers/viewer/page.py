@@ -152,7 +152,7 @@ def summaries(
     return [f"{share:.0%} to {name}" for share, name in largest]
 
 
-def thumbnails(attention: Maps, positions: Sequence[int]) -> UInt8[np.ndarray, "head row column"]:
+def thumbnails(attention: Maps, positions: np.ndarray) -> UInt8[np.ndarray, "head row column"]:
     """Shrink all maps over some positions to at most 32 cells on a side.
 
     A cell is the largest weight in it to the power 0.7, from 0 to 255: small weights stay visible.

@@ -7,9 +7,21 @@ from toy_corpora import random_heads
 
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
 from helpers.probes import bilinear
-from helpers.probes.bilinear import BilinearProbe, choose_layer_and_rank, fit_bilinear
+from helpers.probes.bilinear import (
+    BilinearProbe,
+    choose_layer_and_rank,
+    fit_bilinear,
+    fit_bilinear_layers,
+)
 from helpers.probes.data import Parse, ProbeData, prepare
-from helpers.probes.training import Schedule, candidate_scores, loss, predicted_heads, scores_of
+from helpers.probes.training import (
+    Schedule,
+    candidate_scores,
+    loss,
+    predicted_heads,
+    scores_of,
+    validation_slice,
+)
 from helpers.store.store import Example
 
 WIDTH = 16
@@ -59,9 +71,9 @@ def test_scores_and_loss_of_three_words_by_hand():
 
 
 def test_gradient_equals_finite_differences(monkeypatch):
-    states = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 4, 3)))
-    monkeypatch.setattr(ProbeData, "hidden", lambda data, indices, layer: states)
-    data = hand_made(states[0].numpy(), [2, 0, 2, 1])
+    states = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 1, 4, 3)))
+    monkeypatch.setattr(ProbeData, "hidden", lambda data, indices, layers: states)
+    data = hand_made(states[0, 0].numpy(), [2, 0, 2, 1])
     probe = BilinearProbe(0, 3, 2, 0).double()
     loss(probe, data, [0]).backward()
     step = 1e-4
@@ -127,6 +139,37 @@ def test_probe_recovers_a_planted_relation_and_its_layer(monkeypatch):
     probe = fit_bilinear(data, 1, layer=1, rank=8)
     counts = scores_of(probe, data, data.splits["dev"])
     assert counts[UAS_WITHOUT_PUNCTUATION].by_seed[0] > 80
+
+
+def test_probes_trained_together_equal_those_trained_alone(monkeypatch):
+    """The reference trains one probe in a loop, with the loss of a single one."""
+    schedule = Schedule(epochs=4, learning_rate=0.01, batch_size=10, min_updates=1)
+    monkeypatch.setattr(bilinear, "SCHEDULE", schedule)
+    data = prepare(examples(60))
+    training, _ = validation_slice(data.splits["train"])
+    together = fit_bilinear_layers(data, 1, layers=range(3), rank=4)
+    for layer, probe in enumerate(together):
+        alone = trained_alone(data, training, layer, schedule)
+        for name, parameter in alone.named_parameters():
+            torch.testing.assert_close(probe.get_parameter(name), parameter, rtol=1e-4, atol=1e-4)
+
+
+def trained_alone(data, training, layer, schedule):
+    """Train the probe of one layer and seed 1 with torch's Adam."""
+    probe = BilinearProbe(layer, WIDTH, 4, 1)
+    optimizer = torch.optim.Adam(probe.parameters())
+    order = np.random.default_rng(1)
+    for epoch in range(schedule.epochs):
+        (group,) = optimizer.param_groups
+        group["lr"] = schedule.learning_rate * (1 + np.cos(np.pi * epoch / schedule.epochs)) / 2
+        batches = data.groups(order.permutation(training).tolist(), schedule.batch_size)
+        order.shuffle(batches)
+        for batch in batches:
+            optimizer.zero_grad()
+            squares = sum(parameter.square().sum() for parameter in probe.parameters())
+            (loss(probe, data, batch) + bilinear.L2 / 2 * squares).backward()
+            optimizer.step()
+    return probe
 
 
 def test_fit_is_deterministic_and_depends_on_the_seed(monkeypatch):

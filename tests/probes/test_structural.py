@@ -5,10 +5,11 @@ import pytest
 import torch
 from toy_corpora import random_heads
 
+from helpers.probes import data as data_module
 from helpers.probes import structural as structural_probe
 from helpers.probes.data import Counts, Parse, prepare, stack_seeds
 from helpers.probes.structural import StructuralProbe, spanning_tree
-from helpers.probes.training import Schedule
+from helpers.probes.training import Schedule, validation_slice
 from helpers.store.store import Example
 
 WIDTH = 24
@@ -76,23 +77,27 @@ def test_spanning_tree_by_hand():
 def test_squared_distances_follow_the_definition():
     data = prepare(examples(4))
     model = StructuralProbe(1, WIDTH)
-    vectors = data.hidden([2], 1)[0]
+    vectors = data.hidden([2], [1])[0, 0]
     difference = vectors[:, None] - vectors
     expected = (difference @ model.projection.T).square().sum(-1)
     torch.testing.assert_close(model(data, [2])[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_loss_by_hand():
+def test_loss_by_hand(monkeypatch):
     data = prepare(examples(4))
     sentences = [parse_of([2, 0]), parse_of([2, 0])]
     data = replace(data, parses=sentences)
 
-    def distances(_data, _indices):
-        return torch.tensor([[[0.0, 3.0], [3.0, 0.0]], [[0.0, 1.25], [1.25, 0.0]]])
+    def distances(_probes, _data, _indices):
+        right = [[0.0, 1.0], [1.0, 0.0]]
+        by_sentence = [[[0.0, 3.0], [3.0, 0.0]], [[0.0, 1.25], [1.25, 0.0]]]
+        return torch.tensor([by_sentence, [right, right]])
 
+    monkeypatch.setattr(structural_probe, "squared_distances", distances)
     # An error of 2 counts 2 - 0.5 / 2, one of 0.25 counts 0.25^2 / (2 x 0.5); zeros are correct.
     expected = ((1.75 + 1.75) / 4 + (0.0625 + 0.0625) / 4) / 2
-    loss = structural_probe.distance_loss(distances, data, [0, 1])
+    probes = torch.nn.ModuleList([StructuralProbe(0, WIDTH), StructuralProbe(1, WIDTH)])
+    loss = structural_probe.distance_loss(probes, data, [0, 1])  # the second probe's is 0
     assert loss.item() == pytest.approx(expected)
 
 
@@ -119,6 +124,51 @@ def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
     assert by_layer["validation_uuas"][1] > 30 + by_layer["validation_uuas"][0]
     assert (scores(1) > 90).all()
     assert (scores(0) < scores(1).mean() - 30).all()
+
+
+@pytest.mark.parametrize("together", [1, 2, 3])
+def test_probes_trained_together_equal_those_trained_alone(monkeypatch, together):
+    """The reference trains one projection in a loop, with a loss of its own for one layer."""
+    monkeypatch.setattr(data_module, "LAYERS_TOGETHER", together)
+    schedule = Schedule(epochs=4, learning_rate=0.02, batch_size=10, min_updates=1)
+    data = prepare(examples())
+    probes, _ = fit(monkeypatch, data, schedule, seeds=2)
+    training, _ = validation_slice(data.splits["train"])
+    for layer, by_seed in enumerate(probes):
+        for seed, probe in enumerate(by_seed):
+            alone = trained_alone(data, training, layer, seed, schedule)
+            torch.testing.assert_close(probe.projection.data, alone, rtol=1e-4, atol=1e-4)
+
+
+def trained_alone(data, training, layer, seed, schedule):
+    """Train the projection of one layer with torch's Adam, sentence by sentence."""
+    states = {}
+    for index in training:
+        states[index] = torch.from_numpy(data.states[index, layer]).float() / data.scales[layer]
+    words = torch.cat([states[index] for index in training]).double()
+    axes = torch.linalg.eigh(words.T @ words).eigenvectors.float()
+    states = {index: (vectors @ axes).half().float() for index, vectors in states.items()}
+    projection = StructuralProbe(layer, WIDTH, seed).projection.data @ axes
+    projection.requires_grad_()
+    optimizer = torch.optim.Adam([projection])
+    order = np.random.default_rng(seed)
+    for epoch in range(schedule.epochs):
+        (group,) = optimizer.param_groups
+        group["lr"] = schedule.learning_rate * (1 + np.cos(np.pi * epoch / schedule.epochs)) / 2
+        batches = data.groups(order.permutation(training).tolist(), schedule.batch_size)
+        order.shuffle(batches)
+        for batch in batches:
+            losses = []
+            for index in batch:
+                mapped = states[index] @ projection.T
+                distances = (mapped[:, None] - mapped).square().sum(-1)
+                gold = torch.from_numpy(data.parses[index].distances).float()
+                error = (distances - gold).abs()
+                losses.append(torch.where(error < 0.5, error.square(), error - 0.25).mean())
+            optimizer.zero_grad()
+            torch.stack(losses).mean().backward()
+            optimizer.step()
+    return projection.detach() @ axes.T
 
 
 def rounded_otherwise(sentences, share=0.001):
@@ -193,7 +243,7 @@ def test_hidden_states_do_not_depend_on_their_scale():
 
     plain = states_times(1)
     large = states_times(64)
-    plain_vectors = plain.hidden([0], 1)
-    large_vectors = large.hidden([0], 1)
+    plain_vectors = plain.hidden([0], [1])
+    large_vectors = large.hidden([0], [1])
     torch.testing.assert_close(plain_vectors, large_vectors, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(large.scales, 64 * plain.scales, rtol=1e-3)

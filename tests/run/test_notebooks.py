@@ -21,7 +21,7 @@ from toy_corpora import conllu, write
 from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE, progress
 from helpers.run import notebooks
-from helpers.run.notebooks import NotebookFailed, started_kernel
+from helpers.run.notebooks import NotebookFailed, execute, two_at_a_time
 from helpers.settings import Settings
 from helpers.viewer import view
 
@@ -33,12 +33,6 @@ def write_notebook(path, *sources):
     metadata = {"language_info": {"name": "python"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
     return path
-
-
-def execute(path, folder, values):
-    """Execute a notebook in a kernel of its own."""
-    with started_kernel(path) as kernel:
-        notebooks.execute(path, folder, values, kernel)
 
 
 def last_output(path):
@@ -147,6 +141,29 @@ def test_execute_leaves_no_kernel_behind(tmp_path, end, error):
         execute(path, tmp_path / "out", {})
     with pytest.raises(ProcessLookupError):
         os.kill(int(noted.read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "error"), [("raise ValueError", NotebookFailed), ("time.sleep(99)", KeyboardInterrupt)]
+)
+def test_two_at_a_time_leaves_no_kernel_behind(tmp_path, end, error):
+    """A third notebook is not started if one of the first two fails, or at Ctrl-C."""
+    noted = [tmp_path / f"process-{number}" for number in range(3)]
+    waits = f"while not Path({str(noted[0])!r}).exists(): time.sleep(0.05)\n"
+    ends = ["time.sleep(99)", waits + end, "time.sleep(99)"]
+    paths = [
+        write_notebook(tmp_path / f"0{number}_toy.ipynb", NOTE_PROCESS.format(path=str(path)) + end)
+        for number, (path, end) in enumerate(zip(noted, ends, strict=True))
+    ]
+    (tmp_path / "out").mkdir()
+    if error is KeyboardInterrupt:
+        threading.Thread(target=interrupt_when_noted, args=(noted[1],)).start()
+    with pytest.raises(error):
+        two_at_a_time(lambda path: execute(path, tmp_path / "out", {}), paths)
+    assert not noted[2].exists()
+    for path in noted[:2]:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.read_text()), 0)
 
 
 # Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from helpers.claims.claim import read_claims
 from helpers.claims.tables import (
@@ -59,13 +60,13 @@ def special_layers(tables: Tables, table: str) -> str:
     return rows_where(rows, keys=SPECIAL_KEYS)["layers"].iloc[0]
 
 
-def ratio_in_group(tables: Tables, **where: str) -> Estimate:
+def ratio_in_group(tables: Tables, **where: Any) -> Estimate:
     """Read a ratio of two ablations in the layers that attend to special tokens most."""
     where = {**where, "layers": special_layers(tables, "edge_ratios"), "queries": ALL_QUERIES}
     return estimate_from_table(tables, "edge_ratios", "ratio", **where)
 
 
-def outcome_in_group(tables: Tables, *, yardstick: str = MASS_MATCHED, **where: str) -> Estimate:
+def outcome_in_group(tables: Tables, *, yardstick: str = MASS_MATCHED, **where: Any) -> Estimate:
     """Estimate what an outcome loses by a mass-matched ablation minus what it loses by dropping.
 
     The intervals of both are combined as if they were independent, which is too wide: they are

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded, text_inputs
+from helpers.model.sites import base_transformer
 from helpers.studies.common.tasks import Pair, Task
 
 BATCH_SIZE = 16
@@ -52,10 +53,10 @@ class Classifier(nn.Module):
 
     def __init__(self, encoder: Encoder, labels: int, *, seed: int) -> None:
         super().__init__()
-        self.encoder = copy.deepcopy(encoder.model.base_model).float().requires_grad_(True)
+        self.encoder = copy.deepcopy(base_transformer(encoder.model)).float().requires_grad_(True)
         self.encoder.get_input_embeddings().requires_grad_(False)
         self.reads_first = encoder.objective == "masked-lm"
-        self.head = nn.Linear(self.encoder.config.hidden_size, labels)
+        self.head: nn.Linear | nn.Identity = nn.Linear(self.encoder.config.hidden_size, labels)
         generator = torch.Generator().manual_seed(seed)
         # Not by torch.nn.init, which transformers replaces while another thread loads a model.
         self.head.weight.data.normal_(std=INITIAL_STD, generator=generator)

@@ -297,7 +297,7 @@ def gradient_steps(
         rates.step()
 
 
-def shuffled_epochs(recipe: Recipe, lengths: Sequence[int]) -> Iterator[list[int]]:
+def shuffled_epochs(recipe: Recipe, lengths: Sequence[int] | np.ndarray) -> Iterator[list[int]]:
     """Yield the indices of the examples of each batch, epoch by epoch.
 
     Batches are random, but their examples have similar ``lengths``, which saves padding.

@@ -29,6 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
+from transformers import PreTrainedModel
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
@@ -226,7 +227,8 @@ class EdgePass:
         """Run the model; the copies of an ending are adjacent rows of the batch."""
         tokens = self.tokens.repeat_interleave(copies, dim=0)
         n_tokens = self.edge.shape[1]
-        batch = {"input_ids": tokens, "attention_mask": tokens.new_ones(len(tokens), n_tokens)}
+        mask = tokens.new_ones(len(tokens), n_tokens)
+        batch: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask}
         if self.takes_token_types:
             batch["token_type_ids"] = torch.zeros_like(tokens)
         if self.cache is not None:
@@ -238,7 +240,7 @@ class EdgePass:
     def log_probabilities(self, output: Any, copies: int = 1) -> Float[Tensor, " copy"]:
         """Compute the log-probability of the case in each copy (`EdgeCase.continuations`)."""
         logits = output.logits.unflatten(0, (len(self.endings), copies))
-        total = 0.0
+        total = torch.zeros(())
         for sign, form in zip((1, -1), self.case.continuations, strict=False):
             start = self.case.position - self.first
             form_logits = logits[self.endings.index(form[:-1]), :, start : start + len(form)]
@@ -357,7 +359,7 @@ def attention_and_effects(
 ) -> Float[np.ndarray, "two case layer head"]:
     """Compute `edge_attention` and `first_order_effects` with one pass for each case."""
 
-    def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "two layer head"]:
+    def measure(model: PreTrainedModel, case: EdgeCase) -> Float[np.ndarray, "two layer head"]:
         edge_pass = EdgePass(encoder, model, case)
         embeddings = model.get_input_embeddings()
         # The parameters are frozen, so the graph begins at the embeddings.

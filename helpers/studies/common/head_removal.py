@@ -51,6 +51,7 @@ HEAD_EXAMPLES = 300  # test examples on which heads are scored one by one, at mo
 SELECTION_EXAMPLES = 40  # test examples for choices that are scored on the rest; a third at most
 LAYER_PATH = re.compile(r"\D+\.\d+")  # the path of a layer; its submodules have longer paths
 
+Model = TypeVar("Model", bound=nn.Module)
 Input = TypeVar("Input")
 Result = TypeVar("Result")
 
@@ -332,7 +333,7 @@ def shuffled(pairs: Sequence[Pair], seed: int) -> list[Pair]:
 
 
 def map_over_model_copies(
-    model: nn.Module, inputs: Sequence[Input], job: Callable[[nn.Module, Input], Result], label: str
+    model: Model, inputs: Sequence[Input], job: Callable[[Model, Input], Result], label: str
 ) -> list[Result]:
     """Compute ``job(model, input)`` for each input, in order, with several threads.
 

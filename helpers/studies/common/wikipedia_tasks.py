@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class ParsedSentence(NamedTuple):
     number: int | None
 
 
-Source = ParagraphPair | ParsedSentence
+Source = TypeVar("Source", ParagraphPair, ParsedSentence)
 
 
 def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
@@ -110,7 +110,7 @@ def wikipedia_tasks(path: Path, *, count: int | None, seed: int) -> list[Task]:
         layer="studies/common",
     )
     sentences = [ParsedSentence(*row) for row in rows]
-    sources = {NEXT: _paragraph_pairs(usable), SHIFT: sentences, NUMBER: sentences}
+    sources: dict[str, list] = {NEXT: _paragraph_pairs(usable), SHIFT: sentences, NUMBER: sentences}
     tasks = []
     for name, labels in LABELS.items():
         make_pairs = next_paragraphs if name == NEXT else partial(labelled_pairs, name)
@@ -135,7 +135,7 @@ def labelled_pairs(
         if name == SHIFT:
             swapped = _swap_neighbours(words, generator)
             label = turn % 2 if swapped else None
-            words = swapped if label else words
+            words = swapped if swapped and label else words
         if label is not None:
             by_label[label].append(Pair((" ".join(words),), label, sentence.title))
     negative, positive = by_label

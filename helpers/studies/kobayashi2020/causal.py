@@ -180,7 +180,7 @@ class RelationCases:
         sums = cluster_sums(values[:, None] * is_of_relation[:, :, None], self.articles, clusters)
         return sums, cluster_sums(is_of_relation, self.articles, clusters)
 
-    def means(self, values: CaseValues, chosen: Sequence[bool] | None = None) -> HeadScores:
+    def means(self, values: CaseValues, chosen: np.ndarray | None = None) -> HeadScores:
         """Average values of edges, all or some of them, for each relation."""
         is_chosen = np.ones(len(self.cases), bool) if chosen is None else np.asarray(chosen)
         numbers = range(len(self.relations))

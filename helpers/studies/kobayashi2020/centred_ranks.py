@@ -22,6 +22,7 @@ from helpers.metrics.statistics import (
     ROUNDING,
     Clusters,
     Estimate,
+    Real,
     bootstrap_estimate,
     divide,
     resampled_ratios,
@@ -133,7 +134,7 @@ def estimate_correlation(
     held_constant: Sequence[Float[np.ndarray, "relation head"]] = (),
     *,
     seed: int,
-) -> dict[str, float]:
+) -> dict[str, Real]:
     """Estimate the correlation of a score of heads with their effect, without main effects.
 
     Parameters
@@ -179,7 +180,7 @@ def estimate_correlation(
         bootstrap = bootstrap_estimate(correlation, replicates, min(n_articles, n_heads))
     low = min(bootstrap.low, correlation - np.quantile(null, NULL_QUANTILE))
     high = max(bootstrap.high, correlation - np.quantile(null, 1 - NULL_QUANTILE))
-    low, high = np.clip((low, high), -1, 1)
+    low, high = np.clip(np.array((low, high)), -1, 1)
     estimate = Estimate(correlation, low, high, df=bootstrap.df)
     return {
         **estimate.columns("correlation", df=True),

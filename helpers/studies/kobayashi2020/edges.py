@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise, product, zip_longest
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ from jaxtyping import Float, Int, Num
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.utils import ModelOutput
+from transformers import PreTrainedModel
 
 from helpers.cache import cached
 from helpers.claims.tables import estimate_in
@@ -73,7 +74,7 @@ CUT_COLUMNS = ["layers", "keys", "queries"]
 ORDERED_MODES = (DROPPED, REDISTRIBUTED, MASS_MATCHED)  # whose order `order_table` compares
 YARDSTICKS = (MASS_MATCHED, MOST_ATTENDED)  # the angle under `DROPPED` is divided by theirs
 
-Values = pd.DataFrame  # a row for each example, a column for each ablation and measure
+Values: TypeAlias = pd.DataFrame  # a row for each example, a column for each ablation and measure
 
 
 def representation_shifts(
@@ -108,13 +109,13 @@ def representation_shifts(
     return label_values(ablations, measures, values.numpy(), records)
 
 
-def next_token_loss(output: ModelOutput, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+def next_token_loss(output: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
     """Compute the mean loss of the tokens of a text after the first, in nats."""
     logits = output.logits[0, :-1].double()  # of the token after each position
     return functional.cross_entropy(logits, batch["input_ids"][0, 1:])
 
 
-def text_vector(output: ModelOutput) -> Float[Tensor, " width"]:
+def text_vector(output: Any) -> Float[Tensor, " width"]:
     """Average the vectors of the last layer of a text."""
     return output.hidden_states[-1][0].double().mean(dim=0)
 
@@ -128,7 +129,7 @@ def loss_increases(
     """Measure how much each ablation increases each segment's training loss, in nats."""
     interventions = list_ablations(encoder, ablations)
 
-    def measure(model: nn.Module, batch: Sequence[Record]) -> Float[Tensor, "example pass"]:
+    def measure(model: PreTrainedModel, batch: Sequence[Record]) -> Float[Tensor, "example pass"]:
         def run() -> Tensor:
             rng = np.random.default_rng(seed)
             return training_losses(encoder.with_model(model), batch, rng)[0].double()
@@ -264,10 +265,10 @@ def edge_tables(
     """
     main = encoders[MAIN]
     ablations = plan_ablations(main.layers, group, list_roles(main))
-    outcomes = [
+    outcomes: list[Ablation] = [
         (cut, mode) for cut, mode in ablations if cut.layers == group and cut.queries == ALL_QUERIES
     ]
-    probed = [(cut, mode) for cut, mode in outcomes if mode in MAIN_MODES]
+    probed: list[Ablation] = [(cut, mode) for cut, mode in outcomes if mode in MAIN_MODES]
 
     def compute() -> dict[str, pd.DataFrame]:
         records = evenly_spaced_records(source, count)

@@ -284,8 +284,10 @@ def with_ratio(
 
     The columns of the sums, in any shape after the articles, belong to the rows of the table.
     """
-    numerators = np.asarray(numerators).reshape(len(numerators), -1)
-    denominators = np.asarray(denominators).reshape(len(denominators), -1)
+    numerators = np.asarray(numerators)
+    numerators = numerators.reshape(len(numerators), -1)
+    denominators = np.asarray(denominators)
+    denominators = denominators.reshape(len(denominators), -1)
     low, high = bootstrap_intervals(numerators, denominators)
     table[name] = divide(numerators.sum(axis=0), denominators.sum(axis=0))
     table[f"{name}_low"] = low
@@ -301,7 +303,6 @@ def _article_sums(
 
     There is a column per layer and one of all layers.
     """
-    by_layer = 0
-    for token_type in token_types:
-        by_layer = by_layer + sums.by_group(f"{measure}_{token_type}")[0].mean(axis=2)
+    parts = [sums.by_group(f"{measure}_{token_type}")[0].mean(axis=2) for token_type in token_types]
+    by_layer = np.asarray(sum(parts))
     return np.column_stack([by_layer, by_layer.mean(axis=1)])

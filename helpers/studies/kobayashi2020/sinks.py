@@ -6,10 +6,10 @@ can see, in nats.  A score is what the softmax sees.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -98,7 +98,7 @@ def first_token_leads(encoder: Encoder, inputs: Inputs) -> Float[np.ndarray, "la
     """Compute the lead of the first token for each query but the first token itself."""
     leads = []
 
-    def keep_lead(_layer: int, scores: Scores, softmax: partial) -> Weights:
+    def keep_lead(_layer: int, scores: Scores, softmax: Callable) -> Weights:
         n = scores.shape[-2]  # a learned sink comes after the keys
         other_scores = scores[0, :, 1:, 1:n]  # [head, query, key]
         is_visible = other_scores > torch.finfo(scores.dtype).min / 2
@@ -239,7 +239,7 @@ def set_dimensions_to_means(
         yield
 
 
-def query_key_modules(encoder: Encoder) -> list[nn.Module]:
+def query_key_modules(encoder: Encoder) -> list[Any]:
     """List the attention modules with projections ``query`` and ``key``, as in BERT's family."""
     modules = []
     for path, module in encoder.model.named_modules():

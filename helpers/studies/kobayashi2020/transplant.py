@@ -20,14 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
 
 from helpers.cache import cached
 from helpers.data.records import Record
@@ -207,7 +206,7 @@ def sink_text(encoder: Encoder, record: Record, role: str) -> SinkText:
     return SinkText(model_inputs(encoder, record), is_sink.to(device), queries.to(device))
 
 
-def intact_pass(encoder: Encoder, model: nn.Module, inputs: Inputs) -> ModelOutput:
+def intact_pass(encoder: Encoder, model: nn.Module, inputs: Inputs) -> Any:
     """Run a copy of the base model on one text, and return maps and states."""
     batch = padded(encoder, [inputs])
     with torch.inference_mode():
@@ -414,7 +413,7 @@ def find_cause(
     return cause, writer_table(cause, by_layer, ablated_shares, shares[:, layer], records)
 
 
-def maps_at(encoder: Encoder, output: ModelOutput, layer: int) -> Weights:
+def maps_at(encoder: Encoder, output: Any, layer: int) -> Weights:
     """Return the maps of a layer; those of layers that were not computed again are missing."""
     return output.attentions[layer - encoder.layers]
 

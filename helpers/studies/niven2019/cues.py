@@ -57,7 +57,7 @@ def words(text: str) -> list[str]:
     """Split a text into words; ``not`` is a word of its own."""
     text_words: list[str] = []
     for word in _WORD.findall(text.translate(_APOSTROPHES).lower()):
-        with_not = _CONTRACTIONS.get(word, word)
+        with_not = _CONTRACTIONS.get(word) or word
         if with_not.endswith("n't"):
             with_not = with_not.removesuffix("n't") + " not"
         text_words += with_not.split()

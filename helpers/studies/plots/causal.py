@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -127,16 +127,17 @@ def fig16_causal(
         "bars: 95% intervals",
     )
     grid = figure.add_gridspec(len(heights), 2 if in_column else 3, height_ratios=heights)
-    layer_scale = ScalarMappable(Normalize(1, trained["layer"].max()), style.LAYER_COLORS)
+    norm = Normalize(1, trained["layer"].max())
+    layer_scale = ScalarMappable(norm, style.LAYER_COLORS)
     panels: list[Axes] = []
     for number, measure in enumerate(measures):
         first = panels[0] if panels else None
         raw = figure.add_subplot(grid[number, 0], sharex=first, sharey=first)
         partial = figure.add_subplot(grid[number, 1], sharex=raw, sharey=raw)
         ranks = centred_by_relation(trained[trained["measure"] == measure])
-        _draw_ranks(raw, ranks.margin, ranks.effect, ranks.layer, layer_scale)
+        _draw_ranks(raw, ranks.margin, ranks.effect, ranks.layer, norm)
         margin = ranks.given_attention("margin")
-        _draw_ranks(partial, margin, ranks.given_attention("effect"), ranks.layer, layer_scale)
+        _draw_ranks(partial, margin, ranks.given_attention("effect"), ranks.layer, norm)
         correlation = positive_zero(by_measure.loc[measure, "margin"])
         given_attention = positive_zero(by_measure.loc[measure, "margin given attention"])
         raw.set(title=f"{TITLES[measure]}: {correlation}", ylabel="Effect (rank)")
@@ -161,12 +162,12 @@ def _draw_ranks(
     x: Float[np.ndarray, " pair"],
     y: Float[np.ndarray, " pair"],
     layer: Int[np.ndarray, " pair"],
-    layer_scale: ScalarMappable,
+    norm: Normalize,
 ) -> None:
     """Draw a point for each pair of a head and a relation, in the colour of the layer."""
     axes.scatter(
-        x, y, s=2 if len(x) > MANY_POINTS else 4, c=layer, cmap=layer_scale.cmap,
-        norm=layer_scale.norm, linewidths=0, rasterized=True,
+        x, y, s=2 if len(x) > MANY_POINTS else 4, c=layer, cmap=style.LAYER_COLORS,
+        norm=norm, linewidths=0, rasterized=True,
     )  # fmt: skip
     axes.axhline(0, **DASHED)
     axes.axvline(0, **DASHED)
@@ -246,7 +247,7 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
         measure_yardsticks = yardsticks[yardsticks["measure"] == measure]
         for role, look in ROLE_STYLES.items():
             rows = measure_doses[measure_doses["role"] == role]
-            options = {"color": look.color, "marker": look.marker}
+            options: dict[str, Any] = {"color": look.color, "marker": look.marker}
             axes.plot(rows["dose"], rows["value"], label=look.label, **options)
             wide = rows[rows["value_df"] >= LEAST_DF]
             axes.vlines(wide["dose"], wide["value_low"], wide["value_high"], color=look.color, lw=1)
@@ -318,10 +319,11 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
         points, bars = figure.subplots(2, 1, height_ratios=[2, 3])
     else:
         points, bars = figure.subplots(1, 2)
-    accuracy_scale = ScalarMappable(Normalize(0, 100), style.SEQUENTIAL)
+    percent = Normalize(0, 100)
+    accuracy_scale = ScalarMappable(percent, style.SEQUENTIAL)
     points.scatter(
         heads["attention"], heads["first_order"], c=heads["accuracy"], s=8 if in_column else 18,
-        cmap=accuracy_scale.cmap, norm=accuracy_scale.norm, edgecolors=style.MUTED, linewidths=0.4,
+        cmap=style.SEQUENTIAL, norm=percent, edgecolors=style.MUTED, linewidths=0.4,
     )  # fmt: skip
     points.axhline(0, **DASHED)
     points.set_title("All heads")

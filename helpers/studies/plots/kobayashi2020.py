@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import cast
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
 
 from helpers.plots import style
 from helpers.plots.heads import heads_and_means, present_styles
@@ -66,9 +69,9 @@ MODEL_STYLES = {  # by the names of the models in edges.csv
 }
 RANDOM_COLOR = style.CONTROL_STYLES["random"].color
 MODE_STYLES = {  # by the values of the column change of edges.csv
-    DROPPED: Style("dropped", "#E08E0B", "o"),
-    REDISTRIBUTED: Style("redistributed", "#B79AD9", "s"),
-    MASS_MATCHED: Style("mass-matched", "#7FB3B0", "^"),
+    DROPPED: Style("dropped", style.SERIES_COLORS[1], "o"),
+    REDISTRIBUTED: Style("redistributed", style.SERIES_COLORS[3], "s"),
+    MASS_MATCHED: Style("mass-matched", style.SERIES_COLORS[2], "^"),
     MOST_ATTENDED: Style("mass-matched, most attended", style.MUTED, "v"),
 }
 SHARES = "Share of attention to {token}"
@@ -149,7 +152,7 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
             axes.set_ylabel(SHORT_LABELS[lens])
         else:
             axes.set_title(TITLES[lens], loc="right")
-    figure.axes[-1].get_legend().remove()  # the same as the first one
+    cast("Legend", figure.axes[-1].get_legend()).remove()  # the same as the first one
     return figure
 
 
@@ -227,7 +230,8 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
     in_column = style.in_column()
     figure = canvas(5.7 if in_column else 4.6, title, model, note)
     if in_column:
-        figure.get_layout_engine().set(h_pad=0.1)  # between a legend and the next panel
+        # Between a legend and the next panel.
+        cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(h_pad=0.1)
     by_layer = shares[shares["layer"] != ALL_LAYERS].astype({"layer": int})
     by_change = dict(list(by_layer.groupby(["change", "token"])))
     panels = panel_grid(figure, len(TRANSPLANT_PANELS), 1 if in_column else 2)
@@ -347,7 +351,7 @@ def fig15_edges(
     is_outcome = edges["measure"].isin(UNITS) & edges["keys"].isin(SPECIAL_TYPES)
     is_outcome &= edges["model"] == MAIN  # the loss of a decoder's controls is measured, too
     losses = edges[is_outcome & (edges["measure"] == OBJECTIVE) & edges["layers"].str.isdigit()]
-    losses_by_layer = losses.groupby("keys") if losses["layers"].nunique() > 1 else ()
+    losses_by_layer = list(losses.groupby("keys")) if losses["layers"].nunique() > 1 else []
     if len(group):
         is_outcome &= edges["layers"] == group.iloc[0]
     by_measure = dict(list(edges[is_outcome].groupby("measure")))
@@ -367,7 +371,7 @@ def fig15_edges(
         axes.axhline(1, **DASHED)
         axes.set(yscale="log", xlabel="Layer", ylabel="Angle: dropped /\nmass-matched")
         axes.minorticks_off()
-        axes.set_yticks(RATIO_TICKS, RATIO_TICKS)
+        axes.set_yticks(RATIO_TICKS, [str(tick) for tick in RATIO_TICKS])
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
         axes.set_title(f"Attention to {names.get(role, 'special tokens')}", parse_math=False)
     panels = panels[len(by_token) :]
@@ -390,6 +394,8 @@ def fig15_edges(
 def _angle_title(angles: pd.DataFrame, names: SpecialTokens) -> str:
     """Write the title of Figure 15: the smallest and the largest ratio of the layers, by token."""
     ratios = angles.groupby("keys", sort=False)["ratio"].agg(["min", "max"])
+    if not len(ratios):
+        return "Figure 15 · Not measured in single layers"
     tokens = [names.get(role) or "special tokens" for role in ratios.index]
     ranges = [f"{low:.1f} to {high:.1f}" for low, high in ratios.to_numpy()]
     others = [
@@ -414,7 +420,7 @@ def _draw_outcome(axes: Axes, rows: pd.DataFrame, names: SpecialTokens) -> None:
                 axes, mode_rows["value_low"], mode_rows["value_high"], y, color=look.color
             )
     axes.axvline(0, **DASHED)
-    axes.set_yticks(range(len(tokens)), [names[role] for role in tokens], parse_math=False)
+    axes.set_yticks(range(len(tokens)), [str(names[role]) for role in tokens], parse_math=False)
     axes.set_ylim(len(tokens) - 0.5, -0.5)
 
 

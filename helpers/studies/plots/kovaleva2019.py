@@ -192,7 +192,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
     heads = [head for head in counting_ticks(n_heads, max_ticks) if head < n_heads - 1]
     for axes in figure.axes[: len(panels)]:
         axes.axvline(layer_column - 0.5, color=INK, linewidth=1)
-        axes.set_xticks([*heads, layer_column], [*heads, "layer"])
+        axes.set_xticks([*heads, layer_column], [*map(str, heads), "layer"])
     return figure
 
 

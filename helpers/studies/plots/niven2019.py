@@ -124,7 +124,7 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
     drawn_lines = [line.get_xydata() for line in axes.lines]
     points = np.vstack([originals[["coverage", "productivity"]], *drawn_lines])
     axes.set_xscale("log")
-    axes.set_xticks(COVERAGE_TICKS, COVERAGE_TICKS)
+    axes.set_xticks(COVERAGE_TICKS, [str(tick) for tick in COVERAGE_TICKS])
     axes.set(
         xlim=(lowest_coverage, 100), ylim=(-4, 104),
         xlabel="Coverage: cue in one warrant only (%, log scale)",
