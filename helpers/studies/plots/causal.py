@@ -22,11 +22,9 @@ from helpers.plots.style import (
     for_column,
     legend_below,
     panel_grid,
-    theme,
 )
 from helpers.studies.common.edge_cuts import MOST_ATTENDED
 from helpers.studies.kobayashi2020.causal import (
-    DOSES,
     LARGEST,
     MATCHED_HEAD,
     MOST_ACCURATE,
@@ -39,8 +37,8 @@ from helpers.studies.kobayashi2020.centred_ranks import double_centred_ranks
 from helpers.studies.plots.kobayashi2020 import DASHED, LEAST_DF, MODEL_STYLES
 
 ROLE_STYLES = {
-    MOST_ACCURATE: Style("most accurate head", style.ACCENT, "o"),
-    LARGEST: Style("heads with the largest effects", "#2F4B7C", "s"),
+    MOST_ACCURATE: Style("most accurate head", style.SERIES_COLORS[1], "o"),
+    LARGEST: Style("heads with the largest effects", style.SERIES_COLORS[3], "s"),
     RANDOM: Style("random heads", style.MUTED, "^"),
 }
 TITLES = {
@@ -51,6 +49,13 @@ TITLES = {
     SIZE_OF["later word"]: "Later word, size",
 }
 MANY_POINTS = 2000
+AGREEMENT_STYLES = {  # by column of agreement_heads.csv
+    "dropped": Style("edge dropped", style.SERIES_COLORS[1], "o"),
+    "most_attended": Style("most attended other words lose as much", style.MUTED, "^"),
+    "first_order": Style("first order", style.SERIES_COLORS[0], "|"),
+}
+YARDSTICK_PLACES = {MATCHED_HEAD: -0.9, MOST_ATTENDED: -0.45}  # left of the doses
+DOSE_TICKS = (0, 0.5, 1, 1.5)
 
 
 class CentredRanks(NamedTuple):
@@ -122,16 +127,17 @@ def fig16_causal(
         "bars: 95% intervals",
     )
     grid = figure.add_gridspec(len(heights), 2 if in_column else 3, height_ratios=heights)
-    layer_scale = ScalarMappable(Normalize(1, trained["layer"].max()), style.LAYER_COLORS)
+    norm = Normalize(1, trained["layer"].max())
+    layer_scale = ScalarMappable(norm, style.LAYER_COLORS)
     panels: list[Axes] = []
     for number, measure in enumerate(measures):
         first = panels[0] if panels else None
         raw = figure.add_subplot(grid[number, 0], sharex=first, sharey=first)
         partial = figure.add_subplot(grid[number, 1], sharex=raw, sharey=raw)
         ranks = centred_by_relation(trained[trained["measure"] == measure])
-        _draw_ranks(raw, ranks.margin, ranks.effect, ranks.layer, layer_scale)
+        _draw_ranks(raw, ranks.margin, ranks.effect, ranks.layer, norm)
         margin = ranks.given_attention("margin")
-        _draw_ranks(partial, margin, ranks.given_attention("effect"), ranks.layer, layer_scale)
+        _draw_ranks(partial, margin, ranks.given_attention("effect"), ranks.layer, norm)
         correlation = positive_zero(by_measure.loc[measure, "margin"])
         given_attention = positive_zero(by_measure.loc[measure, "margin given attention"])
         raw.set(title=f"{TITLES[measure]}: {correlation}", ylabel="Effect (rank)")
@@ -156,12 +162,12 @@ def _draw_ranks(
     x: Float[np.ndarray, " pair"],
     y: Float[np.ndarray, " pair"],
     layer: Int[np.ndarray, " pair"],
-    layer_scale: ScalarMappable,
+    norm: Normalize,
 ) -> None:
     """Draw a point for each pair of a head and a relation, in the colour of the layer."""
     axes.scatter(
-        x, y, s=2 if len(x) > MANY_POINTS else 4, color=layer_scale.to_rgba(layer), linewidths=0,
-        rasterized=True,
+        x, y, s=2 if len(x) > MANY_POINTS else 4, c=layer, cmap=style.LAYER_COLORS,
+        norm=norm, linewidths=0, rasterized=True,
     )  # fmt: skip
     axes.axhline(0, **DASHED)
     axes.axvline(0, **DASHED)
@@ -209,7 +215,7 @@ def _draw_correlations(
     axes.set_title(f"Correlations{gap}open marks: at equal attention")
 
 
-@theme()
+@for_column
 def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) -> Figure:
     """Draw the effect of each dose of the edges, and of the yardsticks.
 
@@ -228,17 +234,15 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
         much attention taken from the most attended other words ("other words").
     """
     measures = list(yardsticks["measure"].unique())
+    in_column = style.in_column()
     figure = canvas(
-        3.2,
-        "Figure 18 · What heads lose with other doses of the edge",
+        1.4 * len(measures) + 0.7 if in_column else 3.2,
+        _dose_title(doses, yardsticks),
         model,
         "means over relations, 95% intervals over heads and articles",
     )
-    marks = {MATCHED_HEAD: -0.6, MOST_ATTENDED: -0.3}
-    names = ["other head", "other words", *(f"{dose:g}" for dose in DOSES)]
-    for axes, measure in zip(
-        panel_grid(figure, len(measures), len(measures)), measures, strict=True
-    ):
+    panels = panel_grid(figure, len(measures), 1 if in_column else len(measures), sharex=True)
+    for axes, measure in zip(panels, measures, strict=True):
         measure_doses = doses[doses["measure"] == measure]
         measure_yardsticks = yardsticks[yardsticks["measure"] == measure]
         for role, look in ROLE_STYLES.items():
@@ -248,17 +252,39 @@ def fig18_doses(doses: pd.DataFrame, yardsticks: pd.DataFrame, *, model: str) ->
             wide = rows[rows["value_df"] >= LEAST_DF]
             axes.vlines(wide["dose"], wide["value_low"], wide["value_high"], color=look.color, lw=1)
             role_yardsticks = measure_yardsticks[measure_yardsticks["role"] == role]
-            x = role_yardsticks["yardstick"].map(marks)
+            x = role_yardsticks["yardstick"].map(YARDSTICK_PLACES)
             axes.plot(x, role_yardsticks["yardstick_value"], linestyle="", mfc="white", **options)
         axes.axhline(0, **DASHED)
-        axes.set_xticks([*marks.values(), *DOSES], names, rotation=90)
-        axes.set_xlabel("Yardsticks; the edge times ...")
+        axes.set_xticks([*YARDSTICK_PLACES.values(), *DOSE_TICKS])
+        axes.set_xticklabels(["other\nhead", "other\nwords", *map("{:g}".format, DOSE_TICKS)])
+        axes.set_xlim(right=1.6)
         axes.set_ylabel(f"{TITLES[measure]} ({UNITS[measure]})")
+    for axes in panels[-1:] if in_column else panels:
+        axes.set_xlabel("Yardsticks; the edge times ...")
     legend_below(figure, len(ROLE_STYLES))
     return figure
 
 
-@theme()
+def _dose_title(doses: pd.DataFrame, yardsticks: pd.DataFrame) -> str:
+    """Write the title: the most accurate heads without the edge, and the other words' yardstick."""
+    measures = list(yardsticks["measure"].unique())
+    measure = TURNS if TURNS in measures else measures[0]
+    parts = []
+    for table, column, choice in (
+        (doses, "value", {"dose": 0}),
+        (yardsticks, "yardstick_value", {"yardstick": MOST_ATTENDED}),
+    ):
+        wanted = {"measure": measure, "role": MOST_ACCURATE, **choice}
+        is_wanted = table[list(wanted)].eq(pd.Series(wanted)).all(axis=1)
+        parts += [f"{value:.2g}" for value in table.loc[is_wanted, column]]
+    without_edge, other_words = parts
+    return (
+        f"Figure 18 · {TITLES[measure]} without the edge of the most accurate head: "
+        f"{without_edge} {UNITS[measure]}; if other words lose as much: {other_words}"
+    )
+
+
+@for_column
 def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str) -> Figure:
     """Draw what the edge to the subject brings by the attention on it, and what ablation takes.
 
@@ -274,36 +300,46 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
     Figure
         Figure 19.  On the left a point is a head.  On the right are the heads that are ablated.
     """
-    right = agreement.set_index("words_between").loc["all"]
+    pairs = agreement.set_index("words_between").loc["all"]
+    ablated = heads.dropna(subset=["dropped"]).sort_values("dropped")
+    title = f"The verb agrees in {pairs['right']:.0f}% of {pairs['pairs']:.0f} pairs"
+    for row in ablated.tail(1).itertuples():
+        title += (
+            f"; without the edge of head {row.layer}-{row.head}, {row.dropped:.2g} of "
+            f"{pairs['log_odds']:.1f} nats are lost"
+        )
+    in_column = style.in_column()
     figure = canvas(
-        4.4,
-        f"Figure 19 · The verb agrees in {right['right']:.0f}% of {right['pairs']:.0f} pairs",
+        5.5 if in_column else 4.4,
+        f"Figure 19 · {title}",
         model,
         "edges from the place of the verb to its subject",
     )
-    left_axes, right_axes = figure.subplots(1, 2)
-    left_axes.scatter(
-        heads["attention"], heads["first_order"], c=heads["accuracy"], s=18, cmap=style.SEQUENTIAL,
-        edgecolors=style.MUTED, linewidths=0.4,
+    if in_column:
+        points, bars = figure.subplots(2, 1, height_ratios=[2, 3])
+    else:
+        points, bars = figure.subplots(1, 2)
+    percent = Normalize(0, 100)
+    accuracy_scale = ScalarMappable(percent, style.SEQUENTIAL)
+    points.scatter(
+        heads["attention"], heads["first_order"], c=heads["accuracy"], s=8 if in_column else 18,
+        cmap=style.SEQUENTIAL, norm=percent, edgecolors=style.MUTED, linewidths=0.4,
     )  # fmt: skip
-    left_axes.axhline(0, **DASHED)
-    left_axes.set_title("All heads; the darker, the more accurate for subjects")
-    left_axes.set_xlabel("Mean attention on the edge (fraction)")
-    left_axes.set_ylabel("First-order effect (nats)")
-    ablated = heads.dropna(subset=["dropped"]).sort_values("dropped")
+    points.axhline(0, **DASHED)
+    points.set_title("All heads")
+    points.set_xlabel("Mean attention on the edge (fraction)")
+    points.set_ylabel("First-order effect (nats)")
+    style.draw_color_scale(figure, [points], accuracy_scale, "Accuracy for subjects (%)")
     y = np.arange(len(ablated))
-    for column, look in {
-        "dropped": Style("edge dropped", style.ACCENT, "o"),
-        "most_attended": Style("most attended other words lose as much", style.MUTED, "^"),
-        "first_order": Style("first order", "#2F4B7C", "|"),
-    }.items():
-        right_axes.plot(ablated[column], y, look.marker, color=look.color, label=look.label)
+    for column, look in AGREEMENT_STYLES.items():
+        bars.plot(ablated[column], y, look.marker, color=look.color, label=look.label)
     has_interval = ablated["dropped_df"].fillna(0) >= LEAST_DF
     low, high = [ablated[f"dropped_{end}"][has_interval] for end in ("low", "high")]
-    right_axes.hlines(y[has_interval], low, high, color=style.ACCENT, lw=1)
-    right_axes.axvline(0, **DASHED)
-    right_axes.set_yticks(y, [f"{row.layer}-{row.head}" for row in ablated.itertuples()])
-    right_axes.set_xlabel("Log-odds lost (nats)")
-    right_axes.set_title("The heads with the largest first-order effects")
+    color = AGREEMENT_STYLES["dropped"].color
+    bars.hlines(y[has_interval], low, high, color=color, lw=1)
+    bars.axvline(0, **DASHED)
+    bars.set_yticks(y, [f"{row.layer}-{row.head}" for row in ablated.itertuples()])
+    bars.set_xlabel("Log-odds lost (nats)")
+    bars.set_title("The heads with the largest first-order effects")
     legend_below(figure, 3)
     return figure

@@ -9,6 +9,7 @@ from typing import cast
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 
 from helpers.plots import style
@@ -21,9 +22,9 @@ from helpers.plots.style import (
     counting_ticks,
     draw_curve,
     draw_intervals,
+    for_column,
     legend_below,
     panel_grid,
-    theme,
 )
 from helpers.studies.common.edge_cuts import (
     ALL_QUERIES,
@@ -58,53 +59,62 @@ UNITS = {
 LEAST_DF = 4  # an interval of fewer than five articles is not drawn, because it is too narrow
 DASHED = {"color": style.INK, "dashes": (4, 3), "linewidth": 1}
 RATIO_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
+# One colour has one meaning in all figures of these notebooks.
+INTACT_COLOR, LARGEST_COLOR, VECTOR_COLOR, SECOND_COLOR, BOTH_COLOR, _ = style.SERIES_COLORS
+COPIED_COLOR = "#8C5A00"
 MODEL_STYLES = {  # by the names of the models in edges.csv
-    MAIN: Style("trained", "#2F4B7C", "o"),
+    MAIN: Style("trained", INTACT_COLOR, "o"),
     "random": style.CONTROL_STYLES["random"],
     "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
 }
-SHORT_NAMES = {MOST_ATTENDED: "most attended"}  # of modes, for the labels of rows
+RANDOM_COLOR = style.CONTROL_STYLES["random"].color
 MODE_STYLES = {  # by the values of the column change of edges.csv
-    DROPPED: Style("dropped", "#0173B2", "o"),
-    REDISTRIBUTED: Style("redistributed", "#D55E00", "s"),
-    MASS_MATCHED: Style("mass-matched", "#00A457", "^"),
-    MOST_ATTENDED: Style("mass-matched, most attended", style.MUTED, "D"),
+    DROPPED: Style("dropped", style.SERIES_COLORS[1], "o"),
+    REDISTRIBUTED: Style("redistributed", style.SERIES_COLORS[3], "s"),
+    MASS_MATCHED: Style("mass-matched", style.SERIES_COLORS[2], "^"),
+    MOST_ATTENDED: Style("mass-matched, most attended", style.MUTED, "v"),
 }
+SHARES = "Share of attention to {token}"
+MEAN_LEAD = "Lead of {token} over others: mean"
+VARIATION = "Lead of {token}: standard deviation"
 SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
-    ("Share of attention that goes to {token}", "Share (fraction)"): {
+    (SHARES, "Share (fraction)"): {
         "cls": MODEL_STYLES[MAIN]._replace(label="intact"),
-        "cls_without_largest": Style("largest dimension set to its mean", style.ACCENT, "s"),
-        "cls_without_second": Style("second-largest dimension set to its mean", style.MUTED, "^"),
+        "cls_without_largest": Style("largest dimension set to its mean", LARGEST_COLOR, "s"),
+        "cls_without_second": Style("second-largest dimension set to its mean", SECOND_COLOR, "^"),
     },
-    ("Lead of {token}: mean and variation", "Lead over other tokens (nats)"): {
-        "constant": MODEL_STYLES[MAIN]._replace(label="constant: mean"),
-        "content": Style("content: standard deviation", "#00A457", "^"),
-        "position": Style("position: standard deviation", "#D55E00", "s"),
+    (MEAN_LEAD, "Lead (nats)"): {
+        "constant": MODEL_STYLES[MAIN]._replace(label="intact"),
+    },
+    (VARIATION, "Deviation (nats)"): {
+        "content": Style("by content", VECTOR_COLOR, "v"),
+        "position": Style("by position", BOTH_COLOR, "P"),
     },
 }
 TRANSPLANT_PANELS = {  # values of the column change, by the token and the title of the panel
     (SINK, "To {token}, if it loses the value"): {
         INTACT: MODEL_STYLES[MAIN]._replace(label="intact"),
-        ABLATED: Style("its largest dimension", style.ACCENT, "s"),
-        f"{ABLATED}: {BOTH}": Style("its two largest dimensions", "#D55E00", "D"),
-        f"{ABLATED}: {SECOND}": Style("its second dimension", style.MUTED, "^"),
-        f"{ABLATED}: {RANDOM}": Style("as far, random direction", "#7A5BA8", "P"),
-        f"{ABLATED}: {OTHERS}": Style("all other tokens lose it", "#00A457", "v"),
+        ABLATED: Style("its largest dimension", LARGEST_COLOR, "s"),
+        f"{ABLATED}: {BOTH}": Style("its two largest dimensions", BOTH_COLOR, "P"),
+        f"{ABLATED}: {SECOND}": Style("its second dimension", SECOND_COLOR, "^"),
+        f"{ABLATED}: {RANDOM}": Style("as far, random direction", RANDOM_COLOR, "v"),
+        f"{ABLATED}: {OTHERS}": Style("all other tokens lose it", VECTOR_COLOR, "<"),
     },
     (TARGET_TOKEN, "To token 20, if it gets the value"): {
-        MOVED: Style("largest dimension, taken from the sink", style.ACCENT, "s"),
-        COPIED: Style("largest dimension, left there, too", "#0173B2", "o"),
-        f"{MOVED}: {BOTH}": Style("two largest dimensions, taken", "#D55E00", "D"),
-        f"{MOVED}: {SECOND}": Style("second dimension, taken", style.MUTED, "^"),
-        f"{MOVED}: {WHOLE}": Style("whole vector, taken", "#222222", "X"),
-        f"{COPIED}: {RANDOM}": Style("as far, random direction", "#7A5BA8", "P"),
+        MOVED: Style("largest dimension, taken from the sink", LARGEST_COLOR, "s"),
+        COPIED: Style("largest dimension, left there, too", COPIED_COLOR, "o"),
+        f"{MOVED}: {BOTH}": Style("two largest dimensions, taken", BOTH_COLOR, "P"),
+        f"{MOVED}: {SECOND}": Style("second dimension, taken", SECOND_COLOR, "^"),
+        f"{MOVED}: {WHOLE}": Style("whole vector, taken", VECTOR_COLOR, "X"),
+        f"{COPIED}: {RANDOM}": Style("as far, random direction", RANDOM_COLOR, "v"),
     },
 }
-LENGTH_STYLES = (("#0173B2", "o"), ("#D55E00", "s"), ("#00A457", "^"), ("#7A5BA8", "D"))
+LENGTH_STYLES = tuple(zip(style.SERIES_COLORS[:4], "os^P", strict=True))
 TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
+SHORT_LABELS = {"attention": "Attention\n(fraction)", "norm": "By norm\n(fraction)"}  # in a column
 
 
-@theme()
+@for_column
 def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: str) -> Figure:
     """Draw the share of attention by type of token through both lenses, for each layer.
 
@@ -138,12 +148,15 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     figure = heads_and_means(shares, panels, title, model, "Average share\n(fraction)")
     for axes, lens in zip(figure.axes, LENSES, strict=True):
         axes.set_ylim(-0.02, 1.02)
-        axes.set_title(TITLES[lens], loc="right")
+        if style.in_column():
+            axes.set_ylabel(SHORT_LABELS[lens])
+        else:
+            axes.set_title(TITLES[lens], loc="right")
     cast("Legend", figure.axes[-1].get_legend()).remove()  # the same as the first one
     return figure
 
 
-@theme()
+@for_column
 def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     """Draw what makes the first token a sink, by layer.
 
@@ -159,9 +172,9 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     Returns
     -------
     Figure
-        Figure 14.  The left panel has the share of attention on the first token without one
-        dimension of its vector, and the right one the mean of the token's lead and its standard
-        deviations.  The title has means over layers.
+        Figure 14.  The panels have the share of attention on the first token, also without one
+        dimension of its vector; the mean of the token's lead; and the standard deviations of the
+        lead.  The title has means over layers.
     """
     # A model without [CLS] has another first token.
     causes = causes.rename(columns=lambda name: re.sub("^first", "cls", name))
@@ -170,20 +183,24 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         f"{causes['cls_without_largest'].mean():.0%} of the attention, "
         f"not {causes['cls'].mean():.0%}"
     )
-    figure = canvas(3.6, title, model, "title: mean of the layers")
-    panels = panel_grid(figure, len(SINK_PANELS), 2)
+    columns = 1 if style.in_column() else 3
+    figure = canvas(4.5 if style.in_column() else 3.0, title, model, "title: mean of the layers")
+    panels = panel_grid(figure, len(SINK_PANELS), columns)
     for axes, ((panel_title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
         for column, series_style in styles.items():
             draw_curve(axes, causes, "layer", column, series_style)
-        axes.set(title=panel_title.format(token=token), xlabel="Layer", ylabel=label)
+        axes.set_title(panel_title.format(token=token), parse_math=False)
+        axes.set_ylabel(label)
         axes.axhline(0, **DASHED)
-        axes.set_xticks(counting_ticks(len(causes), 12))
+        axes.set_xticks(counting_ticks(len(causes), 8))
         axes.locator_params("y", nbins=5)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
+    for axes in panels[-columns:]:
+        axes.set_xlabel("Layer")
+    legend_below(figure, columns=3)
     return figure
 
 
-@theme()
+@for_column
 def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
     """Draw who gets attention after one dimension of one vector was changed before one layer.
 
@@ -206,14 +223,18 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
     overall = shares[shares["layer"] == ALL_LAYERS].set_index(["change", "token"])["share"]
     title = (
         f"Figure 17 · With one value of the sink, token 20 gets {overall[MOVED, TARGET_TOKEN]:.0%} "
-        f"of the attention; the sink got {overall[INTACT, SINK]:.0%}"
+        f"of attention; the sink had {overall[INTACT, SINK]:.0%}"
     )
     dimension, before = shares[["dimension", "before"]].iloc[0]
     note = f"dimension {dimension}, changed before layer {before}; bands: 95% intervals"
-    figure = canvas(4.6, title, model, note)
+    in_column = style.in_column()
+    figure = canvas(5.7 if in_column else 4.6, title, model, note)
+    if in_column:
+        # Between a legend and the next panel.
+        cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(h_pad=0.1)
     by_layer = shares[shares["layer"] != ALL_LAYERS].astype({"layer": int})
     by_change = dict(list(by_layer.groupby(["change", "token"])))
-    panels = panel_grid(figure, len(TRANSPLANT_PANELS), 2)
+    panels = panel_grid(figure, len(TRANSPLANT_PANELS), 1 if in_column else 2)
     for axes, ((role, panel_title), styles) in zip(panels, TRANSPLANT_PANELS.items(), strict=True):
         for change, series_style in styles.items():
             draw_curve(axes, by_change[change, role], "layer", "share", series_style)
@@ -223,11 +244,12 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
         axes.set_title(panel_title.format(token=token), parse_math=False)
         axes.set(xlabel="Layer", ylabel="Share (fraction)", ylim=(-0.02, None))
         axes.locator_params("x", nbins=8, integer=True)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # below the panel
+        below_panel = -0.3 if in_column else -0.2
+        axes.legend(loc="upper left", bbox_to_anchor=(0, below_panel))
     return figure
 
 
-@theme()
+@for_column
 def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
     """Draw whether the share of the first token changes with the length of the text.
 
@@ -255,8 +277,11 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
         f"Figure 20 · {token} gets {shortest['first'].mean():.0%} of the attention in "
         f"{lengths[0]:,} tokens, and {longest['first'].mean():.0%} in {lengths[-1]:,}"
     )
-    figure = canvas(3.6, title, model, "one text, cut to each length", "title: mean of all heads")
-    shares, entropies, neighbours = panel_grid(figure, 3, 3)
+    columns = 1 if style.in_column() else 3
+    height = 4.8 if style.in_column() else 3.6
+    notes = ("one text, cut to each length", "title: mean of all heads")
+    figure = canvas(height, title, model, *notes)
+    shares, entropies, neighbours = panel_grid(figure, 3, columns)
     for number, (length, table) in enumerate(by_length.items()):
         color, marker = LENGTH_STYLES[number % len(LENGTH_STYLES)]
         series_style = Style(f"{length:,} tokens", color, marker)
@@ -264,13 +289,17 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
         means["relative"] = means["entropy"] / means["uniform"]
         draw_curve(shares, means, "layer", "first", series_style)
         draw_curve(entropies, means, "layer", "relative", series_style)
-    shares.set(title=f"Attention to {token}", ylabel="Share (fraction)")
+    shares.set_title(f"Attention to {token}", parse_math=False)
+    shares.set_ylabel("Share (fraction)")
     entropies.set(title="Entropy over uniform", ylabel="Ratio")
     for axes in (shares, entropies):
         axes.set(xlabel="Layer", ylim=(0, None))
         axes.set_xticks(counting_ticks(measures["layer"].max(), 8))
     neighbours.plot([0, 1], [0, 1], **DASHED)
-    neighbours.scatter(shortest["previous"], longest["previous"], s=12, color=style.INK, alpha=0.6)
+    size = 5 if style.in_column() else 12
+    neighbours.scatter(
+        shortest["previous"], longest["previous"], s=size, color=style.INK, alpha=0.6, linewidths=0
+    )
     neighbours.set(
         title="Attention to the previous token",
         xlabel=f"Share in {lengths[0]:,} tokens",
@@ -280,7 +309,7 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
     return figure
 
 
-@theme()
+@for_column
 def fig15_edges(
     edges: pd.DataFrame,
     ratios: Mapping[str, pd.DataFrame],
@@ -325,52 +354,74 @@ def fig15_edges(
     losses_by_layer = list(losses.groupby("keys")) if losses["layers"].nunique() > 1 else []
     if len(group):
         is_outcome &= edges["layers"] == group.iloc[0]
-    outcomes = edges[is_outcome].groupby("measure")
-    ratios_by_token = angles[angles["model"] == MAIN].groupby("keys", sort=False)["ratio"]
-    ranges = []
-    for role, low, high in ratios_by_token.agg(["min", "max"]).itertuples():
-        token = names.get(role, "special tokens")
-        ranges.append(f"{low:.1f} to {high:.1f} for {token}")
+    by_measure = dict(list(edges[is_outcome].groupby("measure")))
+    n_panels = len(by_token) + len(losses_by_layer) + len(by_measure)
+    columns = 1 if style.in_column() else 2
+    heights = [1.4 if style.in_column() else 2.7] * -(-n_panels // columns)
     figure = canvas(
-        6.4 if len(outcomes) or len(losses_by_layer) else 3.2,
-        "Figure 15 · Angle if attention is dropped, over that if words lose as much: "
-        f"{', '.join(ranges)}",
+        sum(heights) + 0.5,
+        _angle_title(angles[angles["model"] == MAIN], names),
         model,
         "bands and bars: 95% intervals over articles",
     )
-    panels = panel_grid(figure, len(by_token) + len(losses_by_layer) + len(outcomes), 2)
+    panels = panel_grid(figure, n_panels, columns)
     for axes, (role, token_rows) in zip(panels, by_token, strict=False):
         for name, rows in token_rows.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
         axes.axhline(1, **DASHED)
-        axes.set(yscale="log", xlabel="Layer", ylabel="Ratio of angles")
+        axes.set(yscale="log", xlabel="Layer", ylabel="Angle: dropped /\nmass-matched")
         axes.minorticks_off()
         axes.set_yticks(RATIO_TICKS, [str(tick) for tick in RATIO_TICKS])
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
-        token = names.get(role, "special tokens")
-        axes.set_title(f"{token} dropped / mass-matched", parse_math=False)
-    panels = figure.axes[len(by_token) :]
+        axes.set_title(f"Attention to {names.get(role, 'special tokens')}", parse_math=False)
+    panels = panels[len(by_token) :]
     for axes, (role, rows) in zip(panels, losses_by_layer, strict=False):
         draw_losses_by_layer(axes, rows)
         axes.set_title(f"Edges to {names[role]}: change of the loss", parse_math=False)
-    color = MODEL_STYLES[MAIN].color
-    for axes, (measure, rows) in zip(panels[len(losses_by_layer) :], outcomes, strict=True):
-        labels = rows["change"].replace(SHORT_NAMES)
-        if rows["keys"].nunique() > 1:
-            labels = rows["keys"].map(names) + "\n" + labels
-            axes.tick_params("y", labelsize=style.COLUMN_TYPE)
-        axes.scatter(rows["value"], labels, color=color)
+    for axes, (measure, rows) in zip(
+        panels[len(losses_by_layer) :], by_measure.items(), strict=True
+    ):
+        _draw_outcome(axes, rows, names)
         title = f"{measure}, layers {rows['layers'].iloc[0]}"
         df = rows["value_df"].min()
         if df < LEAST_DF:
             title += f" ({df + 1:.0f} articles: no interval)"
-        else:
-            draw_intervals(axes, rows["value_low"], rows["value_high"], labels, color=color)
-        axes.axvline(0, **DASHED)
         axes.set(title=title, xlabel=UNITS[measure])
-        axes.invert_yaxis()  # in the order of the table
-    legend_below(figure, columns=3)
+    legend_below(figure, columns=4)
     return figure
+
+
+def _angle_title(angles: pd.DataFrame, names: SpecialTokens) -> str:
+    """Write the title of Figure 15: the smallest and the largest ratio of the layers, by token."""
+    ratios = angles.groupby("keys", sort=False)["ratio"].agg(["min", "max"])
+    if not len(ratios):
+        return "Figure 15 · Not measured in single layers"
+    tokens = [names.get(role) or "special tokens" for role in ratios.index]
+    ranges = [f"{low:.1f} to {high:.1f}" for low, high in ratios.to_numpy()]
+    others = [
+        f" ({token}: {interval})" for token, interval in zip(tokens[1:], ranges[1:], strict=True)
+    ]
+    return (
+        f"Figure 15 · If attention to {tokens[0]} is dropped, the sentence vector turns "
+        f"{ranges[0]} times as far as if words lose as much{''.join(others)}"
+    )
+
+
+def _draw_outcome(axes: Axes, rows: pd.DataFrame, names: SpecialTokens) -> None:
+    """Draw what each ablation costs, a row for each token and a colour for each mode."""
+    tokens = list(rows["keys"].unique())
+    for mode, mode_rows in rows.groupby("change", sort=False):
+        look = MODE_STYLES[mode]
+        shift = 0.2 * (list(MODE_STYLES).index(mode) - 1.5)
+        y = mode_rows["keys"].map(tokens.index) + shift
+        axes.plot(mode_rows["value"], y, look.marker, color=look.color, label=look.label)
+        if rows["value_df"].min() >= LEAST_DF:
+            draw_intervals(
+                axes, mode_rows["value_low"], mode_rows["value_high"], y, color=look.color
+            )
+    axes.axvline(0, **DASHED)
+    axes.set_yticks(range(len(tokens)), [str(names[role]) for role in tokens], parse_math=False)
+    axes.set_ylim(len(tokens) - 0.5, -0.5)
 
 
 def of_all_queries(table: pd.DataFrame) -> pd.DataFrame:
@@ -384,5 +435,5 @@ def draw_losses_by_layer(axes: Axes, losses: pd.DataFrame) -> None:
     for mode, rows in losses.groupby("change", sort=False):
         draw_curve(axes, rows, "layers", "value", MODE_STYLES[mode])
     axes.axhline(0, **DASHED)
-    axes.set(xlabel="Layer", ylabel=UNITS[OBJECTIVE])
+    axes.set(xlabel="Layer", ylabel="Change (nats)")
     axes.set_xticks(counting_ticks(int(losses["layers"].max()), 12))

@@ -312,3 +312,39 @@ def test_figures_draw_the_values_of_their_tables(decoder_run):
     for axes, measure in zip(figure.axes, (SIZE_OF[NEXT], TURNS, SIZE_OF[LATER]), strict=True):
         rows = doses[(doses["measure"] == measure) & (doses["role"] == MOST_ACCURATE)]
         np.testing.assert_allclose(axes.lines[0].get_ydata(), rows["value"])
+    check_column(figure)
+
+
+def test_fig18_has_the_most_accurate_heads_and_other_words_in_its_title():
+    doses = pd.DataFrame({"dose": [0.0, 1.0], "value": [1.25, 0.0], "value_df": 9.0})
+    doses = doses.assign(measure=TURNS, role=MOST_ACCURATE, value_low=0.0, value_high=2.0)
+    yardsticks = pd.DataFrame({"yardstick": [MOST_ATTENDED, MATCHED_HEAD]})
+    yardsticks = yardsticks.assign(measure=TURNS, role=MOST_ACCURATE, yardstick_value=[0.45, 0.6])
+    figure = plots.fig18_doses(doses, yardsticks, model=LONG_NAME)
+    title = (
+        "Figure 18 · Angle without the edge of the most accurate head: 1.2 degrees; "
+        "if other words lose as much: 0.45"
+    )
+    assert figure.texts[0].get_text().replace("\n", " ") == title
+    check_long_name(figure)
+    check_column(figure)
+
+
+def test_fig19_draws_every_head_and_names_the_costliest_edge():
+    heads = pd.DataFrame({"layer": [1, 1, 2], "head": [1, 2, 1], "accuracy": [10.0, 50, 90]})
+    heads = heads.assign(attention=[0.1, 0.2, 0.3], first_order=[0.0, -0.1, 0.4])
+    heads = heads.assign(dropped=[np.nan, 0.1, 0.5], most_attended=[np.nan, 0.0, 0.2])
+    heads = heads.assign(dropped_low=0.0, dropped_high=0.9, dropped_df=9.0)
+    row = {"words_between": "all", "pairs": 40, "right": 75.0, "log_odds": 2.5}
+    figure = plots.fig19_agreement(heads, pd.DataFrame([row]), model=LONG_NAME)
+    points, bars, _ = figure.axes
+    drawn = np.asarray(points.collections[0].get_offsets())
+    np.testing.assert_allclose(drawn, heads[["attention", "first_order"]])
+    assert bars.lines[0].get_xdata().tolist() == [0.1, 0.5]
+    title = (
+        "Figure 19 · The verb agrees in 75% of 40 pairs; without the edge of head 2-1, 0.5 of "
+        "2.5 nats are lost"
+    )
+    assert figure.texts[0].get_text().replace("\n", " ") == title
+    check_long_name(figure)
+    check_column(figure)
