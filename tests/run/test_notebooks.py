@@ -20,6 +20,7 @@ from toy_corpora import conllu, write
 
 from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE, progress
+from helpers.results import Results
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed, execute, two_at_a_time
 from helpers.settings import Settings
@@ -141,6 +142,26 @@ def test_execute_leaves_no_kernel_behind(tmp_path, end, error):
         execute(path, tmp_path / "out", {})
     with pytest.raises(ProcessLookupError):
         os.kill(int(noted.read_text()), 0)
+
+
+def test_a_finished_run_is_repeated_two_notebooks_at_a_time(tmp_path, figures, monkeypatch):
+    running = []
+    most = []
+
+    def execute_slowly(path, folder, values):
+        running.append(path)
+        time.sleep(0.3)
+        most.append(len(running))
+        running.remove(path)
+
+    monkeypatch.setattr(notebooks, "execute", execute_slowly)
+    monkeypatch.setattr(notebooks, "write_html", lambda path: None)
+    settings = Settings(name="mine")
+    paths = [write_notebook(tmp_path / f"0{number}_toy.ipynb", "1") for number in range(4)]
+    notebooks.run(paths, settings, Results(settings))
+    assert most == [1, 1, 1, 1]
+    notebooks.run(paths, settings, Results(settings))
+    assert max(most) == 2
 
 
 @pytest.mark.parametrize(
