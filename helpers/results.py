@@ -466,7 +466,7 @@ def check_table(
     says_why = "reason" in table and bool(table["reason"].fillna("").astype(bool).all())
     for column in table.select_dtypes("float"):
         values = table[column]
-        parts = str(column).split("_")
+        parts = str(column).removeprefix("uniform_").split("_")
         may_be_empty = (
             not len(table)
             or says_why

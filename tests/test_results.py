@@ -49,6 +49,7 @@ def test_what_a_model_cannot_have_stays_empty():
         check("token_types", without, cls=[np.nan], sep=[np.nan])
     check("dependency_heads", accuracy=[1.0, np.nan], paper_head=[None, None])
     check("token_types", first_to_first=[np.nan], first=[0.5])
+    check("relative_position", next=[np.nan], uniform_next=[np.nan], previous=[0.5])
     check("gradients", other=[np.nan], reason=["the text has one article"])
     with pytest.raises(InputError, match="column other has no number"):
         check("gradients", other=[np.nan, np.nan], reason=["the text has one article", None])
