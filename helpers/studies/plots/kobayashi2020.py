@@ -74,9 +74,9 @@ MODE_STYLES = {  # by the values of the column change of edges.csv
     MASS_MATCHED: Style("mass-matched", style.SERIES_COLORS[2], "^"),
     MOST_ATTENDED: Style("mass-matched, most attended", style.MUTED, "v"),
 }
-SHARES = "Share of attention to {token}"
-MEAN_LEAD = "Lead of {token} over others: mean"
-VARIATION = "Lead of {token}: standard deviation"
+SHARES = "Attention to {token}"
+MEAN_LEAD = "Lead of {token}: mean"
+VARIATION = "Standard deviation of the lead"
 SINK_PANELS = {  # columns of sink_causes.csv, by the title of their panel and its axis
     (SHARES, "Share (fraction)"): {
         "cls": MODEL_STYLES[MAIN]._replace(label="intact"),
