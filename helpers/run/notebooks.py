@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -174,12 +175,13 @@ def run(paths: Sequence[Path], settings: Settings, results: Results) -> None:
     with one_run_at_a_time(results.name):
         with results.edited_record() as record:  # it empties the folder of another run
             has_finished = record["seconds"].keys() >= {path.stem for path in paths}
+        environment = {"OMP_NUM_THREADS": "1"} if has_finished else {}
         with tqdm(total=len(paths), unit="notebook") as bar:
 
             def run_one(path: Path) -> None:
                 bar.set_description(path.stem)
                 start = time.monotonic()
-                execute(path, results.build, parameters(path, settings))
+                execute(path, results.build, parameters(path, settings), environment)
                 with results.edited_record() as record:
                     record["seconds"][path.stem] = round(time.monotonic() - start, 1)
                 write_html(results.build / path.name)
@@ -266,7 +268,7 @@ def write_html(path: Path) -> None:
 
 
 @contextmanager
-def started_kernel(path: Path) -> Iterator[AsyncKernelManager]:
+def started_kernel(path: Path, environment: Mapping[str, str]) -> Iterator[AsyncKernelManager]:
     """Start the kernel of a notebook, and stop it at the end."""
     from jupyter_client.manager import AsyncKernelManager
     from jupyter_core.utils import run_sync
@@ -277,7 +279,7 @@ def started_kernel(path: Path) -> Iterator[AsyncKernelManager]:
             "--IPKernelApp.log_level=CRITICAL",  # no advice on encryption
         ],
         # What the notebook saves is listed under its name.
-        env=os.environ | {NOTEBOOK_VARIABLE: path.stem},
+        env={**os.environ, **environment, NOTEBOOK_VARIABLE: path.stem},
     )
     RUNNING.append(kernel)
     try:
@@ -287,8 +289,13 @@ def started_kernel(path: Path) -> Iterator[AsyncKernelManager]:
         run_sync(kernel.shutdown_kernel)(now=True)
 
 
-def execute(path: Path, folder: Path, values: Mapping[str, Any]) -> None:
-    """Execute a notebook into a folder, in a kernel of its own."""
+def execute(
+    path: Path,
+    folder: Path,
+    values: Mapping[str, Any],
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Execute a notebook into a folder, in a kernel of its own with additions to its environment."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -296,7 +303,7 @@ def execute(path: Path, folder: Path, values: Mapping[str, Any]) -> None:
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with started_kernel(path) as kernel:
+        with started_kernel(path, environment) as kernel:
             papermill.execute_notebook(
                 path,
                 output,

@@ -148,7 +148,7 @@ def test_a_finished_run_is_repeated_two_notebooks_at_a_time(tmp_path, figures, m
     running = []
     most = []
 
-    def execute_slowly(path, folder, values):
+    def execute_slowly(path, folder, values, environment):
         running.append(path)
         time.sleep(0.3)
         most.append(len(running))
