@@ -295,7 +295,7 @@ def execute(
     values: Mapping[str, Any],
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Execute a notebook into a folder, in a kernel of its own with additions to its environment."""
+    """Execute a notebook into a folder, in a kernel that gets additions to the environment."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 

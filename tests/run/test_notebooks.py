@@ -122,9 +122,9 @@ Path({path!r}).write_text(str(os.getpid()))
 """
 
 
-def interrupt_when_noted(path):
-    """Interrupt this process as Ctrl-C does, as soon as a kernel has noted its number."""
-    while not path.exists() or not path.read_text():
+def interrupt_when_noted(*paths):
+    """Interrupt this process as Ctrl-C does, as soon as all kernels have noted their numbers."""
+    while not all(path.exists() and path.read_text() for path in paths):
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -178,7 +178,7 @@ def test_two_at_a_time_leaves_no_kernel_behind(tmp_path, end, error):
     ]
     (tmp_path / "out").mkdir()
     if error is KeyboardInterrupt:
-        threading.Thread(target=interrupt_when_noted, args=(noted[1],)).start()
+        threading.Thread(target=interrupt_when_noted, args=noted[:2]).start()
     with pytest.raises(error):
         two_at_a_time(lambda path: execute(path, tmp_path / "out", {}), paths)
     assert not noted[2].exists()
