@@ -170,7 +170,8 @@ def test_a_finished_run_is_repeated_two_notebooks_at_a_time(tmp_path, figures, m
 def test_two_at_a_time_leaves_no_kernel_behind(tmp_path, end, error):
     """A third notebook is not started if one of the first two fails, or at Ctrl-C."""
     noted = [tmp_path / f"process-{number}" for number in range(3)]
-    waits = f"while not Path({str(noted[0])!r}).exists(): time.sleep(0.05)\n"
+    first = f"Path({str(noted[0])!r})"
+    waits = f"while not ({first}.exists() and {first}.read_text()): time.sleep(0.05)\n"
     ends = ["time.sleep(99)", waits + end, "time.sleep(99)"]
     paths = [
         write_notebook(tmp_path / f"0{number}_toy.ipynb", NOTE_PROCESS.format(path=str(path)) + end)
