@@ -19,8 +19,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # other process.  Notebook 07 comes before 08, which uses the models that 07 trains.
 LONGEST = (
     "notebooks/07",
-    "notebooks/10",
-    "notebooks/12",
+    "notebooks/1",
     "notebooks/08",
     "notebooks/0",
     "tests/viewer/test_browser.py",
