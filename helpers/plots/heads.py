@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator
 
 from helpers.metrics.clustering import BEHAVIOURS
@@ -41,7 +42,11 @@ GRADIENT_TITLES = {  # by the suffix of the columns
 TO_SPECIAL = {name: style.ATTENDED[name] for name in ("first", "cls", "sep", "punctuation")}
 MANY_LAYERS = 15  # with more of them, there is no room for a name between two layers
 MANY_HEADS = 200  # with more of them, they are small points in the plane
-HEADS_AND_MEANS = "points: heads; lines: means of layers; the head farthest from its line is named"
+HEADS_AND_MEANS = "points: heads; lines: means of layers"
+FARTHEST = "; the head farthest from its line is named"
+NEGLIGIBLE = 0.02  # of the largest value: a head that is nearer to its line has no name
+NEAR_UNIFORM = 0.05  # of the uniform entropy: a name so near would be on the line
+CROWDED = 100  # with more heads, there is no room for the names of behaviours in the plane
 UNIFORM_LINES = "dashed: uniform attention"
 THIS_MODEL = Style("this model", style.SERIES_COLORS[0], "o")
 DASHES = (4, 3)
@@ -299,12 +304,17 @@ def fig4_entropy(
     figure = heads_and_means(table, panels, title, model, "Entropy (nats)")
     for axes in figure.axes:
         _draw_steps(axes, means["uniform"], style.INK)
+        for name in axes.texts:  # of the head that is farthest from its line
+            _, entropy = cast("Annotation", name).xy
+            if abs(entropy - means["uniform"]).min() < NEAR_UNIFORM * entropy:
+                name.set(va="top")
         axes.annotate(
             "uniform attention", (1, means["uniform"].iloc[-1]),
             xycoords=("axes fraction", "data"), ha="right", va="bottom",
         )  # fmt: skip
-        axes.margins(y=0.1)  # room for this text
-        axes.set_ylim(bottom=0)
+        axes.margins(y=0.1)
+        _, top = axes.get_ylim()
+        axes.set_ylim(0, max(top, 1.1 * means["uniform"].max()))  # room for this text
     return figure
 
 
@@ -357,9 +367,12 @@ def heads_and_means(
     if reach > 0:  # a single article has no intervals
         note += f"95% intervals over articles: ±{reach:.1g} at most for a head.  "
     height = 1.5 if style.in_column() else 2.9
-    figure = canvas(height * len(panels), title, model, HEADS_AND_MEANS, dashed, note=note)
     means = table.groupby("layer", as_index=False)[columns].mean()
     deviations = table[columns] - table.groupby("layer")[columns].transform("mean")
+    least = NEGLIGIBLE * table[columns].max(axis=None)
+    has_names = deviations.abs().max(axis=None) > least
+    legend_note = HEADS_AND_MEANS + (FARTHEST if has_names else "")
+    figure = canvas(height * len(panels), title, model, legend_note, dashed, note=note)
     layers = int(table["layer"].max())
     shift = 0.7 * ((table["head"] - 0.5) / table["head"].max() - 0.5)
     size = 5 if style.in_column() or layers > MANY_LAYERS else 13
@@ -373,7 +386,8 @@ def heads_and_means(
                 marker=series_style.marker, clip_on=False,
             )  # fmt: skip
             draw_curve(axes, means, "layer", column, series_style, **style.WHITE_EDGES)
-            if column == farthest_column:
+            is_named = column == farthest_column and deviations[column].abs().max() > least
+            if is_named:
                 layer, head, value = table.loc[farthest_row, ["layer", "head", column]]
                 is_right = shift[farthest_row] > 0  # of the middle of the layer's points
                 is_above = deviations.loc[farthest_row, column] > 0  # the mean
@@ -461,6 +475,10 @@ def fig6_clusters(
     points = positions[["x", "y"]].to_numpy(float) / tokens
     in_column = style.in_column()
     size = 9 if in_column or len(points) > MANY_HEADS else 22
+    is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
+    names, listed = _label_findings(
+        positions[is_linguistic], with_list=in_column or len(points) > CROWDED
+    )
     n_panels = len(shares) + 2
     rows = -(-n_panels // (2 if in_column else 4))
     columns = -(-n_panels // rows)
@@ -469,6 +487,7 @@ def fig6_clusters(
         _neighbour_title(positions),
         model,
         "a point is a head; the closer two are, the more alike are their distributions",
+        listed,
         note=note_first_token(averages, special_tokens),
     )
     panels = panel_grid(figure, n_panels, columns, sharex=True, sharey=True)
@@ -485,7 +504,6 @@ def fig6_clusters(
         "Share (fraction)",
     )  # fmt: skip
     findings, by_layer = panels[-2:]
-    is_linguistic = ~positions["behaviour"].isin(BEHAVIOURS)
     findings.scatter(*points.T, c="white", **marker)
     findings.scatter(*points[is_linguistic].T, c=style.INK, **marker)  # on top
     findings.set_title("syntax or coreference")
@@ -502,23 +520,28 @@ def fig6_clusters(
     for axes in panels:
         axes.set_aspect("equal")  # because distances are read off
         axes.margins(0.2)  # room for the labels
-    linguistic = positions[is_linguistic]
-    names = []
-    behaviours = []  # below a figure for a column, whose panels have no room for them
-    for head in linguistic.itertuples():
-        number = f"{head.layer}-{head.head}"
-        behaviours.append(f"{number}: {head.behaviour}")
-        name = f"{head.behaviour} {number}".replace(", ", ",\n")
-        names.append(number if in_column else name)
     xlabel = "First MDS dimension (nats per token)"
-    if in_column:
-        parts = [behaviour.replace(" ", "\u00a0") for behaviour in behaviours]  # not broken
-        xlabel += "\n" + style.fill_lines("; ".join(parts), COLUMN_LETTERS)
+    if in_column:  # without a subtitle
+        xlabel += "\n" + style.fill_lines(listed, COLUMN_LETTERS)
     figure.supxlabel(xlabel)
     figure.supylabel("Second MDS dimension (nats per token)")
     # The labels come last, because they are placed on the finished page.
     label_points(findings, points, np.flatnonzero(is_linguistic).tolist(), names)
     return figure
+
+
+def _label_findings(linguistic: pd.DataFrame, *, with_list: bool) -> tuple[list[str], str]:
+    """Write the labels of heads with a behaviour, and a list of behaviours if the labels lack them.
+
+    Within a part of the list are no spaces at which a line could be broken.
+    """
+    numbers = [f"{layer}-{head}" for layer, head in linguistic[["layer", "head"]].to_numpy()]
+    behaviours = linguistic["behaviour"].tolist()
+    if with_list:
+        parts = [f"{number}: {name}" for number, name in zip(numbers, behaviours, strict=True)]
+        return numbers, "; ".join(part.replace(" ", "\u00a0") for part in parts)
+    names = [f"{name} {number}" for number, name in zip(numbers, behaviours, strict=True)]
+    return [name.replace(", ", ",\n") for name in names], ""
 
 
 def _neighbour_title(positions: pd.DataFrame) -> str:

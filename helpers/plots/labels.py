@@ -22,6 +22,8 @@ HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from w
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # What a place for a label costs besides its distance from the point, in pixels.
 COVERING_COST = 1_000  # for each marker that the label covers or touches
+CROWDED_COST = 6  # the same among many points, so that lines do not cross the axes
+MANY_POINTS = 200
 FORBIDDEN_COST = 100_000  # for each label and each labelled marker that it covers
 
 
@@ -31,7 +33,7 @@ def label_points(
     """Write labels next to some points, each with a thin line to its point.
 
     A label is put inside the axes, near its point, and not over earlier labels.  It covers a point
-    only if there is no other place.
+    only if there is no other place, or, among many points, no other place nearby.
 
     Parameters
     ----------
@@ -49,6 +51,7 @@ def label_points(
     pixels = axes.figure.dpi / 72  # per point
     markers = axes.transData.transform(points)
     radius = MARKER_RADIUS * pixels
+    covering_cost = CROWDED_COST if len(points) > MANY_POINTS else COVERING_COST
     occupied = [Bbox([marker, marker]).padded(radius) for marker in markers[labelled]]
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
@@ -65,7 +68,7 @@ def label_points(
         for corner in product(lefts, bottoms):
             box = Bbox.from_bounds(*corner, *size)
             n_covered = box.padded(radius).count_contains(markers)
-            cost = np.hypot(*(box.min + to_centre)) + COVERING_COST * n_covered
+            cost = np.hypot(*(box.min + to_centre)) + covering_cost * n_covered
             costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
         best = min(costs, key=lambda box: costs[box])
         note.set_position((best.min + to_centre) / pixels)

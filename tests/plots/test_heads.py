@@ -339,6 +339,18 @@ def test_fig6_clusters_of_a_decoder_has_the_first_token_and_no_next_one():
     np.testing.assert_allclose(figure.axes[2].collections[0].get_array(), averages["first"])
 
 
+@pytest.mark.parametrize(("entropy", "names"), [(4.45, ["1-2"]), (1.01, [])])
+def test_fig4_names_the_farthest_head_below_the_line_of_uniform_attention(entropy, names):
+    """A head that hardly differs from the others has no name."""
+    table = head_table(1, 4).assign(entropy=[1.0, entropy, 1, 1], entropy_from_cls=np.nan)
+    figure = plots.fig4_entropy(table, {"cls": None, "sep": None}, model=MODEL)
+    *labels, of_line = figure.axes[0].texts
+    assert [label.get_text() for label in labels] == names
+    assert all(label.get_va() == "top" for label in labels)
+    assert of_line.get_text() == "uniform attention"
+    assert ("is named" in figure.texts[1].get_text()) == bool(names)
+
+
 def test_fig6_clusters_draws_the_linguistic_heads_of_a_large_model_on_top():
     averages = of_decoder(head_table(30, 9))
     figure = plots.fig6_clusters(positions(30, 9), averages, DECODER, tokens=1.0, model=MODEL)
@@ -363,8 +375,17 @@ def test_fig6_clusters_labels_linguistic_heads_without_overlaps(shape):
     figure.draw_without_rendering()
     findings = figure.axes[6]
     stars = table[table["behaviour"].isin(linguistic)]
-    expected = [f"{head.behaviour} {head.layer}-{head.head}" for head in stars.itertuples()]
+    numbers = [f"{head.layer}-{head.head}" for head in stars.itertuples()]
+    named = [
+        f"{behaviour} {number}"
+        for behaviour, number in zip(stars["behaviour"], numbers, strict=True)
+    ]
+    is_crowded = len(table) > plots.CROWDED
+    expected = numbers if is_crowded else named
     assert [text.get_text() for text in findings.texts] == expected
+    listed = f"{numbers[0]}: {stars['behaviour'].iloc[0]}; {numbers[1]}:"
+    footnotes = [text.get_text().replace("\u00a0", " ") for text in figure.texts]
+    assert any(listed in footnote for footnote in footnotes) == is_crowded
     boxes = [mpl.text.Text.get_window_extent(text) for text in findings.texts]
     for first, second in itertools.combinations(boxes, 2):
         assert not first.overlaps(second)
