@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from helpers.claims.engine import Claim
 
 RECORD = "run.json"
+COMMIT_VARIABLE = "ATTENTION_COMMIT"  # the commit at the start of a batch run
 LATER = "-later"  # the end of the name of a run of later papers' notebooks
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
 # The beginnings of the names of columns that may be empty.
@@ -415,8 +416,11 @@ def made_by() -> dict[str, Any]:
 def git_commit() -> str | None:
     """Return the git commit of the project, marked "-dirty" if the code was changed after it.
 
-    Tables, figures and executed notebooks do not count as code, because a run writes them.
+    Tables, figures and executed notebooks do not count as code, because a run writes them.  The
+    notebooks of a batch run have the commit at its start, whatever is committed meanwhile.
     """
+    if COMMIT_VARIABLE in os.environ:
+        return os.environ[COMMIT_VARIABLE] or None
     commands = ("rev-parse --short=12 HEAD", "status --porcelain -- helpers requirements.txt")
     try:
         commit, changes = [

@@ -43,6 +43,10 @@ def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch)
     assert results.git_commit() == clean
     (tmp_path / "helpers/cache.py").write_text("2\n")
     assert results.git_commit() == f"{clean}-dirty"
+    monkeypatch.setenv(results.COMMIT_VARIABLE, clean)  # a batch run began before the edit
+    assert results.git_commit() == clean
+    monkeypatch.setenv(results.COMMIT_VARIABLE, "")  # outside a repository
+    assert results.git_commit() is None
 
 
 def test_a_run_of_the_same_commit_settings_and_code_adds_to_its_folder(today):

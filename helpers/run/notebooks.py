@@ -25,7 +25,7 @@ from helpers import errors
 from helpers.errors import InputError
 from helpers.files import IN_CHECKOUT, PROJECT_ROOT, cache_root, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
-from helpers.results import Results, run_name
+from helpers.results import COMMIT_VARIABLE, Results, made_by, run_name
 from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
@@ -279,7 +279,12 @@ def started_kernel(path: Path, environment: Mapping[str, str]) -> Iterator[Async
             "--IPKernelApp.log_level=CRITICAL",  # no advice on encryption
         ],
         # What the notebook saves is listed under its name.
-        env={**os.environ, **environment, NOTEBOOK_VARIABLE: path.stem},
+        env={
+            **os.environ,
+            **environment,
+            COMMIT_VARIABLE: made_by()["commit"] or "",
+            NOTEBOOK_VARIABLE: path.stem,
+        },
     )
     RUNNING.append(kernel)
     try:
