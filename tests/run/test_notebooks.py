@@ -82,6 +82,15 @@ def test_write_html_shows_bidirectional_control_characters(tmp_path):
     assert "left [U+202E]tfel[U+202C]" in (tmp_path / "one.html").read_text()
 
 
+def test_a_picture_has_the_title_of_its_figure_for_readers_who_do_not_see_it(tmp_path):
+    metadata = {"image/png": {"alt": "Heads look left", "width": 864}}
+    output = nbformat.v4.new_output("display_data", {"image/png": "aGk="}, metadata=metadata)
+    cell = nbformat.v4.new_code_cell("figure", outputs=[output])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "one.ipynb")
+    notebooks.write_html(tmp_path / "one.ipynb")
+    assert 'alt="Heads look left"' in (tmp_path / "one.html").read_text()
+
+
 KILLED = """
 import os, signal, time
 from pathlib import Path
