@@ -1,4 +1,4 @@
-"""What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
+"""What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
 
 `Study` has the settings, the model, the maps and the results of a run.  `load_encoder` loads a
 model, `open_store` opens a folder of attention maps, and `open_maps` takes those of another tool.

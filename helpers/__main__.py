@@ -20,7 +20,7 @@ from helpers.files import cache_root, check_writable
 from helpers.settings import Settings, flag
 
 DESCRIPTION = """\
-What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
+What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
 
   python -m helpers run                            the whole series on the bundled default
   python -m helpers run --model bert-base-uncased  the paper's model (needs the model hub)

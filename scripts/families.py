@@ -1,4 +1,4 @@
-"""Write the tables of model families in README.md and helpers/model/README.md again.
+"""Write the tables of model families in book/own-model.md and helpers/model/README.md again.
 
 They come from tiny models of tests/zoo.py; tests/model/test_zoo.py fails where a page differs.
 """
