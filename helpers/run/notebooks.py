@@ -257,8 +257,9 @@ def write_html(path: Path) -> None:
         for output in cell.get("outputs", []):
             if output.output_type == "stream":
                 output.text = PROGRESS_LINE.sub("", output.text)  # which the log has
+    # With embed_images it would end each <details> at once, and show the solution.
     exporter = HTMLExporter(
-        template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="", embed_images=True
+        template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url=""
     )
     exporter.raw_template = (HERE / "notebook.html.j2").read_text(encoding="utf-8")
     body, _ = exporter.from_notebook_node(notebook)

@@ -82,6 +82,17 @@ def test_write_html_shows_bidirectional_control_characters(tmp_path):
     assert "left [U+202E]tfel[U+202C]" in (tmp_path / "one.html").read_text()
 
 
+def test_a_solution_is_folded_in_the_html_copy(tmp_path):
+    prose = nbformat.v4.new_markdown_cell(
+        "<details><summary>Solution</summary>\n\n```python\nanswer = 42\n```\n\n</details>"
+    )
+    nbformat.write(nbformat.v4.new_notebook(cells=[prose]), tmp_path / "one.ipynb")
+    notebooks.write_html(tmp_path / "one.ipynb")
+    page = (tmp_path / "one.html").read_text()
+    folded = page[page.index("<details>") : page.index("</details>")]
+    assert "answer" in folded
+
+
 def test_a_picture_has_the_title_of_its_figure_for_readers_who_do_not_see_it(tmp_path):
     metadata = {"image/png": {"alt": "Heads look left", "width": 864}}
     output = nbformat.v4.new_output("display_data", {"image/png": "aGk="}, metadata=metadata)
