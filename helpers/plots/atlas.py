@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -36,11 +37,11 @@ COLORS = {
 TITLE_INCHES = 0.62
 LEGEND_INCHES = 0.3
 MARGIN_INCHES = 0.32  # of the numbers of layers
-LETTER_WIDTH = 0.62  # of the size of the type
-# Sizes of type, in points.
-LEAST_TYPE = 2.5
-USUAL_TYPE = 6.0
-LARGEST_TYPE = 7.5
+# Shares of the size of the type.
+LETTER_WIDTH = 0.6
+LINE_HEIGHT = 1.2
+# Sizes of type that are tried, in points, the largest first.  Below the last, colours have to do.
+SIZES_OF_TYPE = [size / 4 for size in range(32, 9, -1)]
 # Points of a tile's height: from here on it has its number, too; below, a single line.
 LINES_FROM = 34
 ONE_LINE_BELOW = 14
@@ -83,11 +84,7 @@ def atlas(table: pd.DataFrame, *, model: str = "") -> Figure:
     axes.set(xlim=(0.5, heads + 0.5), ylim=(layers + 0.5, 0.5))
     axes.set_axis_off()
     tile = (72 * axes_width / heads, 72 * axes_height / layers)  # points
-    texts = [_tile_text(head, tile) for head in table.itertuples()]
-    size = min(_fitting_type(text, tile) for text in texts)
-    if size < LEAST_TYPE:  # the tiles are too small for names: colours have to do
-        texts = [text.split()[0] for text in texts]
-        size = min(_fitting_type(text, tile) for text in texts)
+    texts, size = _tile_texts(table, tile)
     for head, text in zip(table.itertuples(), texts, strict=True):
         axes.add_patch(
             Rectangle(
@@ -127,24 +124,36 @@ def atlas_title(table: pd.DataFrame) -> str:
     return f"Of {len(table)} heads, {', '.join(parts)}"
 
 
-def _tile_text(head: Any, tile: tuple[float, float]) -> str:
+def _tile_texts(table: pd.DataFrame, tile: tuple[float, float]) -> tuple[list[str], float]:
+    """Write the text of each tile, and find the largest type with which all of them fit."""
+    for size in SIZES_OF_TYPE:
+        texts = [_tile_text(head, tile, size) for head in table.itertuples()]
+        if all(_fits(text, tile, size) for text in texts):
+            return texts, size
+    labels = [f"{head.layer}-{head.head}" for head in table.itertuples()]
+    width, height = tile
+    letters = max(map(len, labels))
+    return labels, min(SIZES_OF_TYPE[-1], width / (LETTER_WIDTH * letters), height / LINE_HEIGHT)
+
+
+def _tile_text(head: Any, tile: tuple[float, float], size: float) -> str:
     """Write a tile's label, name and number in as many lines as it has room for."""
     width, height = tile
     label = f"{head.layer}-{head.head}"
-    columns = max(int(width / (LETTER_WIDTH * USUAL_TYPE)), 8)
+    letters = max(int(width / (LETTER_WIDTH * size)), 1)
+    fill = partial(textwrap.wrap, width=letters, break_long_words=False)
     if head.kind == OTHER:
-        return "\n".join([label, head.number]) if height >= LINES_FROM else label
+        return "\n".join([label, *fill(head.number)]) if height >= LINES_FROM else label
     if height < ONE_LINE_BELOW:
         return f"{label} {head.name}"
     if height < LINES_FROM:
-        return "\n".join(textwrap.wrap(f"{label} {head.name}", columns))
-    name = textwrap.wrap(head.name, columns, break_long_words=False)
-    return "\n".join([label, *name, *textwrap.wrap(head.number, columns)])
+        return "\n".join(fill(f"{label} {head.name}"))
+    return "\n".join([label, *fill(head.name), *fill(head.number)])
 
 
-def _fitting_type(text: str, tile: tuple[float, float]) -> float:
-    """Compute the largest size of type, in points, with which a text fits a tile."""
+def _fits(text: str, tile: tuple[float, float], size: float) -> bool:
+    """Tell if a text in a size of type, in points, is no larger than a tile."""
     width, height = tile
     lines = text.splitlines()
-    by_width = 0.95 * width / (LETTER_WIDTH * max(map(len, lines)))
-    return min(LARGEST_TYPE, by_width, 0.92 * height / (1.2 * len(lines)))
+    longest = max(map(len, lines))
+    return LETTER_WIDTH * size * longest <= width and LINE_HEIGHT * size * len(lines) <= height

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.metrics.nearest_words import DISTANCES
-from helpers.metrics.reference import COMPARED
+from helpers.metrics.reference import ALL, COMPARED
 from helpers.plots import style
 from helpers.plots.style import (
     Style,
@@ -199,13 +199,9 @@ def relation_heatmaps(
         best = f"{head_label(layer, head)}: {values[layer, head]:.0f}%"
         maps[f"{relation}\n{best}, {ARROWS[direction]}"] = values
         best_heads.append((layer, head))
-    best_values = {name: np.nanmax(values) for (name, _), values in accuracies.items()}
-    low = min(best_values, key=lambda name: best_values[name])
-    high = max(best_values, key=lambda name: best_values[name])
     figure = heat_maps(
         maps,
-        f"Section 4.2 · The best head of a relation finds {best_values[low]:.0f}% "
-        f"({low.split(',')[0]}) to {best_values[high]:.0f}% ({high.split(',')[0]}) of parents",
+        _relations_title(accuracies),
         model,
         "framed: the best head; d → p: dependents attend to parents",
         unit="Accuracy (%)",
@@ -219,6 +215,18 @@ def relation_heatmaps(
             )
         )  # fmt: skip
     return figure
+
+
+def _relations_title(accuracies: Mapping[tuple[str, Direction], style.HeadValues]) -> str:
+    """Write the title: the relations whose best heads find least and most."""
+    best = {name.split(",")[0]: np.nanmax(values) for (name, _), values in accuracies.items()}
+    if len(best) > 1:
+        best.pop(ALL, None)  # it has a panel, but is no relation
+    least, most = min(best, key=best.__getitem__), max(best, key=best.__getitem__)
+    return (
+        f"Section 4.2 · The best head of a relation finds {best[least]:.0f}% ({least}) to "
+        f"{best[most]:.0f}% ({most}) of parents"
+    )
 
 
 @for_column

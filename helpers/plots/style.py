@@ -489,16 +489,14 @@ def draw_color_scale(
     figure: Figure, panels: Sequence[Axes], scale: ScalarMappable, label: str, **options: Any
 ) -> Colorbar:
     """Draw a colour scale right of panels, or above them in a figure for a column."""
-    colorbar_options: dict[str, Any]
+    place: dict[str, Any]
     if in_column():
-        colorbar_options = {"location": "top", "aspect": 40}
+        place = {"location": "top", "aspect": 40}
         label = " ".join(label.split())
-    else:
-        colorbar_options = {
-            "aspect": max(30, 9 * figure.get_figheight())
-        }  # a high scale is not wider
+    else:  # a high scale is not wider
+        place = {"aspect": max(30, 9 * figure.get_figheight())}
     return figure.colorbar(
-        scale, ax=panels, label=label, pad=0.015, format="%g", **(colorbar_options | options)
+        scale, ax=panels, label=label, pad=0.015, format="%g", **(place | options)
     )
 
 

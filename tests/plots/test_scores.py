@@ -20,6 +20,14 @@ def test_relation_heatmaps_name_and_frame_the_best_head():
     assert frame.get_xy() == (2.5, 1.5)
 
 
+def test_relation_heatmaps_title_names_relations_only():
+    maps = {}
+    for name, accuracy in {"All, n = 9": 5.0, "dobj, n = 4": 60.0, "prep, n = 5": 40.0}.items():
+        maps[name, DIRECTIONS[0]] = np.full((3, 4), accuracy)
+    title = scores.relation_heatmaps(maps, model=MODEL).texts[0].get_text()
+    assert " ".join(title.split()).endswith("finds 40% (prep) to 60% (dobj) of parents")
+
+
 def coreference_table():
     """Make a table like coreference.csv: the same scores for two types of mention."""
     systems = pd.DataFrame({
