@@ -17,4 +17,5 @@ def test_a_script_imports_nothing_of_helpers_or_of_the_tests(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
             packages.add(node.module.partition(".")[0])
-    assert packages <= {"argparse", "json", "pathlib", "numpy", "pandas", "torch", "transformers"}
+    standard_library = {"argparse", "importlib", "json", "pathlib"}
+    assert packages <= {*standard_library, "numpy", "pandas", "torch", "transformers"}
