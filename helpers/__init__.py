@@ -13,7 +13,7 @@ figures.  Imports run in that direction only; README.md has the whole map.
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # The public names, and the module that has each; a subpackage is a name itself.
 _SUBPACKAGES = ("metrics", "plots", "probes")
