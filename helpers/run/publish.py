@@ -74,7 +74,10 @@ def publish(results: Results, *, replace: bool = False) -> str:
     for name, table in tables.items():
         difference = "not in the committed run"
         if name in committed:
-            difference = compare_tables(committed[name], table, name)
+            expected = committed[name]
+            if name == "claims":  # a run of some notebooks has the claims of their sections
+                expected = expected[expected["section"].isin(table["section"])]
+            difference = compare_tables(expected, table, name)
         if difference:
             differences[name] = difference
     commit = run_record(results.published).get("commit")

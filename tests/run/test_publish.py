@@ -59,6 +59,18 @@ def test_publish_says_that_a_committed_table_has_other_columns(run, monkeypatch)
     assert path.read_text() == "layer\n"
 
 
+def test_publish_compares_the_claims_of_the_sections_that_this_run_has(run, monkeypatch):
+    monkeypatch.setattr(publish, "COMMITTED", ("mine",))
+    claims = table(id=["a", "b", "c"], section=[3.1, 3.3, 3.3], unit="share", value=[0.5, 0.2, 0.1])
+    results = run(3.0)
+    results.save_table(claims, "claims")
+    publish.publish(results)
+    results.save_table(claims.query("section == 3.3"), "claims")
+    assert "all 2 tables agree" in publish.publish(results)
+    results.save_table(claims.query("id == 'b'"), "claims")
+    assert "claims.csv: other columns or rows (2 and 1 rows)" in publish.publish(results)
+
+
 def test_publish_compares_the_tables_that_this_run_wrote(run, monkeypatch):
     monkeypatch.setattr(publish, "COMMITTED", ("mine",))
     results = run(3.0)
