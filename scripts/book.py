@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import nbformat
-import pandas as pd
 
 from helpers.results import read_tables, run_record
 from helpers.run.answers import answers
@@ -210,7 +209,6 @@ def write_reports(runs: Sequence[Path]) -> None:
     for folder in runs:
         copy = SOURCE / "extra" / "reports" / folder.name
         shutil.copytree(folder, copy)
-        add_reasons(copy / "tables" / "claims.csv")
         write_report(copy)
         for path in copy.iterdir():
             if path.suffix in (".png", ".svg"):
@@ -227,14 +225,6 @@ def write_runs(runs: Sequence[Path]) -> None:
             shutil.copy(folder / "atlas.png", pages / f"{folder.name}-atlas.png")
         text = run_page(folder, descriptions.get(folder.name, ""))
         (pages / f"{folder.name}.md").write_text(text, encoding="utf-8")
-
-
-def add_reasons(claims: Path) -> None:
-    """Add the column of reasons to the claims of a run that an earlier version made without it."""
-    if claims.is_file():
-        table = pd.read_csv(claims, dtype=str, keep_default_na=False)
-        if "reason" not in table:
-            table.assign(reason="").to_csv(claims, index=False)
 
 
 def run_descriptions() -> dict[str, str]:
