@@ -6,7 +6,8 @@ import pytest
 from committed import committed_figures
 
 from helpers.errors import InputError, TableError
-from helpers.results import as_latex, check_table
+from helpers.results import as_latex, check_table, run_record
+from helpers.run.publish import COMMITTED
 from helpers.study import Study
 
 # Columns that have no number in some table; the last two have words elsewhere.
@@ -92,3 +93,10 @@ def test_the_committed_tables_pass():
     for path in paths:
         table = pd.read_csv(path)
         check_table(table, path.stem, special_tokens=lambda: BOTH, optional=MAY_BE_EMPTY)
+
+
+def test_the_committed_runs_are_of_one_code():
+    """Their commits may differ, but what computes and draws is the same."""
+    codes = {name: run_record(committed_figures() / name).get("code") for name in COMMITTED}
+    assert None not in codes.values()
+    assert len(set(codes.values())) == 1, codes

@@ -115,7 +115,7 @@ def score_words(model, sentences):
             attended = maps[:, :, query].argmax(axis=1) == parent
             verbs = [place for place in range(word) if tags[place] == "VERB"]
             is_nearest = bool(verbs) and verbs[-1] == parent
-            offsets = [0 <= parent == word + offset for offset in OFFSETS]
+            offsets = [0 <= parent == query + offset for offset in OFFSETS]
             rows.append((sentence["split"], name, [attends, attended], offsets, is_nearest))
     return [np.array(column) for column in zip(*rows, strict=True)]
 
