@@ -20,7 +20,7 @@ MAY_BE_EMPTY = (
     "importance",
 )
 BOTH = {"cls": "[CLS]", "sep": "[SEP]"}
-# The 121 trainings of this run take over an hour; it is the only one that is not made anew.
+# Its 121 trainings were not finished when the other runs were made anew.
 OF_OLDER_CODE = {"minilm-arct-later"}
 
 
