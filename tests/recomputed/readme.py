@@ -2,8 +2,8 @@
 
 ``python tests/recomputed/readme.py`` after runs of minilm, mpnet and smollm2, in about 3 minutes.
 
-From the cache come the texts with their trees and mentions (examples.jsonl), and the weights of
-MPNet and SmolLM2 (safetensors).  All else is plain transformers, torch and numpy, and the
+From the cache come the texts with their tokens, trees and mentions (examples.jsonl), and the
+weights of SmolLM2 (safetensors).  All else is plain transformers, torch and numpy, and the
 definitions are written a second time.  Heads and offsets are chosen on train again.
 """
 
@@ -217,6 +217,7 @@ def compare(figures, cache):
     in_table["MPNet's Table 3: always the next word"] = probes[
         "Right-branching", "UAS without punctuation"
     ]
+    # Both models read the same sentences.
     again["MPNet's Table 3: always the next word"] = next_word(sentences)
 
     model = Model(cache / "models" / "smollm2-0.1.2")
