@@ -1,6 +1,7 @@
 # Torch takes seconds to import, and is imported in the functions that use it: the process that
 # hands out the tests reads this file, too, before it starts those that run them.
 
+import os
 import signal
 from functools import cache
 
@@ -8,6 +9,10 @@ import pytest
 from toy_corpora import PARAGRAPHS, SENTENCES, corpus_of, sentence_of
 
 from helpers.data.records import Segment
+
+# Two processes run tests, and each starts kernels and commands: with a thread for each processor in
+# all of them, threads would wait for each other.  Torch reads this when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts what it puts in the background with SIGINT ignored, which processes hand on to
 # those that they start: tests that interrupt one would wait for ever.
@@ -41,12 +46,11 @@ def tiny_encoder(tiny_folder):
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Run tiny models in one thread: they are several times slower in more."""
+def same_threads():
+    """Set the number of threads back, which some tests change."""
     import torch
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
