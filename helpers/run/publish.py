@@ -42,10 +42,10 @@ UNITS = dict.fromkeys(
     "percentage of a trained probe",
 )  # fmt: skip
 TRAINED_PROBES = "Structural probe|Distances|ilinear probe"  # by gradient steps, in other tables
-# The best of several: another one may be best where two are tied.
+# The best of several: another one may be best where two are tied.  And where a fit stopped.
 CHOICES = {
     "head", "direction", "chosen", "pattern", "removable", "title", "offset", "baseline_offset",
-    "passes", "nearest_class", "nearest_side",
+    "nearest_class", "nearest_side", "passes", "gradient",
 }  # fmt: skip
 CONTROL_PREFIXES = ("random_", "entropy_matched_", "shuffled_")
 

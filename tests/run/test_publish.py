@@ -119,6 +119,11 @@ def table(**columns):
                 id=["b", "a"], section=["5", "3.1"], unit=["percent", "share"], value=[61.0, 0.505]
             ),
         ),
+        (
+            "probe_fits",
+            table(loss=[0.8356], gradient=[0.0012], passes=[93]),
+            table(loss=[0.8358], gradient=[0.0014], passes=[88]),
+        ),
         ("probe_heads", table(layer=[1, 2], gain=[2.0, 1.0]), table(layer=[2, 1], gain=[1.0, 2.0])),
     ],
 )
