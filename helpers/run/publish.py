@@ -42,8 +42,8 @@ UNITS = dict.fromkeys(
     "percentage of a trained probe",
 )  # fmt: skip
 TRAINED_PROBES = "Structural probe|Distances|ilinear probe"  # by gradient steps, in other tables
-# The best of several: another one may be best where two are tied.  And where a fit stopped.
-CHOICES = {
+# The best of several, because another one may be best where two are tied; and where a fit stopped.
+NOT_COMPARED = {
     "head", "direction", "chosen", "pattern", "removable", "title", "offset", "baseline_offset",
     "nearest_class", "nearest_side", "passes", "gradient",
 }  # fmt: skip
@@ -123,7 +123,7 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> str:
         return f"other columns or rows ({len(before)} and {len(after)} rows)"
     before = _sort_rows(before)
     after = _sort_rows(after)
-    for column in before.columns.difference(_choices(before), sort=False):
+    for column in before.columns.difference(_not_compared(before), sort=False):
         old, new = before[column], after[column]
         is_different = old.ne(new) & ~(old.isna() & new.isna())
         differences = pd.Series(np.inf, old.index)
@@ -136,17 +136,17 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> str:
     return ""
 
 
-def _choices(table: pd.DataFrame) -> set[str]:
-    """Collect the columns that name the best of several."""
+def _not_compared(table: pd.DataFrame) -> set[str]:
+    """Collect the columns that are not compared."""
     if "layer" in table:  # a row for each head
-        return CHOICES - {"head"} | {"relation"}
-    return CHOICES
+        return NOT_COMPARED - {"head"} | {"relation"}
+    return NOT_COMPARED
 
 
 def _sort_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Sort rows by what names them, because some tables are in the order of their numbers."""
     names = ["id"] if "id" in table else list(table.select_dtypes(exclude="float"))
-    names = [name for name in names if name not in _choices(table)] or list(table.columns[:1])
+    names = [name for name in names if name not in _not_compared(table)] or list(table.columns[:1])
     return table.sort_values(names, kind="stable", ignore_index=True)
 
 

@@ -82,6 +82,20 @@ def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
     assert name_of_run(capsys, "--name", "mine", "--text", "a/mini.txt", "--stream") == "mine"
 
 
+def test_a_committed_run_is_replaced_with_the_flag_only(workplace, figures, monkeypatch):
+    monkeypatch.setattr("helpers.run.publish.COMMITTED", ("mine",))
+    arguments = ["run", "--only", "03", "--name", "mine"]
+    assert main(arguments) == 0
+    committed = figures / "mine" / "tables" / "anything.csv"
+    committed.write_text("layer\n7\n")
+    of_another_run = committed.with_name("of_another_run.csv")
+    of_another_run.write_text("layer\n")
+    assert main(arguments) == 0
+    assert committed.read_text() == "layer\n7\n" and of_another_run.exists()
+    assert main([*arguments, "--publish"]) == 0
+    assert committed.read_text() == "layer\n1\n" and not of_another_run.exists()
+
+
 def test_a_committed_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_folder):
     """Its last line says that the tables agree; what the machine computed is in ``build/``."""
     environment = {key: value for key, value in os.environ.items() if "ATTENTION_" not in key}
