@@ -1,5 +1,6 @@
 """Notebooks of the series, executed by tests."""
 
+import linecache
 import warnings
 
 import nbformat
@@ -15,9 +16,12 @@ def executed(number, **parameters):
     column_width = pd.option_context("display.max_colwidth", 50)  # which a notebook sets
     with warnings.catch_warnings(action="error", category=UserWarning), column_width:
         warnings.filterwarnings("ignore", "no installed font")  # that is about the machine
-        for cell in nbformat.read(path, as_version=4).cells:
+        for position, cell in enumerate(nbformat.read(path, as_version=4).cells):
             if cell.cell_type == "code":
-                exec(compile(cell.source, path.name, "exec"), names)
+                file = f"<{path.stem}, cell {position}>"
+                lines = cell.source.splitlines(keepends=True)
+                linecache.cache[file] = (len(cell.source), None, lines, file)  # as IPython does
+                exec(compile(cell.source, file, "exec"), names)
             if "parameters" in cell.metadata.get("tags", []):
                 for name, value in parameters.items():  # as a batch run passes them
                     (names if name in names else names["settings"])[name] = value
