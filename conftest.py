@@ -3,8 +3,9 @@
 import os
 import tempfile
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported; kernels inherit it
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Two processes run tests, and each starts kernels and commands: with a thread for each processor in
+# all of them, threads would wait for each other.  Torch reads this when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Inherited by the kernels: a small profile, whose results do not belong in figures/ and build/.
 small = os.environ.setdefault("ATTENTION_PROFILE", "small") == "small"

@@ -1,7 +1,6 @@
 # Torch takes seconds to import, and is imported in the functions that use it: the process that
 # hands out the tests reads this file, too, before it starts those that run them.
 
-import os
 import signal
 from functools import cache
 
@@ -9,10 +8,6 @@ import pytest
 from toy_corpora import PARAGRAPHS, SENTENCES, corpus_of, sentence_of
 
 from helpers.data.records import Segment
-
-# Two processes run tests, and each starts kernels and commands: with a thread for each processor in
-# all of them, threads would wait for each other.  Torch reads this when it is imported.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts what it puts in the background with SIGINT ignored, which processes hand on to
 # those that they start: tests that interrupt one would wait for ever.

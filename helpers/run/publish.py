@@ -126,6 +126,8 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> str:
     for column in before.columns.difference(_not_compared(before), sort=False):
         old, new = before[column], after[column]
         is_different = old.ne(new) & ~(old.isna() & new.isna())
+        if not is_different.any():
+            continue
         differences = pd.Series(np.inf, old.index)
         if {old.dtype.kind, new.dtype.kind} <= set("iuf"):
             differences = (old - new).abs().fillna(np.inf)
