@@ -3,6 +3,7 @@
 import linecache
 import warnings
 
+import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
 
@@ -22,6 +23,7 @@ def executed(number, **parameters):
                 lines = cell.source.splitlines(keepends=True)
                 linecache.cache[file] = (len(cell.source), None, lines, file)  # as IPython does
                 exec(compile(cell.source, file, "exec"), names)
+                plt.close("all")  # as in Jupyter
             if "parameters" in cell.metadata.get("tags", []):
                 for name, value in parameters.items():  # as a batch run passes them
                     (names if name in names else names["settings"])[name] = value
