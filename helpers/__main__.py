@@ -45,8 +45,9 @@ compared with the paper's numbers if --treebank is the Penn Treebank in Stanford
 COMPARE_DESCRIPTION = """\
 Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row for each head of
 each model) and compare.png. For runs of one model on treebanks of Universal Dependencies there is
-across_treebanks.csv: each head that is best in one run, scored in all of them. A report of them,
-with tables to sort and search, is in build/compare/<names>/.
+across_treebanks.csv: each head that is best in one run, scored in all of them. For runs of later
+notebooks there is claims.csv alone. A report of them, with tables to sort and search, is in
+build/compare/<names>/.
 """
 
 

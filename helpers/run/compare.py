@@ -14,7 +14,7 @@ from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims, count_verdicts
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir, json_digest, write_atomic
-from helpers.metrics.atlas import HEAD, head_atlas
+from helpers.metrics.atlas import COLUMNS, HEAD, head_atlas
 from helpers.metrics.reference import paper_names, paper_table1
 from helpers.plots.atlas import atlas as draw_atlas
 from helpers.plots.compare import comparison
@@ -23,9 +23,11 @@ from helpers.results import RECORD, read_tables, remove_contents, run_name, run_
 from helpers.run.publish import copy_results
 from helpers.run.report import write_report
 from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, Settings, flag
+from helpers.studies.registry import later_claims
 
 MAX_NAME_LENGTH = 100  # characters: a longer name of a comparison ends with a digest
 BEST_HEAD_COLUMNS = ["head", "accuracy", "accuracy_low", "accuracy_high", "baseline"]
+DRAWN_TABLES = {"token_types", "entropy", "dependency_heads"}
 UNIVERSAL_RELATIONS = "universal_relations"  # the table of a treebank of Universal Dependencies
 
 Tables = Mapping[str, pd.DataFrame]
@@ -104,10 +106,14 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     remove_contents(folder)
     claims = claims_side_by_side(runs)
     best = best_heads(runs)
-    tables = {"claims": claims, "best_heads": best, "atlas": atlas(runs)}
-    across = across_treebanks(runs)
-    if len(across):
-        tables["across_treebanks"] = across
+    heads_of_runs = atlas(runs)
+    tables = {
+        "claims": claims,
+        "best_heads": best,
+        "atlas": heads_of_runs,
+        "across_treebanks": across_treebanks(runs),
+    }
+    tables = {table_name: table for table_name, table in tables.items() if len(table)}
     for table_name, table in tables.items():
         write_table(table, folder / "tables", table_name)
     notes = []
@@ -118,11 +124,12 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
         notes.append(f"{run.name}: {counts}")
     settings = ", ".join(different_settings(runs))
     note = f"These runs also differ in {settings}." if settings else ""
-    figure = comparison(tables_of, best_heads=best, note=note)
-    save_figure(figure, folder, "compare")
     part = "Runs side by side"
-    figures = {"compare": {"notebook": part, "caption": ""}}
-    for number, (name, heads) in enumerate(tables["atlas"].groupby("model", sort=False), 1):
+    figures = {}
+    if any(map(is_drawn, runs)):
+        figures["compare"] = {"notebook": part, "caption": ""}
+        save_figure(comparison(tables_of, best_heads=best, note=note), folder, "compare")
+    for number, (name, heads) in enumerate(heads_of_runs.groupby("model", sort=False), 1):
         save_figure(draw_atlas(heads, model=name), folder, f"atlas_{number}")
         figures[f"atlas_{number}"] = {"notebook": part, "caption": f"What the heads of {name} do."}
     if note:
@@ -149,7 +156,9 @@ def comparison_name(names: Sequence[str]) -> str:
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
-    """Check each of the paper's claims in each run.
+    """Check the claims of the paper and of later ones in each run.
+
+    Claims for which no run has a number are left out.
 
     Returns
     -------
@@ -159,13 +168,14 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     """
     claims = pd.DataFrame()
     for run in runs:
-        table = check_claims(run.tables, CLAIMS)
+        table = check_claims(run.tables, [*CLAIMS, *later_claims()])
         claims[["id", "section", "claim", "paper"]] = table[
             ["id", "section", "claim", "paper_value"]
         ]
         columns = [run.name, f"{run.name} verdict", f"{run.name} due_to_training"]
         claims[columns] = table[["value", "verdict", "due_to_training"]]
-    return claims
+    has_number = claims[[run.name for run in runs]].notna().any(axis=1)
+    return claims[has_number].reset_index(drop=True)
 
 
 def across_treebanks(runs: Sequence[Run]) -> pd.DataFrame:
@@ -219,14 +229,21 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
 def atlas(runs: Sequence[Run]) -> pd.DataFrame:
     """Put the atlases of several runs (`helpers.metrics.atlas.head_atlas`) below each other.
 
-    The column ``model`` names the run.
+    The column ``model`` names the run.  Runs of later notebooks alone have none.
     """
     parts = []
-    for run in runs:
+    for run in filter(is_drawn, runs):
         heads = head_atlas(run.tables, run.special_tokens)
         parts.append(heads.assign(model=run.name))
+    if not parts:
+        return pd.DataFrame(columns=["model", *COLUMNS])
     table = pd.concat(parts, ignore_index=True)
     return table[["model", *table.columns.drop("model")]]
+
+
+def is_drawn(run: Run) -> bool:
+    """Tell whether a run has tables of which figures are drawn, which are those of the paper."""
+    return not DRAWN_TABLES.isdisjoint(run.tables)
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:

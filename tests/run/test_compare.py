@@ -12,6 +12,7 @@ from helpers.__main__ import main
 from helpers.claims.clark2019 import CLAIMS
 from helpers.claims.engine import check_claims
 from helpers.errors import InputError
+from helpers.files import PROJECT_ROOT
 from helpers.metrics.atlas import COLUMNS
 from helpers.run import compare
 from helpers.study import Study
@@ -168,6 +169,23 @@ def test_compare_a_complete_and_a_partial_run(figures):
         pd.read_csv(folder / "tables" / "best_heads.csv")
     )
     assert (folder / "compare.png").is_file()
+
+
+def test_compare_runs_of_later_notebooks_shows_their_claims_and_no_empty_pictures(figures):
+    names = ["minilm-later", "mpnet-later"]
+    runs = compare.open_runs([str(PROJECT_ROOT / "figures" / name) for name in names])
+    claims, notes, (folder, _) = compare.compare(runs)
+    assert claims[names].notna().any(axis=1).all()
+    assert not claims["id"].str.startswith("sec").any()
+    by_id = claims.set_index("id")
+    assert {"causal-margin-turns", "abnar-rollout"} <= set(by_id.index)
+    for run in runs:
+        saved = run.tables["claims"].set_index("id")["verdict"]
+        saved = saved.reindex(by_id.index).fillna(NOT_MEASURED)
+        assert (by_id[f"{run.name} verdict"] == saved).all()
+    assert [path.name for path in (folder / "tables").iterdir()] == ["claims.csv"]
+    assert not list(folder.glob("*.png"))
+    assert len(notes) == 2
 
 
 def test_comparison_name_of_long_names_is_that_of_one_comparison():
