@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
-# A thread that waits for another looks for it 300,000 times before it sleeps; where another process
-# keeps the other thread from its processor, a lesson of notebook 05 then takes 89 s instead of 12.
-SHORT_WAITS = {"GOMP_SPINCOUNT": "10000"}
+# For Linux; what a user has set stays.  A thread that waits for another looks for it 300,000 times
+# before it sleeps; where another process keeps the other thread from its processor, a lesson of
+# notebook 05 then takes 89 s instead of 12.  And each thread may get a pool of memory of its own
+# (16 on two processors); with two pools, the largest process needs 1.7 GB instead of 2.1.
+KERNEL_ENVIRONMENT = {"GOMP_SPINCOUNT": "10000", "MALLOC_ARENA_MAX": "2"}
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 RUNNING: list[Any] = []  # the kernels of this process
@@ -285,7 +287,7 @@ def started_kernel(path: Path, environment: Mapping[str, str]) -> Iterator[Async
         ],
         # What the notebook saves is listed under its name.
         env={
-            **SHORT_WAITS,
+            **KERNEL_ENVIRONMENT,
             **os.environ,
             **environment,
             COMMIT_VARIABLE: made_by()["commit"] or "",
