@@ -350,13 +350,13 @@ def _mention_parts(
                 if not bracket["single"]:
                     continue
             if not open_parts[name]:
-                problem = f"{quoted(name + ')')} closes no mention; remove it, or open the mention"
+                problem = f"{name}) closes no mention; remove it, or open the mention"
                 raise CorpusError(path, problem, nodes[index].line)
             start, attributes = open_parts[name].pop()
             parts.append(_Part(start, index + 1, name, attributes))
     for name, starts in open_parts.items():
         if starts:
-            problem = f"{quoted('(' + name)} is never closed in this document; close the mention"
+            problem = f"({name} is never closed in this document; close the mention"
             raise CorpusError(path, problem, nodes[starts[0][0]].line)
     return sorted(parts, key=itemgetter(0, 1))
 
@@ -382,8 +382,7 @@ def _whole_mentions(
             start, end = _part_with_head(unfinished.pop(chain_name), fields)
             yield start, end, chain_name
     for chain_name, rest in unfinished.items():
-        name = quoted(rest[0].name)
-        problem = f"the last part of {name} is missing; add it, or remove {quoted(chain_name)}"
+        problem = f"the last part of {rest[0].name} is missing; add it, or remove {chain_name}"
         raise CorpusError(path, problem, nodes[rest[0].start].line)
 
 

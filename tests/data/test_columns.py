@@ -267,9 +267,9 @@ def test_read_documents_of_gum_have_the_chains_of_groups(write):
     ("old", "new", "line", "message"),
     [
         ("eid-etype-head-other", "etype-eid", 4, "begins with 'etype'; expected eid or GRP"),
-        ("Entity=(e2[2/2])", "_", 10, "the last part of 'e2[1/2]' is missing"),
-        ("Entity=e2[1/2])", "Entity=e2)", 11, "'e2)' closes no mention"),
-        ("Entity=(e3-time-1-)", "Entity=(e3-time-1-", 12, "'(e3' is never closed"),
+        ("Entity=(e2[2/2])", "_", 10, "the last part of e2[1/2] is missing"),
+        ("Entity=e2[1/2])", "Entity=e2)", 11, "e2) closes no mention"),
+        ("Entity=(e3-time-1-)", "Entity=(e3-time-1-", 12, "(e3 is never closed"),
         ("Entity=(e3-time-1-)", "Entity=((e3)", 12, "expected brackets with names of chains"),
     ],
 )
@@ -290,8 +290,8 @@ def test_read_documents_of_corefud_name_the_line_of_damage(write, old, new, line
         ("a.conllu", row(1, 2, "_") + row(2, 0, "_"), 1, "left out"),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(one)")), 2, "'(one)'"),
         ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1"), 14, "never closed"),
-        ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1\u200d"), 14, r"'(1\u200d'"),
-        ("a.conllu", CONLLU.replace("Entity=(1)", f"Entity={'x' * 99})"), 14, "x...'"),
+        ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1\u200d"), 14, r"(1\u200d is never"),
+        ("a.conllu", CONLLU.replace("Entity=(1)", f"Entity={'x' * 999})"), 14, "; remove it"),
     ],
 )
 def test_read_documents_names_the_line_of_a_broken_document(write, name, text, line, message):
