@@ -164,13 +164,15 @@ def test_execute_leaves_no_kernel_behind(tmp_path, end, error):
         os.kill(int(noted.read_text()), 0)
 
 
-def test_a_finished_run_is_repeated_two_notebooks_at_a_time(tmp_path, figures, monkeypatch):
+def test_a_finished_run_is_repeated_two_at_a_time_the_longest_first(tmp_path, figures, monkeypatch):
+    started = []
     running = []
     most = []
 
     def execute_slowly(path, folder, values, environment):
+        started.append(path)
         running.append(path)
-        time.sleep(0.3)
+        time.sleep(0.2 * (paths.index(path) + 1))
         most.append(len(running))
         running.remove(path)
 
@@ -180,8 +182,10 @@ def test_a_finished_run_is_repeated_two_notebooks_at_a_time(tmp_path, figures, m
     paths = [write_notebook(tmp_path / f"0{number}_toy.ipynb", "1") for number in range(4)]
     notebooks.run(paths, settings, Results(settings))
     assert most == [1, 1, 1, 1]
+    assert started == paths
     notebooks.run(paths, settings, Results(settings))
     assert max(most) == 2
+    assert set(started[4:6]) == set(paths[2:])
 
 
 @pytest.mark.parametrize(
