@@ -51,6 +51,18 @@ def test_execute_tells_kernels_the_name_of_their_notebook(tmp_path, capfd):
     assert not capfd.readouterr().err  # no kernel says anything of its own
 
 
+def test_execute_leaves_the_memory_and_threads_of_kernels_to_a_user_who_sets_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
+    code = "import os; print(os.environ['GOMP_SPINCOUNT'], os.environ['MALLOC_ARENA_MAX'])"
+    path = write_notebook(tmp_path / "00_toy.ipynb", code)
+    (tmp_path / "out").mkdir()
+    execute(path, tmp_path / "out", {})
+    assert last_output(tmp_path / "out" / path.name) == "10000 7\n"
+
+
 def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):
     """Both are on the stream of errors, in one output or in several."""
     monkeypatch.setenv(NOTEBOOK_VARIABLE, "00_toy")
