@@ -135,7 +135,7 @@ def test_run_refuses_missing_files_in_one_line(option, calls, capsys):
     assert not calls
 
 
-def test_run_refuses_invalid_values_before_it_imports_torch():
+def test_run_refuses_invalid_values_before_it_imports_torch(own_cache):
     code = """
 import sys
 from helpers.__main__ import main

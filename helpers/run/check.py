@@ -60,10 +60,10 @@ def check_inputs(
     check_later_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
-    study.objective_inputs()
-    # A missing file is refused here, before anything is read.
+    # A missing file is refused here, before anything is read or the model is loaded.
     study.treebank_corpus()
     study.coreference_corpus()
+    study.objective_inputs()
     from helpers.run.supports import check_supported  # torch
 
     check_supported(study, notebooks)
