@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+MAX_CHARACTERS = 280  # of a message about a corpus
+
 
 def or_wider(dtype: object) -> str:
     """Write the advice to compute in float32; it is empty for a run that does."""
     return "" if str(dtype).endswith("float32") else ", or --dtype float32"
-
-
-MAX_CHARACTERS = 280  # of a message about a corpus
 
 
 def one_line(message: str) -> str:

@@ -60,7 +60,7 @@ def check_inputs(
     check_later_inputs(settings)
     if settings.vectors:
         read_glove(settings.vectors, max_lines=1000)
-    # A missing file is refused here, before anything is read or the model is loaded.
+    # A missing file is refused here, before the model is loaded or a corpus is read.
     study.treebank_corpus()
     study.coreference_corpus()
     study.objective_inputs()

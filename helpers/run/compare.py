@@ -27,7 +27,7 @@ from helpers.studies.registry import later_claims
 
 MAX_NAME_LENGTH = 100  # characters: a longer name of a comparison ends with a digest
 BEST_HEAD_COLUMNS = ["head", "accuracy", "accuracy_low", "accuracy_high", "baseline"]
-DRAWN_TABLES = {"token_types", "entropy", "dependency_heads"}
+DRAWN_TABLES = {"token_types", "entropy", "dependency_heads"}  # in the figures of a comparison
 UNIVERSAL_RELATIONS = "universal_relations"  # the table of a treebank of Universal Dependencies
 
 Tables = Mapping[str, pd.DataFrame]
@@ -242,7 +242,7 @@ def atlas(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def is_drawn(run: Run) -> bool:
-    """Tell whether a run has tables of which figures are drawn, which are those of the paper."""
+    """Tell whether a run has a table that is drawn; one of later notebooks alone has none."""
     return not DRAWN_TABLES.isdisjoint(run.tables)
 
 

@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
-# For Linux; what a user has set stays.  A thread that waits for another looks for it 300,000 times
-# before it sleeps; where another process keeps the other thread from its processor, a lesson of
-# notebook 05 then takes 89 s instead of 12.  And each thread may get a pool of memory of its own
-# (16 on two processors); with two pools, the largest process needs 1.7 GB instead of 2.1.
-KERNEL_ENVIRONMENT = {"GOMP_SPINCOUNT": "10000", "MALLOC_ARENA_MAX": "2"}
+# On Linux, and where the user has set nothing else.
+KERNEL_ENVIRONMENT = {
+    # Looks at a lock before a thread sleeps, by default 300,000: beside another busy process, a
+    # lesson of notebook 05 then takes 89 s, not 12.
+    "GOMP_SPINCOUNT": "10000",
+    # Pools of memory, by default 16 on two processors: notebook 02 then needs 2.2 GB, not 1.8.
+    "MALLOC_ARENA_MAX": "2",
+}
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 RUNNING: list[Any] = []  # the kernels of this process
