@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
+    from helpers.metrics.coreference import AntecedentJudgements
     from helpers.metrics.head_counts import HeadCounts
     from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
@@ -343,7 +344,7 @@ class Study:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether section 3 measures longer texts, whose maps come in blocks of rows."""
+        """Whether longer texts are measured, whose maps come in blocks of rows (3 and 4.3)."""
         return self.map_tokens < self.settings.max_tokens and self.settings.lens == "attention"
 
     @property
@@ -351,7 +352,8 @@ class Study:
         """A note on the measures of long texts and their cuts; empty without such texts."""
         if self.map_tokens == self.settings.max_tokens:
             return ""
-        beginning = "Section 3 measures" if self.in_blocks else "Nothing measures"
+        measuring = "Section 3 and coreference (4.3) measure"
+        beginning = measuring if self.in_blocks else "Nothing measures"
         blocks = ", in blocks of rows that are not kept" if self.in_blocks else ""
         return (
             f"{beginning} texts of up to {self.settings.max_tokens:,} tokens{blocks}. What needs "
@@ -555,6 +557,38 @@ class Study:
         corpus = self.coreference_corpus()
         self._record_corpus("coreference", corpus)
         return self._store(encoder, corpus, level="word", stream=stream)
+
+    def antecedents(self, control: Encoder | None = None) -> AntecedentJudgements:
+        """Let every attention head and rule pick an antecedent for each mention, once (4.3).
+
+        If whole maps of the documents would be too large, they are read in blocks of rows.
+
+        Parameters
+        ----------
+        control : Encoder, optional
+            A control; by default the study's own model.
+
+        Returns
+        -------
+        AntecedentJudgements
+            As `helpers.metrics.coreference.evaluate_antecedents` returns.
+        """
+        from helpers.metrics.coreference import AntecedentJudgements, evaluate_antecedents
+
+        if self.in_blocks:
+            encoder = control or self.encoder
+            corpus = self.coreference_corpus()
+            longest = self.settings.max_tokens
+            store = self._store(encoder, corpus, level="word", stream=True, max_tokens=longest)
+        else:
+            store = self.coreference_store(control)
+        arrays = cached(
+            "antecedents",
+            lambda: evaluate_antecedents(store.texts()).to_arrays(),
+            inputs={"store": store.key},
+            layer="metrics",
+        )
+        return AntecedentJudgements.from_arrays(arrays)
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -887,12 +921,11 @@ class Study:
             As `paper_heads.paper_heads`; ``used_instead`` names the corpus of the row, unless it
             has the annotation of the paper's.
         """
-        from helpers.metrics.coreference import evaluate_antecedents
         from helpers.metrics.paper_heads import COREFERENCE, paper_heads
         from helpers.metrics.reference import scheme_of
 
         counts = self.head_counts(self.treebank_store())
-        table = paper_heads(counts, evaluate_antecedents(self.coreference_store()))
+        table = paper_heads(counts, self.antecedents())
         treebank = "" if scheme_of(counts.names) == "stanford" else self.treebank_corpus().name
         documents = self.coreference_corpus()
         is_conll = all(name.endswith("_conll") for name in documents.spec["files"])

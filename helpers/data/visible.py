@@ -67,14 +67,15 @@ def visible_words(
     mask : bool array of shape (query, key)
         Which tokens see which, as from `visible_mask`.
     groups : sequence of int
-        The word of each token, numbered from 0 without gaps.
+        The word of each token, numbered from 0 in their order without gaps.
 
     Returns
     -------
     bool array of shape (word, word)
     """
-    is_token_of = np.arange(max(groups) + 1)[:, None] == np.asarray(groups)  # [word, token]
-    return is_token_of @ mask @ is_token_of.T
+    first_tokens = np.flatnonzero(np.diff(groups, prepend=-1))
+    by_query = np.logical_or.reduceat(mask, first_tokens, axis=0)
+    return np.logical_or.reduceat(by_query, first_tokens, axis=1)
 
 
 def describe_mask(mask: Bool[np.ndarray, "query key"]) -> Visible | None:

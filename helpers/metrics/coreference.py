@@ -18,23 +18,23 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float, Int, Num
 
 from helpers.data.records import Record
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
     PerHead,
+    PickFrom,
     Question,
     gold_links,
     head_label,
     ordered_mentions,
-    predict_link,
-    sees_answer,
+    picks_in,
 )
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
-from helpers.store.store import Example
+from helpers.store.store import Text
 
 # Words that a head can pick: head words of all other mentions, or all other words.
 Candidates = Literal["mentions", "words"]
@@ -92,6 +92,31 @@ class AntecedentJudgements:
     heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
     sees_antecedent: Bool[np.ndarray, "layer mention"]
     chance: Mapping[Candidates, Float[np.ndarray, "layer mention"]]
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return all values as arrays; inverse of `from_arrays`."""
+        arrays = {"sees_antecedent": self.sees_antecedent}
+        for name, column in self.mentions.items():
+            arrays[f"mentions {name}"] = np.array(column.to_list())
+        for candidates in CANDIDATES:
+            arrays[f"heads {candidates}"] = self.heads[candidates]
+            arrays[f"chance {candidates}"] = self.chance[candidates]
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> AntecedentJudgements:
+        """Make judgements of the arrays from `to_arrays`."""
+        columns = {}
+        for name, values in arrays.items():
+            kind, _, column = name.partition(" ")
+            if kind == "mentions":
+                columns[column] = values
+        return cls(
+            mentions=pd.DataFrame(columns),
+            heads={candidates: arrays[f"heads {candidates}"] for candidates in CANDIDATES},
+            sees_antecedent=arrays["sees_antecedent"],
+            chance={candidates: arrays[f"chance {candidates}"] for candidates in CANDIDATES},
+        )
 
     def of_split(self, split: str) -> AntecedentJudgements:
         """Select the mentions of the documents of a split, "train" or "dev"."""
@@ -194,7 +219,7 @@ class AntecedentJudgements:
         return {"train", "dev"} <= set(self.mentions["split"])
 
 
-def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
+def evaluate_antecedents(examples: Iterable[Text]) -> AntecedentJudgements:
     """Let every attention head and every rule pick an antecedent for every mention that has one.
 
     A head picks the candidate that the mention's head word attends to most.  It is right if that is
@@ -203,8 +228,9 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
 
     Parameters
     ----------
-    examples : iterable of Example
-        Word-level maps of coreference documents, such as ``Study().coreference_store()``.
+    examples : iterable of Text
+        Word-level maps of coreference documents, such as ``Study().coreference_store()``, or long
+        texts.
 
     Returns
     -------
@@ -227,11 +253,12 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             )
         mentions = document_mentions(record)
         words = example.word_positions
-        maps = example.attention[:, :, words, words]
-        visible = example.visible_keys[:, words, words]  # [layer, query, key]
+        picked = None
         for question in gold_links(record):
             if question.mention is None:  # a syntactic relation
                 continue
+            if picked is None:  # the maps of a document without questions are not needed
+                picked = _picked_antecedents(example)  # [candidates, layer, head, word]
             mention = mentions[question.mention]
             row = {"document": number, "split": record.get("split", ""), "all": True}
             for mention_type in MENTION_TYPES:
@@ -242,16 +269,15 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             pick = select_antecedent("head match", mentions, question.mention)
             row[UNMATCHED] = row["nominal"] and pick is None
             rows.append(row)
-            right = []
-            chance = []
+            picks = picked[..., question.word]
+            by_heads.append(np.isin(picks, question.gold) & (picks != question.word))
+            position = words.start + question.word
+            layers = range(example.shape[0])
+            seen = np.stack([example.visible_in(layer)[position, words] for layer in layers])
             among_all_words = question._replace(candidates=None)
-            for variant in (question, among_all_words):  # in order of CANDIDATES
-                _, is_right = predict_link(variant, maps, DIRECTIONS[0], visible[:, None])
-                right.append(is_right)
-                chance.append(_chance(variant, visible))
-            by_heads.append(right)
-            chances.append(chance)
-            sees_antecedent.append(sees_answer(question, visible, DIRECTIONS[0]))
+            variants = (question, among_all_words)  # in order of CANDIDATES
+            chances.append([_chance(variant, seen) for variant in variants])
+            sees_antecedent.append(seen[:, list(question.gold)].any(axis=-1))
     if not rows:
         raise InputError(NO_ANTECEDENT)
     heads = np.moveaxis(np.asarray(by_heads), 0, -1)  # [candidates, layer, head, mention]
@@ -263,16 +289,26 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     )
 
 
+def _picked_antecedents(text: Text) -> Int[np.ndarray, "candidates layer head word"]:
+    """Find the word that each head picks for each word, among each of `CANDIDATES`."""
+    words = text.word_positions
+    is_word = np.zeros(len(text), dtype=bool)
+    is_word[words] = True
+    is_mention = np.zeros_like(is_word)
+    is_mention[[words.start + head for *_, head in ordered_mentions(text.record)]] = True
+    variants = [PickFrom(candidates, DIRECTIONS[0]) for candidates in (is_mention, is_word)]
+    return picks_in(text, variants)[..., words] - words.start
+
+
 def _chance(
-    question: Question, visible: Bool[np.ndarray, "layer word word"]
+    question: Question, seen: Bool[np.ndarray, "layer word"]
 ) -> Float[np.ndarray, " layer"]:
-    """Compute the probability that a random pick among visible candidates is right."""
-    words = np.arange(visible.shape[-1])
+    """Compute the probability that a random pick among the candidates that are seen is right."""
+    words = np.arange(seen.shape[-1])
     candidates = words != question.word
     if question.candidates is not None:
         candidates = np.isin(words, question.candidates)
     is_gold = candidates & np.isin(words, question.gold)
-    seen = visible[:, question.word]  # [layer, word]
     return divide((seen & is_gold).sum(axis=-1), (seen & candidates).sum(axis=-1))
 
 

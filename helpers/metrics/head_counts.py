@@ -18,7 +18,13 @@ from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.metrics.heads import DIRECTIONS, by_dependent, pair_questions, picked_words
+from helpers.metrics.heads import (
+    DIRECTIONS,
+    PickFrom,
+    by_dependent,
+    pair_questions,
+    picks_in,
+)
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import (
     Clusters,
@@ -28,7 +34,7 @@ from helpers.metrics.statistics import (
     divide,
     ratio,
 )
-from helpers.store.store import Example
+from helpers.store.store import Example, Text
 
 ROOT = "root"  # its name in lower case
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
@@ -201,7 +207,7 @@ class HeadCounts:
         return ratio(100 * right, total)
 
 
-def count_heads(examples: Iterable[Example]) -> HeadCounts:
+def count_heads(examples: Iterable[Text]) -> HeadCounts:
     """Count the words that every attention head gets right, in one pass over a treebank.
 
     `helpers.metrics.heads` defines which word a head picks, and the rule for a possessor's 's.  No
@@ -209,8 +215,8 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
 
     Parameters
     ----------
-    examples : iterable of Example
-        Word-level maps of a treebank, such as ``Study().treebank_store()``.
+    examples : iterable of Text
+        Word-level maps of a treebank, such as ``Study().treebank_store()``, or long texts.
 
     Returns
     -------
@@ -223,30 +229,24 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """
     with_special = defaultdict(int)  # by article
     parts = defaultdict(list)
-    for number, example in enumerate(examples):
-        record = example.record
-        links = read_links(example)
-        attention = example.attention
-        visible = example.visible_keys[:, None]  # [layer, 1, query, key]
-        words = example.word_positions
-        maps = attention[:, :, words, words]
-        visible_words = visible[:, :, words, words]
-        positions = np.arange(words.start, words.stop)
-        picks = []
-        positions_picked = []
-        for direction in DIRECTIONS:
-            picks.append(picked_words(maps, direction=direction, visible=visible_words))
-            positions_picked.append(
-                picked_words(attention, positions, direction=direction, visible=visible)
-            )
+    for number, text in enumerate(examples):
+        record = text.record
+        links = read_links(text)
+        words = text.word_positions
+        is_word = np.zeros(len(text), dtype=bool)
+        is_word[words] = True
+        of_words = [PickFrom(is_word, direction) for direction in DIRECTIONS]
+        of_all = [PickFrom(np.ones_like(is_word), direction) for direction in DIRECTIONS]
+        # Counted from the first word on: special tokens are outside.
+        picked = picks_in(text, [*of_words, *of_all])[..., words] - words.start
+        is_right = is_right_pick(picked, links)
+        right, right_with_special = is_right[: len(DIRECTIONS)], is_right[len(DIRECTIONS) :]
         relations = links.relations
         names = [ALL, *np.unique(relations).tolist()]
-        at_offset = np.arange(len(positions)) + OFFSETS[:, None]  # [offset, word]
-        counts = links_that_count(visible_words[:, 0], links)  # [direction, layer, question]
+        at_offset = np.arange(len(record["words"])) + OFFSETS[:, None]  # [offset, word]
+        counts = links_that_count(text, links)  # [direction, layer, question]
         article = cluster_of(record, number)
-        # Counted from the first word on: special tokens are outside.
-        is_right = is_right_pick(np.stack(positions_picked) - words.start, links)
-        with_special[article] += is_right.sum(axis=-1)
+        with_special[article] += right_with_special.sum(axis=-1)
         rows = {
             "split": [record.get("split", "")] * len(names),
             "article": [article] * len(names),
@@ -256,7 +256,7 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
             "offset_right": _sum_by_relation(
                 counts[:, :, None] & is_right_pick(at_offset, links), relations
             ),
-            "right": _sum_by_relation(is_right_pick(np.stack(picks), links), relations),
+            "right": _sum_by_relation(right, relations),
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
@@ -295,7 +295,7 @@ class Links(NamedTuple):
         return ~np.any(self.is_gold, axis=1)
 
 
-def read_links(example: Example) -> Links:
+def read_links(example: Text) -> Links:
     """Read the questions of a sentence, roots included.
 
     Parameters
@@ -365,13 +365,15 @@ def is_right_pick(
     return is_gold & is_word & (picked != links.queries)  # a word that picks itself picks nothing
 
 
-def links_that_count(
-    visible: Bool[np.ndarray, "layer word word"], links: Links
-) -> Bool[np.ndarray, "direction layer question"]:
+def links_that_count(text: Text, links: Links) -> Bool[np.ndarray, "direction layer question"]:
     """Mark the questions of which a right word can be picked, and the root, which is an error."""
-    by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
-    sees_gold = (by_direction[:, :, links.queries] & links.is_gold).any(axis=-1)
-    return sees_gold | links.is_root
+    words = text.word_positions
+    by_layer = []
+    for layer in range(text.shape[0]):
+        visible = text.visible_in(layer)[words, words]
+        by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
+        by_layer.append((by_direction[:, links.queries] & links.is_gold).any(axis=-1))
+    return np.stack(by_layer, axis=1) | links.is_root
 
 
 def _sum_by_relation(

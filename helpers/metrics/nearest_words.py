@@ -203,7 +203,7 @@ def _read(example: Example) -> _Sentence:
         links=links,
         tags=np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object),
         visible=visible,
-        counts=links_that_count(visible, links),
+        counts=links_that_count(example, links),
     )
 
 

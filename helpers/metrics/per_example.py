@@ -9,10 +9,10 @@ import pandas as pd
 
 from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import is_right_pick, links_that_count, read_links
-from helpers.metrics.heads import DIRECTIONS, head_rows, picked_words
-from helpers.metrics.surface import shard_values
+from helpers.metrics.heads import DIRECTIONS, PickFrom, head_rows, picks_in
+from helpers.metrics.surface import example_values
 from helpers.progress import progress
-from helpers.store.store import Example, Store
+from helpers.store.store import Store, Text
 
 
 def section_3(store: Store) -> Iterator[pd.DataFrame]:
@@ -31,11 +31,12 @@ def section_3(store: Store) -> Iterator[pd.DataFrame]:
     """
     for number in progress(range(store.n_shards), "section 3, each example", unit="shard"):
         parts = []
-        for index, record, values in shard_values(store, number):
+        for text in store.texts(number):
+            values = example_values(text, store.special_tokens)
             columns = {name: value.astype(np.float32) for name, value in values.items()}
             table = head_rows(store.layers, store.heads, **columns)
-            table.insert(0, "example", index)
-            table.insert(1, "article", cluster_of(record, index))
+            table.insert(0, "example", text.index)
+            table.insert(1, "article", cluster_of(text.record, text.index))
             parts.append(table)
         yield pd.concat(parts, ignore_index=True)
 
@@ -57,29 +58,26 @@ def picks(store: Store) -> Iterator[pd.DataFrame]:
         head picks, if it picks nothing) and ``right``.
     """
     for number in progress(range(store.n_shards), "picks of each example", unit="shard"):
-        parts = [_picks_of(example) for example in store.shard(number)]
+        parts = [_picks_of(text) for text in store.texts(number)]
         yield pd.concat(parts, ignore_index=True)
 
 
-def _picks_of(example: Example) -> pd.DataFrame:
-    """Tabulate the picks of all heads in an example, in both directions."""
-    links = read_links(example)
-    words = example.word_positions
-    maps = example.attention[:, :, words, words]
-    visible = example.visible_keys[:, words, words]
-    counts = links_that_count(visible, links)  # [direction, layer, question]
-    by_direction = [
-        picked_words(maps, direction=direction, visible=visible[:, None])
-        for direction in DIRECTIONS
-    ]
-    picked = np.stack(by_direction)  # [direction, layer, head, word]
+def _picks_of(text: Text) -> pd.DataFrame:
+    """Tabulate the picks of all heads in a text, in both directions."""
+    links = read_links(text)
+    words = text.word_positions
+    is_word = np.zeros(len(text), dtype=bool)
+    is_word[words] = True
+    counts = links_that_count(text, links)  # [direction, layer, question]
+    variants = [PickFrom(is_word, direction) for direction in DIRECTIONS]
+    picked = picks_in(text, variants)[..., words] - words.start  # [direction, layer, head, word]
     is_counted = np.broadcast_to(counts[:, :, None], (*picked.shape[:3], len(links.words)))
     direction, layer, head, question = np.nonzero(is_counted)
     return pd.DataFrame(
         {
-            "example": np.int32(example.index),
-            "article": cluster_of(example.record, example.index),
-            "split": example.record.get("split", ""),
+            "example": np.int32(text.index),
+            "article": cluster_of(text.record, text.index),
+            "split": text.record.get("split", ""),
             "word": links.words[question].astype(np.int16),
             "relation": links.relations[question],
             "direction": np.array(DIRECTIONS)[direction],

@@ -9,7 +9,7 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from helpers.data.records import KEY_TYPES, WORD_MARKS, Record, Roles, cluster_of, roles
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import KEY_TYPES, WORD_MARKS, Roles, cluster_of, roles
 from helpers.errors import InputError
 from helpers.metrics import rows
 from helpers.metrics.heads import PerHead, head_rows
@@ -32,8 +31,7 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
-from helpers.store.format import ReceiveRows
-from helpers.store.store import Example, Store
+from helpers.store.store import Store, Text
 
 RELATIVE_POSITION = tuple(rows.OFFSETS)
 TOKEN_TYPES = rows.TOKEN_TYPES
@@ -262,12 +260,13 @@ def combine(parts: Iterable[Sums]) -> Sums:
     return combined
 
 
-def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
+def example_sums(examples: Iterable[Text], special_tokens: Mapping[str, str | None]) -> Sums:
     """Sum every measure of section 3 over some examples.
 
     Parameters
     ----------
-    examples : iterable of Example
+    examples : iterable of Text
+        Examples or long texts.
     special_tokens : mapping of str to str or None
         The tokens in the roles ``cls`` and ``sep``; None if the model has none.
 
@@ -276,20 +275,18 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     Sums
     """
     sums = Sums()
-    for example in examples:
-        sums.add(example_values(example, special_tokens), cluster_of(example.record, example.index))
+    for text in examples:
+        sums.add(example_values(text, special_tokens), cluster_of(text.record, text.index))
     return sums
 
 
-def example_values(
-    example: Example, special_tokens: Mapping[str, str | None]
-) -> dict[str, PerHead]:
-    """Compute every measure of section 3 for one example; without neighbours for cross-attention.
+def example_values(text: Text, special_tokens: Mapping[str, str | None]) -> dict[str, PerHead]:
+    """Compute every measure of section 3 for one text; without neighbours for cross-attention.
 
     Parameters
     ----------
-    example : Example
-        The maps.
+    text : Text
+        An example, or a long text, whose maps come in blocks of rows.
     special_tokens : mapping of str to str or None
         The tokens in the roles ``cls`` and ``sep``; None if the model has none.
 
@@ -297,69 +294,20 @@ def example_values(
     -------
     dict of str to array, shape (layer, head)
     """
-    token_roles = roles(example.tokens, special_tokens)
-    measure = partial(rows.section_3, roles=token_roles, cross=example.is_cross)
-    return rows.means_of_maps(measure, example.attention, example.visible_keys)
-
-
-def values_in_blocks(
-    compute_blocks: Callable[[ReceiveRows], None],
-    tokens: Sequence[str],
-    special_tokens: Mapping[str, str | None],
-    visible: Sequence[Visible],
-) -> dict[str, PerHead]:
-    """Compute every measure of section 3 of a text whose maps come in blocks of rows.
-
-    Parameters
-    ----------
-    compute_blocks : callable
-        Takes a function, and calls it with the number of a layer, the position of the first query
-        and the rows ``[head, query, key]`` of each block, such as
-        ``partial(example_blocks, encoder, 0, record)``.
-    tokens : sequence of str
-        The tokens of the text.
-    special_tokens : mapping of str to str or None
-        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
-    visible : sequence of Visible
-        What the tokens of each layer can attend to.
-
-    Returns
-    -------
-    dict of str to array, shape (layer, head)
-    """
-    sums = rows.RowSums(partial(rows.section_3, roles=roles(tokens, special_tokens)))
+    token_roles = roles(text.tokens, special_tokens)
+    sums = rows.RowSums(partial(rows.section_3, roles=token_roles, cross=text.is_cross))
 
     def add(layer: int, first: int, block: rows.Rows) -> None:
         queries = slice(first, first + block.shape[1])
-        sums.add(layer, block, first, visible_mask(visible[layer], len(tokens), queries))
+        sums.add(layer, block, first, text.visible_in(layer)[queries])
 
-    compute_blocks(add)
+    text.for_each_block(add)
     return sums.means()
 
 
-def shard_values(source: Store, number: int) -> Iterator[tuple[int, Record, dict[str, PerHead]]]:
-    """Yield the index, the record and every measure of section 3 of each example of a shard.
-
-    If whole maps would be too large, they are computed and measured in blocks of rows.
-    """
-    if not source.in_blocks:
-        for example in source.shard(number):
-            yield example.index, example.record, example_values(example, source.special_tokens)
-        return
-    for index in source.indices(number):
-        record = source.record(index)
-        compute_blocks = partial(source.blocks, index)
-        tokens = record["tokens"]
-        values = values_in_blocks(compute_blocks, tokens, source.special_tokens, source.visible)
-        yield index, record, values
-
-
 def shard_sums(source: Store, number: int) -> Sums:
-    """Sum every measure of section 3 over the examples of a shard."""
-    sums = Sums()
-    for index, record, values in shard_values(source, number):
-        sums.add(values, cluster_of(record, index))
-    return sums
+    """Sum every measure of section 3 over the texts of a shard."""
+    return example_sums(source.texts(number), source.special_tokens)
 
 
 def sweep(

@@ -10,13 +10,15 @@ of the model.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -47,9 +49,9 @@ Mask = Tensor | Callable[[int, int], Tensor | None] | None
 class _Pass:
     """The settings of a forward pass that the attention function reads."""
 
-    def __init__(self, receive: Receive, n_queries: int) -> None:
+    def __init__(self, receive: Receive, sizes: Sequence[int]) -> None:
         self.receive = receive
-        self.n_queries = n_queries
+        self.sizes = list(sizes)  # numbers of queries of the blocks
         self.layers = count()  # in the order of computation
 
 
@@ -58,7 +60,12 @@ _current: ContextVar[_Pass] = ContextVar("current pass")
 
 @torch.inference_mode()
 def rows_in_blocks(
-    encoder: Encoder, inputs: Inputs, receive: Receive, *, n_queries: int = QUERIES
+    encoder: Encoder,
+    inputs: Inputs,
+    receive: Receive,
+    *,
+    n_queries: int = QUERIES,
+    groups: Sequence[int] | None = None,
 ) -> None:
     """Run a model on one text, and hand over the rows of its maps block by block.
 
@@ -74,7 +81,10 @@ def rows_in_blocks(
         It takes the number of a layer (from 0), the position of the first query, and the rows
         ``[head, query, key]``.  Layers come in their order, and so do the blocks of a layer.
     n_queries : int
-        Number of queries in a block.
+        Largest number of queries in a block.
+    groups : sequence of int, optional
+        The word of each token.  The tokens of a word, of which there may be more, are then in one
+        block.
 
     Raises
     ------
@@ -82,17 +92,29 @@ def rows_in_blocks(
         If the model does not compute its attention with the interface of transformers.
     """
     base = base_transformer(encoder.model)
-    n_blocks = -(-len(inputs["input_ids"]) // n_queries)
-    started = _Pass(receive, n_queries)
+    started = _Pass(receive, block_sizes(len(inputs["input_ids"]), n_queries, groups))
     token = _current.set(started)
     try:
-        with _attention_in_blocks(base), repeated_softmax(base, n_blocks):
+        with _attention_in_blocks(base), repeated_softmax(base, len(started.sizes)):
             base(**padded(encoder, [inputs]))
     finally:
         _current.reset(token)
     n_layers = next(started.layers)
     if n_layers != encoder.layers:
         raise ModelError(f"model {encoder.name!r}: {WITHOUT_INTERFACE}")
+
+
+def block_sizes(n_tokens: int, n_queries: int, groups: Sequence[int] | None = None) -> list[int]:
+    """Divide tokens into blocks of at most ``n_queries``, but never between those of a word."""
+    begins = range(n_tokens) if groups is None else np.flatnonzero(np.diff(groups, prepend=-1))
+    ends = [*begins[1:], n_tokens]  # where a block may end
+    sizes = []
+    start = 0
+    for end, next_end in zip(ends, [*ends[1:], math.inf], strict=True):
+        if next_end - start > n_queries:
+            sizes.append(int(end - start))
+            start = end
+    return sizes
 
 
 def check_blocks(encoder: Encoder) -> None:
@@ -140,7 +162,7 @@ def _attend(
     position_bias = options.get("position_bias")  # of T5: [1, head, query, key]
     outputs = []
     first = 0
-    for queries in query.split(current.n_queries, dim=2):
+    for queries in query.split(current.sizes, dim=2):
         block = slice(first, first + queries.shape[2])
         mask = _mask_of_rows(attention_mask, block)
         if position_bias is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,8 +41,98 @@ GetTensor = Callable[[str], np.ndarray]  # of a shard, by name
 REPR_TOKENS = 12  # tokens of an example that its repr shows
 
 
+class Text:
+    """One segment, sentence or document, as measures of blocks of rows read it.
+
+    It is an `Example`, which has whole maps, or a `LongText`, whose maps are never whole.
+    """
+
+    index: int
+    record: dict[str, Any]
+    offset: int
+    special_tokens: Mapping[str, str | None]
+    visible: Sequence[Visible]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape of the maps: (layer, head, query, key)."""
+        raise NotImplementedError
+
+    def for_each_block(self, receive: ReceiveRows) -> None:
+        """Hand over the rows of the maps in float32, layer by layer, in one block or more."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """Return the number of positions of the maps."""
+        return self.shape[-1]
+
+    def __repr__(self) -> str:
+        layers, heads, _, positions = self.shape
+        text = " ".join(self.tokens[:REPR_TOKENS])
+        ending = " ..." if positions > REPR_TOKENS else ""
+        maps = f"{layers} x {heads} maps of {positions} positions"
+        return f"<{type(self).__name__} {self.index}: {maps}: {text}{ending}>"
+
+    @property
+    def is_cross(self) -> bool:
+        """Whether the queries are tokens of another text, which are in ``record["queries"]``."""
+        return "queries" in self.record
+
+    @property
+    def word_positions(self) -> slice:
+        """The positions of the words (word level only)."""
+        return slice(self.offset, self.offset + len(self.record["words"]))
+
+    @property
+    def visible_keys(self) -> Bool[np.ndarray, "layer query key"]:
+        """The positions that each position can attend to: not those outside a layer's mask.
+
+        A word sees another if any of its tokens does.
+        """
+        return np.stack([self.visible_in(layer) for layer in range(self.shape[0])])
+
+    def visible_in(self, layer: int) -> Bool[np.ndarray, "query key"]:
+        """Return the positions that each position can attend to in a layer (from 0)."""
+        return self._masks[self.visible[layer] if self.visible else None]
+
+    @cached_property
+    def _masks(self) -> dict[Visible | None, Bool[np.ndarray, "query key"]]:
+        """The mask of each kind of layer; of all, if every token sees all."""
+        _, _, n_queries, n = self.shape
+        if not self.visible or self.is_cross:
+            every = np.ones((n_queries, n), dtype=bool)
+            return dict.fromkeys([None, *self.visible], every)
+        groups = self.record.get("inputs", {}).get("groups")  # the word of each token
+        masks = {}
+        for visible in set(self.visible):
+            if groups is None:
+                masks[visible] = visible_mask(visible, n)
+            else:
+                masks[visible] = visible_words(visible_mask(visible, len(groups)), groups)
+        return masks
+
+    @property
+    def tokens(self) -> list[str]:
+        """The token or word at each position of the maps (of the keys), special tokens included.
+
+        At word level all special tokens before the words have the name of [CLS], or of another
+        token that begins a text, and all after them that of [SEP], in the model's vocabulary.
+        """
+        if "words" not in self.record:
+            return list(self.record["tokens"])
+        n_after = len(self) - self.word_positions.stop
+        first_token = self.special_tokens.get("cls") or self.special_tokens.get("first") or ""
+        last_token = self.special_tokens.get("sep") or ""
+        return [first_token] * self.offset + list(self.record["words"]) + [last_token] * n_after
+
+    @property
+    def roles(self) -> Roles:
+        """The role of each position: [CLS], [SEP], punctuation or other (section 3.2)."""
+        return roles(self.tokens, self.special_tokens)
+
+
 @dataclass(frozen=True, repr=False)
-class Example:
+class Example(Text):
     """The attention maps of one segment, sentence or document.
 
     Attributes
@@ -81,68 +171,56 @@ class Example:
     hidden: Float[np.ndarray, "state position width"] | None = None
     visible: Sequence[Visible] = ()
 
-    def __len__(self) -> int:
-        """Return the number of positions of the maps."""
-        return self.stored_attention.shape[-1]
-
-    def __repr__(self) -> str:
-        layers, heads, positions, _ = self.stored_attention.shape
-        text = " ".join(self.tokens[:REPR_TOKENS])
-        ending = " ..." if positions > REPR_TOKENS else ""
-        maps = f"{layers} x {heads} maps of {positions} positions"
-        return f"<Example {self.index}: {maps}: {text}{ending}>"
-
     @property
-    def is_cross(self) -> bool:
-        """Whether the queries are tokens of another text, which are in ``record["queries"]``."""
-        return "queries" in self.record
-
-    @property
-    def word_positions(self) -> slice:
-        """The positions of the words (word level only)."""
-        return slice(self.offset, self.offset + len(self.record["words"]))
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape of the maps: (layer, head, query, key)."""
+        layers, heads, queries, keys = self.stored_attention.shape
+        return layers, heads, queries, keys
 
     @property
     def attention(self) -> Float[np.ndarray, "layer head query key"]:
         """The attention weights in float32, converted each time."""
         return self.stored_attention.astype(np.float32)
 
-    @property
-    def visible_keys(self) -> Bool[np.ndarray, "layer query key"]:
-        """The positions that each position can attend to: not those outside a layer's mask.
+    def for_each_block(self, receive: ReceiveRows) -> None:
+        """Hand over the rows of the maps in float32, in one block for each layer."""
+        for layer, rows in enumerate(self.attention):
+            receive(layer, 0, rows)
 
-        A word sees another if any of its tokens does.
-        """
-        n_layers, _, n_queries, n_positions = self.stored_attention.shape
-        if not self.visible or self.is_cross:
-            return np.ones((n_layers, n_queries, n_positions), dtype=bool)
-        groups = self.record.get("inputs", {}).get("groups")  # the word of each token
-        masks = {}
-        for visible in set(self.visible):
-            if groups is None:
-                masks[visible] = visible_mask(visible, n_positions)
-            else:
-                masks[visible] = visible_words(visible_mask(visible, len(groups)), groups)
-        return np.stack([masks[visible] for visible in self.visible])
 
-    @property
-    def tokens(self) -> list[str]:
-        """The token or word at each position of the maps (of the keys), special tokens included.
+@dataclass(frozen=True, repr=False)
+class LongText(Text):
+    """A text whose whole maps would be too large for memory; it is computed in blocks of rows.
 
-        At word level all special tokens before the words have the name of [CLS], or of another
-        token that begins a text, and all after them that of [SEP], in the model's vocabulary.
-        """
-        if "words" not in self.record:
-            return list(self.record["tokens"])
-        n_after = self.stored_attention.shape[-1] - self.word_positions.stop
-        first_token = self.special_tokens.get("cls") or self.special_tokens.get("first") or ""
-        last_token = self.special_tokens.get("sep") or ""
-        return [first_token] * self.offset + list(self.record["words"]) + [last_token] * n_after
+    Attributes
+    ----------
+    index, record, offset, special_tokens, visible
+        As for an `Example`.
+    encoder
+        The model that computes the rows, each time they are asked for.
+    """
+
+    index: int
+    record: dict[str, Any]
+    encoder: Encoder
+    offset: int = 1
+    special_tokens: Mapping[str, str | None] = field(default_factory=dict)
+    visible: Sequence[Visible] = ()
 
     @property
-    def roles(self) -> Roles:
-        """The role of each position: [CLS], [SEP], punctuation or other (section 3.2)."""
-        return roles(self.tokens, self.special_tokens)
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape that whole maps would have: (layer, head, query, key)."""
+        if "words" in self.record:
+            n = self.record["inputs"]["groups"][-1] + 1
+        else:
+            n = len(self.record["tokens"])
+        return self.encoder.layers, self.encoder.heads, n, n
+
+    def for_each_block(self, receive: ReceiveRows) -> None:
+        """Compute the maps, and hand over their rows; see `examples.example_blocks`."""
+        from helpers.store.examples import example_blocks  # imports torch
+
+        example_blocks(self.encoder, self.index, self.record, receive)
 
 
 class Store:
@@ -177,8 +255,8 @@ class Store:
     n_shards : int
         Number of shards.
     in_blocks : bool
-        Whether whole maps would be too large for memory.  They are then computed in blocks of rows
-        (`blocks`), and there are no `Example`.
+        Whether whole maps would be too large for memory.  The store then has a `LongText` in place
+        of each `Example`; see `texts`.
 
     Raises
     ------
@@ -287,6 +365,24 @@ class Store:
             for index, record in zip(indices, self.records(indices), strict=True)
         ]
 
+    def texts(self, number: int | None = None) -> Iterator[Text]:
+        """Yield the texts of a shard (None: of all): examples, or long texts if `in_blocks`."""
+        numbers = range(self.n_shards) if number is None else [number]
+        for shard in numbers:
+            if not self.in_blocks:
+                yield from self.shard(shard)
+                continue
+            indices = self.indices(shard)
+            for index, record in zip(indices, self.records(indices), strict=True):
+                yield LongText(
+                    index,
+                    record,
+                    cast("Encoder", self.encoder),
+                    offset=record.get("offset", 0),
+                    special_tokens=self.special_tokens,
+                    visible=self.visible,
+                )
+
     def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
         """Make an example of its record and its tensors."""
         return Example(
@@ -305,20 +401,14 @@ class Store:
             longest = longest_whole_maps(self.layers, self.heads)
             raise StoreError(
                 f"{self.folder}: the maps of {self.spec.max_tokens} tokens are too large to be "
-                f"kept whole; use section 3, which measures them in blocks, or --max-tokens "
-                f"{longest} or less"
+                f"kept whole; use section 3 or the picks of section 4, which read them in blocks "
+                f"(texts), or --max-tokens {longest} or less"
             )
         if self.encoder is not None and not self.is_stored(number):
             return self.compute(number).__getitem__
         path = self.folder / shard_name(number)
         check_once(path, self.manifest.shards[number]["sha256"])
         return safe_open(path, framework="numpy").get_tensor
-
-    def blocks(self, index: int, receive: ReceiveRows) -> None:
-        """Compute an example's maps in blocks of rows; see `examples.example_blocks`."""
-        from helpers.store.examples import example_blocks  # imports torch
-
-        example_blocks(cast("Encoder", self.encoder), index, self.record(index), receive)
 
     def compute(self, number: int) -> Tensors:
         """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""

@@ -23,10 +23,10 @@ from transformers import LlamaConfig, LlamaModel
 from helpers.data.records import roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.metrics import rows
-from helpers.metrics.surface import values_in_blocks
+from helpers.metrics.surface import example_values
 from helpers.model.encoder import Encoder, load_encoder
-from helpers.model.forward import forward
-from helpers.store.examples import example_blocks
+from helpers.model.forward import forward, model_inputs
+from helpers.store.store import LongText
 
 LENGTHS = (128, 512, 1024, 2048, 4096)
 LONGEST_WHOLE = 1024  # whole maps of 2,048 tokens take 4.5 GB, several times over
@@ -60,14 +60,13 @@ def measure(way: str, length: int) -> None:
     torch.set_num_threads(1)
     encoder = narrow_decoder()
     ids = np.random.default_rng(0).integers(1000, 20000, size=length).tolist()
-    inputs = {"input_ids": ids, "token_type_ids": [0] * length}
     tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
+    record = {"tokens": tokens, "second": length}
     started = time.process_time()
     if way == "blocks":
-        blocks = partial(example_blocks, encoder, 0, {"words": [], "inputs": inputs})
-        values_in_blocks(blocks, tokens, NO_SPECIAL, [CAUSAL] * LAYERS)
+        example_values(LongText(0, record, encoder, visible=[CAUSAL] * LAYERS), NO_SPECIAL)
     else:
-        maps, _ = forward(encoder, [inputs])
+        maps, _ = forward(encoder, [model_inputs(encoder, record)])
         sums = rows.RowSums(partial(rows.section_3, roles=roles(tokens, NO_SPECIAL)))
         for layer, attention in enumerate(maps):
             sums.add(layer, attention[0].numpy(), 0, visible_mask(CAUSAL, length))

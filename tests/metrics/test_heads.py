@@ -6,6 +6,7 @@ import pytest
 from helpers.metrics.heads import (
     COREFERENCE,
     DIRECTIONS,
+    PickFrom,
     Question,
     by_head,
     gold_links,
@@ -16,9 +17,11 @@ from helpers.metrics.heads import (
     pair_questions,
     parse_head,
     picked_words,
+    picks_in,
     predict_link,
     sees_answer,
 )
+from helpers.store.store import Text
 
 TO_DEPENDENT = DIRECTIONS[1]
 
@@ -180,3 +183,43 @@ def test_by_head_undoes_head_rows():
     values = np.arange(6.0).reshape(2, 3)
     shuffled = head_rows(2, 3, value=values).sample(frac=1, random_state=0)
     assert (by_head(shuffled, "value") == values).all()
+
+
+class InBlocks(Text):
+    """Maps of one layer, whose rows come in blocks of a size."""
+
+    def __init__(self, maps, visible, size):
+        self.maps = maps
+        self.sees = visible
+        self.size = size
+
+    @property
+    def shape(self):
+        return (1, *self.maps.shape)
+
+    def visible_in(self, layer):
+        assert layer == 0
+        return self.sees
+
+    def for_each_block(self, receive):
+        for first in range(0, self.maps.shape[1], self.size):
+            receive(0, first, self.maps[:, first : first + self.size])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_picks_in_blocks_of_equal_weights_are_those_of_whole_maps(size, direction):
+    """Weights of three sizes: most are equal, some words see others of one weight or of none."""
+    rng = np.random.default_rng(0)
+    n = 9
+    maps = rng.integers(3, size=(40, n, n)) * rng.integers(2, size=(40, n, 1)) / np.float32(7)
+    visible = np.tril(np.ones((n, n), dtype=bool))
+    candidates = np.arange(n) % 4 != 1
+    for sees in (np.ones_like(visible), visible):
+        for some in (candidates, np.ones_like(candidates), np.arange(n) == 3):
+            (picks,) = picks_in(InBlocks(maps, sees, size), [PickFrom(some, direction)])
+            allowed = np.broadcast_to(some, (n, n))
+            expected = picked_words(maps, direction=direction, candidates=allowed, visible=sees)
+            np.testing.assert_array_equal(picks[0], expected)
+            for query, key in enumerate(picks[0, 0]):
+                assert key == query or some[key]

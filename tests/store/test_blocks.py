@@ -1,4 +1,4 @@
-"""Texts whose whole maps are too large: section 3 measures them in blocks, the rest cuts them."""
+"""Texts whose whole maps are too large: sections 3 and 4.3 measure them in blocks, others cut."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from store_tools import cache_at, many_segments
-from toy_corpora import PARAGRAPHS
+from toy_corpora import PARAGRAPHS, corpus_of
 
+from helpers.data.records import Document, Mention
 from helpers.errors import ModelError, StoreError
 from helpers.metrics import head_distance, per_example, surface
+from helpers.metrics.coreference import (
+    CANDIDATES,
+    AntecedentJudgements,
+    coreference_table,
+    evaluate_antecedents,
+)
+from helpers.metrics.heads import DIRECTIONS, PickFrom, picked_words, picks_in
 from helpers.model import blocks
 from helpers.model.forward import forward, model_inputs
 from helpers.store import examples
@@ -85,7 +93,7 @@ def test_blocks_are_equal_to_eager_maps(family_encoder, tmp_path, small_limit):
 
 def received(store, index):
     calls = []
-    store.blocks(index, lambda *block: calls.append(block))
+    list(store.texts())[index].for_each_block(lambda *block: calls.append(block))
     assert calls
     return calls
 
@@ -94,6 +102,109 @@ def test_what_needs_whole_maps_says_so(long_store):
     for call in (lambda: long_store[0], lambda: head_distance.sweep(long_store)):
         with pytest.raises(StoreError, match=f"--max-tokens {LIMIT} or less"):
             call()
+
+
+# Section 4
+
+
+@pytest.fixture
+def documents():
+    """Long documents, which are parsed and have coreference chains, with words of many tokens."""
+    rng = np.random.default_rng(0)
+    words = sorted({word for _, paragraph in PARAGRAPHS for word in paragraph.split()})
+    records = []
+    for number in range(6):
+        n = int(rng.integers(30, 38))
+        mentions = [Mention(word, word + 1, word % 3, word) for word in range(0, n, 2)]
+        records.append(
+            Document(
+                words=tuple(rng.choice(words, size=n).tolist()),
+                tags=("NOUN",) * n,
+                mentions=tuple(mentions),
+                split=("train", "dev")[number % 2],
+                source=f"document {number}",
+            )
+        )
+    return corpus_of(records, "long-documents")
+
+
+@pytest.fixture
+def word_stores(family_encoder, tmp_path, monkeypatch, documents):
+    """Stores of the words of the documents: of whole maps, and in blocks."""
+    stores = []
+    for name in ("whole", "blocks"):
+        if name == "blocks":
+            monkeypatch.setattr(store_format, "MAX_MAP_BYTES", 3 * 4 * 2 * LIMIT**2)
+            few = partial(blocks.rows_in_blocks, n_queries=FEW_QUERIES)
+            monkeypatch.setattr(examples, "rows_in_blocks", few)
+        with cache_at(tmp_path / name):
+            opened = extraction.stream(family_encoder, documents, level="word", max_tokens=64)
+        stores.append(opened)
+    assert [store.in_blocks for store in stores] == [False, True]
+    return stores
+
+
+def test_blocks_of_words_are_the_rows_of_word_maps(word_stores):
+    whole, in_blocks = word_stores
+    for example, text in zip(whole, in_blocks.texts(), strict=True):
+        assert len(text.record["inputs"]["groups"]) > len(text)  # words of several tokens
+        assert text.shape == example.shape
+        np.testing.assert_array_equal(text.visible_keys, example.visible_keys)
+        rows = {}
+
+        def receive(layer, first, block, rows=rows):
+            assert first == sum(part.shape[1] for part in rows.setdefault(layer, []))
+            rows[layer].append(block)
+
+        text.for_each_block(receive)
+        assert len(rows[0]) > 2
+        maps = np.stack([np.concatenate(parts, axis=1) for parts in rows.values()])
+        np.testing.assert_allclose(maps, example.attention, atol=1e-3)  # half precision
+
+
+def test_picks_in_blocks_are_those_of_whole_maps(word_stores):
+    whole, in_blocks = word_stores
+    for example, text in zip(whole, in_blocks.texts(), strict=True):
+        is_word = np.zeros(len(text), dtype=bool)
+        is_word[text.word_positions] = True
+        candidates = [is_word, np.ones_like(is_word), is_word & (np.arange(len(text)) % 3 == 0)]
+        variants = [PickFrom(part, direction) for part in candidates for direction in DIRECTIONS]
+        picks = picks_in(text, variants)
+        # Half precision makes some weights equal that are not: they are compared in full.
+        full = rows_of(text)
+        for variant, picked in zip(variants, picks, strict=True):
+            allowed = np.broadcast_to(variant.candidates, (len(text), len(text)))
+            expected = picked_words(
+                full,
+                direction=variant.direction,
+                candidates=allowed,
+                visible=example.visible_keys[:, None],
+            )
+            np.testing.assert_array_equal(picked, expected)
+
+
+def rows_of(text):
+    """Put the blocks of a text together."""
+    maps = np.empty(text.shape, np.float32)
+
+    def receive(layer, first, block):
+        maps[layer, :, first : first + block.shape[1]] = block
+
+    text.for_each_block(receive)
+    return maps
+
+
+def test_antecedents_in_blocks_are_those_of_whole_maps(word_stores):
+    whole, in_blocks = map(evaluate_antecedents, (word_stores[0], word_stores[1].texts()))
+    assert len(whole.mentions) > 20
+    pd.testing.assert_frame_equal(in_blocks.mentions, whole.mentions)
+    np.testing.assert_array_equal(in_blocks.sees_antecedent, whole.sees_antecedent)
+    for candidates in CANDIDATES:
+        np.testing.assert_array_equal(in_blocks.chance[candidates], whole.chance[candidates])
+        differ = in_blocks.heads[candidates] != whole.heads[candidates]
+        assert differ.mean() < 0.01  # where half precision makes weights equal
+    again = AntecedentJudgements.from_arrays(in_blocks.to_arrays())
+    pd.testing.assert_frame_equal(coreference_table(again), coreference_table(in_blocks))
 
 
 def test_long_examples_have_smaller_shards():
@@ -141,6 +252,25 @@ def test_a_study_measures_section_3_in_blocks_and_cuts_the_rest(make_study, smal
     # The temperatures of the other control are matched on the texts as they are cut.
     random = whole.control_sums["random"].mean("entropy")
     np.testing.assert_allclose(controls["random"].mean("entropy"), random, atol=2e-4)
+
+
+def test_a_study_finds_antecedents_beyond_the_cut_of_whole_maps(make_study, small_limit):
+    cut = make_study(max_tokens=60)
+    found = cut.antecedents()
+    of_cut_documents = evaluate_antecedents(cut.coreference_store())
+    assert len(found.mentions) > len(of_cut_documents.mentions)
+    random = cut.antecedents(cut.controls["random"])
+    store_format.MAX_MAP_BYTES = 2**30  # monkeypatch puts it back
+    whole = make_study(max_tokens=60, stream=True)
+    assert not whole.in_blocks
+    expected = whole.antecedents()
+    pd.testing.assert_frame_equal(found.mentions, expected.mentions)
+    for judged, whole_maps in (
+        (found, expected),
+        (random, whole.antecedents(whole.controls["random"])),
+    ):
+        differ = judged.heads["words"] != whole_maps.heads["words"]
+        assert differ.mean() < 0.02  # where half precision makes weights equal
 
 
 def test_the_norm_lens_has_no_blocks(make_study, small_limit):

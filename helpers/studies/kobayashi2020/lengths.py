@@ -7,7 +7,6 @@ when they have been measured (`helpers.model.blocks`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -17,10 +16,11 @@ from helpers.data.visible import Visible
 from helpers.data.wikipedia import Article, articles
 from helpers.errors import InputError
 from helpers.metrics.heads import head_rows
-from helpers.metrics.surface import values_in_blocks
+from helpers.metrics.surface import example_values
 from helpers.model.encoder import Encoder
 from helpers.model.forward import text_inputs
-from helpers.store.examples import BLANK_LINE, example_blocks
+from helpers.store.examples import BLANK_LINE
+from helpers.store.store import LongText
 
 LENGTHS = (128, 512, 2048, 4096)  # tokens
 QUICK_LENGTHS = (64, 128, 256)
@@ -83,8 +83,9 @@ def measures_by_length(
             tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
             if len(tokens) < length or length > encoder.max_length:
                 continue
-            blocks = partial(example_blocks, encoder, 0, {"words": [], "inputs": inputs})
-            values = values_in_blocks(blocks, tokens, encoder.special_tokens, visible)
+            record = {"tokens": tokens, "second": length}  # no token is of a second text
+            long_text = LongText(0, record, encoder, visible=visible)
+            values = example_values(long_text, encoder.special_tokens)
             columns = {name: values[name] for name in COLUMNS}
             table = head_rows(encoder.layers, encoder.heads, **columns)
             table.insert(0, "tokens", length)
