@@ -214,6 +214,19 @@ def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return value + exponent.to(torch.float32) * 2.0**-23
 
 
+def _compile_options() -> dict[str, Any]:
+    """Choose the options of the compiler; tests/benchmarks/bench_distances.py has what each saves.
+
+    Fused multiply-adds make the kernel 1.6 times faster.  It reads the bits of floats through
+    memory.  Compilers for Intel write 512 bits in two halves, and a load that spans two stores
+    waits: there vectors of 256 bits are seven times faster.
+    """
+    options: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
+    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+        options["cpp.simdlen"] = 256
+    return options
+
+
 @cache
 def _compiled_kernel(heads: int, threads: int) -> Kernel:
     """Compile `_fused` for a number of heads and of torch's threads, on which the code depends.
@@ -224,12 +237,6 @@ def _compiled_kernel(heads: int, threads: int) -> Kernel:
     If compiling fails, a warning says so once, and the kernel is the eager one, which does the same
     work.
     """
-    # Fused multiply-adds make the kernel 1.6 times faster (tests/benchmarks/bench_distances.py).
-    options: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
-    if torch.backends.cpu.get_cpu_capability() == "AVX512":
-        # Reading the bits of floats goes through memory.  Compilers for Intel write 512 bits in two
-        # halves, and a load that spans two stores waits: vectors of 256 bits are nine times faster.
-        options["cpp.simdlen"] = 256
     # The same tiles whatever is computed later, because torch looks at their number when it
     # decides how to divide the work between threads.
     tiles = torch.full((heads, COMPILED_FOR_TILES, TILE), 0.5)
@@ -238,7 +245,7 @@ def _compiled_kernel(heads: int, threads: int) -> Kernel:
         torch._dynamo.mark_dynamic(tiles, 1)
         # Without ``dynamic=False`` torch would compile one kernel for any number of heads as soon
         # as a process has met two of them, so that the numbers would depend on what came before.
-        kernel = torch.compile(_fused, fullgraph=True, dynamic=False, options=options)
+        kernel = torch.compile(_fused, fullgraph=True, dynamic=False, options=_compile_options())
         kernel(tiles)
     # Whatever goes wrong in a compiler (none installed, no headers, a full disk), the eager kernel
     # does the work; were the input at fault, it would raise the same.

@@ -23,6 +23,7 @@ from helpers.metrics.head_distance import (
     COMPILED_FOR_TILES,
     TILE,
     Kernel,
+    _compile_options,
     _compiled_kernel,
     _eager,
     _log2,
@@ -81,13 +82,29 @@ def fused_with(log2: Callable[[torch.Tensor], torch.Tensor]) -> Kernel:
     return fused
 
 
+def without(options: dict[str, object], name: str) -> dict[str, object]:
+    """Leave an option out."""
+    return {key: value for key, value in options.items() if key != name}
+
+
 def other_kernels(heads: int) -> dict[str, Kernel]:
     """Compile the kernel with simpler code: what each of its tricks saves."""
     tiles = torch.full((heads, COMPILED_FOR_TILES, TILE), 0.5)
     torch._dynamo.mark_dynamic(tiles, 1)
+    options = _compile_options()
+    variants = {
+        "torch.log2": (torch.log2, options),
+        "no fused multiply-add": (
+            _log2,
+            without(options, "cpp.enable_floating_point_contract_flag"),
+        ),
+        "the widest vectors": (_log2, without(options, "cpp.simdlen")),
+    }
     kernels = {}
-    for name, log2 in (("torch.log2", torch.log2), ("no fused multiply-add", _log2)):
-        kernel = torch.compile(fused_with(log2), fullgraph=True, dynamic=False)
+    for name, (log2, with_options) in variants.items():
+        kernel = torch.compile(
+            fused_with(log2), fullgraph=True, dynamic=False, options=with_options
+        )
         kernel(tiles)
         kernels[name] = kernel
     return kernels
