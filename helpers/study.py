@@ -23,6 +23,7 @@ from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, ModelError, StoreError
+from helpers.progress import progress
 from helpers.results import Results, run_name
 from helpers.settings import Settings, capped, default_settings, flag, small_profile
 from helpers.torch_utils import torch_device
@@ -584,7 +585,9 @@ class Study:
             store = self.coreference_store(control)
         arrays = cached(
             "antecedents",
-            lambda: evaluate_antecedents(store.texts()).to_arrays(),
+            lambda: evaluate_antecedents(
+                progress(store.texts(), "antecedents", unit="document", total=len(store))
+            ).to_arrays(),
             inputs={"store": store.key},
             layer="metrics",
         )
