@@ -547,7 +547,8 @@ class Study:
         control : Encoder, optional
             A control; by default the study's own model.
         stream : bool
-            Whether maps are computed when they are read, and none are stored.
+            Whether maps are computed when they are read, and none are stored.  They always are if
+            `in_blocks`: only pictures need whole maps then.
 
         Returns
         -------
@@ -557,7 +558,7 @@ class Study:
         encoder = control or self.encoder
         corpus = self.coreference_corpus()
         self._record_corpus("coreference", corpus)
-        return self._store(encoder, corpus, level="word", stream=stream)
+        return self._store(encoder, corpus, level="word", stream=stream or self.in_blocks)
 
     def antecedents(self, control: Encoder | None = None) -> AntecedentJudgements:
         """Let every attention head and rule pick an antecedent for each mention, once (4.3).
@@ -583,14 +584,13 @@ class Study:
             store = self._store(encoder, corpus, level="word", stream=True, max_tokens=longest)
         else:
             store = self.coreference_store(control)
-        arrays = cached(
-            "antecedents",
-            lambda: evaluate_antecedents(
-                progress(store.texts(), "antecedents", unit="document", total=len(store))
-            ).to_arrays(),
-            inputs={"store": store.key},
-            layer="metrics",
-        )
+
+        def compute() -> dict[str, np.ndarray]:
+            texts = progress(store.texts(), "antecedents", unit="document", total=len(store))
+            return evaluate_antecedents(text for text in texts).to_arrays()
+
+        inputs = {"store": store.key}
+        arrays = cached("antecedents", compute, inputs=inputs, layer="metrics")
         return AntecedentJudgements.from_arrays(arrays)
 
     def _store(
