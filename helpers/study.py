@@ -560,10 +560,33 @@ class Study:
         self._record_corpus("coreference", corpus)
         return self._store(encoder, corpus, level="word", stream=stream or self.in_blocks)
 
+    def document_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
+        """Open the documents in which antecedents are found.
+
+        These are those of `coreference_store` or, if their whole maps would be too large, the
+        documents without that cut, whose maps come in blocks of rows.
+
+        Parameters
+        ----------
+        control : Encoder, optional
+            A control; by default the study's own model.
+        stream : bool
+            As for `coreference_store`.
+
+        Returns
+        -------
+        Store
+            Its ``texts()`` are examples or, if `in_blocks`, long texts.
+        """
+        if not self.in_blocks:
+            return self.coreference_store(control, stream=stream)
+        encoder = control or self.encoder
+        corpus = self.coreference_corpus()
+        longest = self.settings.max_tokens
+        return self._store(encoder, corpus, level="word", stream=True, max_tokens=longest)
+
     def antecedents(self, control: Encoder | None = None) -> AntecedentJudgements:
         """Let every attention head and rule pick an antecedent for each mention, once (4.3).
-
-        If whole maps of the documents would be too large, they are read in blocks of rows.
 
         Parameters
         ----------
@@ -573,17 +596,11 @@ class Study:
         Returns
         -------
         AntecedentJudgements
-            As `helpers.metrics.coreference.evaluate_antecedents` returns.
+            What `helpers.metrics.coreference.evaluate_antecedents` returns for `document_store`.
         """
         from helpers.metrics.coreference import AntecedentJudgements, evaluate_antecedents
 
-        if self.in_blocks:
-            encoder = control or self.encoder
-            corpus = self.coreference_corpus()
-            longest = self.settings.max_tokens
-            store = self._store(encoder, corpus, level="word", stream=True, max_tokens=longest)
-        else:
-            store = self.coreference_store(control)
+        store = self.document_store(control)
 
         def compute() -> dict[str, np.ndarray]:
             texts = progress(store.texts(), "antecedents", unit="document", total=len(store))

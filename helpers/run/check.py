@@ -81,7 +81,7 @@ def check_inputs(
     stores = {
         "segments": (0 if settings.stream else 1, study.segment_store),
         "sentences": (1 + other_stores, open_sentences),
-        "coref": (0 if study.in_blocks else 1 + control_stores, study.coreference_store),
+        "coref": (0 if study.in_blocks else 1 + control_stores, study.document_store),
     }
     if study.missing_note("coref"):
         del stores["coref"]
