@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
+from unittest import mock
 
 import pandas as pd
 import pytest
@@ -196,10 +198,13 @@ def parameters(monkeypatch, figures):
         shutil.copy(path, output)
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
+    monkeypatch.setattr(notebooks, "started_kernel", lambda *_: nullcontext())
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
     monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [])
     monkeypatch.setattr("helpers.study.Study.save_per_example", lambda *_: [])
     monkeypatch.setattr("helpers.run.report.example_viewers", lambda *_: [])
+    # No weights are loaded that it could free, and among the objects of all tests it takes long.
+    monkeypatch.setattr("helpers.__main__.gc", mock.Mock())
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     return by_number
 
