@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -311,10 +312,16 @@ def shown_in_browser(content: Any) -> Any:
 
 def render(template: Path, **values: object) -> str:
     """Return the page of a jinja2 template; text among ``values`` stays text, in JSON too."""
+    page = _compiled(template.read_text(encoding="utf-8"))
+    return show_bidi_controls(page.render(values, policy=POLICY))
+
+
+@cache
+def _compiled(template: str) -> jinja2.Template:
+    """Compile a template once: for one page of it that takes longer than all else."""
     pages = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     pages.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    page = pages.from_string(template.read_text(encoding="utf-8"))
-    return show_bidi_controls(page.render(values, policy=POLICY))
+    return pages.from_string(template)
 
 
 def document(title: str, data: object) -> str:
