@@ -38,6 +38,8 @@ def intervals(axes):
 def shown_texts(figure):
     """List the texts of a figure that matplotlib draws; it keeps labels of ticks it skips."""
     figure.draw_without_rendering()
+    # As `save_figure` does: the layout takes most of the time, and one is enough for all checks.
+    figure.set_layout_engine(None)
     skipped = set()
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
