@@ -2,6 +2,8 @@
 
 import linecache
 import warnings
+from contextlib import nullcontext
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -10,12 +12,28 @@ import pandas as pd
 from helpers.run import notebooks
 
 
-def executed(number, **parameters):
-    """Execute a notebook of the series in this process: a warning ends it as an error does."""
+def draw(figure, folder, name, *, paper=False):
+    """Lay out and draw a figure for a page and for a column, in place of `save_figure`."""
+    figure.draw_without_rendering()
+    if hasattr(figure, "draw_for_column"):
+        figure.draw_for_column().draw_without_rendering()
+    path = folder / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def executed(number, *, files=False, **parameters):
+    """Execute a notebook of the series in this process: a warning ends it as an error does.
+
+    Without ``files``, figures are drawn and not written, which would take half of the time: nbval
+    writes those of all notebooks.
+    """
     (path,) = notebooks.notebooks(number)
     names = {}
     column_width = pd.option_context("display.max_colwidth", 50)  # which a notebook sets
-    with warnings.catch_warnings(action="error", category=UserWarning), column_width:
+    figures = nullcontext() if files else mock.patch("helpers.plots.style.save_figure", draw)
+    with warnings.catch_warnings(action="error", category=UserWarning), column_width, figures:
         warnings.filterwarnings("ignore", "no installed font")  # that is about the machine
         for position, cell in enumerate(nbformat.read(path, as_version=4).cells):
             if cell.cell_type == "code":

@@ -45,7 +45,8 @@ def settings(tmp_path, tiny_folder, figures, monkeypatch):
 def test_sections_3_and_6_need_no_parses(language, numbers, settings, figures):
     options = settings(language)
     for number in numbers.split():
-        executed(number, **options)
+        # Figure 1, which has words of the text, is written in the script with most characters.
+        executed(number, files=language == "Chinese" and number == "01", **options)
     tables = figures.parent / "build" / language / "tables"
     assert len(pd.read_csv(tables / "fig1_examples.csv")) >= 3
     if "02" in numbers:
