@@ -1,6 +1,6 @@
 """The third built-in model: a GGUF file, dequantised once."""
 
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import Distribution, PackageNotFoundError
 from importlib.util import find_spec
 
@@ -22,6 +22,13 @@ def folder(tmp_path_factory):
     """The files of the model, made of the package that is installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
+        if find_spec("gguf") is not None:
+            import gguf
+
+            # The file is read for the configuration, the weights and the tokenizer, and its names
+            # are translated for each module: most of the time, for what is always the same.
+            for name in ("GGUFReader", "get_tensor_name_map"):
+                patch.setattr(gguf, name, cache(getattr(gguf, name)))
         try:
             return smollm2.smollm2_folder()
         except ModelError as error:
