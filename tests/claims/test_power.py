@@ -21,17 +21,31 @@ def estimate_of(articles, spread=1.0):
     return Estimate(0.3, 0.3 - half_width, 0.3 + half_width, df=articles - 1)
 
 
-@pytest.mark.parametrize("articles", [4, 18, 90])
+@pytest.fixture(scope="module", params=[4, 18, 90])
+def intervals(request):
+    """The number of articles, and the intervals of the means of simulated articles around 0."""
+    draws = np.random.default_rng(0).normal(0, 1, (DRAWS, request.param))
+    return request.param, [mean_interval(values) for values in draws]
+
+
 @pytest.mark.parametrize("effect", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_power_of_a_mean_is_the_share_of_simulated_articles_that_are_found(articles, effect, sign):
-    rng = np.random.default_rng(0)
-    found = 0
-    for values in rng.normal(sign * effect, 1, (DRAWS, articles)):
-        estimate = mean_interval(values)
-        found += estimate.low > 0 if sign > 0 else estimate.high < 0
+def test_power_of_a_mean_is_the_share_of_simulated_articles_that_are_found(intervals, effect, sign):
+    """An effect moves the interval of a mean; for a negative one, articles are mirrored as well."""
+    articles, around_0 = intervals
+    found = np.mean([estimate.low + effect > 0 for estimate in around_0])
     planned = PlannedTest(estimate_of(articles), 0.0, sign, ALONE)
-    assert planned.power(sign * effect) == pytest.approx(found / DRAWS, abs=NOISE)
+    assert planned.power(sign * effect) == pytest.approx(found, abs=NOISE)
+
+
+def test_an_effect_moves_the_interval_of_a_mean():
+    """The test above rests on it."""
+    values = np.random.default_rng(0).normal(0, 1, 18)
+    around_0 = mean_interval(values)
+    for sign in (1, -1):
+        moved = mean_interval(sign * (values + 0.3))
+        ends = sign * (around_0.low + 0.3), sign * (around_0.high + 0.3)
+        assert (moved.low, moved.high) == pytest.approx(sorted(ends))
 
 
 def test_least_effect_of_a_mean_has_a_power_of_one_half():
