@@ -28,7 +28,7 @@ TINY = 3e-3  # standard deviation of the weights through which a head puts out w
 BROAD = "broad"
 PREVIOUS = -1
 NEXT = 1
-WORDS_OF_A_RELATION = 125
+WORDS_OF_A_RELATION = 60
 RELATIONS = [relation for relation in paper_table1().index if relation != ALL]
 FILLERS = [f"w{number}" for number in range(20)]
 # Relative positions and special heads of the paper's sections 3.1 to 3.3 and Figure 1.
