@@ -76,7 +76,8 @@ def curves(axes):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_titles_labels_and_texts_fit_on_the_page(shape):
+def test_texts_fit_on_the_page_and_into_a_column(shape):
+    """Titles, labels and all other texts; in a column they have its size."""
     for figure in every_figure(*shape):
         title = title_of(figure)
         assert title.startswith(("Figure ", "Section ")), title
@@ -85,18 +86,13 @@ def test_titles_labels_and_texts_fit_on_the_page(shape):
         assert "layer" in joined.lower(), title
         assert any(unit in joined for unit in UNITS), title
         assert not texts_outside(figure), title
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_texts_fit_into_a_column_and_have_its_size(shape):
-    for figure in every_figure(*shape):
         if not hasattr(figure, "draw_for_column"):
             continue
         column = figure.draw_for_column()
         assert column.get_figwidth() == COLUMN_WIDTH
-        assert not texts_outside(column), title_of(figure)
+        assert not texts_outside(column), title
         sizes = {text.get_fontsize() for text in shown_texts(column)}
-        assert sizes <= {COLUMN_TYPE, COLUMN_TYPE * 0.7}, title_of(figure)  # exponents
+        assert sizes <= {COLUMN_TYPE, COLUMN_TYPE * 0.7}, title  # exponents
 
 
 def test_zero_is_white_in_every_heat_map():
