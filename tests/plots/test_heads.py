@@ -300,12 +300,21 @@ def test_fig4_draws_layer_means_and_uniform_attention():
         assert axes.get_ylim()[1] > np.log(90)
 
 
-@pytest.mark.parametrize("shape", SHAPES[1:])
-def test_fig6_clusters_draws_every_head_in_every_panel_on_one_scale(shape):
-    table = positions(*shape)
-    averages = head_table(*shape)
+LINGUISTIC = ("dobj", "coreference", "det", "pobj")
+
+
+@pytest.fixture(scope="module", params=SHAPES[1:], ids=str)
+def clusters(request):
+    """The positions and averages of the heads of a model, and Figure 6 of them."""
+    table = positions(*request.param, linguistic=LINGUISTIC)
+    averages = head_table(*request.param)
     figure = plots.fig6_clusters(table, averages, BERT, tokens=4.0, model=MODEL)
     figure.draw_without_rendering()
+    return table, averages, figure
+
+
+def test_fig6_clusters_draws_every_head_in_every_panel_on_one_scale(clusters):
+    table, averages, figure = clusters
     panels = figure.axes[:8]
     for axes in panels:
         points, *_ = axes.collections
@@ -363,14 +372,10 @@ def test_fig6_clusters_fits_nine_panels():
     assert not texts_outside(figure.draw_for_column())
 
 
-@pytest.mark.parametrize("shape", SHAPES[1:])
-def test_fig6_clusters_labels_linguistic_heads_without_overlaps(shape):
-    linguistic = ("dobj", "coreference", "det", "pobj")
-    table = positions(*shape, linguistic=linguistic)
-    figure = plots.fig6_clusters(table, head_table(*shape), BERT, tokens=1.0, model=MODEL)
-    figure.draw_without_rendering()
+def test_fig6_clusters_labels_linguistic_heads_without_overlaps(clusters):
+    table, _, figure = clusters
     findings = figure.axes[6]
-    stars = table[table["behaviour"].isin(linguistic)]
+    stars = table[table["behaviour"].isin(LINGUISTIC)]
     numbers = [f"{head.layer}-{head.head}" for head in stars.itertuples()]
     named = [
         f"{behaviour} {number}"
@@ -427,5 +432,5 @@ def test_relative_position_has_no_map_of_a_token_that_is_never_seen():
 
 
 def test_a_long_name_of_a_model_stays_on_the_page():
-    for figure in every_figure(6, 12, LONG_NAME):
+    for figure in every_figure(2, 2, LONG_NAME):  # the page is as wide for more heads
         check_long_name(figure)
