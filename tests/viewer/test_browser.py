@@ -990,10 +990,11 @@ def saved_outputs(page, lab):
     """Save the notebook, and return the outputs of its last cell."""
     choose(page, "File", "docmanager:save")
     for _ in range(60):
-        notebook = page.request.get(f"{lab}/api/contents/{NOTEBOOK}").json()["content"]
-        outputs = notebook["cells"][-1]["outputs"]
-        if outputs:
-            return outputs
+        answer = page.request.get(f"{lab}/api/contents/{NOTEBOOK}")
+        if answer.ok:  # not while the file is being written
+            outputs = answer.json()["content"]["cells"][-1]["outputs"]
+            if outputs:
+                return outputs
         time.sleep(0.5)
     pytest.fail("the notebook was not saved")
 
