@@ -133,7 +133,7 @@ class Settings:
         "largest number of examples to train, and to test, on ('all': no limit)",
         minimum=2,
         unlimited=True,
-        small=12,
+        small=6,
     )
     arct: str = _flag(
         "", "corpus name or folder of arguments (default: the bundled ones)", is_path=True
