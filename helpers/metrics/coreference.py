@@ -108,9 +108,8 @@ class AntecedentJudgements:
         """Make judgements of the arrays from `to_arrays`."""
         columns = {}
         for name, values in arrays.items():
-            kind, _, column = name.partition(" ")
-            if kind == "mentions":
-                columns[column] = values
+            if name.startswith("mentions "):
+                columns[name.removeprefix("mentions ")] = values
         return cls(
             mentions=pd.DataFrame(columns),
             heads={candidates: arrays[f"heads {candidates}"] for candidates in CANDIDATES},
@@ -292,11 +291,9 @@ def evaluate_antecedents(examples: Iterable[Text]) -> AntecedentJudgements:
 def _picked_antecedents(text: Text) -> Int[np.ndarray, "candidates layer head word"]:
     """Find the word that each head picks for each word, among each of `CANDIDATES`."""
     words = text.word_positions
-    is_word = np.zeros(len(text), dtype=bool)
-    is_word[words] = True
-    is_mention = np.zeros_like(is_word)
+    is_mention = np.zeros(len(text), dtype=bool)
     is_mention[[words.start + head for *_, head in ordered_mentions(text.record)]] = True
-    variants = [PickFrom(candidates, DIRECTIONS[0]) for candidates in (is_mention, is_word)]
+    variants = [PickFrom(candidates, DIRECTIONS[0]) for candidates in (is_mention, text.is_word)]
     return picks_in(text, variants)[..., words] - words.start
 
 

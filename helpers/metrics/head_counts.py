@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -233,14 +234,11 @@ def count_heads(examples: Iterable[Text]) -> HeadCounts:
         record = text.record
         links = read_links(text)
         words = text.word_positions
-        is_word = np.zeros(len(text), dtype=bool)
-        is_word[words] = True
-        of_words = [PickFrom(is_word, direction) for direction in DIRECTIONS]
-        of_all = [PickFrom(np.ones_like(is_word), direction) for direction in DIRECTIONS]
+        all_positions = np.ones(len(text), dtype=bool)
+        variants = list(starmap(PickFrom, product((text.is_word, all_positions), DIRECTIONS)))
         # Counted from the first word on: special tokens are outside.
-        picked = picks_in(text, [*of_words, *of_all])[..., words] - words.start
-        is_right = is_right_pick(picked, links)
-        right, right_with_special = is_right[: len(DIRECTIONS)], is_right[len(DIRECTIONS) :]
+        picked = picks_in(text, variants)[..., words] - words.start
+        right, right_with_special = np.split(is_right_pick(picked, links), 2)  # by candidates
         relations = links.relations
         names = [ALL, *np.unique(relations).tolist()]
         at_offset = np.arange(len(record["words"])) + OFFSETS[:, None]  # [offset, word]

@@ -212,15 +212,15 @@ def strongest(
         The word of the first column.
     """
     # Copied once, so that the rows are contiguous in either direction.
-    of_candidates = np.where(allowed, weights, -np.inf)
-    picked = of_candidates.argmax(axis=-1)
-    largest = np.take_along_axis(of_candidates, picked[..., None], axis=-1)[..., 0]
+    candidate_weights = np.where(allowed, weights, -np.inf)
+    picked = candidate_weights.argmax(axis=-1)
+    largest = np.take_along_axis(candidate_weights, picked[..., None], axis=-1)[..., 0]
     smallest = np.where(allowed, weights, np.inf).min(axis=-1)
     return Strongest(picked + first_column, largest, smallest, allowed.sum(axis=-1))
 
 
 class PickFrom(NamedTuple):
-    """What heads may pick from.
+    """Positions that heads may pick, and whether rows or columns of maps are read.
 
     Attributes
     ----------

@@ -66,10 +66,8 @@ def _picks_of(text: Text) -> pd.DataFrame:
     """Tabulate the picks of all heads in a text, in both directions."""
     links = read_links(text)
     words = text.word_positions
-    is_word = np.zeros(len(text), dtype=bool)
-    is_word[words] = True
     counts = links_that_count(text, links)  # [direction, layer, question]
-    variants = [PickFrom(is_word, direction) for direction in DIRECTIONS]
+    variants = [PickFrom(text.is_word, direction) for direction in DIRECTIONS]
     picked = picks_in(text, variants)[..., words] - words.start  # [direction, layer, head, word]
     is_counted = np.broadcast_to(counts[:, :, None], (*picked.shape[:3], len(links.words)))
     direction, layer, head, question = np.nonzero(is_counted)

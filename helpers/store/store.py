@@ -84,6 +84,13 @@ class Text:
         return slice(self.offset, self.offset + len(self.record["words"]))
 
     @property
+    def is_word(self) -> Bool[np.ndarray, " position"]:
+        """Which positions are words, and not special tokens (word level only)."""
+        mask = np.zeros(len(self), dtype=bool)
+        mask[self.word_positions] = True
+        return mask
+
+    @property
     def visible_keys(self) -> Bool[np.ndarray, "layer query key"]:
         """The positions that each position can attend to: not those outside a layer's mask.
 
@@ -100,8 +107,8 @@ class Text:
         """The mask of each kind of layer; of all, if every token sees all."""
         _, _, n_queries, n = self.shape
         if not self.visible or self.is_cross:
-            every = np.ones((n_queries, n), dtype=bool)
-            return dict.fromkeys([None, *self.visible], every)
+            full_mask = np.ones((n_queries, n), dtype=bool)
+            return dict.fromkeys([None, *self.visible], full_mask)
         groups = self.record.get("inputs", {}).get("groups")  # the word of each token
         masks = {}
         for visible in set(self.visible):

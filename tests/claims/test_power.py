@@ -33,9 +33,9 @@ def intervals(request):
 def test_power_of_a_mean_is_the_share_of_simulated_articles_that_are_found(intervals, effect, sign):
     """An effect moves the interval of a mean; for a negative one, articles are mirrored as well."""
     articles, around_0 = intervals
-    found = np.mean([estimate.low + effect > 0 for estimate in around_0])
+    share_found = np.mean([estimate.low + effect > 0 for estimate in around_0])
     planned = PlannedTest(estimate_of(articles), 0.0, sign, ALONE)
-    assert planned.power(sign * effect) == pytest.approx(found, abs=NOISE)
+    assert planned.power(sign * effect) == pytest.approx(share_found, abs=NOISE)
 
 
 def test_an_effect_moves_the_interval_of_a_mean():

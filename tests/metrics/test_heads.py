@@ -214,12 +214,11 @@ def test_picks_in_blocks_of_equal_weights_are_those_of_whole_maps(size, directio
     n = 9
     maps = rng.integers(3, size=(40, n, n)) * rng.integers(2, size=(40, n, 1)) / np.float32(7)
     visible = np.tril(np.ones((n, n), dtype=bool))
-    candidates = np.arange(n) % 4 != 1
     for sees in (np.ones_like(visible), visible):
-        for some in (candidates, np.ones_like(candidates), np.arange(n) == 3):
-            (picks,) = picks_in(InBlocks(maps, sees, size), [PickFrom(some, direction)])
-            allowed = np.broadcast_to(some, (n, n))
+        for candidates in (np.arange(n) % 4 != 1, np.ones(n, dtype=bool), np.arange(n) == 3):
+            (picks,) = picks_in(InBlocks(maps, sees, size), [PickFrom(candidates, direction)])
+            allowed = np.broadcast_to(candidates, (n, n))
             expected = picked_words(maps, direction=direction, candidates=allowed, visible=sees)
             np.testing.assert_array_equal(picks[0], expected)
             for query, key in enumerate(picks[0, 0]):
-                assert key == query or some[key]
+                assert key == query or candidates[key]

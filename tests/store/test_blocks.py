@@ -165,8 +165,7 @@ def test_blocks_of_words_are_the_rows_of_word_maps(word_stores):
 def test_picks_in_blocks_are_those_of_whole_maps(word_stores):
     whole, in_blocks = word_stores
     for example, text in zip(whole, in_blocks.texts(), strict=True):
-        is_word = np.zeros(len(text), dtype=bool)
-        is_word[text.word_positions] = True
+        is_word = text.is_word
         candidates = [is_word, np.ones_like(is_word), is_word & (np.arange(len(text)) % 3 == 0)]
         variants = [PickFrom(part, direction) for part in candidates for direction in DIRECTIONS]
         picks = picks_in(text, variants)
