@@ -544,6 +544,7 @@ def test_the_address_is_a_link_to_what_is_shown(offline, two_page):
     assert "#" not in offline.url
     offline.get_by_role("radio", name="Head 3-2:").click()
     offline.get_by_role("button", name="Next example").click()
+    shows(offline, "3-2", 2)  # an example that comes in makes new controls
     offline.get_by_label("Relation", exact=True).select_option("det")
     offline.get_by_label("Direction").select_option(DIRECTION_LABELS[1])
     offline.locator("[data-left='4']").click()
