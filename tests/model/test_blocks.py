@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import zoo
+from tolerances import weights_error
 from zoo import ZOO
 
 from helpers.errors import ModelError
@@ -45,6 +46,10 @@ def whole_of_blocks(encoder, inputs, **options):
     return [torch.cat(blocks, dim=1) for blocks in layers.values()]
 
 
+def assert_same_weights(maps, expected):
+    torch.testing.assert_close(maps, expected, rtol=0, atol=weights_error(expected))
+
+
 @pytest.mark.parametrize("name", READ)
 def test_blocks_of_a_family_are_the_rows_of_its_maps(name, loaded):
     encoder = loaded[name]
@@ -59,7 +64,7 @@ def test_blocks_of_a_family_are_the_rows_of_its_maps(name, loaded):
         for n_queries in (5, 16, 1000):
             maps = whole_of_blocks(encoder, inputs, n_queries=n_queries)
             for layer, expected_layer in zip(maps, expected, strict=True):
-                torch.testing.assert_close(layer, expected_layer[0], rtol=0, atol=1e-6)
+                assert_same_weights(layer, expected_layer[0])
         check_blocks(encoder)
     again, _ = forward(encoder, [inputs])
     assert all(map(torch.equal, again, expected)), "the model is as it was"
@@ -76,7 +81,7 @@ def test_heads_with_temperatures_have_blocks_too(name, loaded):
     for layer, expected_layer in zip(
         whole_of_blocks(control, inputs, n_queries=5), expected, strict=True
     ):
-        torch.testing.assert_close(layer, expected_layer[0], rtol=0, atol=1e-6)
+        assert_same_weights(layer, expected_layer[0])
 
 
 def test_an_error_while_rows_are_received_leaves_the_model_as_it_was(loaded):

@@ -11,6 +11,7 @@ import torch
 import transformers as hf
 from store_tools import cache_at
 from tiny_models import FAMILIES
+from tolerances import float32_error
 
 from helpers.errors import ModelError
 from helpers.model.encoder import load_encoder
@@ -141,7 +142,8 @@ def test_norm_maps_are_those_of_a_loop_and_add_up_to_the_output(encoder):
     with lens_pass(encoder, "norm") as run:
         maps, states = run(inputs)
     expected = norm_maps_by_loops(encoder, RECORD)
-    torch.testing.assert_close(torch.stack(maps)[:, 0].double(), expected, rtol=1e-4, atol=1e-6)
+    measured = torch.stack(maps)[:, 0].double()
+    torch.testing.assert_close(measured, expected, rtol=1e-4, atol=float32_error(expected))
     assert len(states) == encoder.layers + 1
     attention, _ = forward(encoder, inputs)
     assert (torch.stack(maps) - torch.stack(attention)).abs().max() > 0.02, "another lens"
@@ -173,7 +175,7 @@ def test_lens_pass_keeps_the_values_of_threads_apart(tiny_encoder):
         expected = [torch.stack(run(batch)[0]) for batch in inputs]
         with ThreadPoolExecutor(4) as pool:
             parallel = list(pool.map(maps, range(8)))
-    torch.testing.assert_close(parallel, expected, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(parallel, expected, rtol=0, atol=float32_error(1.0))
 
 
 def count_hooks(model):
@@ -279,10 +281,11 @@ def test_to_words_equals_loops_over_heads_and_words():
     attention = random_maps(2, 3, 7, 7)
     groups = [0, 1, 1, 1, 2, 3, 3]
     expected = to_words_by_loops(attention.numpy(), groups)
-    np.testing.assert_allclose(to_words(attention, groups).numpy(), expected, atol=1e-6)
+    error = float32_error(expected)
+    np.testing.assert_allclose(to_words(attention, groups).numpy(), expected, rtol=0, atol=error)
     token_in_word = word_matrix(torch.tensor(groups), groups[-1] + 1)
     by_matrix = to_words_by_matrix(attention, token_in_word)
-    np.testing.assert_allclose(by_matrix.numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(by_matrix.numpy(), expected, rtol=0, atol=error)
 
 
 def test_vectors_to_words_averages_the_tokens_of_a_word():

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tolerances import float32_error
 from toy_corpora import random_heads
 
 from helpers.errors import InputError
@@ -219,7 +220,7 @@ def test_units_are_finite_with_a_sentence_of_one_word():
         sentences += [example(len(sentences), n, rng, split=split) for n in n_words]
     data = prepare(sentences)
     without_it = prepare(sentences[1:])
-    np.testing.assert_allclose(data.units[0], without_it.units[0])
+    np.testing.assert_allclose(data.units[0], without_it.units[0], rtol=1e-5)
     assert torch.isfinite(data.units[1]).all()
 
 
@@ -307,7 +308,9 @@ def test_pass_over_equals_autograd(workers):
         torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_fits_that_share_passes_are_those_of_each_alone():
+def test_fits_that_share_passes_are_those_of_each_alone(monkeypatch):
+    # Where the loss is nearly flat, roundings of float32 decide when a long search ends.
+    monkeypatch.setattr(probes, "EXACT_TOLERANCE", 1e-3)
     data = corpus(60, planted=(0, 1))
     together = dict(zip(TASKS, fit_together(data, TASKS), strict=True))
     for task, fit in together.items():
@@ -517,7 +520,9 @@ def test_attention_contrast_by_hand(hand_made):
             if head and remaining:
                 summed += candidates[head - 1] - candidates[remaining].mean(axis=0)
                 words += 1
-    np.testing.assert_allclose(table3.attention_contrast(hand_made), summed / words, atol=1e-6)
+    np.testing.assert_allclose(
+        table3.attention_contrast(hand_made), summed / words, atol=float32_error(1.0)
+    )
 
 
 # errors

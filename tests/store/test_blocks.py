@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from store_tools import cache_at, many_segments
+from tolerances import weights_error
 from toy_corpora import PARAGRAPHS, corpus_of
 
 from helpers.data.records import Document, Mention
@@ -88,7 +89,7 @@ def test_blocks_are_equal_to_eager_maps(family_encoder, tmp_path, small_limit):
     maps, _ = forward(family_encoder, [model_inputs(family_encoder, record)])
     for layer, first, rows in received(store, 0):
         expected = maps[layer][0, :, first : first + FEW_QUERIES].numpy()
-        np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(rows, expected, rtol=0, atol=weights_error(expected))
 
 
 def received(store, index):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from tiny_models import FAMILIES
+from tolerances import weights_error
 
 from helpers.errors import ModelError
 from helpers.model.forward import padded
@@ -253,7 +254,7 @@ def test_cut_edges_of_a_decoder_take_mass_from_visible_words_only(family, mode, 
         is_word = np.arange(length) > 0
         for head, weights in enumerate(before):
             expected = ablate_by_hand(weights, chosen, is_word, mode)
-            np.testing.assert_allclose(after[head], expected, atol=1e-6)
+            np.testing.assert_allclose(after[head], expected, rtol=0, atol=weights_error(expected))
 
 
 def test_cut_edges_from_the_first_token_leave_all_other_rows(tiny_encoder):
