@@ -249,12 +249,12 @@ class Sums:
 
 def _bucket(article: str) -> str:
     """Name the bucket of an article, which depends on its title only."""
-    return f"{crc32(article.encode()) % MAX_CLUSTERS:04d}"
+    return f"bucket {crc32(article.encode()) % MAX_CLUSTERS:04d}"
 
 
-def combine(parts: Iterable[Sums]) -> Sums:
-    """Add up the sums of shards in the order in which they come."""
-    combined = Sums()
+def combine(parts: Iterable[Sums], *, in_buckets: bool = False) -> Sums:
+    """Add up the sums of shards in the order in which they come, if need be in buckets at once."""
+    combined = Sums(are_buckets=in_buckets)
     for part in parts:
         combined.add_sums(part)
     return combined
@@ -374,12 +374,12 @@ def article_table(sums: Sums) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``article`` (its number in alphabetical order, from 0), ``layer`` (from 1), ``examples``,
-        and the measures of section 3 (means over the heads of the layer).
+        ``article`` (the name of its group, by which models are paired), ``layer`` (from 1),
+        ``examples``, and the measures of section 3 (means over the heads of the layer).
     """
     _, counts = sums.by_group("entropy")  # [group, layer, head]
     examples = counts.max(axis=2).astype(int)  # [group, layer]
-    articles = range(len(examples))
+    articles = sorted(sums.groups)
     layers = range(1, examples.shape[1] + 1)
     index = pd.MultiIndex.from_product([articles, layers], names=["article", "layer"])
     table = pd.DataFrame({"examples": examples.ravel()}, index)

@@ -257,8 +257,12 @@ def test_due_to_training_is_empty_unless_a_claim_is_supported():
 
 
 def article_averages(values):
-    """Make the averages by article of a model with one layer."""
-    articles = np.arange(len(values))
+    """Make the averages by article of a model with one layer, as they are read from a file."""
+    articles = [str(number) for number in range(len(values))]
+    if len(values) == 40:
+        articles[-1] = "Zeno"  # the others' names are digits, which pandas reads as numbers
+    else:
+        articles = np.arange(len(values))
     return pd.DataFrame({"article": articles, "layer": 1, "examples": 1, "cls": values})
 
 

@@ -228,6 +228,7 @@ def test_article_table_adds_up_to_the_averages():
     sums = combine(example_sums(part, BERT) for part in (articles(9)[:7], articles(9)[7:]))
     table = surface.article_table(sums)
     assert len(table) == 2 * 9
+    assert table["article"].drop_duplicates().tolist() == sorted(sums.groups)
     assert table["examples"].sum() == 2 * len(articles(9))
     first = table[table["layer"] == 1]
     mean = np.average(first["previous"], weights=first["examples"])
