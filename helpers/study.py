@@ -415,7 +415,7 @@ class Study:
         Parameters
         ----------
         limit : int, optional
-            Largest number of segments; by default ``settings.segments``.
+            Largest number of segments, which are a part of the sample; by default all of it.
 
         Returns
         -------
@@ -424,8 +424,10 @@ class Study:
         """
         from helpers.data.wikipedia import segments
 
-        count = self.settings.segments if limit is None else limit
-        return segments(self.settings.text or None, count=count, seed=self.settings.seed)
+        settings = self.settings
+        sample = segments(settings.text or None, count=settings.segments, seed=settings.seed)
+        is_whole = limit is None or (settings.segments is not None and limit >= settings.segments)
+        return sample if is_whole else sample.part(limit)
 
     def treebank_corpus(self) -> Corpus[Sentence] | Corpus[PairedText]:
         """Sample the treebank of sections 4.2 and 5, or the sentences with pairs of section 4.2.
@@ -469,7 +471,7 @@ class Study:
         Parameters
         ----------
         limit : int, optional
-            Largest number of segments; by default ``settings.segments``.
+            Largest number of segments, which are a part of the sample; by default all of it.
         stream : bool
             Whether maps are computed when they are read, and none are stored.  With
             ``settings.stream`` they always are.
@@ -669,9 +671,12 @@ class Study:
             }
         else:
             stores = self._control_segments
-        return {
+        parts = {
             name: self._pass_over("section-3", store, surface) for name, store in stores.items()
         }
+        # Models are paired by the names of groups, which are buckets if those of the model are.
+        to_groups = partial(surface.combine, in_buckets=self.sums.are_buckets)
+        return {name: to_groups([sums]) for name, sums in parts.items()}
 
     def _long_segments(self, encoder: Encoder, limit: int | None = None) -> Store:
         """Open the segments without the cut that whole maps need; see `in_blocks`."""
@@ -755,12 +760,12 @@ class Study:
         self._record(objective=encoder.objective, notes=self.notes)
         if encoder.objective == "contrastive" and len(set(articles)) < 2:
             return table_without_gradients(encoder.layers, encoder.objective, ONE_ARTICLE)
-        max_segments = CONTROL_GRADIENTS if control else len(articles)
-        indices = choose_segments(
-            articles,
-            capped(self.settings.gradient_segments, max_segments),
-            contrastive=encoder.objective == "contrastive",
-        )
+        choose = partial(choose_segments, contrastive=encoder.objective == "contrastive")
+        count = capped(self.settings.gradient_segments, len(articles))
+        indices = choose(articles, count)
+        if control:  # a part of the model's
+            part = choose([articles[index] for index in indices], CONTROL_GRADIENTS)
+            indices = [indices[position] for position in part]
         records = [labelled[index] if labelled else store.record(index) for index in indices]
         gradients = cached(
             "gradients",

@@ -4,14 +4,19 @@ import json
 from dataclasses import asdict
 from functools import wraps
 from inspect import signature
+from itertools import product
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from toy_corpora import SENTENCES, conllu
 
 from helpers.errors import InputError, StoreError
-from helpers.metrics import head_counts
+from helpers.metrics import head_counts, surface
+from helpers.metrics.surface import article_table
+from helpers.model.gradients import gradient_importance
 from helpers.plots.style import canvas
+from helpers.settings import Settings
 from helpers.study import QUICK_ENTROPY_SEGMENTS, Study, describe_store
 
 
@@ -42,6 +47,56 @@ def test_control_sums_are_those_of_two_random_models(study):
     assert (
         mean_entropy(repeated.control_sums["entropy_matched"]) == entropies["entropy_matched"]
     ).all()
+
+
+@pytest.fixture
+def divided_study(study, monkeypatch):
+    """Make a study of nine of twelve segments, of which controls have five."""
+    triples = list(product(SENTENCES, repeat=3))[:24]
+    lines = [" ".join(sum(triple, ())) for triple in triples]
+    Path(study.settings.text).write_text("\n".join(lines))
+    monkeypatch.setattr(Settings, "control_segments", 5)
+    return varied(study, segments=9)
+
+
+@pytest.mark.parametrize("max_clusters", [1024, 4])
+def test_averages_of_controls_have_names_of_the_articles_of_the_model(
+    divided_study, monkeypatch, max_clusters
+):
+    monkeypatch.setattr(surface, "MAX_CLUSTERS", max_clusters)
+    names = article_table(divided_study.sums)["article"]
+    titles = {segment.title for segment in divided_study.segment_corpus().records()}
+    assert names.str.startswith("bucket").all() if max_clusters == 4 else set(names) == titles
+    for sums in divided_study.control_sums.values():
+        assert set(article_table(sums)["article"]) <= set(names)
+        assert (sums.by_group("entropy")[1].sum(axis=0) == 5).all()
+
+
+def test_segments_of_a_limit_are_spread_over_the_sample(divided_study):
+    sample = divided_study.segment_corpus().records()
+    assert divided_study.segment_corpus(5).records() == sample[::2]
+    assert divided_study.segment_corpus(9).fingerprint == divided_study.segment_corpus().fingerprint
+    in_all = varied(divided_study, segments=None)
+    assert set(in_all.segment_corpus(5).records()) < set(in_all.segment_corpus().records())
+    tokens = [record["tokens"] for record in divided_study.segment_store().records()]
+    for store in divided_study._control_segments.values():
+        assert [record["tokens"] for record in store.records()] == tokens[::2]
+
+
+def test_gradients_of_a_control_are_of_segments_of_the_model(divided_study, monkeypatch):
+    monkeypatch.setattr("helpers.study.CONTROL_GRADIENTS", 3)
+    measured = []
+
+    def spy(encoder, records, *, seed):
+        measured.append([record["tokens"] for record in records])
+        return gradient_importance(encoder, records, seed=seed)
+
+    monkeypatch.setattr("helpers.model.gradients.gradient_importance", spy)
+    divided_study.gradient_table()
+    divided_study.gradient_table(divided_study.controls["random"])
+    of_model, of_control = measured
+    assert len(of_model) == 4 and len(of_control) == 3
+    assert all(tokens in of_model for tokens in of_control)
 
 
 def test_distances_of_a_control_are_its_own(study):

@@ -157,6 +157,7 @@ class Document(NamedTuple):
 
 Record = dict[str, Any]  # an example of a store: one line of examples.jsonl
 Item = TypeVar("Item", Segment, Sentence, PairedText, Document)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,18 @@ class Corpus(Generic[Item]):
     def records(self) -> list[Item]:
         """Read everything into memory."""
         return list(self.read(Counter()))
+
+    def part(self, count: int) -> Corpus[Item]:
+        """Take at most ``count`` records at equal distances; the corpus is read twice for it."""
+
+        def read(counts: Counter[str]) -> Iterator[Item]:
+            total = sum(1 for _ in self.read(Counter()))
+            chosen = frozenset(evenly_spaced(range(total), count))
+            for index, record in enumerate(self.read(counts)):
+                if index in chosen:
+                    yield record
+
+        return Corpus(self.name, {"part": count, "of": self.spec}, read)
 
 
 def document_of(record: Mapping[str, Any]) -> str | None:
@@ -315,6 +328,12 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     if "first" in special_tokens:
         masks["first"] = np.arange(len(tokens)) == 0
     return Roles(**masks, other=~np.any(list(masks.values()), axis=0))
+
+
+def evenly_spaced(values: Sequence[Value], count: int) -> list[Value]:
+    """Select at most ``count`` values at equal distances, the first and the last included."""
+    indices = np.linspace(0, len(values) - 1, min(count, len(values))).astype(int)
+    return [values[index] for index in indices]
 
 
 def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> list[Any]:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from helpers.data.records import KEY_TYPES, Record, cluster_of, roles
+from helpers.data.records import KEY_TYPES, Record, cluster_of, evenly_spaced, roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
@@ -38,7 +38,6 @@ from helpers.model.sites import Site, sites, wide
 from helpers.progress import progress
 from helpers.torch_utils import keep_freed_memory
 
-Item = TypeVar("Item")
 Importance = dict[str, Float[np.ndarray, "example ..."]]
 
 MASKED_SHARE = 0.15
@@ -91,12 +90,6 @@ def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -
     # Those of one article stand next to each other, and there are no more than batches.
     batches = [chosen[number::n_batches] for number in range(n_batches)]
     return list(chain.from_iterable(batches))
-
-
-def evenly_spaced(values: Sequence[Item], count: int) -> list[Item]:
-    """Select at most ``count`` values at equal distances, the first and the last included."""
-    indices = np.linspace(0, len(values) - 1, min(count, len(values))).astype(int)
-    return [values[index] for index in indices]
 
 
 def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: int) -> Importance:

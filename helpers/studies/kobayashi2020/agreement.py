@@ -21,13 +21,12 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from helpers.cache import cached
-from helpers.data.records import Record, cluster_of
+from helpers.data.records import Record, cluster_of, evenly_spaced
 from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import gold_links, head_rows
 from helpers.metrics.statistics import Estimate, cluster_sums, correlation
 from helpers.model.encoder import Encoder
-from helpers.model.gradients import evenly_spaced
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import DROPPED, MOST_ATTENDED
 from helpers.studies.common.head_edges import (

@@ -33,7 +33,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from helpers.cache import cached
-from helpers.data.records import Record, cluster_of
+from helpers.data.records import Record, cluster_of, evenly_spaced
 from helpers.errors import InputError
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import DIRECTIONS, Direction, head_label
@@ -47,7 +47,6 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.model.encoder import Encoder
-from helpers.model.gradients import evenly_spaced
 from helpers.settings import Settings
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import MOST_ATTENDED

@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 
 from helpers.cache import cached
 from helpers.claims.tables import estimate_in
-from helpers.data.records import Record
+from helpers.data.records import Record, evenly_spaced
 from helpers.metrics.statistics import difference
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
@@ -167,7 +167,7 @@ def batches_of_articles(articles: Sequence[str], count: int) -> list[list[int]]:
     batches = []
     for segments in zip_longest(*segments_of.values()):
         present = [segment for segment in segments if segment is not None]
-        chosen = gradients.evenly_spaced(present, count)
+        chosen = evenly_spaced(present, count)
         count -= len(chosen)
         n_batches = -(-len(chosen) // gradients.BATCH)
         for batch in np.array_split(chosen, max(1, n_batches)):

@@ -19,13 +19,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from helpers.cache import cached
-from helpers.data.records import Record, cluster_of, roles
+from helpers.data.records import Record, cluster_of, evenly_spaced, roles
 from helpers.errors import InputError, ModelError
 from helpers.metrics.statistics import bootstrap_intervals, divide, effective_clusters
 from helpers.metrics.surface import Sums, combine, head_table
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
-from helpers.model.gradients import evenly_spaced
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
 from helpers.studies.common.edge_cuts import SPECIAL_KEYS

@@ -39,11 +39,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from helpers.cache import cached
-from helpers.data.records import Corpus, Segment
+from helpers.data.records import Corpus, Segment, evenly_spaced
 from helpers.metrics.heads import head_label, head_rows
 from helpers.metrics.statistics import bootstrap_intervals
 from helpers.model.encoder import Encoder
-from helpers.model.gradients import evenly_spaced
 from helpers.studies.common.fine_tune import FineTuningRun, concat_with_keys
 from helpers.studies.common.tasks import FINE_TUNED, PRETRAINED, Pair
 from helpers.studies.kovaleva2019.maps import (
