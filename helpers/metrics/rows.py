@@ -105,10 +105,11 @@ def entropy(
     rows: Rows, first: int, visible: Seen, roles: Roles, *, cross: bool = False
 ) -> dict[str, Totals]:
     """Sum the entropies of rows, and their largest weights; see `section_3`."""
-    n_heads, n_queries, n = rows.shape
-    smoothed = (1 - ENTROPY_SMOOTHING) * rows + ENTROPY_SMOOTHING / n
-    row_entropy = -np.einsum("hij,hij->hi", smoothed, np.log(smoothed))
+    n_heads, n_queries, _ = rows.shape
     n_visible = visible.sum(axis=-1)  # [query]
+    uniform = visible / n_visible[:, None]
+    smoothed = (1 - ENTROPY_SMOOTHING) * rows + (ENTROPY_SMOOTHING * uniform).astype(rows.dtype)
+    row_entropy = -np.einsum("hij,hij->hi", smoothed, np.log(smoothed + ~visible))  # 0 ln 0 = 0
     is_cls = np.zeros(n_queries, dtype=bool)
     if roles.cls is not None and not cross:
         is_cls = roles.cls[first : first + n_queries]

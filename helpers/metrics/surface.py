@@ -125,7 +125,8 @@ def entropy(
 ) -> dict[str, PerHead]:
     """Compute the entropy of the attention distributions of each head (section 3.3, Figure 4).
 
-    ``H[i] = -sum_j A[i, j] ln A[i, j]``, with weights that are smoothed by `ENTROPY_SMOOTHING`.
+    ``H[i] = -sum_j p[j] ln p[j]`` with ``p[j] = 0.9999 A[i, j] + 0.0001 V[i, j] / sum_k V[i, k]``,
+    where V is 1 for keys that query i sees and 0 for others.
 
     Parameters
     ----------

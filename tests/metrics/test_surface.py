@@ -101,6 +101,16 @@ def test_entropy_of_a_map_by_hand():
     assert values["entropy_from_cls"][0, 0] == pytest.approx(rows[0], rel=1e-12)
 
 
+def test_entropy_of_uniform_attention_to_visible_keys_is_the_largest():
+    visible = np.tri(9, dtype=bool) & ~np.tri(9, k=-3, dtype=bool)  # a causal window of 3 tokens
+    uniform = visible / visible.sum(axis=-1, keepdims=True)
+    maps = np.stack([uniform, np.eye(9)])
+    values = entropy(maps[None], roles(list("abcdefghi"), {}), visible[None])
+    assert values["entropy"][0, 0] == pytest.approx(values["uniform"][0, 0], rel=1e-12)
+    rows = [smoothed_entropy([1, *[0] * min(query, 2)]) for query in range(9)]
+    assert values["entropy"][0, 1] == pytest.approx(np.mean(rows), rel=1e-12)
+
+
 @pytest.mark.parametrize("n", [2, 7, 128])
 def test_entropy_of_uniform_attention_is_the_logarithm_of_the_length(n):
     names = roles(["[CLS]", *["a"] * (n - 1)], BERT)
