@@ -21,7 +21,13 @@ from helpers.claims.tables import (
     select_or_raise,
     with_bounds,
 )
-from helpers.metrics.coreference import ALL_MENTIONS, NOMINAL_MINUS_ALL, OWN_TYPE, PAPER_MIX
+from helpers.metrics.coreference import (
+    ALL_MENTIONS,
+    MATCH_ELSE_NEAREST,
+    NOMINAL_MINUS_ALL,
+    OWN_TYPE,
+    PAPER_MIX,
+)
 from helpers.metrics.dependency_heads import (
     DEPENDENTS_SHARE,
     LARGEST_MARGIN_IN_PAPER,
@@ -127,7 +133,9 @@ MEASURES: dict[str, Measure] = {
     "sec4-special-left-out": share_unaffected_by_special_tokens,
     "sec4-no-op": cell("no_op", "difference", relation=WITH_FUNCTION),
     # Section 4.3: coreference
-    "sec4-coref-mentions-head-match": among_mentions(type="all", against="head match"),
+    "sec4-coref-mentions-match-else-nearest": among_mentions(
+        type="all", against=MATCH_ELSE_NEAREST
+    ),
     "sec4-coref-mentions-head-match-paper-mix": among_mentions(
         type=PAPER_MIX, against="head match"
     ),

@@ -110,6 +110,15 @@ def planted(documents, choose, *, seed=0):
             id="no such head word",
         ),
         pytest.param(
+            "match, else nearest", "the dog saw a cat and hit the dog", [(0, 2), (3, 5), (7, 9)],
+            "the dog",
+            id="same head word before a nearer mention",
+        ),
+        pytest.param(
+            "match, else nearest", "Ann saw a cat then Bob", [(0, 1), (2, 4), (5, 6)], "a cat",
+            id="nearest without such a head word",
+        ),
+        pytest.param(
             "rule-based", "The dog bit the old dog while the dog barked",
             [(0, 2), (3, 6), (7, 9)], "the dog",
             id="same words before a nearer head match",
@@ -198,6 +207,7 @@ def test_judge_of_rules_by_hand():
     assert judgements.mentions[list(SYSTEMS)].to_dict("list") == {
         "nearest mention": [False, False, False],
         "head match": [False, False, True],
+        "match, else nearest": [False, False, True],
         "rule-based": [True, True, True],
     }
 
@@ -224,7 +234,7 @@ def test_coreference_table_has_a_row_for_each_system_and_type():
         "paper_accuracy", "chance",
     ]  # fmt: skip
     by_system = table.groupby(["system", "candidates"])["type"].agg(tuple)
-    assert len(by_system) == 3 + 2 + 2  # rules, heads, held-out heads
+    assert len(by_system) == 4 + 2 + 2  # rules, heads, held-out heads
     assert set(by_system) == {ROWS}
 
 
