@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE, NOT_MEASURED
+from helpers.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE
 
 LEAST_P = 0.0001  # a smaller p-value is shown as smaller than this
 LEAST_POWER = 0.5
@@ -53,7 +53,7 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         The columns claim, paper, this model and verdict, all of text.  The interval is not
         adjusted for the number of claims, and the verdict is.  A verdict "not measured" has its
-        reason.
+        reason, and so has a supported claim that says nothing about training.
     """
     rows = []
     for row in claims.to_dict("records"):
@@ -68,7 +68,7 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
         verdict = row["verdict"]
         if verdict == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
             verdict = UNSEEN
-        elif verdict == NOT_MEASURED and isinstance(row["reason"], str) and row["reason"]:
+        elif isinstance(row["reason"], str) and row["reason"]:
             verdict += f": {row['reason']}"
         elif row["due_to_training"] in CAUSES:
             controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]

@@ -31,7 +31,8 @@ DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
 CONTROL_COLUMNS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
-# A trained model that reads shuffled sentences says nothing about training: it is only shown.
+# A trained model that reads shuffled sentences says nothing about training.  It is shown, and a
+# claim that it passes, too, says nothing about training either.
 SHUFFLED_COLUMNS = {"shuffled_": "shuffled_control"}
 COLUMNS = (
     "id", "section", "claim", "reason", "least_effect", "paper_value", "value", "value_low",
@@ -49,6 +50,7 @@ UNDEFINED = "its number is not defined on the tables of this run"
 LEAST_POWER = 0.2  # at the paper's number; a claim with less is not tested
 UNSEEN = "could not have been seen here"
 EXPLORATORY = "exploratory: shown, not tested"
+SHUFFLED_PASSES = "shuffled sentences pass the threshold, too, so it says nothing about training"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         "not measured", ``reason`` says why.  ``due_to_training`` compares with the controls in the
         same way: "yes" if the measure is beyond all controls that there are, "no" if it is short
         of one, empty if the claim is not supported, not about training, or there is no control.
-        ``shuffled_control``, the number of the same model on shuffled sentences, is only shown.
+        It is also empty, and ``reason`` says so, if ``shuffled_control``, the number of the same
+        model on shuffled sentences, is beyond the threshold, too: a head's lead over a fixed offset
+        grows when the order of words is destroyed, because then an offset finds little.
         ``power_at_paper`` and ``least_effect`` are those of
         `power_table`.  A claim that is exploratory, or whose power at the paper's number is below
         `LEAST_POWER`, is "not measured" with its number: it is shown, and not tested.  Its power
@@ -139,7 +143,12 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     for claim_id, reason in untested.items():
         table.loc[claim_id, "reason"] = table.loc[claim_id, "reason"] or reason
     control_tests = _test([row for row in with_controls if row.id not in untested])
-    table["due_to_training"] = _due_to_training(control_tests, table["verdict"])
+    due_to_training = _due_to_training(control_tests, table["verdict"])
+    signs = pd.Series({claim.id: claim.sign for claim in claims}, dtype=float)
+    shuffled_passes = signs * (table["shuffled_control"] - table["threshold"]) > 0
+    is_answered = due_to_training != ""
+    table["due_to_training"] = due_to_training.mask(shuffled_passes, "")
+    table.loc[is_answered & shuffled_passes, "reason"] = SHUFFLED_PASSES
     return table.reset_index(drop=True).astype(dict.fromkeys(NUMERIC_COLUMNS, float))
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from helpers.claims.claim import Claim
 from helpers.claims.display import THIS_MODEL, UNSEEN, claim_details, summarise_claims
-from helpers.claims.engine import check_claims
+from helpers.claims.engine import SHUFFLED_PASSES, check_claims
 from helpers.claims.tables import NotMeasurable
 from helpers.metrics.statistics import Estimate, exact
 
@@ -104,3 +104,13 @@ def test_a_claim_that_is_not_measured_has_its_reason():
     claims = check_claims({}, [declare(measure, above=0)])
     row = summarise_claims(claims).iloc[0]
     assert row["verdict"] == "not measured: cannot occur under a causal mask"
+
+
+def test_a_claim_that_shuffled_sentences_pass_says_so():
+    def measure(tables):
+        return tables["number"]
+
+    tables = {"number": Estimate(5, 4, 6), "shuffled_number": Estimate(9, 8, 10)}
+    tables["random_number"] = Estimate(1, 0, 2)
+    claims = check_claims(tables, [declare(measure, above=2, about_training=True)])
+    assert summarise_claims(claims)["verdict"].tolist() == [f"supported: {SHUFFLED_PASSES}"]

@@ -12,6 +12,7 @@ from helpers.claims.engine import (
     INCONCLUSIVE,
     NOT_MEASURED,
     NOT_SUPPORTED,
+    SHUFFLED_PASSES,
     SUPPORTED,
     UNDEFINED,
     UNSEEN,
@@ -294,8 +295,29 @@ def test_model_and_control_are_compared_article_by_article():
     assert row["value_low"] < 0 < row["value_high"]  # articles differ more than the two models
 
 
-def test_check_claims_shows_shuffled_sentences_and_does_not_decide_by_them():
+@pytest.mark.parametrize(
+    ("measured", "random", "shuffled", "threshold", "expected"),
+    [
+        (5, 1, 9, {"above": 2}, ("", SHUFFLED_PASSES)),
+        (5, 1, 1.9, {"above": 2}, ("yes", "")),
+        (-5, -1, -9, {"below": -2}, ("", SHUFFLED_PASSES)),
+        (-5, -1, -1.9, {"below": -2}, ("yes", "")),
+        (1, 0, 9, {"above": 2}, ("", "")),  # not supported: nothing is asked
+    ],
+)
+def test_check_claims_says_nothing_of_training_where_shuffled_sentences_pass(
+    measured, random, shuffled, threshold, expected
+):
+    measured, random, shuffled = [
+        Estimate(value, value - 0.5, value + 0.5) for value in (measured, random, shuffled)
+    ]
+    controls = {"random_number": random, "shuffled_number": shuffled}
+    row = check_one(measured, controls=controls, **threshold)
+    assert row["shuffled_control"] == shuffled.value
+    assert (row["due_to_training"], row["reason"]) == expected
+
+
+def test_check_claims_gives_no_reason_where_a_claim_is_not_about_training():
     controls = {"random_number": SMALL, "shuffled_number": LARGE}
-    row = check_one(Estimate(5, 4, 6), controls=controls, above=2)
-    assert row["shuffled_control"] == LARGE.value
-    assert row["due_to_training"] == "yes"
+    row = check_one(Estimate(5, 4, 6), controls=controls, about_training=False, above=2)
+    assert (row["shuffled_control"], row["reason"]) == (LARGE.value, "")
