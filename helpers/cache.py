@@ -57,6 +57,7 @@ LIBRARIES = (
 )
 
 ARRAYS = "arrays.npz"
+MAPPING = "mapping"  # an empty file: the tables were given by name, even if there is only one
 VALUE = "value.json"
 
 Result = TypeVar("Result")
@@ -103,9 +104,9 @@ def cached(
     Raises
     ------
     InputError
-        If an input cannot be written as JSON, or there is no such layer.
+        If an input cannot be written as JSON, there is no such layer, or no source of ``compute``.
     """
-    code = code_digest(layer) if layer else [inspect.getsource(compute), code_digest("run")]
+    code = code_digest(layer) if layer else [_source(compute), code_digest("run")]
     key = json.dumps(inputs, sort_keys=True, default=_as_json)
     folder = cache_root() / "derived" / f"{name}-{json_digest([key, code])[:16]}"
     if checksum_problems(folder):
@@ -144,6 +145,24 @@ def code_digest(layer: str) -> str:
     return json_digest([files, versions])
 
 
+def read_table(path: Path, **options: Any) -> pd.DataFrame:
+    """Read a table as it was written: an empty cell is missing, and "NA" and "null" are text."""
+    return pd.read_csv(path, keep_default_na=False, na_values=[""], **options)
+
+
+def _source(compute: Callable[[], Any]) -> str:
+    """Read the source of a function, or of the function whose arguments a ``partial`` sets."""
+    while isinstance(compute, partial):
+        compute = compute.func
+    try:
+        return inspect.getsource(compute)
+    except (TypeError, OSError) as error:
+        raise InputError(
+            f"{compute!r}: its source cannot be read; give cached() a function from a file or a "
+            "notebook, or the layer"
+        ) from error
+
+
 def _as_json(value: Any) -> Any:
     """Write an input in full, because the text of a long array leaves its middle out."""
     if isinstance(value, np.ndarray | np.generic):
@@ -160,10 +179,13 @@ def _as_json(value: Any) -> Any:
 
 def _write(name: str, result: Any, folder: Path) -> None:
     """Write a result to a folder, in the form that its type takes."""
+    is_mapping = isinstance(result, Mapping)
     if isinstance(result, pd.DataFrame):
         result = {name: result}
     types = set(map(type, result.values())) if isinstance(result, Mapping) else set()
     if pd.DataFrame in types:
+        if is_mapping:
+            (folder / MAPPING).touch()
         for stem, table in result.items():
             table.to_csv(folder / f"{stem}.csv", index=False)
     elif np.ndarray in types:
@@ -179,7 +201,6 @@ def _read(folder: Path, name: str) -> Any:
             return dict(arrays)
     if (folder / VALUE).is_file():
         return json.loads((folder / VALUE).read_bytes())
-    tables = {}
-    for path in sorted(folder.glob("*.csv")):
-        tables[path.stem] = pd.read_csv(path, keep_default_na=False, na_values=[""])
-    return tables[name] if list(tables) == [name] else tables
+    tables = {path.stem: read_table(path) for path in sorted(folder.glob("*.csv"))}
+    is_table = list(tables) == [name] and not (folder / MAPPING).is_file()
+    return tables[name] if is_table else tables

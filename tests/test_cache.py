@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,22 @@ def test_cached_keeps_tables():
         assert cached_tables.keys() == tables.keys()
         for name, table in cached_tables.items():
             pd.testing.assert_frame_equal(table, tables[name])
+
+
+def test_cached_keeps_a_mapping_of_one_table_with_its_name():
+    for _ in range(2):  # computed, then read
+        tables = cached("d", lambda: {"d": pd.DataFrame({"x": [1]})}, inputs={}, layer="data")
+        assert tables["d"]["x"].tolist() == [1]
+
+
+def double(number):
+    return 2 * number
+
+
+def test_cached_takes_a_partial_function_and_refuses_what_has_no_source():
+    assert cached("e", partial(double, 4), inputs={"number": 4}) == 8
+    with pytest.raises(InputError, match="source"):
+        cached("e", dict, inputs={})
 
 
 def test_cached_keeps_plain_values():
