@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from helpers.cache import LIBRARIES, code_digest
+from helpers.cache import LIBRARIES, code_digest, read_table
 from helpers.errors import InputError, TableError, or_wider
 from helpers.files import (
     PROJECT_ROOT,
@@ -151,7 +151,8 @@ class Results:
             dtype=self.settings.dtype,
         )
         with self.edited_record() as record:
-            record["tables"][name] = notebook_name()
+            writers = {*record["tables"].get(name, "").split(", "), notebook_name()} - {""}
+            record["tables"][name] = ", ".join(sorted(writers))
             write_table(table, self.build / "tables", name, latex=self.settings.latex)
         return table
 
@@ -540,7 +541,7 @@ def read_tables(results: Path, *, without: Collection[str] = ()) -> dict[str, pd
     for name in sorted(run_record(results).get("tables", {}).keys() - without):
         path = results / "tables" / f"{name}.csv"
         try:
-            tables[name] = pd.read_csv(path)
+            tables[name] = read_table(path)
         except FileNotFoundError:
             continue  # somebody removed it
         except ValueError as error:

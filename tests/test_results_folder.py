@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -90,10 +91,17 @@ def test_run_json_says_which_notebook_wrote_what(today, monkeypatch):
     save(run)
     monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/03_focused.ipynb")  # of JupyterLab
     save(run, table="gradients")
+    save(run, table="gradients")
+    save(run, table="averages")
     monkeypatch.setenv(NOTEBOOK_VARIABLE, "02_types")  # of a batch run
+    save(run, table="averages")
     run.save_figure(plt.figure(), "fig2", caption="Look for\nnothing.")
     record = run_record(run.build)
-    assert record["tables"] == {"entropy": "", "gradients": "03_focused"}
+    assert record["tables"] == {
+        "entropy": "",
+        "gradients": "03_focused",
+        "averages": "02_types, 03_focused",
+    }
     assert record["figures"] == {
         "fig2": {"notebook": "02_types", "title": "", "caption": "Look for nothing."}
     }
@@ -137,6 +145,16 @@ def test_a_damaged_record_starts_the_folder_afresh(today):
     (run.build / "run.json").write_text("{")
     save(run, table="gradients")
     assert set(run.own_tables()) == {"gradients"}
+
+
+def test_read_tables_reads_labels_as_text_and_empty_cells_as_missing(today):
+    run = Results(Settings(name="mine"))
+    labels = ["NA", "None", "null", None]
+    run.save_table(pd.DataFrame({"relation": labels, "accuracy": [1.0, np.nan, 2, 3]}), "heads")
+    table = run.own_tables()["heads"]
+    assert table["relation"].isna().tolist() == [False, False, False, True]
+    assert table["relation"][:3].tolist() == labels[:3]
+    np.testing.assert_array_equal(table["accuracy"], [1, np.nan, 2, 3])
 
 
 def test_read_tables_names_a_file_that_is_no_table(today):

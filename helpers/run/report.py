@@ -17,6 +17,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
+from helpers.cache import read_table
 from helpers.claims.display import LEAST_P, THIS_MODEL, summarise_claims
 from helpers.claims.engine import count_verdicts
 from helpers.files import atomic_file, write_atomic
@@ -71,8 +72,9 @@ def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = ""
         if picture:
             pictures_of.setdefault(figure["notebook"], []).append(picture)
     parts = []
-    for notebook in sorted({*tables.values(), *pictures_of}):
-        names = sorted(name for name, writer in tables.items() if writer == notebook)
+    first_writers = {name: writers.split(", ")[0] for name, writers in tables.items()}
+    for notebook in sorted({*first_writers.values(), *pictures_of}):
+        names = sorted(name for name, writer in first_writers.items() if writer == notebook)
         parts.append(
             {
                 "id": f"part-{notebook}".replace(" ", "-"),
@@ -197,7 +199,7 @@ def _table(path: Path) -> dict[str, Any]:
     if "adjusted_low" in table:  # the claims of a run
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         content["verdicts"] = count_verdicts(paper["verdict"], paper["due_to_training"])
-        content["sections"] = _claims_by_section(pd.read_csv(path, dtype={"section": str}))
+        content["sections"] = _claims_by_section(read_table(path, dtype={"section": str}))
     elif "claim" in table:  # those of several runs
         content["summary"] = _grid(table)
     return content | _grid(table)
