@@ -1,3 +1,4 @@
+# make setup  sets up .venv for runs and notebooks
 # make run    sets up and runs the whole series on the bundled default
 # make test   sets up and runs lint and tests, a file at a time in each of two processes
 # make book   writes the book into build/book; ARGS=--quick has the report of one run only
@@ -5,7 +6,7 @@
 # make notebooks   takes over the executed notebooks of the last default run
 # make faults    breaks everything in the long form (tests/FAULTS.md)
 # make benchmarks  measures speed and memory; the machine should be idle
-# make constraints  writes constraints.txt again, after an upgrade in requirements.txt
+# make constraints  writes constraints.txt again, after an upgrade in requirements.txt or requirements-dev.txt
 #
 # Setting up uses uv where it is installed, and pip otherwise; make UV= uses pip in any case.
 
@@ -13,17 +14,25 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 READY := .venv/.ready
+DEV_READY := .venv/.dev-ready
 BOOK_READY := .venv/.book-ready
+ifneq ($(UV),)
+INSTALL = "$(UV)" pip install --quiet --python $(BIN)/python --requirement
+else
+INSTALL = $(BIN)/python -m pip install --quiet --requirement
+endif
 
-.PHONY: run test lint lab book student notebooks benchmarks faults constraints clean
+.PHONY: setup run test lint lab book student notebooks benchmarks faults constraints clean
+
+setup: $(READY)
 
 run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
 
-test: $(READY) lint
+test: $(DEV_READY) lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-lint: $(READY)
+lint: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
@@ -44,32 +53,27 @@ $(READY): requirements.txt constraints.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'
 ifneq ($(UV),)
 	test -x $(BIN)/python || "$(UV)" venv --quiet --seed --allow-existing --python "$$(command -v $(PYTHON))" .venv
-	"$(UV)" pip install --quiet --python $(BIN)/python --requirement requirements.txt
 else
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --default-pip
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
 endif
+	$(INSTALL) requirements.txt
 	touch $(READY)
 
-$(BOOK_READY): requirements-book.txt $(READY)
-ifneq ($(UV),)
-	"$(UV)" pip install --quiet --python $(BIN)/python --requirement requirements-book.txt
-else
-	$(BIN)/python -m pip install --quiet --requirement requirements-book.txt
-endif
-	touch $(BOOK_READY)
+$(DEV_READY) $(BOOK_READY): .venv/.%-ready: requirements-%.txt $(READY)
+	$(INSTALL) $<
+	touch $@
 
 benchmarks: $(READY)
 	set -e; for name in distances extraction lengths memory probes layers scaling shards; do \
 	  $(BIN)/python tests/benchmarks/bench_$$name.py --json tests/benchmarks/results/$$name.json; done
 
-faults: $(READY)
+faults: $(DEV_READY)
 	$(BIN)/python tests/faults.py $(ARGS)
 
 constraints:  # later versions of jsonschema build a grammar for 1.4 s at each import
 	echo 'jsonschema<4.25' > constraints.txt
-	$(MAKE) $(READY)
+	$(MAKE) $(DEV_READY)
 	$(BIN)/python scripts/constraints.py
 
 clean:

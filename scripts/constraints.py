@@ -1,6 +1,6 @@
-"""Write constraints.txt: exact versions of what the packages of requirements.txt bring with them.
+"""Write constraints.txt: exact versions of what the packages of two files bring with them.
 
-``make constraints`` runs this after an upgrade in requirements.txt.
+``make constraints`` runs this after an upgrade in requirements.txt or requirements-dev.txt.
 """
 
 from importlib.metadata import distribution
@@ -12,14 +12,14 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 GPU_PACKAGES = ("cuda-", "nvidia-", "triton")  # of torch's builds for GPUs
 HEADER = """\
-# Exact versions of what the packages of requirements.txt bring with them, on Linux and without the
-# GPU packages of torch; `make constraints` writes this file.
+# Exact versions of what the packages of requirements.txt and requirements-dev.txt bring with them,
+# on Linux and without the GPU packages of torch; `make constraints` writes this file.
 """
 
 
-def direct_requirements() -> list[Requirement]:
-    """Read the packages that requirements.txt names."""
-    text = (ROOT / "requirements.txt").read_text()
+def direct_requirements(name: str) -> list[Requirement]:
+    """Read the packages that a file of requirements names."""
+    text = (ROOT / name).read_text()
     lines = [line.partition(" #")[0] for line in text.splitlines()]
     return [Requirement(line) for line in lines if line and line[0] not in "#-"]
 
@@ -46,10 +46,14 @@ def installed_versions(requirements: list[Requirement]) -> dict[str, str]:
 
 def main() -> None:
     """Write constraints.txt."""
-    direct = direct_requirements()
-    versions = installed_versions(direct)
-    for requirement in direct:
-        del versions[canonicalize_name(requirement.name)]
+    runs, tools = map(direct_requirements, ("requirements.txt", "requirements-dev.txt"))
+    brought_by_runs = installed_versions(runs)
+    versions = installed_versions(runs + tools)
+    # Some tools, such as fonttools, come with requirements.txt alone and need their version there.
+    direct = {canonicalize_name(requirement.name) for requirement in runs}
+    direct |= {canonicalize_name(tool.name) for tool in tools} - brought_by_runs.keys()
+    for name in direct:
+        del versions[name]
     lines = [f"{name}=={version}\n" for name, version in sorted(versions.items())]
     (ROOT / "constraints.txt").write_text(HEADER + "".join(lines))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -76,6 +77,23 @@ def test_set_up_uses_uv_where_it_is_installed(set_up, uv, python):
     assert install == (
         "uv pip install --quiet --python .venv/bin/python --requirement requirements.txt"
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "files"),
+    [
+        ("run", ["requirements.txt"]),
+        ("lab", ["requirements.txt"]),
+        ("lint", ["requirements.txt", "requirements-dev.txt"]),
+        ("test", ["requirements.txt", "requirements-dev.txt"]),
+        ("book", ["requirements.txt", "requirements-book.txt"]),
+    ],
+)
+@pytest.mark.parametrize("variables", [["UV=uv"], ["UV="]], ids=["uv", "pip"])
+def test_make_installs_what_its_target_needs(target, files, variables):
+    command = ["make", "--dry-run", "--always-make", target, *variables]
+    commands = subprocess.check_output(command, cwd=ROOT, text=True)
+    assert re.findall(r"--requirement (\S+)", commands) == files
 
 
 def test_set_up_with_uv_keeps_an_environment_that_exists(set_up, uv):

@@ -34,13 +34,18 @@ def test_requirements_and_pyproject_name_the_same_packages():
     extras = PROJECT["optional-dependencies"]
     names = PROJECT["dependencies"] + extras["cluster"] + extras["test"]
     assert sorted(map(canonicalize_name, names)) == sorted(pinned_versions("requirements.txt"))
+    assert sorted(extras["dev"]) == sorted(pinned_versions("requirements-dev.txt"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="constraints.txt is written on Linux")
 def test_every_installed_need_of_the_requirements_has_its_version_pinned():
-    pinned = pinned_versions("constraints.txt") | pinned_versions("requirements.txt")
-    installed = installed_versions(direct_requirements())
-    assert installed.items() <= pinned.items(), set(installed.items()) - set(pinned.items())
+    runs, tools = map(pinned_versions, ("requirements.txt", "requirements-dev.txt"))
+    constraints = pinned_versions("constraints.txt")
+    for name, direct in (("requirements.txt", runs), ("requirements-dev.txt", runs | tools)):
+        installed = installed_versions(direct_requirements(name)).items()
+        pinned = (direct | constraints).items()
+        assert installed <= pinned, installed - pinned
+    assert tools | constraints == constraints | tools
 
 
 def test_the_conda_environment_installs_the_requirements():
