@@ -1,6 +1,7 @@
 # make setup  sets up .venv for runs and notebooks
 # make run    sets up and runs the whole series on the bundled default
 # make test   sets up and runs lint and tests, a file at a time in each of two processes
+# make strict   runs notebooks 00 to 03 and 06 at full size and compares their outputs with the committed
 # make book   writes the book into build/book; ARGS=--quick has the report of one run only
 # make student   writes the notebooks without solutions into build/student
 # make notebooks   takes over the executed notebooks of the last default run
@@ -22,7 +23,7 @@ else
 INSTALL = $(BIN)/python -m pip install --quiet --requirement
 endif
 
-.PHONY: setup run test lint lab book student notebooks benchmarks faults constraints clean
+.PHONY: setup run test strict lint lab book student notebooks benchmarks faults constraints clean
 
 setup: $(READY)
 
@@ -30,7 +31,10 @@ run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
 
 test: $(DEV_READY) lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+strict: $(READY)
+	ATTENTION_PROFILE=full $(BIN)/python -m pytest $(ARGS) notebooks/0[01236]_*.ipynb
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .

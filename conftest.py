@@ -7,12 +7,12 @@ import tempfile
 # all of them, threads would wait for each other.  Torch reads this when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Inherited by the kernels: a small profile, whose results do not belong in figures/ and build/.
-small = os.environ.setdefault("ATTENTION_PROFILE", "small") == "small"
-if small and "ATTENTION_FIGURES" not in os.environ:
-    results = tempfile.TemporaryDirectory(prefix="results-")  # removed when pytest ends
-    os.environ["ATTENTION_FIGURES"] = f"{results.name}/figures"
-    os.environ["ATTENTION_BUILD"] = f"{results.name}/build"
+# Inherited by the kernels: a small profile, and where results go, which do not belong in figures/
+# and build/.
+SMALL = os.environ.setdefault("ATTENTION_PROFILE", "small") == "small"
+results = tempfile.TemporaryDirectory(prefix="results-")  # removed when pytest ends
+os.environ.setdefault("ATTENTION_FIGURES", f"{results.name}/figures")
+os.environ.setdefault("ATTENTION_BUILD", f"{results.name}/build")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -31,8 +31,18 @@ LONGEST = (
 
 
 def pytest_configure(config):
-    """Have pytest-xdist keep the order of files."""
+    """Have pytest-xdist keep the order of files, and nbval check small notebooks laxly."""
     config.option.loadscopereorder = False
+    if SMALL:
+        config.option.nbval_lax = True
+
+
+def pytest_report_header(config):
+    """Say how notebooks are checked."""
+    size = "on a small sample" if SMALL else "at full size"
+    if config.option.nbval_lax:
+        return f"notebooks: lax {size}: cells run; `make strict` also compares their outputs"
+    return f"notebooks: strict {size}: texts and tables are compared with the committed outputs"
 
 
 def pytest_collection_modifyitems(items):

@@ -84,6 +84,7 @@ def test_set_up_uses_uv_where_it_is_installed(set_up, uv, python):
     [
         ("run", ["requirements.txt"]),
         ("lab", ["requirements.txt"]),
+        ("strict", ["requirements.txt"]),
         ("lint", ["requirements.txt", "requirements-dev.txt"]),
         ("test", ["requirements.txt", "requirements-dev.txt"]),
         ("book", ["requirements.txt", "requirements-book.txt"]),

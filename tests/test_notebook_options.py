@@ -1,0 +1,59 @@
+"""How pytest runs notebooks: laxly on a small sample, or strictly at full size."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS_ARE_ELSEWHERE = """
+import os
+from pathlib import Path
+for name in ("ATTENTION_FIGURES", "ATTENTION_BUILD"):
+    assert not Path(os.environ[name]).is_relative_to(Path.cwd())
+"""
+
+
+@pytest.fixture
+def run_pytest(tmp_path):
+    """Run pytest on a notebook of two cells; the committed output of the second is wrong."""
+    cell = nbformat.v4.new_code_cell
+    wrong = nbformat.v4.new_output("execute_result", {"text/plain": "3"}, execution_count=2)
+    cells = [cell(RESULTS_ARE_ELSEWHERE), cell("1 + 1", execution_count=2, outputs=[wrong])]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "sums.ipynb")
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    variables = {name: text for name, text in os.environ.items() if "ATTENTION_" not in name}
+
+    def run(*arguments, **profile):
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        environment = variables | {"PYTHONPATH": str(ROOT)} | profile
+        done = subprocess.run(
+            [*command, "sums.ipynb"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        (header,) = [line for line in done.stdout.splitlines() if line.startswith("notebooks: ")]
+        return done.stdout, header
+
+    return run
+
+
+def test_pytest_by_hand_is_lax_on_a_small_sample_and_its_header_says_so(run_pytest):
+    stdout, header = run_pytest("--nbval")
+    assert "2 passed" in stdout
+    assert "lax" in header and "small" in header
+
+
+def test_pytest_at_full_size_compares_outputs_and_its_header_says_so(run_pytest):
+    stdout, header = run_pytest(ATTENTION_PROFILE="")
+    assert "1 failed, 1 passed" in stdout
+    assert "strict" in header and "full size" in header
+
+
+def test_pytest_at_full_size_can_be_told_to_be_lax(run_pytest):
+    stdout, header = run_pytest("--nbval-lax", ATTENTION_PROFILE="full")
+    assert "2 passed" in stdout
+    assert "lax" in header and "full size" in header
