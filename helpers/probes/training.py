@@ -27,7 +27,8 @@ from helpers.torch_utils import one_thread
 UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 ATTACHMENTS = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
-MIN_UPDATES = 60 if small_profile() else 600  # of training by gradient steps
+MIN_UPDATES = 600  # of training by gradient steps
+SMALL_MIN_UPDATES = 60
 
 HeadsOfSentences = list[Int[np.ndarray, " _word"]]  # 0 is ROOT, words count from 1
 Scores = Float[Tensor, "sentence dependent candidate"]
@@ -46,13 +47,13 @@ class Schedule(NamedTuple):
     batch_size
         Largest number of sentences of an update.
     min_updates
-        Least number of updates.
+        Least number of updates.  None: `MIN_UPDATES`, fewer in the small profile.
     """
 
     epochs: int
     learning_rate: float
     batch_size: int
-    min_updates: int = MIN_UPDATES
+    min_updates: int | None = None
 
 
 def shuffled(indices: Sentences) -> list[int]:
@@ -195,7 +196,10 @@ def train(
     """
     order = np.random.default_rng(seed)
     n_batches = len(data.groups(sentences, schedule.batch_size))
-    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / n_batches))
+    min_updates = schedule.min_updates
+    if min_updates is None:
+        min_updates = SMALL_MIN_UPDATES if small_profile() else MIN_UPDATES
+    epochs = max(schedule.epochs, math.ceil(min_updates / n_batches))
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate, fused=True)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):

@@ -7,7 +7,7 @@ from tolerances import float32_error
 from toy_corpora import random_heads
 
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION
-from helpers.probes import bilinear
+from helpers.probes import bilinear, training
 from helpers.probes.bilinear import (
     BilinearProbe,
     choose_layer_and_rank,
@@ -21,6 +21,7 @@ from helpers.probes.training import (
     loss,
     predicted_heads,
     scores_of,
+    train,
     validation_slice,
 )
 from helpers.store.store import Example
@@ -141,6 +142,25 @@ def test_probe_recovers_a_planted_relation_and_its_layer(monkeypatch):
     probe = fit_bilinear(data, 1, layer=1, rank=8)
     counts = scores_of(probe, data, data.splits["dev"])
     assert counts[UAS_WITHOUT_PUNCTUATION].by_seed[0] > 80
+
+
+@pytest.mark.parametrize("profile", ["small", "usual"])
+def test_least_number_of_updates_follows_the_profile_of_the_call(profile, monkeypatch):
+    monkeypatch.setenv("ATTENTION_PROFILE", profile)
+    monkeypatch.setattr(training, "MIN_UPDATES", 3)
+    monkeypatch.setattr(training, "SMALL_MIN_UPDATES", 2)
+    updates = []
+
+    def count_updates(*arguments):
+        updates.append(len(updates))
+        return loss(*arguments)
+
+    data = prepare(examples(8))
+    sentences = data.splits["train"][:1]
+    schedule = Schedule(epochs=1, learning_rate=0.01, batch_size=10)
+    probe = BilinearProbe(0, WIDTH, 4, 0)
+    train(probe, data, sentences, count_updates, seed=0, schedule=schedule)
+    assert len(updates) == (2 if profile == "small" else 3)
 
 
 def test_probes_trained_together_equal_those_trained_alone(monkeypatch):
