@@ -20,8 +20,11 @@ from jaxtyping import Bool
 from helpers.errors import InputError
 from helpers.files import json_digest
 
-# The source of a sentence whose document is known; the document is one of the two groups.
-_IN_DOCUMENT = re.compile(r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+")
+# The source of a sentence, or of a part of a document (CoNLL-2012), whose document is known; the
+# document is one of the groups.
+_IN_DOCUMENT = re.compile(
+    r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+|(.+) part \d+"
+)
 # What the names of full stops and commas have in common in Unicode, as in IDEOGRAPHIC FULL STOP,
 # ARABIC COMMA or DEVANAGARI DANDA.
 _STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
@@ -226,7 +229,8 @@ class Corpus(Generic[Item]):
 def document_of(record: Mapping[str, Any]) -> str | None:
     """Name the article or document that a segment or a sentence is from; None if it is unknown.
 
-    A segment has a ``title``, a sentence a ``source`` (see `Sentence`).
+    A segment has a ``title``, a sentence a ``source`` (see `Sentence`), and so has a part of a
+    coreference document.
     """
     if record.get("title"):
         return record["title"]

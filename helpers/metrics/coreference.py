@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num
 
-from helpers.data.records import Record
+from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
@@ -259,7 +259,8 @@ def evaluate_antecedents(examples: Iterable[Text]) -> AntecedentJudgements:
             if picked is None:  # the maps of a document without questions are not needed
                 picked = _picked_antecedents(example)  # [candidates, layer, head, word]
             mention = mentions[question.mention]
-            row = {"document": number, "split": record.get("split", ""), "all": True}
+            document = cluster_of(record, number)
+            row = {"document": document, "split": record.get("split", ""), "all": True}
             for mention_type in MENTION_TYPES:
                 row[mention_type] = mention.type == mention_type
             for system in SYSTEMS:
@@ -279,9 +280,11 @@ def evaluate_antecedents(examples: Iterable[Text]) -> AntecedentJudgements:
             sees_antecedent.append(seen[:, list(question.gold)].any(axis=-1))
     if not rows:
         raise InputError(NO_ANTECEDENT)
+    table = pd.DataFrame(rows)
+    table["document"], _ = pd.factorize(table["document"])
     heads = np.moveaxis(np.asarray(by_heads), 0, -1)  # [candidates, layer, head, mention]
     return AntecedentJudgements(
-        mentions=pd.DataFrame(rows),
+        mentions=table,
         heads=dict(zip(CANDIDATES, heads, strict=True)),
         sees_antecedent=np.transpose(sees_antecedent),
         chance=dict(zip(CANDIDATES, np.moveaxis(np.asarray(chances), 0, -1), strict=True)),

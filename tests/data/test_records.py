@@ -95,6 +95,7 @@ def test_cut_keeps_mentions_that_end_before_it():
         ({"title": "Paris, Texas"}, "Paris, Texas"),
         ({"source": "Paris, Texas, paragraph 12, sentence 3"}, "Paris, Texas"),
         ({"source": "a.conllu, document b-1, sentence b-1-0012"}, "a.conllu, document b-1"),
+        ({"source": "bn/abc/00/abc_0001 part 003"}, "bn/abc/00/abc_0001"),
         ({"source": "wsj.txt, sentence 12"}, "wsj.txt, sentence 12 7"),
         ({}, " 7"),
     ],

@@ -198,7 +198,7 @@ def test_judge_of_heads_equals_a_slow_reference(fourth_chain):
 def test_judge_counts_documents_from_zero():
     documents = [ann_and_dog("train"), record("Ann slept", (0, 1, 0)), ann_and_dog("dev")]
     judgements = evaluate_antecedents(planted(documents, first_mention))
-    assert judgements.mentions["document"].tolist() == [0, 0, 0, 2, 2, 2]
+    assert judgements.mentions["document"].tolist() == [0, 0, 0, 1, 1, 1]
     assert judgements.mentions["split"].tolist() == ["train"] * 3 + ["dev"] * 3
 
 
@@ -380,3 +380,12 @@ def test_coreference_held_out_has_the_margins_of_one_head(two_heads):
     assert margins["nominal minus all"] == pytest.approx(difference)
     by_type = margins[["pronoun", "proper", "nominal"]]
     assert margins["paper's mix of types"] == pytest.approx(by_type @ [0.48, 0.32, 0.20])
+
+
+def test_intervals_are_over_documents_whose_parts_are_one_cluster():
+    documents = [ann_and_dog() for _ in range(4)]
+    for number, document in enumerate(documents):
+        document["source"] = f"bn/abc_{number // 2} part 00{number % 2}"
+    judgements = evaluate_antecedents(planted(documents, first_mention))
+    totals, counts = judgements.sums(np.ones(12), "all")
+    assert counts.tolist() == [6, 6] and totals.tolist() == [600, 600]
