@@ -21,6 +21,7 @@ from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
+    ROOT,
     PickFrom,
     by_dependent,
     pair_questions,
@@ -37,7 +38,6 @@ from helpers.metrics.statistics import (
 )
 from helpers.store.store import Example, Text
 
-ROOT = "root"  # its name in lower case
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.data.records import Pair, Record
+from helpers.metrics.reference import ALL, EVERY_RELATION, NOT_ADJACENT
 from helpers.metrics.statistics import Whole
 from helpers.store.store import Text
 
@@ -28,6 +29,8 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
 POSSESSIVE_MARKS = frozenset({"'s", "s'"})
 COREFERENCE = "coreference"  # name of the only relation of a coreference corpus
+ROOT = "root"  # its name in lower case
+RESERVED = frozenset({ALL, EVERY_RELATION, NOT_ADJACENT, COREFERENCE})
 
 
 def head_label(layer: Whole, head: Whole) -> str:
@@ -304,15 +307,23 @@ def labelled_pairs(record: Record) -> list[Pair]:
     -------
     list of (int, int, str)
         Dependent, parent and label, words from 0.  A root is paired with itself.  The list is empty
-        if the record has neither.
+        if the record has neither.  A label that is a name of the program's own (`RESERVED`, and
+        "root" between two words) is changed: "All" is "All (label)".
     """
-    if "pairs" in record:
-        return [tuple(pair) for pair in record["pairs"]]
-    arcs = zip(record.get("heads", ()), record.get("relations", ()), strict=True)
-    pairs = []
-    for word, (head, relation) in enumerate(arcs):
-        pairs.append((word, head - 1 if head else word, relation))
-    return pairs
+    pairs = record.get("pairs")
+    if pairs is None:
+        arcs = zip(record.get("heads", ()), record.get("relations", ()), strict=True)
+        words = enumerate(arcs)
+        pairs = [(word, head - 1 if head else word, relation) for word, (head, relation) in words]
+    return [
+        (word, parent, f"{label} (label)" if _is_reserved(label, word == parent) else label)
+        for word, parent, label in pairs
+    ]
+
+
+def _is_reserved(label: str, is_root: bool) -> bool:
+    """Whether a label is a name that the program gives to rows of its own."""
+    return label in RESERVED or (label.lower() == ROOT and not is_root)
 
 
 class Question(NamedTuple):

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Int, Shaped
 from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import Links, is_right_pick, links_that_count, read_links
 from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words
-from helpers.metrics.reference import ALL
+from helpers.metrics.reference import ALL, EVERY_RELATION, NOT_ADJACENT
 from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
 
@@ -32,8 +32,6 @@ SIDES: tuple[Side, ...] = get_args(Side)
 DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
 LAST_OF_DISTANCES = (1, 2, 5)  # the largest distances of all classes but the last
 PREDICTORS = ("head", "offset", "nearest")
-EVERY_RELATION = "every relation"  # the words of all relations together
-NOT_ADJACENT = "every relation, parent not next to the word"
 MEAN_LEAD = "mean margin over the nearest word"
 SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]

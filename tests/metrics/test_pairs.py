@@ -7,7 +7,7 @@ import pandas as pd
 
 from helpers.metrics import per_example, surface
 from helpers.metrics.head_counts import OFFSETS, count_heads
-from helpers.metrics.heads import DIRECTIONS, labelled_pairs
+from helpers.metrics.heads import DIRECTIONS, gold_links, labelled_pairs
 from helpers.metrics.reference import ALL
 from helpers.metrics.relation_tables import relation_tables
 from helpers.store.maps import open_maps
@@ -57,7 +57,8 @@ def test_counts_of_pairs_are_those_of_brute_force():
         maps = example.attention[:, :, words, words]
         partners = defaultdict(set)
         for dependent, parent, label in example.record["pairs"]:
-            partners[dependent, label].add(parent)
+            is_link = label == "root" and dependent != parent
+            partners[dependent, "root (label)" if is_link else label].add(parent)
         for (word, label), gold in partners.items():
             others = [index for index in range(N_WORDS) if index != word]
             for name in (label, ALL):
@@ -74,12 +75,34 @@ def test_counts_of_pairs_are_those_of_brute_force():
         np.testing.assert_allclose(counts.offset_accuracy(name)[0, 0], by_offset)
 
 
+def test_counts_of_labels_with_names_of_the_program_are_those_of_other_labels():
+    names = {"bond": "All", "contact": "coreference"}
+    renamed = random_pairs(12)
+    for record in renamed:
+        record["pairs"] = [[*words, names.get(label, label)] for *words, label in record["pairs"]]
+    counts = count_heads(store_of(random_pairs(12)))
+    renamed_counts = count_heads(store_of(renamed))
+    for label, expected in (
+        (ALL, ALL),
+        ("All (label)", "bond"),
+        ("coreference (label)", "contact"),
+    ):
+        assert renamed_counts.size(label) == counts.size(expected)
+        np.testing.assert_array_equal(renamed_counts.accuracy(label), counts.accuracy(expected))
+
+
+def test_questions_of_pairs_called_coreference_are_read_in_either_direction():
+    record = {"words": ["a", "b"], "pairs": [[0, 1, "coreference"]]}
+    (question,) = gold_links(record)
+    assert [question.read_in(direction) for direction in DIRECTIONS] == list(DIRECTIONS)
+
+
 def test_tables_of_pairs_have_every_rival():
     annotations = random_pairs(60)
     store = store_of(annotations)
     tables = relation_tables(store, count_heads(store), minimum=5)
     held_out = tables["dependency_heads_held_out"]
-    assert set(held_out["relation"]) == {ALL, "bond", "contact"}  # "root" is none
+    assert set(held_out["relation"]) == {ALL, "bond", "contact", "root (label)"}  # "root" is none
     assert held_out[["margin", "nearest_accuracy", "nearest_margin"]].notna().all(axis=None)
     assert tables["no_op"]["with"].between(0, 1).all()
     assert set(tables["accuracy_by_distance"]["distance"]) <= {"1", "2", "3 to 5", "over 5"}
