@@ -12,12 +12,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers import __version__
 from helpers.errors import InputError
 from helpers.files import cache_root, check_writable
 from helpers.settings import Settings, flag
+
+if TYPE_CHECKING:
+    from helpers.results import Results
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
@@ -31,9 +34,10 @@ What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on an
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
 RUN_EPILOG = """\
-Results: build/<name>/ has tables, figures, executed notebooks and a report; a finished run is
-copied to figures/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore
-a second run is quick, and an interrupted one goes on where it stopped.
+Results: build/<name>/ has tables, figures, executed notebooks and a report. A run of other
+settings, model, corpus or code starts this folder afresh, and refuses a folder that no run wrote.
+Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore a second run is quick, and
+an interrupted one goes on where it stopped.
 """
 PAPER_MODEL = "bert-base-uncased"
 REPLICATE_EPILOG = """\
@@ -43,11 +47,10 @@ compared with the paper's numbers if --treebank is the Penn Treebank in Stanford
 --coref is CoNLL-2012; with other corpora, their rows say what was used instead.
 """
 COMPARE_DESCRIPTION = """\
-Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row for each head of
-each model) and compare.png. For runs of one model on treebanks of Universal Dependencies there is
-across_treebanks.csv: each head that is best in one run, scored in all of them. For runs of later
-notebooks there is claims.csv alone. A report of them, with tables to sort and search, is in
-build/compare/<names>/.
+Results in build/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row for each head of
+each model), compare.png and a report with tables to sort and search. For runs of one model on
+treebanks of Universal Dependencies there is across_treebanks.csv: each head that is best in one
+run, scored in all of them. For runs of later notebooks there is claims.csv alone.
 """
 
 
@@ -140,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
         command_parser.add_argument(
             "--publish",
             action="store_true",
-            help="replace the results of a run that is committed in figures/",
+            help="copy the results of a run that is committed in figures/ to this folder",
         )
         command_parser.add_argument(
             "--zip",
@@ -165,8 +168,8 @@ def parser() -> argparse.ArgumentParser:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="folder in figures/, path to such a folder, or model that has run "
-        "(default: the bundled model and its control with random weights)",
+        help="folder in build/, else in figures/, path to such a folder, or model that has run "
+        "(default: minilm mpnet smollm2)",
     )
     command("corpora", _corpora, "list the corpora that have a name")
     verify = command(
@@ -195,22 +198,32 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from helpers.results import Results
     from helpers.run import notebooks
+    from helpers.run.publish import check_publishable
 
     settings = Settings(**_settings(options))
     paths = notebooks.notebooks(options.only, extended=options.extended)
     notebooks.check_settings(paths, settings)
+    paths_of = {}
+    for later in (False, True):  # the paper's notebooks and the later ones are two runs
+        run_paths = [path for path in paths if notebooks.is_later(path) == later]
+        if run_paths:
+            results = Results(settings, later=later)
+            paths_of[results] = run_paths
+            results.check_name()
+            check_writable(results.name)
+            if options.publish:
+                check_publishable(results, {path.stem for path in run_paths})
     # The bundled default needs no check, which takes seconds.
     if options.dry_run or settings != Settings(name=settings.name):
         _check_inputs(settings, paths, dry_run=options.dry_run)
     if options.dry_run:
         return 0
-    for later in (False, True):  # the paper's notebooks and the later ones are two runs
-        run_paths = [path for path in paths if notebooks.is_later(path) == later]
-        if run_paths:
-            status = _run_notebooks(run_paths, settings, options, later=later)
-            if status:
-                return status
+    for results, run_paths in paths_of.items():
+        status = _run_notebooks(run_paths, results, options)
+        if status:
+            return status
     return 0
 
 
@@ -238,16 +251,12 @@ def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -
     gc.collect()  # of the model's weights, half a gigabyte of SmolLM2; the study refers to itself
 
 
-def _run_notebooks(
-    paths: Sequence[Path], settings: Settings, options: argparse.Namespace, *, later: bool
-) -> int:
-    """Execute the notebooks of one run, write its report, and publish it."""
-    from helpers.results import Results
+def _run_notebooks(paths: Sequence[Path], results: Results, options: argparse.Namespace) -> int:
+    """Execute the notebooks of one run, write its report, and compare or publish it."""
     from helpers.run import notebooks
 
-    results = Results(settings, later=later)
-    results.check_name()
-    check_writable(results.name)
+    settings = results.settings
+    later = notebooks.is_later(paths[0])
     try:
         notebooks.run(paths, settings, results)
     except notebooks.NotebookFailed as error:
@@ -291,9 +300,11 @@ def _replicate(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from helpers.run import compare
 
-    claims, notes, (results, report) = compare.compare(compare.open_runs(options.runs))
+    runs = compare.open_runs(options.runs)
+    claims, notes, report = compare.compare(runs)
     print(claims.round(3).to_string(index=False, na_rep=""))
-    print(*notes, f"tables and figure: {results}", f"report: {report}", sep="\n")
+    print(*notes, *(f"{run.name} is in {run.folder}" for run in runs), sep="\n")
+    print(f"tables and figure: {report.parent}", f"report: {report}", sep="\n")
     return 0
 
 

@@ -53,13 +53,13 @@ def _results_dir(name: str, slug: str) -> Path:
     return Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name) / slug
 
 
-figures_dir = partial(_results_dir, "figures")  # of a run's tables and figures
-build_dir = partial(_results_dir, "build")  # of its executed notebooks
+figures_dir = partial(_results_dir, "figures")  # of a committed run
+build_dir = partial(_results_dir, "build")  # of a run's tables, figures and executed notebooks
 
 
 def check_writable(slug: str) -> None:
     """Make the parents of a run's folders; StoreError if a variable names no place for them."""
-    for folder in (cache_root() / slug, figures_dir(slug), build_dir(slug)):
+    for folder in (cache_root() / slug, build_dir(slug)):
         with write_errors(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
 

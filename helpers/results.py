@@ -1,10 +1,11 @@
 """The results of a run: the only writer of its tables, its figures and ``run.json``.
 
 A run writes one folder, ``build/<run>/``, in a batch and in JupyterLab alike.  A run of the same
-commit, settings and code adds to that folder; any other starts it afresh, so that nothing in a
-folder is of another run.  ``run.json`` says what made it: commit, settings, model, corpora, library
-versions, a digest of the code, and the tables and figures.  A finished batch run is copied to
-``figures/<run>/`` (`helpers.run.publish`).
+settings, model, corpora and code adds to that folder.  Any other batch run starts it afresh; a
+notebook that is opened by hand leaves what is there, which ``run.json`` then no longer lists.
+``run.json`` says what made the results: commit, settings, model, corpora, library versions, a
+digest of the code, and the tables and figures.  A folder with files and without ``run.json`` is not
+of a run, and none writes to it.  The committed runs are in ``figures/`` (`helpers.run.publish`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from helpers.claims.engine import Claim
 
 RECORD = "run.json"
+MIXED = "mixed"  # says in it that the folder also has results of another run, which are not listed
 COMMIT_VARIABLE = "ATTENTION_COMMIT"  # the commit at the start of a batch run
 LATER = "-later"  # the end of the name of a run of later papers' notebooks
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
@@ -95,7 +98,7 @@ class Results:
     build : Path
         The folder to which notebooks save, ``build/<run>/``.
     published : Path
-        The folder of the finished run, ``figures/<run>/``.
+        The folder of the run if it is a committed one, ``figures/<run>/``.
     facts : dict
         What ``run.json`` says about the model and the corpora; a `Study` adds what it opens.
     """
@@ -113,11 +116,13 @@ class Results:
         self.build = build_dir(self.name)
         self.published = figures_dir(self.name)
         self.facts: dict[str, Any] = {}
+        self._has_said_mixed = False
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings, the commit and the code of the results; a folder has those of one run."""
-        return {"settings": serialize_settings(self.settings), **made_by()}
+        """The settings, the versions and the code of the results; a folder has those of one run."""
+        code = {name: value for name, value in made_by().items() if name != "commit"}
+        return {"settings": serialize_settings(self.settings), **code}
 
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
@@ -174,6 +179,8 @@ class Results:
         import pyarrow as pa
         from pyarrow.parquet import ParquetWriter
 
+        with self.edited_record():
+            pass  # the folder is that of a run from now on
         path = self.build / "per_example" / f"{name}.parquet"
         with atomic_file(path) as temporary, ExitStack() as files:
             writer = None
@@ -224,7 +231,7 @@ class Results:
         """Read the tables of this run by name.
 
         A notebook that is opened alone gets the tables that its run has not computed yet from the
-        finished run in ``figures/<run>/``.
+        committed run in ``figures/<run>/``.
 
         Returns
         -------
@@ -235,10 +242,13 @@ class Results:
         return read_tables(self.published, without=own_tables) | own_tables
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
-        """Read the tables in ``build/<run>/``, unless they are of another commit or code."""
-        if self._is_of_another_run(run_record(self.build)):
-            return {}
-        return read_tables(self.build)
+        """Read the tables in ``build/<run>/``, unless they are of other settings or code."""
+        return read_tables(self.build) if self.own_record() else {}
+
+    def own_record(self) -> dict[str, Any]:
+        """Read ``run.json`` in ``build/<run>/``; empty if it is of other settings or code."""
+        record = run_record(self.build)
+        return {} if self._differing(record) else record
 
     def save_claims(self, section: str = "", claims: Sequence[Claim] | None = None) -> pd.DataFrame:
         """Test claims on the tables that there are so far, and write ``claims.csv``.
@@ -269,13 +279,15 @@ class Results:
         return checked[checked["section"].str.startswith(section)]
 
     def check_name(self) -> None:
-        """Refuse a ``--name`` under which a run with other settings was finished.
+        """Refuse a ``--name`` of a folder that no run wrote, or of other settings in ``figures/``.
 
         Raises
         ------
         InputError
-            With the settings that differ.
+            With the folder, or the settings that differ.
         """
+        check_run_folder(self.build)
+        check_run_folder(self.published)
         recorded = run_record(self.published).get("settings", {})
         conflicts = [
             f"{name} is {recorded[name]!r} there, {value!r} here"
@@ -289,23 +301,47 @@ class Results:
             )
 
     @contextmanager
-    def edited_record(self) -> Iterator[dict[str, Any]]:
-        """Yield ``run.json`` to be changed, and write it; start the folder afresh if needed."""
+    def edited_record(self, *, starts_run: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield ``run.json`` to be changed, and write it.
+
+        If the folder is of another run, a batch run starts it afresh, at its start (``starts_run``)
+        or in a notebook, which opens the corpora.  Outside a batch run, all files stay.
+        """
         with folder_lock(cache_root() / "locks" / self.name):
-            record = run_record(self.build)
-            if self._is_of_another_run(record):
-                remove_contents(self.build)
-                record = {}
-            record = {"tables": {}, "figures": {}, "seconds": {}} | record | self.identity
+            record = self._record_to_edit(starts_run or NOTEBOOK_VARIABLE in os.environ)
+            record = {"tables": {}, "figures": {}, "seconds": {}} | record
+            record |= made_by() | self.identity
             for name, value in self.facts.items():
                 record[name] = record.get(name, {}) | value if isinstance(value, dict) else value
             yield record
             text = json.dumps(record, indent=1, default=str) + "\n"
             write_atomic(self.build / RECORD, text.encode())
 
-    def _is_of_another_run(self, record: Mapping[str, Any]) -> bool:
-        """Tell whether a folder has results of another commit, code, settings, model or corpus."""
+    def _record_to_edit(self, is_batch: bool) -> dict[str, Any]:
+        """Read ``run.json``; that of another run is emptied, with the folder in a batch run."""
+        check_run_folder(self.build)
+        record = run_record(self.build)
+        differing = self._differing(record)
+        if not (self.build / RECORD).is_file() or not (differing or MIXED in record):
+            return record
+        if is_batch:
+            names = ", ".join(differing) or "settings or code, in part"
+            print(f"{self.build}: started afresh; it was of other {names}", file=sys.stderr)
+            remove_contents(self.build)
+            return {}
+        if not self._has_said_mixed:
+            print(
+                f"{self.build}: its other results are of other settings, model, corpus or code; "
+                "they stay and are not read; 'python -m helpers run' makes all of them again",
+                file=sys.stderr,
+            )
+        self._has_said_mixed = True
+        return {MIXED: True} if differing else record
+
+    def _differing(self, record: Mapping[str, Any]) -> list[str]:
+        """List in what a folder's results are of another run: code, settings, model, corpora."""
         today = json.loads(json.dumps(self.facts | self.identity, default=str))
+        differing = []
         for name, value in today.items():
             recorded = record.get(name)
             if isinstance(value, dict) and isinstance(recorded, dict):
@@ -313,8 +349,17 @@ class Results:
             else:
                 differs = recorded is not None and recorded != value
             if differs or (name in self.identity and name not in record):
-                return True
-        return False
+                differing.append(name)
+        return differing
+
+
+def check_run_folder(folder: Path) -> None:
+    """Raise InputError if a folder holds files, but no ``run.json``: no run may empty it."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+        raise InputError(
+            f"{folder}: this folder holds files that no run wrote; choose another --name, or move "
+            "them"
+        )
 
 
 def remove_contents(folder: Path) -> None:

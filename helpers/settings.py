@@ -10,8 +10,11 @@ from helpers.errors import InputError
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
 RUN_NAME = re.compile(r"|[^\W_][\w.+-]{0,59}")  # empty: it is made from the settings
-# A run cannot have the name of the folder of comparisons, or of a column of their tables.
-RESERVED_NAMES = ("compare", "section", "claim", "paper", "relation")
+# A run cannot have the name of another folder of ``build/``, or of a column of compared runs.
+RESERVED_NAMES = (
+    "book", "book-doctrees", "book-source", "compare", "student",
+    "claim", "paper", "relation", "section",
+)  # fmt: skip
 
 
 def _flag(default: Any, help_text: str, **limits: Any) -> Any:

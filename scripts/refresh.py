@@ -23,12 +23,12 @@ INJECTED = "injected-parameters"  # papermill's tag of the cell with what differ
 
 
 def main() -> None:
-    """Take over each notebook whose executed copy is of today's commit."""
+    """Take over each notebook whose executed copy is of today's code."""
     for path in notebooks():
         results = Results(Settings(), later=is_later(path))
         record = run_record(results.build)
-        if record.get("commit") != made_by()["commit"] or path.stem not in record["seconds"]:
-            print(f"{path.name}: not executed at this commit; 'make run' does it", file=sys.stderr)
+        if record.get("code") != made_by()["code"] or path.stem not in record["seconds"]:
+            print(f"{path.name}: not executed with this code; 'make run' does it", file=sys.stderr)
             continue
         take_over(results.build / path.name, path)
 

@@ -67,7 +67,8 @@ def test_run_chooses_notebooks_and_the_default_settings(
     output = capsys.readouterr().out
     for name in expected:
         assert f"report: {figures.parent / 'build' / name / 'index.html'}" in output
-        assert (figures / name / "tables" / "anything.csv").is_file()
+        assert (figures.parent / "build" / name / "tables" / "anything.csv").is_file()
+    assert not figures.exists()
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,32 @@ print({"torch", "anywidget", "spacy"} & set(sys.modules))
     assert output == "2 2\nset()\n"
 
 
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--text", "README.md"]])
+@pytest.mark.parametrize("parent", ["build", "figures"])
+def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
+    parent, arguments, calls, capsys, figures, monkeypatch
+):
+    monkeypatch.setattr("helpers.run.check.check_inputs", mock.Mock(side_effect=AssertionError))
+    page = figures.parent / parent / "screens" / "viewer.png"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    error = fails(capsys, "run", "--only", "00", "--name", "screens", *arguments)
+    assert f"{page.parent}: " in error
+    assert page.is_file() and not calls
+
+
+@pytest.mark.parametrize("name", ["book", "compare", "student"])
+def test_run_refuses_the_name_of_another_folder_of_build(name, calls, capsys):
+    assert f"--name {name}: " in fails(capsys, "run", "--name", name)
+    assert not calls
+
+
+def test_run_publishes_only_committed_runs(calls, capsys):
+    error = fails(capsys, "run", "--name", "mine", "--publish")
+    assert "--publish: mine is none of the committed runs" in error
+    assert not calls
+
+
 @pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
 def test_run_refuses_an_absent_scheduler(address, calls, capsys):
     error = fails(capsys, "run", "--only", "00", "--scheduler", address)
@@ -158,7 +185,7 @@ def test_run_refuses_an_absent_scheduler(address, calls, capsys):
     assert not calls
 
 
-@pytest.mark.parametrize("name", ["CACHE", "FIGURES", "BUILD"])
+@pytest.mark.parametrize("name", ["CACHE", "BUILD"])
 def test_run_refuses_folders_that_cannot_be_written_to(name, calls, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "inside"

@@ -28,6 +28,12 @@ def save(run, number=4.0, table="entropy"):
     run.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
 
 
+def start(run):
+    """Begin a batch run."""
+    with run.edited_record(starts_run=True):
+        pass
+
+
 def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "PROJECT_ROOT", tmp_path)
     assert results.git_commit() is None  # no repository
@@ -50,18 +56,21 @@ def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch)
     assert results.git_commit() is None
 
 
-def test_a_run_of_the_same_commit_settings_and_code_adds_to_its_folder(today):
+def test_a_run_of_the_same_settings_and_code_adds_to_its_folder(today, capsys):
     save(Results(Settings(name="mine")))
+    today["commit"] = "b"  # of a page of the README
     again = Results(Settings(name="mine", device="cpu"))  # which changes no result
+    start(again)
     save(again, table="gradients")
     assert set(again.own_tables()) == {"entropy", "gradients"}
+    assert capsys.readouterr().err == ""
     record = run_record(again.build)
-    assert record["commit"] == "a" and record["code"] == "first"
+    assert record["commit"] == "b" and record["code"] == "first"
     assert record["settings"]["segments"] == again.settings.segments
 
 
-@pytest.mark.parametrize("change", ["commit", "code", "settings"])
-def test_any_other_run_starts_the_folder_afresh(change, today):
+@pytest.mark.parametrize("change", ["code", "settings"])
+def test_any_other_run_starts_the_folder_afresh_and_says_so(change, today, capsys):
     first = Results(Settings(name="mine"))
     save(first)
     first.save_figure(plt.figure(), "fig4", caption="Look.")
@@ -69,13 +78,74 @@ def test_any_other_run_starts_the_folder_afresh(change, today):
         today[change] = "another"
     other = Results(Settings(name="mine", seed=1 if change == "settings" else 0))
     assert other.own_tables() == {}
+    start(other)
+    assert f"was of other {change}" in capsys.readouterr().err
     save(other, 5.0, table="gradients")
     assert set(read_tables(other.build)) == {"gradients"}
     assert not list(other.build.glob("fig4*"))
     assert run_record(other.build)["figures"] == {}
 
 
-def test_another_text_of_the_same_name_starts_the_folder_afresh(today):
+@pytest.mark.parametrize("change", ["code", "settings"])
+def test_a_notebook_opened_by_hand_replaces_its_own_tables_and_empties_nothing(
+    change, today, capsys
+):
+    first = Results(Settings(name="mine"))
+    for table in ("entropy", "gradients"):
+        save(first, table=table)
+    today["code"] = "another" if change == "code" else "first"
+    by_hand = Results(Settings(name="mine", seed=1 if change == "settings" else 0))
+    for table in ("entropy", "probes"):
+        save(by_hand, 5.0, table)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "mine: its other results are of other settings, model, corpus or code" in line
+    files = {path.stem: pd.read_csv(path) for path in (first.build / "tables").glob("*.csv")}
+    numbers = {name: table["entropy"][0] for name, table in files.items()}
+    assert numbers == {"entropy": 5.0, "gradients": 4.0, "probes": 5.0}
+    assert set(by_hand.own_tables()) == {"entropy", "probes"}  # of one code
+    next_notebook = Results(by_hand.settings)
+    save(next_notebook)
+    assert "its other results" in capsys.readouterr().err
+    start(Results(by_hand.settings))  # a run of the same code
+    assert read_tables(first.build) == {} and not list(first.build.glob("tables"))
+
+
+def test_a_folder_that_no_run_wrote_is_refused(today):
+    for run in (Results(Settings(name="mine")), Results(Settings(name="screens"))):
+        folder = run.build if run.name == "mine" else run.published
+        folder.mkdir(parents=True)
+        run.check_name()
+        (folder / "thesis.txt").touch()
+        with pytest.raises(InputError, match=f"{folder}: .* no run wrote; choose another --name"):
+            run.check_name()
+    mine = Results(Settings(name="mine"))
+    for write in (save, start, lambda run: run.save_parquet([pd.DataFrame({"x": [1]})], "each")):
+        with pytest.raises(InputError, match="no run wrote"):
+            write(mine)
+    assert [path.name for path in mine.build.iterdir()] == ["thesis.txt"]
+
+
+def test_a_folder_of_measures_of_each_example_alone_is_of_a_run(today):
+    run = Results(Settings(name="mine"))
+    run.save_parquet([pd.DataFrame({"x": [1]})], "each")
+    run.check_name()
+
+
+def test_a_notebook_of_a_batch_run_starts_the_folder_of_another_text_afresh(today, monkeypatch):
+    first = Results(Settings(name="mine"))
+    first.facts["corpora"] = {"text fingerprint": "1"}
+    save(first, table="gradients")
+    monkeypatch.setenv(NOTEBOOK_VARIABLE, "03_focused")
+    other = Results(Settings(name="mine"))
+    start(other)
+    assert set(other.own_tables()) == {"gradients"}  # no text has been opened
+    other.facts["corpora"] = {"text fingerprint": "2"}
+    save(other)
+    assert set(read_tables(other.build)) == {"entropy"}
+    assert not (other.build / "tables" / "gradients.csv").exists()
+
+
+def test_own_tables_of_another_text_of_the_same_name_are_not_read(today):
     first = Results(Settings(name="mine"))
     first.facts["corpora"] = {"text": "mini", "text fingerprint": "1"}
     save(first)
@@ -129,7 +199,7 @@ def test_later_notebooks_are_a_run_of_their_own(today):
     assert set(later.paper_tables()) == set(paper.tables()) == {"entropy"}
 
 
-def test_check_name_refuses_the_name_of_a_finished_run_with_other_settings(today):
+def test_check_name_refuses_the_name_of_a_committed_run_with_other_settings(today):
     finished = Results(Settings(name="mine"))
     save(finished)
     finished.published.parent.mkdir()
@@ -139,7 +209,7 @@ def test_check_name_refuses_the_name_of_a_finished_run_with_other_settings(today
         Results(Settings(name="mine", seed=5)).check_name()
 
 
-def test_a_damaged_record_starts_the_folder_afresh(today):
+def test_tables_of_a_damaged_record_are_not_read(today):
     run = Results(Settings(name="mine"))
     save(run)
     (run.build / "run.json").write_text("{")

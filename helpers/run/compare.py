@@ -16,10 +16,19 @@ from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir, json_digest, write_atomic
 from helpers.metrics.atlas import COLUMNS, HEAD, head_atlas
 from helpers.metrics.reference import paper_names, paper_table1
+from helpers.model.encoder import BUILT_IN
 from helpers.plots.atlas import atlas as draw_atlas
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
-from helpers.results import RECORD, read_tables, remove_contents, run_name, run_record, write_table
+from helpers.results import (
+    MIXED,
+    RECORD,
+    read_tables,
+    remove_contents,
+    run_name,
+    run_record,
+    write_table,
+)
 from helpers.run.publish import copy_results
 from helpers.run.report import write_report
 from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, Settings, flag
@@ -35,12 +44,13 @@ Tables = Mapping[str, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its name, its tables by name, and the settings in its ``run.json``."""
+    """A finished run: its name and folder, its tables by name, and settings in ``run.json``."""
 
     name: str
     tables: Tables
     settings: Mapping[str, Any]
     special_tokens: Mapping[str, str | None] = field(default_factory=dict)
+    folder: Path = Path()
 
 
 def open_run(name_or_path: str) -> Run:
@@ -49,7 +59,8 @@ def open_run(name_or_path: str) -> Run:
     Parameters
     ----------
     name_or_path : str
-        A folder of ``figures/``, a path to one, or the model that ran.
+        A folder of ``build/``, else of ``figures/``, a path to one, or the model that ran.  A
+        folder in ``build/`` that also has results of other code is left out.
 
     Raises
     ------
@@ -58,29 +69,28 @@ def open_run(name_or_path: str) -> Run:
     """
     path = str(Path(name_or_path).resolve())
     names = (path, name_or_path, run_name(Settings(model=name_or_path)))
-    for name in names:
-        folder = figures_dir(name)  # an absolute path stays as it is
-        tables = read_tables(folder)
+    # An absolute path stays as it is.
+    for folder in [parent(name) for name in names for parent in (build_dir, figures_dir)]:
+        record = run_record(folder)
+        tables = {} if MIXED in record else read_tables(folder)
         if tables:
-            record = run_record(folder)
             special_tokens = record.get("special_tokens", {})
-            return Run(folder.name, tables, record.get("settings", {}), special_tokens)
+            return Run(folder.name, tables, record.get("settings", {}), special_tokens, folder)
     raise InputError(
-        f"{name_or_path}: no finished run of that name in {figures_dir('')}; "
+        f"{name_or_path}: no finished run of that name in {build_dir('')} or {figures_dir('')}; "
         "'python -m helpers run' makes one"
     )
 
 
 def open_runs(names: Sequence[str]) -> list[Run]:
-    """Read the runs to compare; without names, the default and its control with random weights.
+    """Read the runs to compare; without names, those of the built-in models.
 
     Raises
     ------
     InputError
         If there are fewer than two, if two have the same name, or see `open_run`.
     """
-    default = [run_name(Settings(random_init=seed)) for seed in (None, 0)]
-    runs = [open_run(name) for name in names or default]
+    runs = [open_run(name) for name in names or BUILT_IN]
     if len({run.name for run in runs}) < max(len(runs), 2):
         raise InputError(
             f"compare {' '.join(names)}: expected two or more runs with different names"
@@ -88,8 +98,18 @@ def open_runs(names: Sequence[str]) -> list[Run]:
     return runs
 
 
-def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
-    """Write the tables, the figure and the report of several runs.
+def compare(
+    runs: Sequence[Run], *, copy_to: Path | None = None
+) -> tuple[pd.DataFrame, list[str], Path]:
+    """Write the tables, the figure and the report of several runs to ``build/compare/``.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        The runs.
+    copy_to : Path, optional
+        A second folder for the tables and the figure: ``figures/compare`` for those that are
+        committed.
 
     Returns
     -------
@@ -98,8 +118,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     notes : list of str
         A line for each run's verdicts, and one with the settings in which the runs differ
         (`different_settings`), if there are any.
-    paths : list of Path
-        The folder of the tables and the figure, and the report.
+    report : Path
+        The report, in the folder of the tables and the figure.
     """
     tables_of = {run.name: run.tables for run in runs}
     folder = build_dir("compare") / comparison_name(list(tables_of))
@@ -142,9 +162,9 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     }
     write_atomic(folder / RECORD, json.dumps(record, indent=1).encode())
     report = write_report(folder)
-    published = figures_dir("compare") / folder.name
-    copy_results(folder, published)
-    return claims, notes, [published, report]
+    if copy_to:
+        copy_results(folder, copy_to / folder.name)
+    return claims, notes, report
 
 
 def comparison_name(names: Sequence[str]) -> str:

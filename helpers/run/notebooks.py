@@ -181,7 +181,7 @@ def run(paths: Sequence[Path], settings: Settings, results: Results) -> None:
         If a notebook stopped for any other reason.
     """
     with one_run_at_a_time(results.name):
-        with results.edited_record() as record:  # it empties the folder of another run
+        with results.edited_record(starts_run=True) as record:
             seconds_before = dict(record["seconds"])
         has_finished = seconds_before.keys() >= {path.stem for path in paths}
         environment = {"OMP_NUM_THREADS": "1"} if has_finished else {}

@@ -1,18 +1,20 @@
-"""From ``build/<run>/`` to ``figures/<run>/``: a finished run is copied, or compared.
+"""The committed runs in ``figures/``: a run is compared with them, or copied there on request.
 
-The committed runs are replaced only on request.  Other runs of them say whether their tables agree
-with the committed ones.
+All other runs stay in ``build/<run>/``.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from helpers.errors import InputError
 from helpers.results import RECORD, Results, read_tables, remove_contents, run_record
+from helpers.run.notebooks import notebook_folder
 
 COMMITTED = (
     "minilm", "minilm-later", "minilm-norm", "minilm-random-0", "minilm-ewt", "minilm-arct-later",
@@ -51,24 +53,32 @@ CONTROL_PREFIXES = ("random_", "entropy_matched_", "shuffled_")
 
 
 def publish(results: Results, *, replace: bool = False) -> str:
-    """Copy a finished run to ``figures/<run>/``, or compare it with the committed one.
+    """Compare a run with the committed one of its name, or copy it to ``figures/<run>/``.
 
     Parameters
     ----------
     results : Results
         The results of the run.
     replace : bool
-        Whether a committed run is replaced.
+        Whether it is copied there.
 
     Returns
     -------
     str
         What was done or found, in a line.
+
+    Raises
+    ------
+    InputError
+        As in `check_publishable`, if it is to be copied.
     """
     tables = read_tables(results.build)
-    if results.name not in COMMITTED or replace or not run_record(results.published):
+    if replace:
+        check_publishable(results)
         copy_results(results.build, results.published)
         return f"{results.name}: {len(tables)} tables and their figures are in {results.published}"
+    if results.name not in COMMITTED or not run_record(results.published):
+        return f"{results.name}: {len(tables)} tables and their figures are in {results.build}"
     committed = read_tables(results.published)
     differences = {}
     for name, table in tables.items():
@@ -91,6 +101,37 @@ def publish(results: Results, *, replace: bool = False) -> str:
         f"{results.name}: {len(differences)} of {len(tables)} tables differ from the committed run "
         f"({commit}): {listed}. It stays as it is; --publish replaces it with {results.build}"
     )
+
+
+def check_publishable(results: Results, notebooks: Collection[str] = ()) -> None:
+    """Refuse to copy a run to ``figures/`` that is none of the committed ones, or a part of one.
+
+    Parameters
+    ----------
+    results : Results
+        The results of the run.
+    notebooks : collection of str
+        Names of notebooks that are still to be executed.
+
+    Raises
+    ------
+    InputError
+        With the notebooks that the committed run has and this one lacks.
+    """
+    if results.name not in COMMITTED:
+        raise InputError(
+            f"--publish: {results.name} is none of the committed runs ({', '.join(COMMITTED)}); "
+            f"leave it out: the results are in {results.build}"
+        )
+    executed = results.own_record().get("seconds", {}).keys() | set(notebooks)
+    committed = run_record(results.published).get("seconds", {})
+    in_series = {name for name in committed if (notebook_folder() / f"{name}.ipynb").is_file()}
+    missing = in_series - executed
+    if missing:
+        raise InputError(
+            f"--publish: {results.published} also has the results of {', '.join(sorted(missing))}; "
+            "run these notebooks, too"
+        )
 
 
 def copy_results(source: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 """Finished runs side by side, from made-up folders of tables."""
 
 import html
+import json
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ def test_open_run_by_name_path_or_model(figures, tmp_path, monkeypatch):
     (tmp_path / "models" / "tuned").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     tuned = Study(model="models/tuned").slug  # ends with a digest: other folders are called "tuned"
-    write_run(figures / tuned, settings={})
+    write_run(figures.parent / "build" / tuned, settings={})
     names = ["minilm", "google/electra", "elsewhere/mine", str(elsewhere), "models/tuned"]
     opened = [compare.open_run(name) for name in names]
     assert [run.name for run in opened] == ["minilm", "google--electra", "mine", "mine", tuned]
@@ -41,6 +42,18 @@ def test_open_run_by_name_path_or_model(figures, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(
         opened[0].tables["dependency_heads"], tables_with_heads()["dependency_heads"]
     )
+
+
+def test_open_run_looks_in_build_before_figures(figures):
+    build = figures.parent / "build"
+    write_run(figures / "minilm", settings={"seeds": 3})
+    assert compare.open_run("minilm").folder == figures / "minilm"
+    write_run(build / "minilm", settings={"seeds": 1})
+    opened = compare.open_run("minilm")
+    assert opened.folder == build / "minilm" and opened.settings == {"seeds": 1}
+    record = build / "minilm" / "run.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "mixed": True}))
+    assert compare.open_run("minilm").folder == figures / "minilm"
 
 
 def test_open_runs_refuses_fewer_than_two_different_runs(figures, tmp_path):
@@ -131,27 +144,39 @@ def test_atlas_of_a_complete_and_a_partial_run():
 
 def test_compare_writes_tables_figure_and_report(figures, capsys, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    write_run(figures / "minilm", settings={"seeds": 3, "random_init": None})
-    write_run(figures / "minilm-random-0", settings={"seeds": 1, "random_init": 0})
-    claims, notes, (folder, report) = compare.compare(compare.open_runs([]))
-    assert folder == figures / "compare" / "minilm-vs-minilm-random-0"
+    build = figures.parent / "build"
+    write_run(build / "minilm", settings={"seeds": 3})
+    write_run(figures / "mpnet", settings={"seeds": 1})
+    write_run(figures / "smollm2", settings={"seeds": 3})
+    claims, notes, report = compare.compare(compare.open_runs([]))
+    folder = report.parent
+    assert folder == build / "compare" / "minilm-vs-mpnet-vs-smollm2"
     assert main(["compare"]) == 0
+    assert not (figures / "compare").exists()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:6] == ["id", "section", "claim", "paper", "minilm", "minilm"]
-    assert lines[-len(notes) - 2 :] == [
-        *notes, f"tables and figure: {folder}", f"report: {report}"
-    ]  # fmt: skip
+    assert lines[-len(notes) - 5 :] == [
+        *notes,
+        f"minilm is in {build / 'minilm'}",
+        f"mpnet is in {figures / 'mpnet'}",
+        f"smollm2 is in {figures / 'smollm2'}",
+        f"tables and figure: {folder}",
+        f"report: {report}",
+    ]
     written = pd.read_csv(folder / "tables" / "claims.csv", dtype={"section": str})
     pd.testing.assert_frame_equal(written, claims.replace("", np.nan), rtol=1e-5, check_dtype=False)
     heads = pd.read_csv(folder / "tables" / "best_heads.csv")
-    assert heads.loc[0, ["relation", "minilm-random-0 head"]].to_list() == ["All", "3-1"]
-    assert len(pd.read_csv(folder / "tables" / "atlas.csv")) == 24
+    assert heads.loc[0, ["relation", "mpnet head"]].to_list() == ["All", "3-1"]
+    assert len(pd.read_csv(folder / "tables" / "atlas.csv")) == 36
     assert Image.open(folder / "compare.png").width > 1000
     assert "These runs also differ in" in (folder / "compare.svg").read_text()
     assert notes[-1] == "These runs also differ in --seeds."
     page = report.read_text(encoding="utf-8")
     for text in (*notes, "Runs side by side", "atlas.csv"):
         assert html.escape(text) in page
+    compare.compare(compare.open_runs([]), copy_to=figures / "compare")
+    copy = figures / "compare" / folder.name
+    assert (copy / "compare.png").is_file() and not (copy / "index.html").exists()
 
 
 def test_compare_a_complete_and_a_partial_run(figures):
@@ -161,7 +186,8 @@ def test_compare_a_complete_and_a_partial_run(figures):
     tables = tables_with_heads()
     partial = ("dependency_heads", "dependency_heads_held_out", "probes")
     write_run(figures / names[1], {name: tables[name] for name in partial})
-    claims, _, (folder, _) = compare.compare(compare.open_runs(names))
+    claims, _, report = compare.compare(compare.open_runs(names))
+    folder = report.parent
     numbers = claims.set_index("id")[names[1]]
     assert numbers[DIRECT_OBJECTS] == pytest.approx(46.8)
     assert np.isnan(numbers["sec3-special-half"])
@@ -174,7 +200,8 @@ def test_compare_a_complete_and_a_partial_run(figures):
 def test_compare_runs_of_later_notebooks_shows_their_claims_and_no_empty_pictures(figures):
     names = ["minilm-later", "mpnet-later"]
     runs = compare.open_runs([str(PROJECT_ROOT / "figures" / name) for name in names])
-    claims, notes, (folder, _) = compare.compare(runs)
+    claims, notes, report = compare.compare(runs)
+    folder = report.parent
     assert claims[names].notna().any(axis=1).all()
     assert not claims["id"].str.startswith("sec").any()
     by_id = claims.set_index("id")

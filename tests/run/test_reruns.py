@@ -75,8 +75,10 @@ def test_run_name_has_the_digest_of_the_settings_and_not_of_the_path(
     assert third_name not in (first_name, second_name)
 
 
-def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
+def test_a_name_that_a_committed_run_has_is_refused(workplace, figures, capsys):
     assert name_of_run(capsys, "--name", "mine", "--text", "a/mini.txt") == "mine"
+    figures.mkdir()
+    (workplace / "build" / "mine").rename(figures / "mine")
     assert main(["run", "--only", "03", "--name", "mine", "--text", "b/mini.txt"]) == 2
     error = capsys.readouterr().err
     why = r"\(text is '.*a/mini.txt' there, '.*b/mini.txt' here\)"
@@ -89,6 +91,8 @@ def test_a_committed_run_is_replaced_with_the_flag_only(workplace, figures, monk
     monkeypatch.setattr("helpers.run.publish.COMMITTED", ("mine",))
     arguments = ["run", "--only", "03", "--name", "mine"]
     assert main(arguments) == 0
+    assert not figures.exists()
+    assert main([*arguments, "--publish"]) == 0
     committed = figures / "mine" / "tables" / "anything.csv"
     committed.write_text("layer\n7\n")
     of_another_run = committed.with_name("of_another_run.csv")
@@ -119,8 +123,8 @@ def test_a_committed_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout.splitlines()
 
-    def run(folder):
-        command = [sys.executable, "-m", "helpers", "run", "--only", "03", "--name", "mpnet-ewt"]
+    def run(folder, *arguments):
+        command = [sys.executable, "-m", "helpers", "run", "--only", "03", *arguments]
         *_, last = call(folder, *command)
         return last, call(folder, "git", "status", "--porcelain")
 
@@ -130,11 +134,14 @@ def test_a_committed_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path
     call("first", "git", "init", "-q")
     for command in (["add", "-A"], ["commit", "-qm", "Code"]):
         call("first", "git", *command)
-    last, _ = run("first")  # mpnet-ewt is in the list of committed runs
-    assert "tables and their figures are in" in last
+    committed = ("--name", "mpnet-ewt")  # which is in the list of committed runs
+    last, _ = run("first", *committed, "--publish")
+    assert "figures/mpnet-ewt" in last
     for command in (["add", "-A"], ["commit", "-qm", "A run"], ["clone", "-q", ".", "../clone"]):
         call("first", "git", *command)
     # The same files with their times, so that the compiled modules are theirs, too.
     shutil.copytree(tmp_path / "first/helpers", tmp_path / "clone/helpers", dirs_exist_ok=True)
-    last, status = run("clone")
+    last, status = run("clone", *committed)
     assert "tables agree with the committed run" in last and status == []
+    last, status = run("clone", "--name", "mine")
+    assert "build/mine" in last and status == []
