@@ -1,7 +1,9 @@
 """Settings of pytest that let it run notebooks as tests, and tests in two processes."""
 
 import os
+import shutil
 import tempfile
+from pathlib import Path
 
 # Two processes run tests, and each starts kernels and commands: with a thread for each processor in
 # all of them, threads would wait for each other.  Torch reads this when it is imported.
@@ -11,6 +13,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # and build/.
 SMALL = os.environ.setdefault("ATTENTION_PROFILE", "small") == "small"
 results = tempfile.TemporaryDirectory(prefix="results-")  # removed when pytest ends
+if not SMALL:  # intervals are adjusted for the number of claims in the tables of all notebooks
+    shutil.copytree(Path(__file__).parent / "figures", f"{results.name}/figures")
 os.environ.setdefault("ATTENTION_FIGURES", f"{results.name}/figures")
 os.environ.setdefault("ATTENTION_BUILD", f"{results.name}/build")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

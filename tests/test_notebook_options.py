@@ -15,6 +15,8 @@ import os
 from pathlib import Path
 for name in ("ATTENTION_FIGURES", "ATTENTION_BUILD"):
     assert not Path(os.environ[name]).is_relative_to(Path.cwd())
+committed_tables = Path(os.environ["ATTENTION_FIGURES"], "minilm", "tables")
+assert committed_tables.is_dir() == (os.environ["ATTENTION_PROFILE"] != "small")
 """
 
 
@@ -25,6 +27,7 @@ def run_pytest(tmp_path):
     wrong = nbformat.v4.new_output("execute_result", {"text/plain": "3"}, execution_count=2)
     cells = [cell(RESULTS_ARE_ELSEWHERE), cell("1 + 1", execution_count=2, outputs=[wrong])]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "sums.ipynb")
+    (tmp_path / "figures" / "minilm" / "tables").mkdir(parents=True)
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     variables = {name: text for name, text in os.environ.items() if "ATTENTION_" not in name}
