@@ -38,6 +38,7 @@ RELATIONS = {
     "possessors": "poss",
     "subjects": "nsubj",
 }
+NEAREST_VERB = "the nearest verb on the left (knows the parts of speech)"
 VERDICTS = ("supported", "not supported", "inconclusive", "not measured")
 POSITIONAL = "4 / 5 of 144"  # heads of the paper, section 3.1
 ENTROPY_OF_FIRST = "sec3-last-cls-broad"  # claims
@@ -59,7 +60,7 @@ def blocks(figures: Path) -> dict[str, str]:
     rows = {
         "best head, all words": held_out_relation(runs, "All"),
         "best head, the verb of a direct object": held_out_relation(runs, "dobj"),
-        "the nearest verb on the left, direct objects": nearest_word(runs, "dobj"),
+        f"{NEAREST_VERB}, direct objects": nearest_word(runs, "dobj"),
         "best head, antecedents of mentions": held_out_antecedents(runs),
         "all heads and word vectors, the parent of a word": probe(runs, "Attn + GloVe"),
     }
@@ -228,7 +229,10 @@ def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
     layers = table.groupby("layer")[column].mean()
     if layers.isna().all():  # a model without such tokens
         return ""
-    return f"{style.format(layers.max())} (layer {layers.idxmax()})"
+    shown = layers.map(style.format)
+    peak = shown[layers.idxmax()]
+    numbers = [str(layer) for layer in shown.index[shown == peak]]
+    return f"{peak} (layer{'s' if len(numbers) > 1 else ''} {', '.join(numbers)})"
 
 
 def counted_verdicts(runs: Mapping[str, Run]) -> pd.DataFrame:

@@ -110,10 +110,14 @@ def _individual_heads(tables: Tables) -> Numbers:
     if "coreference" in tables:
         all_mentions = tables["coreference"][tables["coreference"]["type"] == "all"]
         antecedents = all_mentions.set_index(["system", "candidates"])["accuracy"]
-        numbers["antecedents among mentions"] = f"{antecedents['head', 'mentions']:.0f}%"
-        numbers["antecedents among all words"] = f"{antecedents['head', 'words']:.0f}%"
-        numbers["matching head words"] = f"{antecedents['head match', 'earlier mentions']:.0f}%"
-        numbers["rule-based system"] = f"{antecedents['rule-based', 'earlier mentions']:.0f}%"
+        by_row = {
+            "antecedents among mentions": ("head", "mentions"),
+            "antecedents among all words": ("head", "words"),
+            "head match": ("head match", "earlier mentions"),
+            "rule-based system": ("rule-based", "earlier mentions"),
+        }
+        for name, system in by_row.items():
+            numbers[f"{name}, all documents"] = f"{antecedents[system]:.0f}%"
     return numbers
 
 

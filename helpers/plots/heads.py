@@ -322,14 +322,22 @@ def _entropy_title(means: pd.DataFrame, weights: str) -> str:
     """Write the title of Figure 4 from the means of layers."""
     least, most = (f"{value:.1f}" for value in means["uniform"].agg(["min", "max"]))
     uniform = f"of {most if least == most else f'{least} to {most}'} nats"
-    entropy = means["entropy"]
-    low, high = f"{entropy.min():.1f}", f"{entropy.max():.1f}"
+    entropy = means["entropy"].map("{:.1f}".format)
+    low, high = entropy[means["entropy"].idxmin()], entropy[means["entropy"].idxmax()]
     if low == high:
         return f"Figure 4 · The mean entropy of every layer's {weights} is {low} {uniform}"
     return (
-        f"Figure 4 · The {weights} of layer {entropy.idxmin()} is the narrowest ({low}), "
-        f"that of layer {entropy.idxmax()} the broadest ({high} {uniform})"
+        f"Figure 4 · Narrowest {weights}: {_layers(entropy == low)} ({low}); "
+        f"broadest: {_layers(entropy == high)} ({high} {uniform})"
     )
+
+
+def _layers(is_named: pd.Series) -> str:
+    """Name the layers that are marked."""
+    numbers = [str(layer) for layer in is_named.index[is_named]]
+    if len(numbers) > 3:
+        return f"{len(numbers)} layers"
+    return f"layer{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
 
 
 def heads_and_means(

@@ -42,8 +42,6 @@ PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
 }
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 SYSTEM_NAMES = {  # of those in which "head" can be a word or an attention head
-    "head match": "same head word",
-    "match, else nearest": "same word, else nearest",
     "head": "attention head",
     "head of the type, held out": "best per type, held out",
 }

@@ -12,7 +12,11 @@ Tables = Mapping[str, pd.DataFrame]
 
 ROLES = ("cls", "sep", "first")
 RANDOM = "random_"
-PROBES = ("Attn + GloVe", "Attn")
+# The probes of attention, and the strongest baseline that reads as much, but no model.
+PROBES = {
+    "Attn + GloVe": ("distances and word vectors without a model", "Distances + GloVe"),
+    "Attn": ("always the next word", "Right-branching"),
+}
 # The objects of the sentence about relations: names of the paper, in words.
 IN_WORDS = {
     "dobj": "the verb of an object",
@@ -89,7 +93,7 @@ def _best_relation(tables: Tables) -> str:
     if isinstance(best.get("nearest_class"), str):
         sentence += (
             f", and the nearest {best['nearest_class'].lower()} on the {best['nearest_side']} "
-            f"{best['nearest_accuracy']:.0f}%"
+            f"(knows the parts of speech) {best['nearest_accuracy']:.0f}%"
         )
     return sentence + "."
 
@@ -103,12 +107,9 @@ def _all_heads(tables: Tables) -> str:
     probe = next((name for name in PROBES if name in scores), "")
     if not probe:
         return ""
-    with_words = "and word vectors " if probe == PROBES[0] else ""
+    with_words = "and word vectors " if probe == "Attn + GloVe" else ""
     controls = []
-    for name, control in (
-        ("random weights", f"Random-init {probe}"),
-        ("always the next word", "Right-branching"),
-    ):
+    for name, control in (("random weights", f"Random-init {probe}"), PROBES[probe]):
         if control in scores:
             controls.append(f"{name}: {scores[control]:.0f}%")
     sentence = (
