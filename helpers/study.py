@@ -426,8 +426,9 @@ class Study:
 
         settings = self.settings
         sample = segments(settings.text or None, count=settings.segments, seed=settings.seed)
-        is_whole = limit is None or (settings.segments is not None and limit >= settings.segments)
-        return sample if is_whole else sample.part(limit)
+        if limit is None or (settings.segments is not None and limit >= settings.segments):
+            return sample
+        return sample.part(limit)
 
     def treebank_corpus(self) -> Corpus[Sentence] | Corpus[PairedText]:
         """Sample the treebank of sections 4.2 and 5, or the sentences with pairs of section 4.2.
