@@ -289,6 +289,14 @@ def test_fig4_draws_what_uniform_attention_is_in_each_layer():
     assert uniform.get_xdata().tolist() == [0.5, 1.5, 1.5, 2.5, 2.5, 3.5]
 
 
+def test_fig4_names_all_layers_whose_entropy_is_shown_as_the_largest():
+    table = head_table()
+    table["entropy"] = table["layer"].map({1: 3.853, 2: 2.4, 3: 3.850})
+    title = title_of(plots.fig4_entropy(table, BERT, **TEXTS))
+    assert "layer 2 (2.4)" in title
+    assert "layers 1, 3 (3.9" in title
+
+
 def test_fig4_draws_layer_means_and_uniform_attention():
     table = head_table()
     panels = plots.fig4_entropy(table, BERT, **TEXTS).axes
