@@ -205,12 +205,6 @@ def run_like_the_paper():
             "by within between p_value", ("next layer, words", 6.0, 8.0, 0.001),
             ("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5),
         ),
-        "layer_cohesion": pd.DataFrame({
-            "layer": np.arange(LAYERS) + 1,
-            **{f"{name}{end}": size * np.linspace(1, 1.1, LAYERS)
-               for name, size in (("within", 6), ("neighbouring", 8), ("between", 9))
-               for end in ("", "_words")},
-        }).assign(neighbouring_words=9.0, between=10.0),
     }  # fmt: skip
     for name in ("dependency_heads_held_out", "coreference_held_out", "possessives", "no_op",
                  "probe_differences", "relation_summary", "disagreement",

@@ -273,11 +273,10 @@ def test_measures_of_section_3_by_hand():
             entropy=[4.4, 1.0, 3.0], entropy_from_cls=[4.0, 3.0, 2.0], uniform=np.log(100),
             largest=[0.06, 0.5, 0.5],
         ),
-        "layer_cohesion": pd.DataFrame({
-            "layer": [1, 2], "within": [4.0, 3.0], "between": [8.0, 4.0],
-            "within_words": [4.0, 4.0], "neighbouring_words": [2.0, 4.0],
+        "head_cohesion": pd.DataFrame({
+            "by": ["layer", "next layer, words"], "within": [4.0, 3.0], "between": [8.0, 4.0],
+            "p_value": 0.1,
         }),
-        "head_cohesion": pd.DataFrame({"by": ["layer", "next layer, words"], "p_value": 0.1}),
     }  # fmt: skip
     expected = [
         0.2,  # the median of the current token
@@ -300,8 +299,8 @@ def test_measures_of_section_3_by_hand():
         2.0,
         2.0 - 3.0,
         (0.4 + 2.0) / 2,  # |4.0 - 4.4| and |3.0 - 1.0|
-        (4 / 8 + 3 / 4) / 2,
-        (4 / 2 + 4 / 4) / 2,
+        4 / 8,
+        3 / 4,
     ]
     measured = claims_table(tables)
     of_sections = measured[measured["section"].str[0].isin(["3", "6"])]
