@@ -196,17 +196,12 @@ def run_like_the_paper():
             "probe other difference difference_low difference_high",
             *((*pair, value, value - 1, value + 1) for *pair, value in differences),
         ),
-        "no_op": table(
-            "relation head direction with without difference difference_low difference_high",
-            *((name, "3-1", TO_HEAD, 0.1, 0.5, 0.4, 0.38, 0.42)
-              for name in ("dobj", "det", "pobj", "heads with a function")),
-        ),
         "head_cohesion": table(
             "by within between p_value", ("next layer, words", 6.0, 8.0, 0.001),
             ("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5),
         ),
     }  # fmt: skip
-    for name in ("dependency_heads_held_out", "coreference_held_out", "possessives", "no_op",
+    for name in ("dependency_heads_held_out", "coreference_held_out", "possessives",
                  "probe_differences", "relation_summary", "disagreement",
                  "accuracy_by_distance"):  # fmt: skip
         for column in list(tables[name].filter(regex="_low$")):

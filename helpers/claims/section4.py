@@ -34,7 +34,6 @@ from helpers.metrics.dependency_heads import (
     MEAN_MARGIN,
     MEAN_MARGIN_IN_PAPER,
     SLIGHT_SHARE,
-    WITH_FUNCTION,
 )
 from helpers.metrics.nearest_words import EVERY_RELATION, MEAN_LEAD, NOT_ADJACENT
 from helpers.metrics.reference import ALL, paper_names, paper_table1
@@ -131,7 +130,6 @@ MEASURES: dict[str, Measure] = {
     "sec4-dependents-attend": share_of_attending_dependents,
     "sec4-possessive-from-s": cell("possessives", "beyond_next_word"),
     "sec4-special-left-out": share_unaffected_by_special_tokens,
-    "sec4-no-op": cell("no_op", "difference", relation=WITH_FUNCTION),
     # Section 4.3: coreference
     "sec4-coref-mentions-match-else-nearest": among_mentions(
         type="all", against=MATCH_ELSE_NEAREST

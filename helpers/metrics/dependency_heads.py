@@ -385,7 +385,9 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
     """Compare a head's attention to special tokens with and without its relation (section 3.2).
 
     The paper suggests that a head with a function attends to special tokens where the function does
-    not apply.
+    not apply.  The difference does not show this: words without the relation are mostly of another
+    part of speech, and within one part of speech it vanishes in MiniLM (-0.009, -0.024 to 0.017).
+    Therefore no claim reads this table.
 
     Parameters
     ----------

@@ -205,7 +205,7 @@ def test_compare_runs_of_later_notebooks_shows_their_claims_and_no_empty_picture
     assert claims[names].notna().any(axis=1).all()
     assert not claims["id"].str.startswith("sec").any()
     by_id = claims.set_index("id")
-    assert {"causal-margin-turns", "abnar-rollout"} <= set(by_id.index)
+    assert {"causal-margin-turns-given-attention", "abnar-rollout"} <= set(by_id.index)
     for run in runs:
         saved = run.tables["claims"].set_index("id")["verdict"]
         saved = saved.reindex(by_id.index).fillna(NOT_MEASURED)

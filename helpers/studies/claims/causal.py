@@ -77,19 +77,19 @@ def over_yardstick(tables: Tables, measure: str, yardstick: str) -> Estimate:
 
 MEASURES: dict[str, Measure] = {
     "agreement-right": cell("agreement", "right", words_between=ALL_DISTANCES),
-    "agreement-attention": cell("agreement_correlations", "correlation", predictor="attention"),
     "agreement-accuracy-given-attention": cell(
         "agreement_correlations", "correlation", predictor=GIVEN_ATTENTION
     ),
 }
 for name, measure in OUTCOMES.items():
-    MEASURES[f"causal-margin-{name}"] = partial(
-        margin_correlation, measure=measure, predictor="margin"
-    )
     MEASURES[f"causal-margin-{name}-given-attention"] = partial(
         margin_correlation, measure=measure, predictor="margin given attention"
     )
-    if measure not in (NEXT, LATER):
+    if measure in (NEXT, LATER):  # with its sign, an effect does not grow with the attention
+        MEASURES[f"causal-margin-{name}"] = partial(
+            margin_correlation, measure=measure, predictor="margin"
+        )
+    else:
         for ending, yardstick in {"words": MOST_ATTENDED, "head": MATCHED_HEAD}.items():
             MEASURES[f"causal-{name}-over-matched-{ending}"] = partial(
                 over_yardstick, measure=measure, yardstick=yardstick

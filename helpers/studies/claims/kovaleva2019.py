@@ -14,15 +14,12 @@ from pathlib import Path
 import pandas as pd
 
 from helpers.claims.claim import read_claims
-from helpers.claims.tables import Measure, NotMeasurable, Tables, rows_of, rows_where
-from helpers.metrics.heads import by_head
+from helpers.claims.tables import Measure, Tables, rows_of, rows_where
 from helpers.metrics.statistics import Estimate, difference, exact
 from helpers.studies.common import tasks
 from helpers.studies.kovaleva2019.fine_tuning import WHOLE_LAYER
 from helpers.studies.kovaleva2019.links import linked_heads
 from helpers.studies.kovaleva2019.patterns import ANY_COLUMN, SPECIAL_COLUMN, TEXT
-
-LAST_LAYERS = 2  # that change most in the paper
 
 
 def smallest_pattern_share(tables: Tables, pattern: str) -> Estimate:
@@ -52,25 +49,6 @@ def share_of_linked_heads(tables: Tables) -> Estimate:
     """Compute the share of the heads with more attention on links, of all heads of the model."""
     rows = rows_of(tables, "semantic_links", "difference")
     return exact(len(linked_heads(rows)) / len(rows), cases=len(rows))
-
-
-def last_layers_change_most(tables: Tables) -> Estimate:
-    """Compute by how much the last layers' maps are less similar than those of any other layer.
-
-    The similarity is between maps before and after fine-tuning; more than half of the tasks have at
-    least this difference.  There is one training per task, so there is no interval.
-    """
-    rows = tasks.learned_rows(tables, "finetuning_similarity", "layer", "similarity")
-    differences = []
-    for _, task_rows in rows.groupby("task"):
-        similarity = by_head(task_rows, "similarity")  # [layer, head]
-        last_layers = similarity[-LAST_LAYERS:]
-        earlier_layers = similarity[:-LAST_LAYERS]
-        if len(earlier_layers) == 0:
-            raise NotMeasurable("a model with two layers has no earlier ones")
-        lowest = earlier_layers.mean(axis=1).argmin()
-        differences.append(earlier_layers[lowest].mean() - last_layers.mean())
-    return Estimate(sorted(differences)[(len(differences) - 1) // 2])
 
 
 def gain_of_pretraining(tables: Tables) -> Estimate:
@@ -124,7 +102,6 @@ MEASURES: dict[str, Measure] = {
     "kovaleva-columns-are-special": partial(smallest_pattern_share, pattern=SPECIAL_COLUMN),
     "kovaleva-links-some-head": largest_excess_on_links,
     "kovaleva-links-few-heads": share_of_linked_heads,
-    "kovaleva-last-layers-change": last_layers_change_most,
     "kovaleva-random-weights-nearly-as-well": gain_of_pretraining,
     "kovaleva-disabled-head-gains": largest_gain_without_head,
     "kovaleva-most-heads-disabled": share_of_removable_heads,

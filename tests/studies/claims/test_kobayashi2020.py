@@ -5,7 +5,12 @@ import pandas as pd
 import pytest
 
 from helpers.claims.engine import check_claims
-from helpers.studies.claims.kobayashi2020 import CLAIMS, largest_ratio, outcome_in_group
+from helpers.studies.claims.kobayashi2020 import (
+    ANY_DIRECTION_COUNTS,
+    CLAIMS,
+    largest_ratio,
+    outcome_in_group,
+)
 from helpers.studies.common.edge_cuts import DROPPED, MASS_MATCHED, MODES
 from helpers.studies.kobayashi2020.edges import OBJECTIVE, PROBE, YARDSTICKS
 
@@ -128,10 +133,17 @@ def test_claims_about_sinks_are_decided_by_gains_over_all_layers():
     of_sinks = verdicts[verdicts.index.str.startswith("sink-")]
     assert of_sinks.to_dict() == {
         "sink-necessary": "supported",
-        "sink-direction": "supported",
         "sink-sufficient": "not supported",
         "sink-shared": "supported",
     }
+
+
+def test_claims_about_sinks_are_not_measured_if_random_directions_cost_attention_too():
+    table = TABLES["sink_transplant"].copy()
+    table.loc[table["change"] == "ablated: random direction", "gain"] = -0.16
+    of_sinks = check({"sink_transplant": table}).filter(like="sink-", axis="index")
+    assert set(of_sinks["verdict"]) == {"not measured"}
+    assert set(of_sinks["reason"]) == {ANY_DIRECTION_COUNTS}
 
 
 def test_claims_about_sinks_are_due_to_training_only_if_random_weights_fail_them():

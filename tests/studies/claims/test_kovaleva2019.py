@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
@@ -25,7 +24,6 @@ def made_up_tables():
         "pattern_shares": pattern_shares(),
         "fine_tuning": accuracies(),
         "semantic_links": semantic_links(),
-        "finetuning_similarity": similarities(),
         "disabling": disabling(),
     }
 
@@ -64,15 +62,6 @@ def semantic_links():
     return table
 
 
-def similarities():
-    """Make maps less similar from layer to layer, except layer 3 in task b."""
-    heads = head_rows(LAYERS, HEADS)
-    falling = heads.assign(similarity=1 - heads["layer"] / 20)
-    low_in_layer_3 = falling.copy()
-    low_in_layer_3.loc[heads["layer"] == 3, "similarity"] = 0.75
-    return pd.concat([falling.assign(task="a"), low_in_layer_3.assign(task="b")])
-
-
 def disabling():
     """Make a gain for one head of each task, and for one layer."""
     heads = head_rows(LAYERS, HEADS).assign(change=-0.1)
@@ -103,7 +92,6 @@ EXPECTED = {
     "kovaleva-columns-are-special": exact(0.6),
     "kovaleva-links-some-head": Estimate(0.2, 0.2 - 0.01 * bonferroni(24), 0.21),
     "kovaleva-links-few-heads": exact(2 / 24),
-    "kovaleva-last-layers-change": Estimate(0.75 - 0.725),
     "kovaleva-random-weights-nearly-as-well": LEAD,
     "kovaleva-disabled-head-gains": Estimate(3, 3 - bonferroni(48), 4),
     "kovaleva-most-heads-disabled": exact(40 / 48),
@@ -143,26 +131,6 @@ def test_claims_of_tasks_that_are_not_learned_are_not_measured():
     }  # fmt: skip
     reasons = checked.loc[~is_measured, "reason"]
     assert set(reasons) == {"no task is learned beyond what its words give away"}
-
-
-@pytest.mark.parametrize("layers", [3, 6, 12])
-def test_last_layers_change_most_compares_the_last_two(layers):
-    table = head_rows(layers, 2).assign(task="a", similarity=[0.9, 1.0] * layers)
-    table.loc[table["layer"] > layers - 2, "similarity"] -= 0.5
-    learned = pd.DataFrame({"task": ["a"], "start": ["pretrained"], "learned": [True]})
-    tables = {"finetuning_similarity": table, "fine_tuning": learned}
-    estimate = claims.last_layers_change_most(tables)
-    assert estimate.value == pytest.approx(0.5)
-    assert np.isnan([estimate.low, estimate.high]).all()  # one training
-    table.loc[table["layer"] == layers - 2, "similarity"] = (0.4, 0.3)  # the layer before them
-    assert claims.last_layers_change_most(tables).value == pytest.approx(-0.1)
-
-
-def test_last_layers_change_most_of_two_layers_is_not_measurable():
-    tables = made_up_tables()
-    tables["finetuning_similarity"] = tables["finetuning_similarity"].query("layer <= 2")
-    with pytest.raises(NotMeasurable):
-        claims.last_layers_change_most(tables)
 
 
 def test_a_gain_that_could_not_be_seen_is_not_tested():
