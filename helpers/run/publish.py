@@ -6,7 +6,7 @@ All other runs stay in ``build/<run>/``.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +162,30 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> str:
     """
     if list(before.columns) != list(after.columns) or len(before) != len(after):
         return f"other columns or rows ({len(before)} and {len(after)} rows)"
+    for column, rows, difference, _ in compare_columns(before, after, name):
+        size = f" by {difference:.2g}".replace(" by inf", "")
+        return f"{column} differs{size} in {rows} rows"
+    return ""
+
+
+def compare_columns(
+    before: pd.DataFrame, after: pd.DataFrame, name: str
+) -> Iterator[tuple[str, int, float, float]]:
+    """Find the columns of two tables that differ by more than the tolerance.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        Tables with the same columns and the same number of rows.
+    name : str
+        Name of their file, without the suffix.
+
+    Yields
+    ------
+    tuple of str, int, float and float
+        The column, the number of its rows that differ, the largest difference (infinite if it is
+        not one of numbers) and the tolerance in that row.
+    """
     before = _sort_rows(before)
     after = _sort_rows(after)
     for column in before.columns.difference(_not_compared(before), sort=False):
@@ -170,13 +194,14 @@ def compare_tables(before: pd.DataFrame, after: pd.DataFrame, name: str) -> str:
         if not is_different.any():
             continue
         differences = pd.Series(np.inf, old.index)
+        tolerances = pd.Series(0.0, old.index)
         if {old.dtype.kind, new.dtype.kind} <= set("iuf"):
             differences = (old - new).abs().fillna(np.inf)
-            is_different &= differences > _tolerances(before, column, name)
+            tolerances = _tolerances(before, column, name)
+            is_different &= differences > tolerances
         if is_different.any():
-            size = f" by {differences[is_different].max():.2g}".replace(" by inf", "")
-            return f"{column} differs{size} in {is_different.sum()} rows"
-    return ""
+            largest = differences[is_different].idxmax()
+            yield column, is_different.sum(), differences[largest], tolerances[largest]
 
 
 def _not_compared(table: pd.DataFrame) -> set[str]:
