@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from helpers import __version__
 from helpers.errors import InputError
 from helpers.files import cache_root, check_writable
+from helpers.run.interrupts import remembered_interrupts
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        return options.command(options)
+        with remembered_interrupts():
+            return options.command(options)
     except (InputError, OSError) as error:  # OSError: a name too long, a file not readable
         print(f"error: {error}".replace("\n", " "), file=sys.stderr)
         return 2

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -175,6 +176,33 @@ def test_run_publishes_only_committed_runs(calls, capsys):
     error = fails(capsys, "run", "--name", "mine", "--publish")
     assert "--publish: mine is none of the committed runs" in error
     assert not calls
+
+
+class InterruptedWhenFreed:
+    """An object that only the garbage collector frees, and Ctrl-C at that moment."""
+
+    def __init__(self):
+        self.cycle = self
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_between_the_check_and_the_first_notebook_is_not_lost(
+    figures, capsys, monkeypatch
+):
+    """Python drops the KeyboardInterrupt of a finalizer."""
+    execute = mock.Mock()
+    monkeypatch.setattr("papermill.execute_notebook", execute)
+    monkeypatch.setattr(notebooks, "started_kernel", lambda *_: nullcontext())
+    monkeypatch.setattr(notebooks, "write_html", mock.Mock())
+    monkeypatch.setattr("helpers.run.report.write_run_report", mock.Mock())
+    monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [str(InterruptedWhenFreed())])
+    assert main(["run", "--only", "03", "--max-tokens", "48"]) == 130
+    assert not execute.called
+    assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; run again")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])

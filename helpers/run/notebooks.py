@@ -26,6 +26,7 @@ from helpers.errors import InputError
 from helpers.files import IN_CHECKOUT, PROJECT_ROOT, cache_root, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
 from helpers.results import COMMIT_VARIABLE, Results, made_by, run_name
+from helpers.run.interrupts import raise_lost_interrupt
 from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
@@ -315,6 +316,7 @@ def execute(
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
+    raise_lost_interrupt()
     output = folder / path.name
     for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -330,6 +332,7 @@ def execute(
                 stderr_file=DummyTqdmFile(sys.stderr),  # lines above the bar of notebooks
                 execution_timeout=CELL_TIMEOUT,
                 start_timeout=START_TIMEOUT,
+                on_cell_start=raise_lost_interrupt,
             )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:

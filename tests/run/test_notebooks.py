@@ -224,6 +224,29 @@ def test_two_at_a_time_leaves_no_kernel_behind(tmp_path, end, error):
             os.kill(int(path.read_text()), 0)
 
 
+def test_execute_ends_at_the_next_cell_if_an_interrupt_was_lost(tmp_path, monkeypatch):
+    waits = f"import time\nwhile not Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.05)"
+    noted = tmp_path / "process"
+    code = NOTE_PROCESS.format(path=str(noted)) + waits
+    path = write_notebook(
+        tmp_path / "00_toy.ipynb", code, f"Path({str(tmp_path / 'next')!r}).touch()"
+    )
+    (tmp_path / "out").mkdir()
+    received = threading.Event()
+    monkeypatch.setattr("helpers.run.interrupts._RECEIVED", received)
+
+    def lose_interrupt():
+        while not noted.exists():
+            time.sleep(0.05)
+        received.set()
+        (tmp_path / "go").touch()
+
+    threading.Thread(target=lose_interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        execute(path, tmp_path / "out", {})
+    assert not (tmp_path / "next").exists()
+
+
 # Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.
 SUD = (
     "They/2/subj saw/0/root {}/2/comp:obj with/2/udep {}/4/comp:obj ./2/punct",
