@@ -270,8 +270,9 @@ def _split_tables(
     ]
     if not with_articles:
         return run_tables, tables_by_control
-    for model_tables in with_articles:  # a table whose names are all digits is read as numbers
-        model_tables[ARTICLES] = model_tables[ARTICLES].astype({"article": str})
+    if len({model_tables[ARTICLES]["article"].dtype for model_tables in with_articles}) > 1:
+        for model_tables in with_articles:  # names that are all digits are read as numbers
+            model_tables[ARTICLES] = model_tables[ARTICLES].astype({"article": str})
     articles = pd.concat([model_tables[ARTICLES]["article"] for model_tables in with_articles])
     for model_tables in with_articles:
         averages = model_tables[ARTICLES].merge(articles.drop_duplicates(), how="outer")
