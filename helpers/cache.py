@@ -146,7 +146,11 @@ def code_digest(layer: str) -> str:
 
 
 def read_table(path: Path, **options: Any) -> pd.DataFrame:
-    """Read a table as it was written: an empty cell is missing, and "NA" and "null" are text."""
+    """Read a table as it was written: an empty cell is missing, and "NA" and "null" are text.
+
+    Titles of articles are texts, also where all are numbers.
+    """
+    options = {"dtype": {"article": str}, **options}
     return pd.read_csv(path, keep_default_na=False, na_values=[""], **options)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import helpers.cache
-from helpers.cache import LAYERS, cached, code_digest
+from helpers.cache import LAYERS, cached, code_digest, read_table
 from helpers.errors import InputError
 from helpers.studies.common.tasks import Pair, Task
 
@@ -243,3 +243,9 @@ def test_cached_computes_a_damaged_table_again(own_cache, damage):
         file.write_text(damage)
     assert load() == [2]
     assert load() == [2]
+
+
+def test_read_table_keeps_titles_of_articles_as_they_are(tmp_path):
+    table = pd.DataFrame({"article": ["01", "1984", "NA"], "layer": [1, 2, 3], "x": [0.5, None, 1]})
+    table.to_csv(tmp_path / "averages.csv", index=False)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "averages.csv"), table)
