@@ -38,9 +38,9 @@ RELATIONS = {
     "possessors": "poss",
     "subjects": "nsubj",
 }
-NEAREST_VERB = "the nearest verb on the left (knows the parts of speech)"
 VERDICTS = ("supported", "not supported", "inconclusive", "not measured")
 POSITIONAL = "4 / 5 of 144"  # heads of the paper, section 3.1
+WITH_TAGS = "(knows the parts of speech)"
 ENTROPY_OF_FIRST = "sec3-last-cls-broad"  # claims
 SEPARATOR = "sec3-special-half"
 
@@ -60,7 +60,7 @@ def blocks(figures: Path) -> dict[str, str]:
     rows = {
         "best head, all words": held_out_relation(runs, "All"),
         "best head, the verb of a direct object": held_out_relation(runs, "dobj"),
-        f"{NEAREST_VERB}, direct objects": nearest_word(runs, "dobj"),
+        f"the nearest verb on the left {WITH_TAGS}, direct objects": nearest_word(runs, "dobj"),
         "best head, antecedents of mentions": held_out_antecedents(runs),
         "all heads and word vectors, the parent of a word": probe(runs, "Attn + GloVe"),
     }
@@ -142,7 +142,7 @@ def section_4(runs: Mapping[str, Run]) -> pd.DataFrame:
         if nearest:
             behind[label] = _with_interval(summary.loc[nearest[0]])
     rows["all relations, best head minus best offset"] = pd.Series(ahead)
-    rows["all relations, best head minus nearest word"] = pd.Series(behind)
+    rows[f"all relations, best head minus nearest word {WITH_TAGS}"] = pd.Series(behind)
     return pd.DataFrame(rows).T.reindex(columns=["paper", *runs])
 
 

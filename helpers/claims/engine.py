@@ -50,6 +50,7 @@ UNDEFINED = "its number is not defined on the tables of this run"
 LEAST_POWER = 0.2  # at the paper's number; a claim with less is not tested
 UNSEEN = "could not have been seen here"
 EXPLORATORY = "exploratory: shown, not tested"
+ROUNDING = 1e-6  # of numbers in tables, so that two thirds do not pass two thirds
 SHUFFLED_PASSES = "shuffled sentences pass the threshold, too, so it says nothing about training"
 
 
@@ -145,7 +146,8 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     control_tests = _test([row for row in with_controls if row.id not in untested])
     due_to_training = _due_to_training(control_tests, table["verdict"])
     signs = pd.Series({claim.id: claim.sign for claim in claims}, dtype=float)
-    shuffled_passes = signs * (table["shuffled_control"] - table["threshold"]) > 0
+    shuffled_lead = signs * (table["shuffled_control"] - table["threshold"])
+    shuffled_passes = shuffled_lead > ROUNDING
     is_answered = due_to_training != ""
     table["due_to_training"] = due_to_training.mask(shuffled_passes, "")
     table.loc[is_answered & shuffled_passes, "reason"] = SHUFFLED_PASSES

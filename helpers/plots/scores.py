@@ -38,7 +38,9 @@ ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
 PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
     "head": Style("attention head", style.SERIES_COLORS[0], "o"),
     "offset": Style("fixed offset", style.MUTED, "s"),
-    "nearest": Style("nearest word of one part of speech", style.SERIES_COLORS[1], "^"),
+    "nearest": Style(
+        "nearest word of one class (knows the parts of speech)", style.SERIES_COLORS[1], "^"
+    ),
 }
 HELD_OUT = " (chosen on train, scored on dev)"  # of a system's name
 SYSTEM_NAMES = {  # of those in which "head" can be a word or an attention head

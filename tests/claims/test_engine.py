@@ -302,6 +302,7 @@ def test_model_and_control_are_compared_article_by_article():
         (5, 1, 1.9, {"above": 2}, ("yes", "")),
         (-5, -1, -9, {"below": -2}, ("", SHUFFLED_PASSES)),
         (-5, -1, -1.9, {"below": -2}, ("yes", "")),
+        (0.9, 0, 0.666667, {"above": 2 / 3}, ("yes", "")),  # two thirds, as a table has them
         (1, 0, 9, {"above": 2}, ("", "")),  # not supported: nothing is asked
     ],
 )
@@ -309,7 +310,7 @@ def test_check_claims_says_nothing_of_training_where_shuffled_sentences_pass(
     measured, random, shuffled, threshold, expected
 ):
     measured, random, shuffled = [
-        Estimate(value, value - 0.5, value + 0.5) for value in (measured, random, shuffled)
+        Estimate(value, value - 0.1, value + 0.1) for value in (measured, random, shuffled)
     ]
     controls = {"random_number": random, "shuffled_number": shuffled}
     row = check_one(measured, controls=controls, **threshold)
