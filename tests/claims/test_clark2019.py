@@ -19,6 +19,9 @@ FIGURES = committed_figures()
 # Chosen on the data that they are scored on; without differences on the same articles.
 NOT_IN_CLAIMS = ("commonest_tokens", "coreference", "dependency_heads", "probes")
 PAPER = {claim.id: claim.paper for claim in CLAIMS}
+NOT_YET_COMPUTED_AGAIN = pytest.mark.xfail(
+    strict=True, reason="the run has the claims of version 1.0.0 until it is computed again"
+)
 # What the tests of committed tables compare; texts may be reworded.
 COMPARED = [name for name in COLUMNS if name not in TEXT_COLUMNS or name.startswith("due_to")]
 
@@ -30,7 +33,16 @@ def claims_table(tables):
     return table.set_index("id")
 
 
-@pytest.mark.parametrize("run", ["minilm"])  # other committed runs are of older claims
+@pytest.mark.parametrize(
+    "run",
+    [
+        *("minilm-later", "mpnet-later", "smollm2-later", "minilm-arct-later", "minilm-ewt"),
+        *("mpnet-ewt", "minilm-norm", "minilm-random-0"),
+        pytest.param("minilm", marks=NOT_YET_COMPUTED_AGAIN),
+        pytest.param("mpnet", marks=NOT_YET_COMPUTED_AGAIN),
+        pytest.param("smollm2", marks=NOT_YET_COMPUTED_AGAIN),
+    ],
+)
 def test_committed_tables_give_committed_verdicts(run):
     files = (FIGURES / run / "tables").glob("*.csv")
     tables = {path.stem: pd.read_csv(path, dtype={"section": str}) for path in files}
@@ -39,6 +51,8 @@ def test_committed_tables_give_committed_verdicts(run):
     committed = tables["claims"].set_index(name)
     recomputed = checked.set_index(name).loc[committed.index]
     assert committed["verdict"].equals(recomputed["verdict"])
+    is_of_run = checked["section"].isin(tables["claims"]["section"])
+    assert set(committed.index) == set(checked.loc[is_of_run, name])
     columns = committed.columns.intersection(COMPARED)
     pd.testing.assert_frame_equal(
         recomputed[columns], committed[columns], rtol=1e-4, atol=1e-6, check_dtype=False
