@@ -129,13 +129,13 @@ def gain_of_dimension(tables: Tables, *, change: str, token: str) -> Estimate:
     It says nothing about the dimension if the sink also loses attention where its vector moves as
     far in random directions.
     """
-    where = {"column": "gain", "layer": ALL_LAYERS}
-    in_random_directions = estimate_from_table(
-        tables, "sink_transplant", change=f"{ABLATED}: {RANDOM}", token=SINK, **where
+    gain_of = partial(
+        estimate_from_table, tables, "sink_transplant", column="gain", layer=ALL_LAYERS
     )
+    in_random_directions = gain_of(change=f"{ABLATED}: {RANDOM}", token=SINK)
     if in_random_directions.value < LEAST_RANDOM_GAIN:
         raise NotMeasurable(ANY_DIRECTION_COUNTS)
-    return estimate_from_table(tables, "sink_transplant", change=change, token=token, **where)
+    return gain_of(change=change, token=token)
 
 
 MEASURES: dict[str, Measure] = {
