@@ -1,0 +1,162 @@
+"""Execute the notebooks on a golden model, and arrange the tables of the run as they are kept."""
+
+import contextlib
+import io
+import json
+import linecache
+import os
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from PIL import Image
+
+FOLDER = Path(__file__).parent
+CORPORA = FOLDER / "corpora"
+NOTEBOOKS = FOLDER.parent.parent / "notebooks"
+PARAMETERS = {
+    "text": str(CORPORA / "articles"),
+    "treebank": f"{CORPORA / 'en_tales-train.conllu'},{CORPORA / 'en_tales-dev.conllu'}",
+    "coref": str(CORPORA / "tales.v4_gold_conll"),
+    "vectors": str(CORPORA / "vectors.txt"),
+    "segments": 20,  # the controls see a part of them
+    "sentences": 40,
+    "gradient_segments": 8,
+    "minimum_count": 8,
+    "max_tokens": 64,
+    "seeds": 1,
+    "quick": True,
+    "device": "cpu",
+}
+QUICK = ("00", "01", "02", "03", "04", "06")
+SMALL = ("05",)  # in the small profile, which trains less
+LATER = {"encoder": ("07", "08", "10", "11", "12"), "decoder": (), "window": ()}
+
+# Tables that later versions no longer have, or whose rows and columns are choices.
+GOES = {
+    "fig1_examples", "fig5_examples", "commonest_tokens", "possessives", "special_candidates",
+    "disagreement", "probe_fits", "probe_seeds", "each_head", "replication", "disabling",
+    "head_edge_doses", "lens_shares", "value_norms",
+}  # fmt: skip
+# The entropy-matched control stays in 3.3, section 5 and 11.
+ENTROPY_MATCHED = (
+    "entropy", "averages_by_article", "probe_differences", "head_edge_ablations",
+    "head_edge_correlations", "head_edge_yardsticks", "agreement", "agreement_correlations",
+    "agreement_heads",
+)  # fmt: skip
+CONTROLS = {"random": "random", "entropy_matched": "entropy-matched", "shuffled": "shuffled"}
+# Columns that say which head, offset, word or place was chosen, or that are prose.
+CHOICES = {
+    "direction", "offset", "baseline_offset", "nearest_class", "nearest_side", "x", "y", "kind",
+    "name", "number", "behaviour", "chosen", "matched_head", "most_attended_word", "dimension",
+    "section", "claim", "reason", "how_measured", "unit", "cases", "threshold_source",
+    "least_effect", "turns_at", "adjusted_low", "adjusted_high", "power_at_paper",
+    "shuffled_control",
+}  # fmt: skip
+FEWEST_WORDS = 20  # of a point in accuracy_by_distance
+
+
+def write_blank(_figure, file, *, format="png", **_options):
+    """Write an empty picture in place of a figure, which is half of the time of a notebook."""
+    if format == "png":
+        Image.new("RGB", (4, 4)).save(file, "png")
+    else:
+        file.write(b"<svg></svg>")
+
+
+def execute(path, parameters):
+    """Execute the cells of a notebook with parameters, as a batch run passes them."""
+    names = {}
+    for position, cell in enumerate(json.loads(path.read_text())["cells"]):
+        if cell["cell_type"] != "code":
+            continue
+        source = "".join(cell["source"])
+        file = f"<{path.stem}, cell {position}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        exec(compile(source, file, "exec"), names)
+        plt.close("all")
+        if "parameters" in cell["metadata"].get("tags", []):
+            for name, value in parameters.items():
+                (names if name in names else names["settings"])[name] = value
+
+
+def run_notebooks(numbers, parameters):
+    """Execute notebooks; figures are not drawn, and nothing is printed."""
+    with contextlib.ExitStack() as quiet:
+        quiet.enter_context(mock.patch("matplotlib.figure.Figure.savefig", write_blank))
+        for name in ("Figure.draw_without_rendering", "Figure.draw"):
+            quiet.enter_context(mock.patch(f"matplotlib.figure.{name}", lambda *_: None))
+        quiet.enter_context(warnings.catch_warnings(action="ignore"))
+        quiet.enter_context(pd.option_context("display.max_colwidth", 50))
+        quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        quiet.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        for number in numbers:
+            (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
+            execute(path, parameters)
+
+
+def run_model(name, folder):
+    """Write a model, execute its notebooks, and return the golden tables by name.
+
+    Caches and results are in the folder, too.
+    """
+    from golden.models import save_model
+
+    environment = {
+        f"ATTENTION_{part.upper()}": str(folder / part) for part in ("cache", "build", "figures")
+    }
+    with mock.patch.dict(os.environ, environment):
+        save_model(name, folder / name)
+        parameters = PARAMETERS | {"model": str(folder / name)}
+        # First, because the profile of the process counts when the probes are imported.
+        os.environ["ATTENTION_PROFILE"] = "small"
+        run_notebooks(SMALL, parameters | {"name": "small"})
+        os.environ["ATTENTION_PROFILE"] = ""
+        run_notebooks(QUICK, parameters | {"name": "quick"})
+        os.environ["ATTENTION_PROFILE"] = "small"
+        run_notebooks(LATER[name], parameters | {"name": "small"})
+    return golden_tables(folder / "build")
+
+
+def golden_tables(build):
+    """Read the tables of the runs in a folder and arrange them as they are kept."""
+    parts = {}
+    for path in sorted(build.glob("*/tables/*.csv")):
+        measure, model = path.stem, "trained"
+        for prefix, control in CONTROLS.items():
+            if measure.startswith(f"{prefix}_") and measure != "random_weights":
+                measure, model = measure.removeprefix(f"{prefix}_"), control
+        if measure in GOES or (model == "entropy-matched" and measure not in ENTROPY_MATCHED):
+            continue
+        if path.stat().st_size < 4:
+            continue
+        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        if "model" not in table:
+            table.insert(0, "model", model)
+        parts.setdefault(measure, []).append(table)
+    order = ["trained", *CONTROLS.values()]
+    tables = {}
+    for measure, rows in parts.items():
+        rows.sort(key=lambda table: order.index(table["model"].iloc[0]) if len(table) else 9)
+        tables[measure] = arrange(measure, pd.concat(rows, ignore_index=True))
+    return tables
+
+
+def arrange(measure, table):
+    """Leave out choices and prose, and what a later version no longer has."""
+    if measure == "claims":
+        table = table.rename(columns={"due_to_training": "larger_than_in_controls"})
+        table = table[table["verdict"] != "not measured"]
+    if measure == "accuracy_by_distance":
+        table = table[table["count"] >= FEWEST_WORDS]
+    if measure == "head_distances":
+        return table
+    chosen = CHOICES & set(table.columns)
+    if "layer" not in table:
+        chosen |= {"head"} & set(table.columns)
+    table = table.drop(columns=list(chosen))
+    if table["model"].nunique() == 1:
+        table = table.drop(columns="model")
+    return table.dropna(axis="columns", how="all")
