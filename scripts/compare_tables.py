@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from helpers.cache import read_table
 from helpers.files import build_dir, figures_dir
 from helpers.run.publish import compare_columns
 
@@ -47,7 +48,7 @@ def read_models(run: Path) -> dict[tuple[str, str], pd.DataFrame]:
     """Read the tables of a run by name and model, without those that have no rows."""
     tables = {}
     for path in sorted(run.glob("tables/*.csv")):
-        table = pd.read_csv(path).rename(columns=RENAMED)
+        table = read_table(path).rename(columns=RENAMED)
         if "model" in table and set(table["model"]) <= {TRAINED, *CONTROLS.values()}:
             for model, rows in table.groupby("model"):
                 tables[path.stem, str(model)] = read_again(rows.drop(columns="model"))
@@ -62,7 +63,7 @@ def read_models(run: Path) -> dict[tuple[str, str], pd.DataFrame]:
 def read_again(rows: pd.DataFrame) -> pd.DataFrame:
     """Give rows the types that they have in a file of their own, without empty columns."""
     rows = rows.dropna(axis="columns", how="all")
-    return pd.read_csv(io.StringIO(rows.to_csv(index=False)))
+    return read_table(io.StringIO(rows.to_csv(index=False)))
 
 
 def compare_runs(first: Path, second: Path) -> Iterator[str]:

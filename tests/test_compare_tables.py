@@ -36,7 +36,7 @@ def old_layout():
         "entropy": pd.DataFrame({**heads, "entropy": [1.0, 2.0, 3.0], "uniform": [4.0, 4.0, 4.0]}),
         "random_entropy": pd.DataFrame({**heads, "entropy": [3.0, 3.5, 3.9]}),
         "entropy_matched_entropy": pd.DataFrame({**heads, "entropy": [1.1, 2.2, 2.9]}),
-        "no_op": pd.DataFrame({"relation": ["det"], "count": [30], "with": [40.0]}),
+        "no_op": pd.DataFrame({"relation": ["NA"], "count": [30], "with": [40.0]}),
         "shuffled_no_op": pd.DataFrame({"relation": ["det"], "count": [20], "with": [10.0]}),
         "random_no_op": pd.DataFrame({"relation": [], "count": [], "with": []}),
         "claims": pd.DataFrame({**claims, **verdicts}),
@@ -83,6 +83,14 @@ def test_main_allows_the_tolerance_and_another_chosen_head(compare):
     for heads, run in (("1-1", before), ("2-1", tables)):
         run["dependency_heads"] = pd.DataFrame({"relation": ["det"], "head": [heads]})
     assert compare(old=before, new=tables)[0] == 0
+
+
+def test_main_tells_the_label_na_from_an_empty_cell(compare):
+    tables = old_layout()
+    tables["no_op"]["relation"] = [None]
+    code, lines = compare(old=old_layout(), new=tables)
+    assert code == 1
+    assert [line.split()[:2] for line in lines] == [["no_op:", "relation"]]
 
 
 @pytest.mark.parametrize("column", ["verdict", "larger_than_in_controls"])
