@@ -70,7 +70,7 @@ def differences(measure, table, expected):
     table, expected = in_order(table, keys), in_order(expected, keys)
     for name in expected:
         if name in keys or name in verdicts:
-            is_same = (table[name].fillna("").astype(str) == expected[name].fillna("").astype(str))
+            is_same = table[name].fillna("").astype(str) == expected[name].fillna("").astype(str)
             if not is_same.all():
                 yield name, np.inf, np.inf, False
             continue

@@ -11,9 +11,7 @@ from golden.comparison import differences, read_golden
 from golden.runs import FOLDER, run_model
 
 MODELS = ("encoder", "decoder", "window")
-GOLDEN = [
-    (model, path.stem) for model in MODELS for path in sorted((FOLDER / model).glob("*.csv"))
-]
+GOLDEN = [(model, path.stem) for model in MODELS for path in sorted((FOLDER / model).glob("*.csv"))]
 
 
 @pytest.fixture(scope="module")
