@@ -5,20 +5,30 @@ names it; a model gives the maps of plain transformers.
 """
 
 import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import papermill
 import pytest
 import tiny_models
 import torch
 import transformers as hf
 import zoo
+from notebook_tools import executed
+from safetensors.torch import load_file, save_file
 from tolerances import weights_error
 from toy_corpora import write
 
 import helpers
 from helpers.__main__ import main
 from helpers.errors import InputError
+from helpers.viewer.view import view
 
+ROOT = Path(__file__).resolve().parent.parent
 SENTENCES = 40
 COLUMNS = "{}\t{}\t{}\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
 TREE = COLUMNS.format(1, "Dogs", "dog", 2, "nsubj") + COLUMNS.format(2, "bark", "bark", 0, "root")
@@ -110,6 +120,7 @@ CIRCLE = TREE.replace("\t0\troot", "\t1\troot")
         ("--text", "table.csv.txt", f'id,text,label\n0,"{PROSE.strip()}",1\n', 1),
         ("--text", "page.html.txt", f"<!DOCTYPE html>\n<html><p>{PROSE}</p></html>\n", 1),
         ("--text", "titles.txt", "One title\n", None),
+        ("--text", "wiki_01.txt", '<doc id="1" url="u" title="Cat">\nCat\n\n</doc>\n' * 9, None),
         ("--pairs", "no_pairs.jsonl", json.dumps({"words": ["a", "b"], "pairs": []}) + "\n", None),
     ],
 )
@@ -149,13 +160,76 @@ FAMILIES = {
     "Helium": "HeliumForCausalLM HeliumConfig",
     "GLM-4": "Glm4ForCausalLM Glm4Config",
     "StarCoder2": "Starcoder2ForCausalLM Starcoder2Config",
+    "Doge": "DogeForCausalLM DogeConfig",
+    "Apertus": "ApertusForCausalLM ApertusConfig",
+    "VaultGemma": "VaultGemmaForCausalLM VaultGemmaConfig",
+    "ERNIE 4.5": "Ernie4_5ForCausalLM Ernie4_5Config",
+    "BioGPT": "BioGptForCausalLM BioGptConfig",
 }
 DECODER_SIZES = {**zoo.GROUPED, "head_dim": 6, "pad_token_id": 0}
+LLAMA = "LlamaForCausalLM LlamaConfig"
+BEGINNING = "<|endoftext|>"  # the token that begins every text of `zoo.begun_byte_pairs`
+GPT_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}
+WINDOW_IN_A_LAYER = {
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 7,
+    "use_sliding_window": True,
+}
+# Families whose configurations have names of their own for sizes, or more than the usual sizes.
+OTHER_SIZES = {
+    "MPT": (
+        "MptForCausalLM MptConfig",
+        {"d_model": 24, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 96},
+    ),
+    "GPT-Neo": (
+        "GPTNeoForCausalLM GPTNeoConfig",
+        {
+            "hidden_size": 24,
+            "num_layers": 2,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 6,
+            "max_position_embeddings": 96,
+        },
+    ),
+    "XGLM": (
+        "XGLMForCausalLM XGLMConfig",
+        {
+            "d_model": 24,
+            "num_layers": 2,
+            "attention_heads": 4,
+            "ffn_dim": 32,
+            "max_position_embeddings": 96,
+        },
+    ),
+    "CodeGen": ("CodeGenForCausalLM CodeGenConfig", {**GPT_SIZES, "rotary_dim": 4}),
+    "OpenAI GPT": ("OpenAIGPTLMHeadModel OpenAIGPTConfig", GPT_SIZES),
+    "CTRL": ("CTRLLMHeadModel CTRLConfig", {**GPT_SIZES, "dff": 32}),
+    "Phi": ("PhiForCausalLM PhiConfig", {**zoo.SIZES, "hidden_size": 32}),
+    "Qwen3 with a window in a layer": (
+        "Qwen3ForCausalLM Qwen3Config",
+        {**zoo.GROUPED, **WINDOW_IN_A_LAYER},
+    ),
+    "Falcon-H1, with a state space in each layer": (
+        "FalconH1ForCausalLM FalconH1Config",
+        {
+            **DECODER_SIZES,
+            "mamba_d_ssm": 16,
+            "mamba_n_heads": 2,
+            "mamba_d_head": 8,
+            "mamba_d_state": 4,
+            "mamba_n_groups": 1,
+        },
+    ),
+}
 ENCODERS = {
     "MegatronBERT": "MegatronBertForMaskedLM MegatronBertConfig",
     "ERNIE": "ErnieForMaskedLM ErnieConfig",
     "Data2Vec": "Data2VecTextForMaskedLM Data2VecTextConfig",
+    "Splinter": "SplinterForPreTraining SplinterConfig",
+    "RoBERTa with the norm first": "RobertaPreLayerNormForMaskedLM RobertaPreLayerNormConfig",
 }
+LENGTHS = ("", " on the mat", " on the mat, and the old dog of the house watched it")
 
 
 def save_family(folder, names, vocabulary, **sizes):
@@ -164,25 +238,38 @@ def save_family(folder, names, vocabulary, **sizes):
     return tiny_models.save(folder, tiny_models.spread(model, factor=6.0), tokenizer)
 
 
-def assert_maps_of_transformers(folder, tmp_path):
-    """Compare the maps of a study, which are stored in half precision, with a plain pass."""
-    text = write(tmp_path, "text.txt", "The cat sat.\n\nThe dog watched it.\n\n" * 8)
-    study = helpers.Study(
-        model=str(folder), text=str(text), segments=4, max_tokens=60, device="cpu"
+def study_of(folder, tmp_path, **settings):
+    """Make a study of a model on segments of several lengths, which are padded in a batch."""
+    paragraphs = [f"The cat sat{end}.\n\nThe dog watched it.\n\n" for end in LENGTHS * 3]
+    text = write(tmp_path, "text.txt", "".join(paragraphs))
+    return helpers.Study(
+        model=str(folder), text=str(text), max_tokens=60, device="cpu", seeds=1, **settings
     )
-    store = study.segment_store()
+
+
+def plain_maps(folder, ids, **inputs):
+    """Compute the maps of one text with transformers alone: [layer, head, query, key]."""
     model = hf.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
-    example = store[0]
-    inputs = {"input_ids": torch.tensor([tokenizer.convert_tokens_to_ids(example.tokens)])}
-    if tokenizer.sep_token:
-        is_end = inputs["input_ids"] == tokenizer.sep_token_id
-        inputs["token_type_ids"] = is_end.cumsum(dim=1) - is_end.long()  # of two paragraphs
     with torch.no_grad():
-        expected = torch.cat(model(**inputs, output_attentions=True).attentions).numpy()
-    error = weights_error(expected)
-    np.testing.assert_allclose(example.attention, expected, rtol=2**-10, atol=error)
-    assert expected.std() > 0.01
+        outputs = model(input_ids=torch.tensor([ids]), **inputs, output_attentions=True)
+    return torch.cat(outputs.attentions).numpy()
+
+
+def assert_maps_of_transformers(folder, tmp_path):
+    """Compare the maps of a study, which are stored in half precision, with plain passes."""
+    store = study_of(folder, tmp_path).segment_store()
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    assert len({len(example.tokens) for example in store}) == len(LENGTHS)
+    for example in store:
+        ids = tokenizer.convert_tokens_to_ids(example.tokens)
+        inputs = {}
+        if "token_type_ids" in tokenizer.model_input_names and tokenizer.sep_token:
+            is_end = torch.tensor([ids]) == tokenizer.sep_token_id
+            inputs["token_type_ids"] = is_end.cumsum(dim=1) - is_end.long()  # of two paragraphs
+        expected = plain_maps(folder, ids, **inputs)
+        error = weights_error(expected)
+        np.testing.assert_allclose(example.attention, expected, rtol=2**-10, atol=error)
+        assert expected.std() * len(ids) > 0.1, "nearly uniform maps would hide mistakes"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -191,7 +278,138 @@ def test_a_decoder_of_any_family_has_the_maps_of_transformers(name, figures, tmp
     assert_maps_of_transformers(folder, tmp_path)
 
 
+@pytest.mark.parametrize("name", OTHER_SIZES)
+def test_a_decoder_of_other_sizes_has_the_maps_of_transformers(name, figures, tmp_path):
+    names, sizes = OTHER_SIZES[name]
+    folder = save_family(tmp_path / "model", names, zoo.plain_byte_pairs, **sizes)
+    assert_maps_of_transformers(folder, tmp_path)
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_of_any_family_has_the_maps_of_transformers(name, figures, tmp_path):
-    folder = save_family(tmp_path / name, ENCODERS[name], zoo.word_pieces, **zoo.SIZES)
+    vocabulary = zoo.byte_pairs if name.startswith("RoBERTa") else zoo.word_pieces
+    folder = save_family(tmp_path / name, ENCODERS[name], vocabulary, **zoo.SIZES)
     assert_maps_of_transformers(folder, tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"padding_side": "left"}, {"add_bos_token": True}])
+def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figures, tmp_path):
+    folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, **DECODER_SIZES)
+    tiny_models.edit(folder / "tokenizer_config.json", **change)
+    assert_maps_of_transformers(folder, tmp_path)
+    for example in study_of(folder, tmp_path).segment_store():
+        assert example.tokens[0] == BEGINNING and example.tokens.count(BEGINNING) == 1
+
+
+def test_attention_in_chunks_is_refused_in_a_line(figures, tmp_path, capsys):
+    sizes = {"attention_chunk_size": 8, "moe_layers": [], "intermediate_size_mlp": 32}
+    sizes["layer_types"] = ["chunked_attention", "full_attention"]
+    names = "Llama4ForCausalLM Llama4TextConfig"
+    folder = save_family(tmp_path / "chunks", names, zoo.begun_byte_pairs, **zoo.GROUPED, **sizes)
+    assert main(["run", "--dry-run", "--only", "01", "--model", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert str(folder) in error and "layer 1 " in error
+
+
+def word_map(token_map, word_ids):
+    """Add the weights to the tokens of a word up, and average those from its tokens."""
+    groups = np.array([-1 - i if word is None else word for i, word in enumerate(word_ids)])
+    order = dict.fromkeys(groups)
+    joined = np.stack([token_map[..., groups == word].sum(-1) for word in order], -1)
+    return np.stack([joined[..., groups == word, :].mean(-2) for word in order], -2)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_words_of_a_treebank_have_the_maps_of_running_text(family, figures, tiny_folder, tmp_path):
+    """Given one by one to a vocabulary of bytes, words would lose the spaces before them."""
+    treebank = write(tmp_path, "small.conllu", TREES.replace("Dogs", "Unbelievably"))
+    study = study_of(tiny_folder(family), tmp_path, treebank=str(treebank))
+    example = study.treebank_store()[0]
+    table = pd.DataFrame(example.attention[1, 2], index=example.tokens, columns=example.tokens)
+    tokenizer = hf.AutoTokenizer.from_pretrained(tiny_folder(family))
+    encoding = tokenizer(" Unbelievably bark")
+    ids, words = encoding["input_ids"], encoding.word_ids()
+    if family == "gpt2":  # whose tokenizer does not add the token that begins a text
+        ids, words = [tokenizer.bos_token_id, *ids], [None, *words]
+    assert len(ids) > len(table)
+    expected = word_map(plain_maps(tiny_folder(family), ids)[1, 2], words)
+    np.testing.assert_allclose(table, expected, rtol=2**-10, atol=weights_error(expected))
+    assert table.loc["bark", "Unbelievably"] > 0
+
+
+def test_the_share_of_the_first_token_of_a_decoder_is_that_of_its_maps(figures, tmp_path):
+    """Heads that attend to the token that begins every text, with a number and an interval."""
+    folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, **DECODER_SIZES)
+    study = study_of(folder, tmp_path)
+    table = helpers.metrics.surface.head_table(study.sums, ["first"])
+    by_hand = [example.attention[..., 0].mean(axis=-1) for example in study.segment_store()]
+    np.testing.assert_allclose(table["first"], np.mean(by_hand, axis=0).ravel(), rtol=1e-3)
+    assert (table["first_low"] <= table["first"]).all()
+    assert (table["first_high"] >= table["first"]).all()
+    assert (table["first_low"] < table["first_high"]).any()
+
+
+def test_head_grid_counts_layers_and_heads_from_1():
+    attention = np.full((3, 2, 6, 6), 1 / 6)
+    attention[2, 0] = np.eye(6, k=-1)
+    grid = helpers.head_grid(helpers.metrics.surface.relative_position(attention)["previous"])
+    assert grid.shape == (3, 2)
+    assert grid.loc[3, 1] == grid.to_numpy().max() == pytest.approx(5 / 6)
+
+
+def test_a_saved_view_has_its_words_and_asks_no_host(figures, tmp_path):
+    store = helpers.open_maps(maps(2, 2, 4, 4), ["[CLS]", "Zebras", "run", "[SEP]"])
+    page = view(store).save(tmp_path / "head.html").read_text()
+    assert "Zebras" in page
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//|(?:import|url)[ (]*["']?http""", page)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, monkeypatch):
+    """Of a window as long as the repeated part, uniform heads see all but the same token."""
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    names = "MistralForCausalLM MistralConfig"
+    sizes = {**DECODER_SIZES, "sliding_window": 20}
+    folder = save_family(tmp_path / "window", names, zoo.begun_byte_pairs, **sizes)
+    weights = load_file(folder / "model.safetensors")
+    zeros = {name: 0 * tensor for name, tensor in weights.items() if "q_proj" in name}
+    save_file({**weights, **zeros}, folder / "model.safetensors", metadata={"format": "pt"})
+    text = write(tmp_path, "cats.txt", "\n\n".join(tiny_models.TEXT * 6))
+    executed("01", model=str(folder), text=str(text), max_tokens=48, device="cpu", name="window")
+    table = pd.read_csv(figures.parent / "build" / "window" / "tables" / "repeated_tokens.csv")
+    assert len(table) == 8
+    np.testing.assert_allclose(table[["previous", "after_same"]], 1 / 20, rtol=1e-5)
+    assert (table["same"] == 0).all()
+
+
+def test_papermill_runs_a_notebook_from_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
+    """A relative text is one of the working folder; results and maps go to the usual folders."""
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    write(folder, "cats.txt", "\n\n".join(tiny_models.TEXT * 6))
+    monkeypatch.chdir(folder)
+    (notebook,) = (ROOT / "notebooks").glob("03_*.ipynb")
+    parameters = {"model": str(tiny_folder("bert")), "max_tokens": 48}
+    papermill.execute_notebook(
+        notebook,
+        "out.ipynb",
+        {**parameters, "settings": {"text": "cats.txt", "name": "mine", "device": "cpu"}},
+        progress_bar=False,
+    )
+    table = pd.read_csv(figures.parent / "build" / "mine" / "tables" / "entropy.csv")
+    assert len(table) == 12
+    assert list((figures.parent / "cache").glob("*/manifest.json"))
+    assert {path.name for path in folder.iterdir()} == {"cats.txt", "out.ipynb"}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("target", ["student", "notebooks", "faults", "constraints", "benchmarks"])
+def test_a_target_of_make_calls_a_program_that_is_there(target):
+    command = ["make", "--dry-run", "--assume-old=.venv/.dev-ready", target]
+    commands = subprocess.check_output(command, cwd=ROOT, text=True)
+    programs = re.findall(r"(?:scripts|tests)/[\w/$]+\.py", commands)
+    assert programs
+    for program in programs:
+        assert list(ROOT.glob(program.replace("$name", "*"))), program
