@@ -391,11 +391,11 @@ def test_papermill_runs_a_notebook_from_another_folder(figures, tiny_folder, tmp
     write(folder, "cats.txt", "\n\n".join(tiny_models.TEXT * 6))
     monkeypatch.chdir(folder)
     (notebook,) = (ROOT / "notebooks").glob("03_*.ipynb")
-    parameters = {"model": str(tiny_folder("bert")), "max_tokens": 48}
+    settings = {"name": "mine", "device": "cpu", "max_tokens": 48}
     papermill.execute_notebook(
         notebook,
         "out.ipynb",
-        {**parameters, "settings": {"text": "cats.txt", "name": "mine", "device": "cpu"}},
+        {"model": str(tiny_folder("bert")), "text": "cats.txt", "settings": settings},
         progress_bar=False,
     )
     table = pd.read_csv(figures.parent / "build" / "mine" / "tables" / "entropy.csv")
