@@ -39,7 +39,9 @@ def claims_table(tables):
 )
 def test_committed_tables_give_committed_verdicts(run):
     files = (FIGURES / run / "tables").glob("*.csv")
-    tables = {path.stem: pd.read_csv(path, dtype={"section": str}) for path in files}
+    tables = {
+        path.stem: pd.read_csv(path, dtype={"section": str, "article": str}) for path in files
+    }
     checked = check_claims(tables, [*CLAIMS, *later_claims()]).replace("", np.nan)  # as read
     name = "id" if "id" in tables["claims"] else "claim"
     committed = tables["claims"].set_index(name)
