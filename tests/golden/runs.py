@@ -68,12 +68,17 @@ def write_blank(_figure, file, *, format="png", **_options):
 
 
 def execute(path, parameters):
-    """Execute the cells of a notebook with parameters, as a batch run passes them."""
+    """Execute the cells of a notebook with parameters, as a batch run passes them.
+
+    Cells that draw a figure and save no table are left out: they take a fifth of the time.
+    """
     names = {}
     for position, cell in enumerate(json.loads(path.read_text())["cells"]):
         if cell["cell_type"] != "code":
             continue
         source = "".join(cell["source"])
+        if "save_figure(" in source and "save_" not in source.replace("save_figure", ""):
+            continue  # it only draws
         file = f"<{path.stem}, cell {position}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         exec(compile(source, file, "exec"), names)
