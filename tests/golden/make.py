@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from golden.comparison import differences, read_golden, write_golden  # noqa: E402
 from golden.margins import check_margins  # noqa: E402
-from golden.models import SEEDS  # noqa: E402
+from golden.models import SEEDS, save_model  # noqa: E402
 from golden.runs import FOLDER, run_model  # noqa: E402
 
 
@@ -27,8 +27,9 @@ def make(model):
     """Write the golden tables of a model."""
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
+        save_model(model, Path(folder) / "margins")
+        print(f"{model}: {check_margins(Path(folder) / 'margins')}")
         tables = run_model(model, Path(folder))
-        print(f"{model}: {check_margins(Path(folder) / model)}")
     print(f"{model}: {len(tables)} tables, {time.process_time() - start:.1f} processor seconds")
     old_names = {path.stem for path in (FOLDER / model).glob("*.csv")}
     for name in sorted(old_names - set(tables)):
