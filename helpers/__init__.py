@@ -25,7 +25,6 @@ _MODULES = {
     "load_encoder": "helpers.model.encoder",
     "open_maps": "helpers.store.maps",
     "open_store": "helpers.store.store",
-    "show_claims": "helpers.study",
 }
 __all__ = [*_MODULES, *_SUBPACKAGES]
 

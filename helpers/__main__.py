@@ -202,7 +202,6 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 def _run(options: argparse.Namespace) -> int:
     from helpers.results import Results
     from helpers.run import notebooks
-    from helpers.run.publish import check_publishable
 
     settings = Settings(**_settings(options))
     paths = notebooks.notebooks(options.only, extended=options.extended)
@@ -216,6 +215,8 @@ def _run(options: argparse.Namespace) -> int:
             results.check_name()
             check_writable(results.name)
             if options.publish:
+                from beyond.pages.publish import check_publishable
+
                 check_publishable(results, {path.stem for path in run_paths})
     # The bundled default needs no check, which takes seconds.
     if options.dry_run or settings != Settings(name=settings.name):
@@ -234,19 +235,28 @@ def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -
 
     A dry run also prints what the model supports.
     """
-    from helpers.run.check import check_inputs
-    from helpers.run.notebooks import used_settings
+    from helpers.run.check import check_files, check_inputs
+    from helpers.run.notebooks import is_later, used_settings
     from helpers.study import Study
 
     study = Study(**asdict(settings))
     used = set().union(*map(used_settings, paths))
-    for line in check_inputs(study, used, {path.name[:2] for path in paths}):
+    check_files(study)
+    if settings.task or settings.arct:
+        from beyond.papers.registry import check_inputs as check_later_inputs
+
+        check_later_inputs(settings)
+    if any(map(is_later, paths)):
+        from beyond.pages.supports import check_supported  # torch
+
+        check_supported(study, {path.name[:2] for path in paths})
+    for line in check_inputs(study, used):
         print(line, flush=True)
     cache_root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_root()).free
     print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
     if dry_run:
-        from helpers.run.supports import describe_support  # torch
+        from beyond.pages.supports import describe_support
 
         print(*describe_support(study.encoder), sep="\n")
     del study
@@ -266,13 +276,14 @@ def _run_notebooks(paths: Sequence[Path], results: Results, options: argparse.Na
         return 1
     # Imported late, because it takes seconds.
     if settings.per_example and not later:
+        from beyond.per_example import save_per_example
         from helpers.study import Study
 
         study = Study(**asdict(settings))
-        for path in study.save_per_example([path.name[:2] for path in paths]):
+        for path in save_per_example(study, [path.name[:2] for path in paths]):
             print(f"each example: {path}")
-    from helpers.run.publish import publish
-    from helpers.run.report import write_run_report, zip_report
+    from beyond.pages.publish import publish
+    from beyond.pages.report import write_run_report, zip_report
 
     print(f"report: {write_run_report(settings, later=later)}")
     if options.zip:
@@ -282,11 +293,12 @@ def _run_notebooks(paths: Sequence[Path], results: Results, options: argparse.Na
 
 
 def _replicate(options: argparse.Namespace) -> int:
-    from helpers.claims.replication import summarise_replication
+    from beyond.claims.paper_heads import is_paper_model
+    from beyond.claims.replication import summarise_replication
     from helpers.study import Study
 
     study = Study(**_settings(options))
-    if not study.has_paper_model:
+    if not is_paper_model(study.encoder):
         raise InputError(
             f"--model {options.model}: replicate needs the paper's model, a BERT of 12 layers of "
             "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
@@ -300,7 +312,7 @@ def _replicate(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from helpers.run import compare
+    from beyond.pages import compare
 
     runs = compare.open_runs(options.runs)
     claims, notes, report = compare.compare(runs)

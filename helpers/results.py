@@ -5,7 +5,7 @@ settings, model, corpora and code adds to that folder.  Any other batch run star
 notebook that is opened by hand leaves what is there, which ``run.json`` then no longer lists.
 ``run.json`` says what made the results: commit, settings, model, corpora, library versions, a
 digest of the code, and the tables and figures.  A folder with files and without ``run.json`` is not
-of a run, and none writes to it.  The committed runs are in ``figures/`` (`helpers.run.publish`).
+of a run, and none writes to it.  The committed runs are in ``figures/``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.metadata import version
@@ -34,6 +34,7 @@ from helpers.files import (
     build_dir,
     cache_root,
     figures_dir,
+    file_digests,
     folder_lock,
     json_digest,
     read_json,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from IPython.display import Image
     from matplotlib.figure import Figure
 
-    from helpers.claims.engine import Claim
 
 RECORD = "run.json"
 MIXED = "mixed"  # says in it that the folder also has results of another run, which are not listed
@@ -250,34 +250,6 @@ class Results:
         record = run_record(self.build)
         return {} if self._differing(record) else record
 
-    def save_claims(self, section: str = "", claims: Sequence[Claim] | None = None) -> pd.DataFrame:
-        """Test claims on the tables that there are so far, and write ``claims.csv``.
-
-        The rows of the section are written, and those of earlier sections are written again,
-        because p-values are adjusted over all of them.
-
-        Parameters
-        ----------
-        section : str
-            The beginning of a section, for example "3.2"; by default all sections of the claims.
-        claims : sequence of Claim, optional
-            Claims of a later paper; by default the claims of Clark et al. (2019).
-
-        Returns
-        -------
-        DataFrame
-            The section's claims; for the columns see `check_claims`.
-        """
-        from helpers.claims.clark2019 import CLAIMS
-        from helpers.claims.engine import NUMERIC_COLUMNS, check_claims, merge_claims
-
-        # The claims of a section are tested together: all of section 3 for "3.2".
-        together = [claim for claim in claims or CLAIMS if claim.section.startswith(section[:1])]
-        checked = check_claims(self.tables(), together)
-        table = merge_claims(checked, self.own_tables().get("claims"), section=section)
-        self.save_table(table, "claims", optional=NUMERIC_COLUMNS)
-        return checked[checked["section"].str.startswith(section)]
-
     def check_name(self) -> None:
         """Refuse a ``--name`` of a folder that no run wrote, or of other settings in ``figures/``.
 
@@ -456,7 +428,12 @@ def made_by() -> dict[str, Any]:
     """Collect what makes a table today: the commit, the versions and the digest of the code."""
     versions = {name: version(name) for name in LIBRARIES}
     versions["python"] = platform.python_version()
-    return {"commit": git_commit(), "versions": versions, "code": code_digest("run")}
+    package = Path(__file__).parent
+    packages = [package]
+    if package.parent == PROJECT_ROOT:  # a checkout, in which other packages are the project's, too
+        packages = sorted(path.parent for path in PROJECT_ROOT.glob("*/__init__.py"))
+    code = code_digest(file_digests(*packages))
+    return {"commit": git_commit(), "versions": versions, "code": code}
 
 
 def git_commit() -> str | None:
@@ -467,7 +444,8 @@ def git_commit() -> str | None:
     """
     if COMMIT_VARIABLE in os.environ:
         return os.environ[COMMIT_VARIABLE] or None
-    commands = ("rev-parse --short=12 HEAD", "status --porcelain -- helpers requirements.txt")
+    code = "*.py *.toml requirements.txt :!tests :!scripts"
+    commands = ("rev-parse --short=12 HEAD", f"status --porcelain -- {code}")
     try:
         commit, changes = [
             subprocess.check_output(

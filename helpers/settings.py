@@ -56,7 +56,7 @@ class Settings:
     )
     text: str = _flag(
         "",
-        "Wikipedia dump, text file, or folder of .txt and .md (default: bundled sample)",
+        "text file, or folder of .txt and .md (default: bundled sample)",
         is_path=True,
     )
     treebank: str = _flag(

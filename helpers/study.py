@@ -8,7 +8,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
+from helpers import metrics, probes
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
@@ -26,17 +27,17 @@ from helpers.errors import InputError, ModelError, StoreError
 from helpers.progress import progress
 from helpers.results import Results, run_name
 from helpers.settings import Settings, capped, default_settings, flag, small_profile
+from helpers.store import CODE as STORE_CODE
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
     from types import ModuleType
 
     from distributed import Client
 
     from helpers.data.glove import Embeddings
-    from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
+    from helpers.data.records import Corpus, Document, PairedText, Segment, Sentence
     from helpers.metrics.coreference import AntecedentJudgements
     from helpers.metrics.head_counts import HeadCounts
     from helpers.metrics.surface import Sums
@@ -47,8 +48,6 @@ CONTROL_GRADIENTS = 32  # segments for their gradients
 # Segments on which the heads of a control get the model's entropies.
 ENTROPY_SEGMENTS = 16
 QUICK_ENTROPY_SEGMENTS = 4
-
-BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
 
 MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
 DECODER = "The model is a decoder: under its causal mask a token sees itself and earlier tokens."
@@ -88,9 +87,8 @@ class Study:
         Whether Dask computes the shards of stores, and the sums over them.
     slug : str
         The name of the paper's run, and of its folders.
-    save_table, save_figure, tables, save_claims : callable
-        Those of the results: `Results.save_table`, `Results.save_figure`, `Results.tables` and
-        `Results.save_claims`.
+    save_table, save_figure, tables : callable
+        Those of the results: `Results.save_table`, `Results.save_figure` and `Results.tables`.
 
     Raises
     ------
@@ -127,7 +125,6 @@ class Study:
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
-        self.save_claims = self.results.save_claims
 
     def __repr__(self) -> str:
         defaults = default_settings()
@@ -191,7 +188,7 @@ class Study:
             used=used,
             model=self.encoder.identity,
             language=self.language,
-            objective=self.objective,
+            objective=self.encoder.objective,
             notes=self.notes,
         )
         with self.results.edited_record():
@@ -239,7 +236,7 @@ class Study:
             torch_device(settings.device)  # fails now, and not when a map is needed
         key = encoder_key(settings.model, **options)
         load = cache(partial(load_encoder, settings.model, device=settings.device, **options))
-        properties = cached("model", lambda: load().properties, inputs=key, layer="store")
+        properties = cached("model", lambda: load().properties, inputs=key, code=STORE_CODE)
         return Encoder(**properties, load=load)
 
     def _match_entropies(self, control: Encoder, trained: Encoder) -> Encoder:
@@ -258,7 +255,7 @@ class Study:
             "temperatures",
             compute,
             inputs={"random": control.identity, "texts": texts.key},
-            layer="store",
+            code=STORE_CODE,
         )
         return control.with_temperatures(head_temperatures)
 
@@ -333,7 +330,7 @@ class Study:
 
     @property
     def map_tokens(self) -> int:
-        """The largest number of tokens of an example whose whole maps are computed."""
+        """The largest number of tokens of an example; longer texts are cut."""
         return self._map_tokens(self.encoder)
 
     def _map_tokens(self, encoder: Encoder) -> int:
@@ -344,70 +341,31 @@ class Study:
         return min(self.settings.max_tokens, longest)
 
     @property
-    def in_blocks(self) -> bool:
-        """Whether longer texts are measured, whose maps come in blocks of rows (3 and 4.3)."""
-        return self.map_tokens < self.settings.max_tokens and self.settings.lens == "attention"
-
-    @property
     def long_text_note(self) -> str:
-        """A note on the measures of long texts and their cuts; empty without such texts."""
+        """A note on the cut of long texts; empty if the setting fits."""
         if self.map_tokens == self.settings.max_tokens:
             return ""
-        measuring = "Section 3 and coreference (4.3) measure"
-        beginning = measuring if self.in_blocks else "Nothing measures"
-        blocks = ", in blocks of rows that are not kept" if self.in_blocks else ""
         return (
-            f"{beginning} texts of up to {self.settings.max_tokens:,} tokens{blocks}. What needs "
-            f"whole maps, or the gradients, has the same texts, cut at {self.map_tokens:,} tokens."
+            f"Texts are cut at {self.map_tokens:,} tokens, and not at "
+            f"{self.settings.max_tokens:,}, because maps of longer texts are too large to be kept."
         )
 
     @property
-    def objective(self) -> str:
-        """The objective of section 3.2: with labels that of a classifier, else the encoder's."""
-        if self.settings.task:
-            from helpers.model.classifier import classifier_labels
-
-            if classifier_labels(self.encoder):
-                return "classification"
-        return self.encoder.objective
-
-    @property
     def objective_note(self) -> str:
-        """The choice of the objective and its reason, if the checkpoint has the head of a task.
+        """The reason for the contrastive loss, if the checkpoint has the head of another task.
 
         The text is empty for a language model, and for a model without a head.
         """
         architecture = self.encoder.architecture
         # Sentence encoders may keep the name of the masked language model that they were before.
         has_other_head = re.search("For(?!MaskedLM)[A-Z]|Head", architecture)
-        if self.objective in ("masked-lm", "next-token") or not has_other_head:
+        if self.encoder.objective != "contrastive" or not has_other_head:
             return ""
-        if self.objective == "classification":
-            return (
-                f"The checkpoint is a {architecture}. Section 3.2 uses its own classification "
-                f"loss, because --task {self.settings.task} has labelled texts."
-            )
         return (
             f"The checkpoint is a {architecture}. Section 3.2 does not use the objective of its "
             "head, which needs labels or other inputs. It uses the contrastive loss between "
             "neighbouring paragraphs, with which the checkpoint was not trained."
         )
-
-    def objective_inputs(self, control: Encoder | None = None) -> tuple[Encoder, list[Record]]:
-        """Prepare the model, or a control, and the labelled texts for the objective of section 3.2.
-
-        Without labels these are the model as it is, and no texts.
-        """
-        encoder = control or self.encoder
-        if self.objective != "classification":
-            return encoder, []
-        from helpers.data.labelled import read_labelled, task_files
-        from helpers.model.classifier import labelled_records, with_classifier
-
-        _, path = task_files(self.settings.task)
-        texts = read_labelled(path)
-        records = labelled_records(encoder, path, texts, max_tokens=self.settings.max_tokens)
-        return with_classifier(encoder), records
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
@@ -550,8 +508,7 @@ class Study:
         control : Encoder, optional
             A control; by default the study's own model.
         stream : bool
-            Whether maps are computed when they are read, and none are stored.  They always are if
-            `in_blocks`: only pictures need whole maps then.
+            Whether maps are computed when they are read, and none are stored.
 
         Returns
         -------
@@ -561,32 +518,7 @@ class Study:
         encoder = control or self.encoder
         corpus = self.coreference_corpus()
         self._record_corpus("coreference", corpus)
-        return self._store(encoder, corpus, level="word", stream=stream or self.in_blocks)
-
-    def document_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
-        """Open the documents in which antecedents are found.
-
-        These are those of `coreference_store` or, if their whole maps would be too large, the
-        documents without that cut, whose maps come in blocks of rows.
-
-        Parameters
-        ----------
-        control : Encoder, optional
-            A control; by default the study's own model.
-        stream : bool
-            As for `coreference_store`.
-
-        Returns
-        -------
-        Store
-            Its ``texts()`` are examples or, if `in_blocks`, long texts.
-        """
-        if not self.in_blocks:
-            return self.coreference_store(control, stream=stream)
-        encoder = control or self.encoder
-        corpus = self.coreference_corpus()
-        longest = self.settings.max_tokens
-        return self._store(encoder, corpus, level="word", stream=True, max_tokens=longest)
+        return self._store(encoder, corpus, level="word", stream=stream)
 
     def antecedents(self, control: Encoder | None = None) -> AntecedentJudgements:
         """Let every attention head and rule pick an antecedent for each mention, once (4.3).
@@ -599,18 +531,18 @@ class Study:
         Returns
         -------
         AntecedentJudgements
-            What `helpers.metrics.coreference.evaluate_antecedents` returns for `document_store`.
+            What `helpers.metrics.coreference.evaluate_antecedents` returns for `coreference_store`.
         """
         from helpers.metrics.coreference import AntecedentJudgements, evaluate_antecedents
 
-        store = self.document_store(control)
+        store = self.coreference_store(control)
 
         def compute() -> dict[str, np.ndarray]:
-            texts = progress(store.texts(), "antecedents", unit="document", total=len(store))
+            texts = progress(store, "antecedents", unit="document")
             return evaluate_antecedents(text for text in texts).to_arrays()
 
         inputs = {"store": store.key}
-        arrays = cached("antecedents", compute, inputs=inputs, layer="metrics")
+        arrays = cached("antecedents", compute, inputs=inputs, code=metrics.CODE)
         return AntecedentJudgements.from_arrays(arrays)
 
     def _store(
@@ -657,32 +589,20 @@ class Study:
         """The sums of section 3 over the text, computed in one pass and cached."""
         from helpers.metrics import surface
 
-        store = self._long_segments(self.encoder) if self.in_blocks else self.segment_store()
-        return self._pass_over("section-3", store, surface)
+        return self._pass_over("section-3", self.segment_store(), surface)
 
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
         """The sums of section 3 of each control, over a part of the text."""
         from helpers.metrics import surface
 
-        if self.in_blocks:
-            limit = self._control_limit
-            stores = {
-                name: self._long_segments(encoder, limit) for name, encoder in self.controls.items()
-            }
-        else:
-            stores = self._control_segments
         parts = {
-            name: self._pass_over("section-3", store, surface) for name, store in stores.items()
+            name: self._pass_over("section-3", store, surface)
+            for name, store in self._control_segments.items()
         }
         # Models are paired by the names of groups, which are buckets if those of the model are.
         to_groups = partial(surface.combine, in_buckets=self.sums.are_buckets)
         return {name: to_groups([sums]) for name, sums in parts.items()}
-
-    def _long_segments(self, encoder: Encoder, limit: int | None = None) -> Store:
-        """Open the segments without the cut that whole maps need; see `in_blocks`."""
-        corpus = self.segment_corpus(limit)
-        return self._store(encoder, corpus, stream=True, max_tokens=self.settings.max_tokens)
 
     @property
     def _control_limit(self) -> int | None:
@@ -711,7 +631,7 @@ class Study:
                 shards = map_shards(module.sweep, store, client, range(store.n_shards))
                 return surface.combine(shards).to_arrays()
 
-        arrays = cached(name, compute, inputs={"store": store.key}, layer="metrics")
+        arrays = cached(name, compute, inputs={"store": store.key}, code=metrics.CODE)
         return surface.Sums.from_arrays(arrays)
 
     def distances(self, control: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -755,9 +675,8 @@ class Study:
         from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
 
         store = self.segment_store()
-        encoder, labelled = self.objective_inputs(control)
-        examples = labelled or store.records()
-        articles = [cluster_of(record, index) for index, record in enumerate(examples)]
+        encoder = control or self.encoder
+        articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
         self._record(objective=encoder.objective, notes=self.notes)
         if encoder.objective == "contrastive" and len(set(articles)) < 2:
             return table_without_gradients(encoder.layers, encoder.objective, ONE_ARTICLE)
@@ -767,12 +686,12 @@ class Study:
         if control:  # a part of the model's
             part = choose([articles[index] for index in indices], CONTROL_GRADIENTS)
             indices = [indices[position] for position in part]
-        records = [labelled[index] if labelled else store.record(index) for index in indices]
+        records = [store.record(index) for index in indices]
         gradients = cached(
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),
             inputs={"records": records, "seed": self.settings.seed, "model": encoder.identity},
-            layer="store",
+            code=STORE_CODE,
         )
         articles_of_records = [articles[index] for index in indices]
         return gradient_table(gradients, articles_of_records, encoder.objective)
@@ -795,7 +714,7 @@ class Study:
             "head-counts",
             lambda: vars(count_heads(store)),
             inputs={"store": store.key},
-            layer="metrics",
+            code=metrics.CODE,
         )
         arrays["names"] = tuple(arrays["names"].tolist())
         return HeadCounts(**arrays)
@@ -821,20 +740,17 @@ class Study:
             "relation-tables",
             partial(relation_tables, store, counts, minimum=minimum),
             inputs={"store": store.key, "minimum": minimum},
-            layer="metrics",
+            code=metrics.CODE,
         )
 
     def save_relation_tables(self) -> dict[str, pd.DataFrame]:
         """Save the tables of section 4.2: of the model, of its controls, of shuffled sentences.
-
-        With a gold English treebank, they also compare its trees with automatic parses.
 
         Returns
         -------
         dict of str to DataFrame
             The tables by the names of their files.
         """
-        from helpers.metrics import silver_parses
         from helpers.metrics.nearest_words import NEEDS_TAGS
         from helpers.metrics.relation_tables import OF_CONTROLS
 
@@ -847,42 +763,9 @@ class Study:
         for name, other_store in other_stores.items():
             other_tables = self.relation_tables(other_store)
             tables |= {f"{name}_{table}": other_tables[table] for table in OF_CONTROLS}
-        if self.settings.treebank and self.language == ENGLISH:  # the parser is English
-            records = cast("Corpus[Sentence]", self.treebank_corpus()).records()
-            quality = silver_parses.silver_quality(records, minimum=self.settings.minimum_count)
-            if quality is not None:
-                held_out = tables["dependency_heads_held_out"]
-                tables["silver_quality"] = quality
-                tables["gold_and_silver"] = silver_parses.gold_and_silver(store, held_out)
         for name, table in tables.items():
             self.save_table(table, name, optional=NEEDS_TAGS)
         return tables
-
-    def save_per_example(self, notebooks: Collection[str] = ("01", "04")) -> list[Path]:
-        """Write the measures of each example and head as Parquet files, for your own statistics.
-
-        Parameters
-        ----------
-        notebooks : collection of str
-            Their numbers: 01 to 03 are for ``section_3.parquet``, 04 is for ``picks.parquet``.
-
-        Returns
-        -------
-        list of Path
-            The files, in ``build/<run>/per_example/``; for their columns see
-            `helpers.metrics.per_example`.
-        """
-        from helpers.metrics import per_example
-
-        paths = []
-        if {"01", "02", "03"} & set(notebooks):
-            store = self._long_segments(self.encoder) if self.in_blocks else self.segment_store()
-            tables = per_example.section_3(store)
-            paths.append(self.results.save_parquet(tables, "section_3"))
-        if "04" in notebooks:
-            tables = per_example.picks(self.treebank_store())
-            paths.append(self.results.save_parquet(tables, "picks"))
-        return paths
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
@@ -927,37 +810,7 @@ class Study:
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
             },
-            layer="probes",
-        )
-
-    @property
-    def has_paper_model(self) -> bool:
-        """Whether the model is the paper's: a BERT of 12 layers of 12 heads with its vocabulary."""
-        if (self.encoder.layers, self.encoder.heads) != (12, 12):
-            return False
-        config = self.encoder.model.config
-        return config.model_type == "bert" and config.vocab_size in BERT_VOCABULARIES
-
-    def paper_heads(self) -> pd.DataFrame:
-        """Score the heads of the paper's Tables 1 and 2 in a run of the paper's own model.
-
-        Returns
-        -------
-        DataFrame
-            As `paper_heads.paper_heads`; ``used_instead`` names the corpus of the row, unless it
-            has the annotation of the paper's.
-        """
-        from helpers.metrics.paper_heads import COREFERENCE, paper_heads
-        from helpers.metrics.reference import scheme_of
-
-        counts = self.head_counts(self.treebank_store())
-        table = paper_heads(counts, self.antecedents())
-        treebank = "" if scheme_of(counts.names) == "stanford" else self.treebank_corpus().name
-        documents = self.coreference_corpus()
-        is_conll = all(name.endswith("_conll") for name in documents.spec["files"])
-        is_coreference = table["relation"].str.startswith(COREFERENCE)
-        return table.assign(
-            used_instead=np.where(is_coreference, "" if is_conll else documents.name, treebank)
+            code=probes.CODE,
         )
 
 
@@ -986,27 +839,6 @@ def describe_store(store: Store) -> pd.DataFrame:
     for reason, count in store.manifest.report.items():
         rows[reason] = f"{count:,}"
     return pd.DataFrame({"store": rows})
-
-
-def show_claims(claims: pd.DataFrame) -> None:
-    """Display claims in four columns and, in a part that can be opened, the rest.
-
-    Parameters
-    ----------
-    claims : DataFrame
-        Table of claims, as from `Study.save_claims`.
-    """
-    from IPython.display import HTML, display
-
-    from helpers.claims.display import claim_details, summarise_claims
-
-    with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
-        table = summarise_claims(claims).to_html(index=False)
-        details = claim_details(claims).to_html(
-            index=False, na_rep="", float_format="{:.3g}".format
-        )
-    summary = "<summary>Thresholds, controls and how each was measured</summary>"
-    display(HTML(table), HTML(f"<details>{summary}{details}</details>"))
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:

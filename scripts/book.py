@@ -19,9 +19,9 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 
+from beyond.pages.answers import answers
+from beyond.pages.report import write_report
 from helpers.results import read_tables, run_record
-from helpers.run.answers import answers
-from helpers.run.report import write_report
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "book-source"

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from beyond.pages.publish import compare_columns
 from helpers.cache import read_table
 from helpers.files import build_dir, figures_dir
-from helpers.run.publish import compare_columns
 
 TRAINED = "trained"
 CONTROLS = {"random_": "random", "entropy_matched_": "entropy-matched", "shuffled_": "shuffled"}

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.claims.clark2019 import CLAIMS
-from helpers.claims.engine import check_claims
+from beyond.claims.clark2019 import CLAIMS
+from beyond.claims.engine import check_claims
+from beyond.pages.answers import answers
+from beyond.pages.compare import Run, claims_side_by_side, open_run
 from helpers.metrics.coreference import HELD_OUT
 from helpers.metrics.reference import paper_table1, paper_table2, paper_table3
 from helpers.results import run_record
-from helpers.run.answers import answers
-from helpers.run.compare import Run, claims_side_by_side, open_run
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = {"MPNet": "mpnet", "MiniLM": "minilm", "SmolLM2": "smollm2"}

@@ -99,4 +99,4 @@ def keep_tables(_model: str, root: Path, count: int) -> None:
     os.environ["ATTENTION_CACHE"] = str(root)
     for i in range(count // 4):
         tables = {name: pd.DataFrame({"x": range(1000)}) for name in "ab"}
-        cached(f"t{i}", lambda: tables, inputs={}, layer="data")  # noqa: B023
+        cached(f"t{i}", lambda: tables, inputs={}, code={})  # noqa: B023

@@ -1,6 +1,7 @@
 """Cached results: the inputs and the code that their keys depend on, and damaged files."""
 
-import importlib.util
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,76 +14,90 @@ import pandas as pd
 import pytest
 
 import helpers.cache
-from helpers.cache import LAYERS, cached, code_digest, read_table
+from beyond.papers.common.tasks import Pair, Task
+from helpers.cache import cached, code_digest, read_table
 from helpers.errors import InputError
-from helpers.studies.common.tasks import Pair, Task
 
-PACKAGE = Path(helpers.cache.__file__).parent
-STUDIES = {name for name in LAYERS if name.startswith("studies/")} - {"studies/common"}
+ROOT = Path(helpers.cache.__file__).parent.parent
+CODE = {"data/a.py": "0"}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
+DIGESTS = """
+import json
+from beyond.papers import common, sinks, sixteen_heads as sixteen
+from helpers import data, metrics, probes, store
+from helpers.cache import code_digest
+layers = dict(data=data, store=store, metrics=metrics, probes=probes, common=common, sinks=sinks,
+              sixteen=sixteen)
+for edited, code in {edits!r}:
+    path = __import__("pathlib").Path(edited)
+    path.write_text(path.read_text() + code)
+print(json.dumps({{name: code_digest(layer.CODE) for name, layer in layers.items()}}))
+"""
+PAPERS = {"sinks", "sixteen"}
+FROM_METRICS = {"metrics", "probes", "common", *PAPERS}
 
-@pytest.fixture
-def package(tmp_path):
-    """A copy of the package in a temporary folder."""
+
+def digests(folder, edits=()):
+    """Compute the digest of each layer of a copy; edits come after the import."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", DIGESTS.format(edits=edits)]
+    options = {"cwd": folder, "env": environment, "capture_output": True, "check": True}
+    return json.loads(subprocess.run(command, **options).stdout)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of both packages, and the digests of its layers."""
+    folder = tmp_path_factory.mktemp("copy")
     ignored = shutil.ignore_patterns("__pycache__")
-    return Path(shutil.copytree(PACKAGE, tmp_path / "copy" / "helpers", ignore=ignored))
-
-
-def cache_module(package):
-    """Import ``cache.py`` of a copy of the package, which reads the files of that copy."""
-    spec = importlib.util.spec_from_file_location("copied_cache", package / "cache.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def append(path, code):
-    """Add code at the end of a file."""
-    path.write_text(path.read_text() + "\n\n" + code)
+    for name in ("helpers", "beyond"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    return folder, digests(folder)
 
 
 @pytest.mark.parametrize(
     ("file", "changed"),
     [
-        ("plots/style.py", {"run"}),
-        ("run/report.py", set()),
-        ("data/README.md", set()),
-        ("studies/michel2019/pruning.py", {"studies/michel2019", "run"}),
-        ("studies/common/tasks.py", {*STUDIES, "studies/common", "run"}),
-        ("probes/linear.py", {"probes", *STUDIES, "studies/common", "run"}),
-        ("metrics/surface.py", {*LAYERS} - {"data", "store"}),
-        ("model/forward.py", {*LAYERS} - {"data"}),
-        ("torch_utils.py", {*LAYERS} - {"data"}),
-        ("data/records.py", {*LAYERS}),
-        ("data/penn_tags.csv", {*LAYERS}),
+        ("helpers/plots/style.py", set()),
+        ("helpers/data/README.md", set()),
+        ("beyond/papers/sinks/claims.toml", set()),
+        ("beyond/papers/sixteen_heads/pruning.py", {"sixteen"}),
+        ("beyond/papers/common/tasks.py", {*PAPERS, "common"}),
+        ("helpers/probes/linear.py", {"probes", "common", *PAPERS}),
+        ("helpers/metrics/surface.py", FROM_METRICS),
+        ("helpers/torch_utils.py", {*FROM_METRICS, "store"}),
+        ("helpers/data/penn_tags.csv", {*FROM_METRICS, "store", "data"}),
     ],
 )
-def test_code_digest_notices_edits_of_its_layer_and_those_below(package, file, changed):
-    before = cache_module(package)
-    append(package / file, "# even a comment")
-    after = cache_module(package)
-    is_changed = {name for name in LAYERS if before.code_digest(name) != after.code_digest(name)}
-    assert is_changed == changed
+def test_code_of_a_layer_has_its_files_and_those_below(copy, file, changed):
+    folder, before = copy
+    path = folder / file
+    text = path.read_text()
+    path.write_text(text + "# even a comment")
+    after = digests(folder)
+    path.write_text(text)
+    assert {name for name in after if after[name] != before[name]} == changed
+
+
+def test_code_of_a_layer_is_that_at_its_import(copy):
+    folder, before = copy
+    path = folder / "helpers/data/records.py"
+    text = path.read_text()
+    assert digests(folder, [("helpers/data/records.py", "# edited while a kernel runs")]) == before
+    path.write_text(text)
 
 
 def test_every_cached_result_has_the_code_that_computes_it():
+    """The layer that a module names is its own, or one below: those import no other code."""
     callers = 0
-    for path in PACKAGE.rglob("*.py"):
-        module = path.relative_to(PACKAGE).as_posix()
-        for layer in re.findall(r'\blayer="([\w/]+)"', path.read_text(encoding="utf-8")):
+    for path in [*(ROOT / "helpers").rglob("*.py"), *(ROOT / "beyond").rglob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"\bcode=CODE\b|code_digest\(CODE\)", text):
             callers += 1
-            # A study decides what is computed, and the layers compute.
-            is_covered = module.startswith(LAYERS[layer]) or module == "study.py"
-            assert is_covered or module == "cache.py", (module, layer)
+            package = ".".join(path.parent.relative_to(ROOT).parts)
+            assert f"from {package} import CODE" in text, path
     assert callers > 15
-
-
-def test_code_digest_is_that_of_the_code_at_import(package):
-    module, unedited = cache_module(package), cache_module(package)
-    expected = unedited.code_digest("data")
-    append(package / "data" / "records.py", "# edited while a kernel runs")
-    assert module.code_digest("data") == expected
 
 
 @pytest.mark.parametrize("library", helpers.cache.LIBRARIES)
@@ -93,11 +108,8 @@ def test_code_digest_notices_minor_version_of_library(monkeypatch, library):
         def version(name):
             return library_version if name == library else installed_version(name)
 
-        code_digest.cache_clear()
         monkeypatch.setattr(helpers.cache, "version", version)
-        digest = code_digest("data")
-        code_digest.cache_clear()
-        return digest
+        return code_digest(CODE)
 
     digest = digest_with("2.13.0")
     assert digest_with("2.13.1+cpu") == digest
@@ -108,7 +120,7 @@ def test_cached_computes_a_table_once():
     tables = iter([pd.DataFrame({"x": [1 / 3, None], "name": ["nan", "a"]})])
 
     def load():
-        return cached("t", lambda: next(tables), inputs={"store": "a"}, layer="data")
+        return cached("t", lambda: next(tables), inputs={"store": "a"}, code=CODE)
 
     first = load()
     second = load()
@@ -120,7 +132,7 @@ def test_cached_computes_a_table_once():
 def test_cached_keeps_arrays():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for _ in range(2):  # computed, then read
-        arrays = cached("a", lambda: {"x": array}, inputs={}, layer="data")
+        arrays = cached("a", lambda: {"x": array}, inputs={}, code=CODE)
         assert arrays["x"].dtype == array.dtype
         assert (arrays["x"] == array).all()
 
@@ -128,7 +140,7 @@ def test_cached_keeps_arrays():
 def test_cached_keeps_tables():
     tables = {"first": pd.DataFrame({"x": [1, 2]}), "second": pd.DataFrame({"x": [3, 4]})}
     for _ in range(2):  # computed, then read
-        cached_tables = cached("b", lambda: tables, inputs={}, layer="data")
+        cached_tables = cached("b", lambda: tables, inputs={}, code=CODE)
         assert cached_tables.keys() == tables.keys()
         for name, table in cached_tables.items():
             pd.testing.assert_frame_equal(table, tables[name])
@@ -136,7 +148,7 @@ def test_cached_keeps_tables():
 
 def test_cached_keeps_a_mapping_of_one_table_with_its_name():
     for _ in range(2):  # computed, then read
-        tables = cached("d", lambda: {"d": pd.DataFrame({"x": [1]})}, inputs={}, layer="data")
+        tables = cached("d", lambda: {"d": pd.DataFrame({"x": [1]})}, inputs={}, code=CODE)
         assert tables["d"]["x"].tolist() == [1]
 
 
@@ -152,17 +164,17 @@ def test_cached_takes_a_partial_function_and_refuses_what_has_no_source():
 
 def test_cached_keeps_plain_values():
     for _ in range(2):  # computed, then read
-        assert cached("c", lambda: [1, "x"], inputs={}, layer="data") == [1, "x"]
+        assert cached("c", lambda: [1, "x"], inputs={}, code=CODE) == [1, "x"]
 
 
-def test_cached_depends_on_inputs_and_layer():
-    def load(value, store, layer):
-        return cached("t", lambda: value, inputs={"store": store}, layer=layer)
+def test_cached_depends_on_inputs_and_code():
+    def load(value, store, code):
+        return cached("t", lambda: value, inputs={"store": store}, code=code)
 
-    assert load(1, "a", "metrics") == 1
-    assert load(2, "b", "metrics") == 2
-    assert load(3, "a", "metrics") == 1
-    assert load(4, "a", "probes") == 4
+    assert load(1, "a", {"metrics/a.py": "0"}) == 1
+    assert load(2, "b", {"metrics/a.py": "0"}) == 2
+    assert load(3, "a", {"metrics/a.py": "0"}) == 1
+    assert load(4, "a", {"metrics/a.py": "1"}) == 4
 
 
 def numbers_except(position):
@@ -188,7 +200,7 @@ def task_with_dev_text(text):
 )
 def test_cached_compares_inputs_in_full(make_input, first, second):
     def load(value, long_input):
-        return cached("t", lambda: value, inputs={"input": long_input}, layer="data")
+        return cached("t", lambda: value, inputs={"input": long_input}, code=CODE)
 
     assert load(1, make_input(first)) == 1
     assert load(2, make_input(first)) == 1
@@ -197,12 +209,7 @@ def test_cached_compares_inputs_in_full(make_input, first, second):
 
 def test_cached_refuses_inputs_that_cannot_be_compared():
     with pytest.raises(InputError, match="object"):
-        cached("t", dict, inputs={"x": object()}, layer="data")
-
-
-def test_cached_refuses_a_layer_that_is_none():
-    with pytest.raises(InputError, match="'plots'"):
-        cached("t", dict, inputs={}, layer="plots")
+        cached("t", dict, inputs={"x": object()}, code=CODE)
 
 
 USER_SCRIPT = """
@@ -232,7 +239,7 @@ def test_cached_computes_a_damaged_table_again(own_cache, damage):
     values = iter([1, 2])
 
     def load():
-        table = cached("t", lambda: pd.DataFrame({"x": [next(values)]}), inputs={}, layer="data")
+        table = cached("t", lambda: pd.DataFrame({"x": [next(values)]}), inputs={}, code=CODE)
         return table["x"].tolist()
 
     assert load() == [1]

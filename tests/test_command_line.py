@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from papermill.exceptions import PapermillExecutionError
 
+from beyond.pages.supports import supports
 from helpers.__main__ import main
 from helpers.model.encoder import load_encoder
 from helpers.run import notebooks
-from helpers.run.supports import supports
 from helpers.settings import Settings, flag
 
 
@@ -197,7 +197,7 @@ def test_an_interrupt_between_the_check_and_the_first_notebook_is_not_lost(
     monkeypatch.setattr("papermill.execute_notebook", execute)
     monkeypatch.setattr(notebooks, "started_kernel", lambda *_: nullcontext())
     monkeypatch.setattr(notebooks, "write_html", mock.Mock())
-    monkeypatch.setattr("helpers.run.report.write_run_report", mock.Mock())
+    monkeypatch.setattr("beyond.pages.report.write_run_report", mock.Mock())
     monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [str(InterruptedWhenFreed())])
     assert main(["run", "--only", "03", "--max-tokens", "48"]) == 130
     assert not execute.called
@@ -255,9 +255,12 @@ def parameters(monkeypatch, figures):
     monkeypatch.setattr("papermill.execute_notebook", execute)
     monkeypatch.setattr(notebooks, "started_kernel", lambda *_: nullcontext())
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
+    monkeypatch.setattr("helpers.run.check.check_files", lambda *_: None)
     monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [])
-    monkeypatch.setattr("helpers.study.Study.save_per_example", lambda *_: [])
-    monkeypatch.setattr("helpers.run.report.example_viewers", lambda *_: [])
+    monkeypatch.setattr("beyond.papers.registry.check_inputs", lambda *_: None)
+    monkeypatch.setattr("beyond.pages.supports.check_supported", lambda *_: None)
+    monkeypatch.setattr("beyond.per_example.save_per_example", lambda *_: [])
+    monkeypatch.setattr("beyond.pages.report.example_viewers", lambda *_: [])
     # No weights are loaded that it could free, and among the objects of all tests it takes long.
     monkeypatch.setattr("helpers.__main__.gc", mock.Mock())
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)

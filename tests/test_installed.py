@@ -10,12 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent / "helpers"
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_an_installed_copy_says_where_the_notebooks_are_and_keeps_its_own_apart(tmp_path):
     site = tmp_path / "site-packages"
-    shutil.copytree(PACKAGE, site / "helpers", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("beyond", "helpers"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, site / package, ignore=ignored)
     outside = {key: value for key, value in os.environ.items() if not key.startswith("ATTENTION_")}
     outside |= {"PYTHONPATH": str(site), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     outside.pop("XDG_CACHE_HOME", None)

@@ -1,11 +1,15 @@
 """Imports point downwards, and the lower layers know neither the cache nor a model."""
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent / "helpers"
-LAYERS = (  # from the bottom up
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = {}  # the files of both packages by module, such as "helpers.data.treebank"
+for path in sorted([*(ROOT / "helpers").rglob("*.py"), *(ROOT / "beyond").rglob("*.py")]):
+    MODULES[".".join(path.relative_to(ROOT).with_suffix("").parts)] = path
+LAYERS = (  # of helpers, from the bottom up
     {"__init__", "errors", "files", "progress", "settings", "torch_utils"},
     {"cache"},
     {"data"},
@@ -13,20 +17,19 @@ LAYERS = (  # from the bottom up
     {"store"},
     {"metrics"},
     {"probes"},
-    {"claims"},
     {"plots"},
     {"viewer"},
     {"results", "study"},
-    {"studies"},
-    {"lessons"},
     {"run"},
     {"__main__"},
 )
 # The model computes, and the cache is called above it; what measures and draws keeps nothing.
-WITHOUT_CACHE = {"model", "metrics", "probes", "claims", "plots", "viewer"}
+WITHOUT_CACHE = {"model", "metrics", "probes", "plots", "viewer"}
 # Arrays and records in, tables and figures out.
-WITHOUT_MODEL = {"data", "metrics", "probes", "claims", "plots"}
+WITHOUT_MODEL = {"data", "metrics", "probes", "plots"}
 MODEL_NAMES = ("helpers.model", "transformers")
+# Notebook 11 measures with what notebooks 10 and 12 have.
+MAY_IMPORT = {"beyond.papers.accuracy_and_function": ("beyond.papers.sinks",)}
 
 
 def imported_names(path):
@@ -39,42 +42,43 @@ def imported_names(path):
             yield from (name.name for name in node.names)
 
 
-def modules():
-    """The files of the package by module, such as "data.treebank"."""
-    by_name = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        by_name[".".join(path.relative_to(PACKAGE).with_suffix("").parts)] = path
-    return by_name
-
-
 def import_graph():
-    """The modules of the package that each of its modules imports."""
-    paths = modules()
+    """The modules of both packages that each module imports."""
     graph = {}
-    for module, path in paths.items():
-        names = {name.removeprefix("helpers.") for name in imported_names(path)}
-        graph[module] = (names & paths.keys()) - {module}
+    for module, path in MODULES.items():
+        graph[module] = (set(imported_names(path)) & MODULES.keys()) - {module}
     return graph
 
 
 def subpackage(module):
-    return module.split(".")[0]
+    """The part of helpers that a module is in; empty for a module of beyond."""
+    package, _, name = module.partition(".")
+    return name.split(".")[0] if package == "helpers" else ""
 
 
 def layer(module):
-    """The number of a module's layer, from the bottom."""
+    """The number of a module's layer in helpers, from the bottom."""
     for number, subpackages in enumerate(LAYERS):
         if subpackage(module) in subpackages:
             return number
     raise AssertionError(f"{module} is in no layer: add {subpackage(module)} to LAYERS")
 
 
-def test_imports_point_downwards():
+def test_imports_of_helpers_point_downwards():
     """No module imports from a layer above; see `helpers/README.md`."""
     upwards = []
     for module, imported in import_graph().items():
-        upwards += [(module, name) for name in imported if layer(name) > layer(module)]
+        if subpackage(module):
+            of_helpers = filter(subpackage, imported)
+            upwards += [(module, name) for name in of_helpers if layer(name) > layer(module)]
     assert not upwards
+
+
+def test_helpers_names_nothing_of_beyond():
+    """The command line is the only exception, until its pages are notebooks."""
+    for module, path in MODULES.items():
+        if subpackage(module) and module != "helpers.__main__":
+            assert not re.search(r"\bbeyond[./]", path.read_text(encoding="utf-8")), module
 
 
 def test_imports_have_no_circle():
@@ -83,21 +87,22 @@ def test_imports_have_no_circle():
     assert set(order) == set(graph)
 
 
-def test_studies_do_not_import_each_other():
+def test_papers_do_not_import_each_other():
     for module, imported in import_graph().items():
-        if module.count(".") == 2 and not module.startswith(("studies.plots", "studies.claims")):
-            study = module.rpartition(".")[0]
-            for name in imported:
-                assert name.count(".") < 2 or name.startswith((study, "studies.common")), module
+        if module.startswith("beyond.papers.") and module.count(".") == 3:
+            paper = module.rpartition(".")[0]
+            allowed = (paper, "beyond.papers.common", *MAY_IMPORT.get(paper, ()))
+            papers = [name for name in imported if name.startswith("beyond.papers.")]
+            assert all(name.startswith(allowed) for name in papers), (module, papers)
 
 
 def test_the_cache_is_called_above_the_model():
     for module, imported in import_graph().items():
-        assert subpackage(module) not in WITHOUT_CACHE or "cache" not in imported, module
+        assert subpackage(module) not in WITHOUT_CACHE or "helpers.cache" not in imported, module
 
 
-def test_data_metrics_probes_claims_and_plots_know_no_model():
-    for module, path in modules().items():
+def test_data_metrics_probes_and_plots_know_no_model():
+    for module, path in MODULES.items():
         if subpackage(module) in WITHOUT_MODEL:
-            names = set(imported_names(path))
+            names = set(imported_names(path)) - {"helpers.model"}  # whose __init__ has digests
             assert not [name for name in names if name.startswith(MODEL_NAMES)], module

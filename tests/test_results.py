@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from committed import committed_figures
 
+from beyond.pages.publish import COMMITTED
 from helpers.errors import InputError, TableError
 from helpers.results import as_latex, check_table, run_record
-from helpers.run.publish import COMMITTED
 from helpers.study import Study
 
 # Columns that have no number in some table; the last two have words elsewhere.

@@ -15,7 +15,6 @@ from store_tools import flip
 
 from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
-from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError, ModelError
 from helpers.model import encoder
 
@@ -30,17 +29,6 @@ def test_no_call_can_run_code_of_a_file():
                 assert ast.unparse(node.func) != "torch.load", path
             elif isinstance(node, ast.keyword) and node.arg in UNSAFE_OPTIONS:
                 assert ast.unparse(node.value) == "False", path
-
-
-@pytest.mark.parametrize(
-    "declared",
-    ['<!ENTITY a SYSTEM "file:///etc/passwd">', '<!ENTITY a "aa"><!ENTITY b "&a;&a;">'],
-)
-def test_neither_entities_nor_document_types_are_read(declared, tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_text(f"<?xml version='1.0'?><!DOCTYPE m [{declared}]><m>&a;</m>")
-    with pytest.raises(CorpusError, match="declares a document type, which is not read"):
-        list(articles(path))
 
 
 def test_a_long_cycle_of_heads_is_found_in_linear_time(tmp_path):

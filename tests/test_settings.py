@@ -14,7 +14,7 @@ from helpers.results import run_name
 from helpers.settings import Settings, capped, flag
 from helpers.study import Study
 
-HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "distributed")
+HEAVY = ("torch", "transformers", "spacy", "matplotlib", "seaborn", "distributed")
 
 
 @pytest.mark.parametrize(

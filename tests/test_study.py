@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from toy_corpora import SENTENCES, conllu
 
+from beyond.per_example import save_per_example
 from helpers.errors import InputError, StoreError
 from helpers.metrics import head_counts, surface
 from helpers.metrics.surface import article_table
@@ -188,7 +189,7 @@ def test_pairs_take_the_place_of_trees(study, tmp_path):
         pd.testing.assert_frame_equal(tables[name], expected[name])
     described = describe_store(paired.treebank_store())["store"]
     assert described["documents"] == "6" and described["examples"] == "18"
-    section_3, picks = paired.save_per_example()
+    section_3, picks = save_per_example(paired)
     assert set(pd.read_parquet(picks)["relation"]) == {"nsubj", "root", "advmod"}
     assert len(pd.read_parquet(section_3)) == len(paired.segment_store()) * 3 * 4
     assert section_3.parent == paired.results.build / "per_example"

@@ -4,8 +4,8 @@ import tiny_models
 import torch
 import transformers as hf
 
+from beyond.papers.common.head_edges import NEXT_TOKEN
 from helpers.model.encoder import Encoder
-from helpers.studies.common.head_edges import NEXT_TOKEN
 
 SUBJECT_IDS = (10, 11)  # singular, plural
 FORM_IDS = (20, 21)

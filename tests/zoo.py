@@ -20,9 +20,9 @@ import transformers as hf
 from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from beyond.pages.supports import LENS, LONG_TEXTS, supports
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, load_encoder
-from helpers.run.supports import LENS, LONG_TEXTS, supports
 
 Built = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 SIZES = {**tiny_models.SIZES, "num_hidden_layers": 2, "max_position_embeddings": 96}
@@ -625,7 +625,7 @@ def matrix(loaded: Mapping[str, Encoder | ModelError]) -> pd.DataFrame:
             "families": name,
             "a token sees": "itself and earlier tokens" if is_causal else "both sides",
             "maps (00 to 06)": "yes, with a sink" if encoder.has_sink else "yes",
-            "long texts (01 to 03)": answers[LONG_TEXTS],
+            "long texts (12)": answers[LONG_TEXTS],
             "loss of gradients (02)": encoder.objective,
             f"`{LENS}`, norms (10)": answers["norms of what heads move"],
             "removed heads (08)": answers["removal of heads"],

@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from helpers.data.prose import prose, unescape
 from helpers.data.text_files import lines
-from helpers.data.wikitext import prose, unescape
 
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 _HEADING = re.compile(r"= ([^=].*) =")
@@ -35,7 +35,7 @@ def has_marked_articles(file: Path) -> bool:
 
 
 def marked_articles(file: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the title of each article and its paragraphs of running prose, as from a dump.
+    """Yield the title of each article and its paragraphs of running prose.
 
     ``counts`` receives the number of paragraphs that were dropped, by reason.
     """

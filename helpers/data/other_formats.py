@@ -18,10 +18,7 @@ from helpers.errors import CorpusError
 Purpose = Literal["text", "treebank", "coreference"]
 
 EXPECTED: dict[Purpose, str] = {
-    "text": (
-        "a MediaWiki dump with .xml in its name, WikiExtractor's files, or plain text with a blank "
-        "line between paragraphs"
-    ),
+    "text": ("WikiExtractor's files, or plain text with a blank line between paragraphs"),
     "treebank": "CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'",
     "coreference": (
         "CoNLL-2012 (*_conll), CorefUD, GUM or OntoGUM (.conllu with Entity=) or brackets (.txt)"
@@ -43,6 +40,12 @@ _OTHER_FORMATS = (
     _OtherFormat("JSON, as in PreCo", _JSON, ("coreference",)),
     _OtherFormat("JSON", _JSON, ("text",), "write its texts to such a file"),
     _OtherFormat("JSON", _JSON, ("treebank",)),
+    _OtherFormat(
+        "a MediaWiki dump",
+        re.compile(r"<mediawiki\b.*"),
+        ("text",),
+        "scripts/clean_dump.py converts it",
+    ),
     _OtherFormat(
         "XML or HTML",
         re.compile(r"<(?:\?xml|!DOCTYPE|html|mediawiki)\b.*", re.IGNORECASE),

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 
+from helpers.data.prose import SENTENCE_END
 from helpers.data.records import Record
 from helpers.data.text_files import quoted
 from helpers.data.wikipedia import Article
-from helpers.data.wikitext import SENTENCE_END
 
 PREVIEW_WORDS = 60
 # A larger share of unknown tokens is worth a warning.

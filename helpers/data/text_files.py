@@ -1,4 +1,4 @@
-"""Reading files of any origin: text in UTF-8, and XML, plain or packed with gzip or bzip2.
+"""Reading files of any origin: text in UTF-8, plain or packed with gzip or bzip2.
 
 Every failure is a `CorpusError` that names the file and, where there is one, the line.
 """
@@ -13,13 +13,13 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from xml.etree.ElementTree import Element, ParseError
 
 from helpers.cache import cached
+from helpers.data import CODE
 from helpers.errors import CorpusError
 from helpers.files import resolve_user_path, sha256
 
@@ -97,7 +97,7 @@ def file_fingerprint(path: Path) -> str:
         raise CorpusError(path, f"cannot be read ({error.strerror}); check the path") from error
     # A program can set the time of modification back, but not that of the change of status.
     state = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    return cached("fingerprint", partial(sha256, path), inputs={"file": state}, layer="data")
+    return cached("fingerprint", partial(sha256, path), inputs={"file": state}, code=CODE)
 
 
 @contextmanager
@@ -129,39 +129,6 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                     path, "not UTF-8 text; save it as plain text in UTF-8", number
                 ) from error
             yield number, text.rstrip("\r\n")
-
-
-def xml_elements(path: Path, items: Collection[str]) -> Iterator[Element]:
-    """Yield the elements called one of ``items``, each whole; it is emptied afterwards.
-
-    Tags have no namespaces.
-
-    Raises
-    ------
-    CorpusError
-        With the line, if there is one, for XML that is malformed or declares a document type (and
-        with it entities).
-    """
-    from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import iterparse
-
-    with unpacked(path) as file:
-        try:
-            events = iterparse(file, ("start", "end"), forbid_dtd=True)
-            _, root = next(events)
-            for event, element in events:
-                element.tag = element.tag.rpartition("}")[2]
-                if event == "end" and element.tag in items:
-                    yield element
-                    root.clear()
-        except DefusedXmlException as error:
-            raise CorpusError(
-                path, "declares a document type, which is not read; remove the declaration"
-            ) from error
-        except (ParseError, LookupError, ValueError) as error:  # the latter two: the encoding
-            line = error.position[0] if isinstance(error, ParseError) else None
-            problem = f"malformed XML ({str(error)[:80]}); use a complete copy"
-            raise CorpusError(path, problem, line) from error
 
 
 def one_line(text: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helpers.cache import cached
+from helpers.data import CODE
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.language import is_english
 from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
@@ -187,7 +188,7 @@ def silver_treebank(
     Parameters
     ----------
     path : str or Path, optional
-        A dump, a text file or a folder of text files; by default gensim's sample of Wikipedia.
+        A text file or a folder of text files; by default the bundled sample of Wikipedia.
     count : int or None
         Number of sentences; None: every usable one.
     seed : int
@@ -230,7 +231,7 @@ def silver_treebank(
             "parses",
             lambda: _parse(text, count, seed, pipeline_name),
             inputs={"corpus": spec},
-            layer="data",
+            code=CODE,
         )
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])

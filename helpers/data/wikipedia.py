@@ -1,8 +1,6 @@
 """Wikipedia segments: two consecutive paragraphs of one article, as in BERT's pre-training.
 
-The text is a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``), of which one page
-is in memory at a time, or plain text (see :mod:`helpers.data.plain_text`).  A dump is known by the
-``.xml`` in its name.
+The text is plain text, or in files that mark articles (see :mod:`helpers.data.plain_text`).
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from importlib.metadata import distribution
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -18,15 +15,12 @@ from typing import NamedTuple
 from helpers.data import plain_text, text_files
 from helpers.data.other_formats import EXPECTED
 from helpers.data.records import Corpus, Segment, reservoir
-from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
 from helpers.files import slugify
 from helpers.progress import progress
 
-SAMPLE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+SAMPLE = Path(__file__).with_name("wikipedia_sample.txt.bz2")
 SAMPLE_NAME = "wikipedia-sample"
-ARTICLE_NAMESPACE = "0"
-HIDDEN_NAMESPACES = ("6", "14", "-2")  # whose links show no text: files, categories, media
 
 
 class Article(NamedTuple):
@@ -37,20 +31,19 @@ class Article(NamedTuple):
 
 
 def sample_path() -> Path:
-    """Find the sample of English Wikipedia (107 articles) that the gensim package ships."""
-    # importlib.resources would import all of gensim.
-    return Path(str(distribution("gensim").locate_file(f"gensim/test/test_data/{SAMPLE}")))
+    """Return the path of the bundled sample of English Wikipedia (101 articles)."""
+    return SAMPLE
 
 
 def corpus_name(path: Path) -> str:
     """Make a readable slug for a corpus file: its name up to the first dot."""
-    if path.name == SAMPLE:
+    if path == SAMPLE:
         return SAMPLE_NAME
     return slugify(path.name.partition(".")[0].lower()) or "corpus"
 
 
 def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:
-    """Yield the articles of a dump, or the documents of a text file or folder, in order.
+    """Yield the articles or documents of a text file or folder, in order.
 
     Parameters
     ----------
@@ -63,14 +56,11 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     Yields
     ------
     Article
-        For a dump: a page of the main namespace that is not a redirect, with its usable
-        paragraphs; likewise for files of WikiExtractor and WikiText.  For plain text: a document,
-        with every visible paragraph.
+        For files of WikiExtractor and WikiText: an article with its paragraphs of prose.  For plain
+        text: a document, with every visible paragraph.
     """
     counts = Counter() if counts is None else counts
-    is_dump = ".xml" in path.name
-    read_documents = _dump_articles if is_dump else plain_text.documents
-    for title, article_paragraphs in read_documents(path, counts):
+    for title, article_paragraphs in plain_text.documents(path, counts):
         counts["articles"] += 1
         counts["paragraphs kept"] += len(article_paragraphs)
         yield Article(title, tuple(article_paragraphs))
@@ -84,7 +74,7 @@ def segments(
     Parameters
     ----------
     path : str or Path, optional
-        A dump, a text file or a folder of text files; by default gensim's sample of Wikipedia.
+        A text file or a folder of text files; by default the bundled sample of Wikipedia.
     count : int or None
         Number of segments to choose at random; they stay in the order of the text.  None: all.
     seed : int
@@ -130,20 +120,3 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
             yield Segment(first, second, article.title)
     if not counts["segments"]:
         raise CorpusError(path, f"has no two consecutive paragraphs; expected {EXPECTED['text']}")
-
-
-def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the title and the usable paragraphs of each article of a dump."""
-    hidden = set(HIDDEN_PREFIXES)
-    for element in text_files.xml_elements(path, ("namespace", "page")):
-        if element.tag == "namespace":
-            if element.get("key") in HIDDEN_NAMESPACES and element.text:
-                hidden.add(element.text.strip().lower())
-            continue
-        namespace = element.findtext("ns", ARTICLE_NAMESPACE).strip()
-        if element.find("redirect") is not None or namespace != ARTICLE_NAMESPACE:
-            counts["pages skipped: redirect or not an article"] += 1
-            continue
-        title = " ".join(element.findtext("title", "").split())
-        wikitext = element.findtext("revision/text", "")
-        yield title, list(paragraphs(wikitext, hidden, counts))

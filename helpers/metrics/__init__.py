@@ -1,9 +1,14 @@
 """Sections 3, 4 and 6 of the paper: arrays and records in, tables out; knows no model."""
 
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
+from helpers import store
+from helpers.files import file_digests
+
+CODE = store.CODE | file_digests(Path(__file__).parent)  # of cached results
 __all__ = [module.name for module in iter_modules(__path__)]
 
 

@@ -34,7 +34,7 @@ from helpers.metrics.heads import (
 )
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
-from helpers.store.store import Text
+from helpers.store.store import Example
 
 # Words that a head can pick: head words of all other mentions, or all other words.
 Candidates = Literal["mentions", "words"]
@@ -218,7 +218,7 @@ class AntecedentJudgements:
         return {"train", "dev"} <= set(self.mentions["split"])
 
 
-def evaluate_antecedents(examples: Iterable[Text]) -> AntecedentJudgements:
+def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     """Let every attention head and every rule pick an antecedent for every mention that has one.
 
     A head picks the candidate that the mention's head word attends to most.  It is right if that is
@@ -227,9 +227,8 @@ def evaluate_antecedents(examples: Iterable[Text]) -> AntecedentJudgements:
 
     Parameters
     ----------
-    examples : iterable of Text
-        Word-level maps of coreference documents, such as ``Study().coreference_store()``, or long
-        texts.
+    examples : iterable of Example
+        Word-level maps of coreference documents, such as ``Study().coreference_store()``.
 
     Returns
     -------
@@ -291,13 +290,13 @@ def evaluate_antecedents(examples: Iterable[Text]) -> AntecedentJudgements:
     )
 
 
-def _picked_antecedents(text: Text) -> Int[np.ndarray, "candidates layer head word"]:
+def _picked_antecedents(example: Example) -> Int[np.ndarray, "candidates layer head word"]:
     """Find the word that each head picks for each word, among each of `CANDIDATES`."""
-    words = text.word_positions
-    is_mention = np.zeros(len(text), dtype=bool)
-    is_mention[[words.start + head for *_, head in ordered_mentions(text.record)]] = True
-    variants = [PickFrom(candidates, DIRECTIONS[0]) for candidates in (is_mention, text.is_word)]
-    return picks_in(text, variants)[..., words] - words.start
+    words = example.word_positions
+    is_mention = np.zeros(len(example), dtype=bool)
+    is_mention[[words.start + head for *_, head in ordered_mentions(example.record)]] = True
+    variants = [PickFrom(candidates, DIRECTIONS[0]) for candidates in (is_mention, example.is_word)]
+    return picks_in(example, variants)[..., words] - words.start
 
 
 def _chance(

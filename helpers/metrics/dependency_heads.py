@@ -156,7 +156,7 @@ def held_out_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
 def universal_relations(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     """Score every attention head by the universal parts of relations: ``nsubj:pass`` is ``nsubj``.
 
-    With this table of several treebanks, `helpers.run.compare` scores the head that one of them
+    With this table of several treebanks, the command ``compare`` scores the head that one of them
     chooses on the others.
 
     Parameters

@@ -36,7 +36,7 @@ from helpers.metrics.statistics import (
     divide,
     ratio,
 )
-from helpers.store.store import Example, Text
+from helpers.store.store import Example
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
@@ -208,7 +208,7 @@ class HeadCounts:
         return ratio(100 * right, total)
 
 
-def count_heads(examples: Iterable[Text]) -> HeadCounts:
+def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count the words that every attention head gets right, in one pass over a treebank.
 
     `helpers.metrics.heads` defines which word a head picks, and the rule for a possessor's 's.  No
@@ -216,8 +216,8 @@ def count_heads(examples: Iterable[Text]) -> HeadCounts:
 
     Parameters
     ----------
-    examples : iterable of Text
-        Word-level maps of a treebank, such as ``Study().treebank_store()``, or long texts.
+    examples : iterable of Example
+        Word-level maps of a treebank, such as ``Study().treebank_store()``.
 
     Returns
     -------
@@ -230,19 +230,19 @@ def count_heads(examples: Iterable[Text]) -> HeadCounts:
     """
     with_special = defaultdict(int)  # by article
     parts = defaultdict(list)
-    for number, text in enumerate(examples):
-        record = text.record
-        links = read_links(text)
-        words = text.word_positions
-        all_positions = np.ones(len(text), dtype=bool)
-        variants = list(starmap(PickFrom, product((text.is_word, all_positions), DIRECTIONS)))
+    for number, example in enumerate(examples):
+        record = example.record
+        links = read_links(example)
+        words = example.word_positions
+        all_positions = np.ones(len(example), dtype=bool)
+        variants = list(starmap(PickFrom, product((example.is_word, all_positions), DIRECTIONS)))
         # Counted from the first word on: special tokens are outside.
-        picked = picks_in(text, variants)[..., words] - words.start
+        picked = picks_in(example, variants)[..., words] - words.start
         right, right_with_special = np.split(is_right_pick(picked, links), 2)  # by candidates
         relations = links.relations
         names = [ALL, *np.unique(relations).tolist()]
         at_offset = np.arange(len(record["words"])) + OFFSETS[:, None]  # [offset, word]
-        counts = links_that_count(text, links)  # [direction, layer, question]
+        counts = links_that_count(example, links)  # [direction, layer, question]
         article = cluster_of(record, number)
         with_special[article] += right_with_special.sum(axis=-1)
         rows = {
@@ -293,7 +293,7 @@ class Links(NamedTuple):
         return ~np.any(self.is_gold, axis=1)
 
 
-def read_links(example: Text) -> Links:
+def read_links(example: Example) -> Links:
     """Read the questions of a sentence, roots included.
 
     Parameters
@@ -363,12 +363,14 @@ def is_right_pick(
     return is_gold & is_word & (picked != links.queries)  # a word that picks itself picks nothing
 
 
-def links_that_count(text: Text, links: Links) -> Bool[np.ndarray, "direction layer question"]:
+def links_that_count(
+    example: Example, links: Links
+) -> Bool[np.ndarray, "direction layer question"]:
     """Mark the questions of which a right word can be picked, and the root, which is an error."""
-    words = text.word_positions
+    words = example.word_positions
     by_layer = []
-    for layer in range(text.shape[0]):
-        visible = text.visible_in(layer)[words, words]
+    for layer in range(example.shape[0]):
+        visible = example.visible_in(layer)[words, words]
         by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
         by_layer.append((by_direction[:, links.queries] & links.is_gold).any(axis=-1))
     return np.stack(by_layer, axis=1) | links.is_root

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from helpers.data.records import Pair, Record
 from helpers.metrics.reference import ALL, EVERY_RELATION, NOT_ADJACENT
 from helpers.metrics.statistics import Whole
-from helpers.store.store import Text
+from helpers.store.store import Example
 
 PerHead = Float[np.ndarray, "layer head"]
 Direction = Literal["dependent attends to head", "head attends to dependent"]
@@ -160,66 +160,14 @@ def picked_words(
         allowed = allowed & candidates
     if visible is not None:
         allowed = allowed & by_dependent(visible, direction)[..., queries, :]
-    return strongest(weights, allowed).words(queries)
-
-
-class Strongest(NamedTuple):
-    """The strongest weight in each row of maps, or of a part of their columns.
-
-    Attributes
-    ----------
-    picked : int array
-        The first candidate with the largest weight.
-    largest, smallest : float array
-        The extremes of the candidates' weights; of no candidates, minus and plus infinity.
-    n_candidates : int array
-        The number of candidates.
-    """
-
-    picked: Int[np.ndarray, "*row"]
-    largest: Float[np.ndarray, "*row"]
-    smallest: Float[np.ndarray, "*row"]
-    n_candidates: Int[np.ndarray, "*#row"]
-
-    def words(self, queries: Int[np.ndarray, " query"]) -> Int[np.ndarray, "*heads query"]:
-        """Return the pick of each row; the word itself if the head picks nothing."""
-        is_only_candidate = self.n_candidates == 1
-        has_pick = (self.largest > 0) & ((self.largest > self.smallest) | is_only_candidate)
-        return np.where(has_pick, self.picked, queries)
-
-    def joined(self, later: Strongest) -> Strongest:
-        """Join the candidates of two parts, of which ``later`` has the later columns."""
-        is_later = later.largest > self.largest
-        return Strongest(
-            np.where(is_later, later.picked, self.picked),
-            np.maximum(self.largest, later.largest),
-            np.minimum(self.smallest, later.smallest),
-            self.n_candidates + later.n_candidates,
-        )
-
-
-def strongest(
-    weights: Float[np.ndarray, "*rows column"],
-    allowed: Bool[np.ndarray, "*#rows column"],
-    first_column: int = 0,
-) -> Strongest:
-    """Find the strongest weight in each row, among the columns that are allowed there.
-
-    Parameters
-    ----------
-    weights : array of shape (..., column)
-        A row for each word to pick for.
-    allowed : bool array of shape (..., column)
-        The candidates.
-    first_column : int
-        The word of the first column.
-    """
     # Copied once, so that the rows are contiguous in either direction.
     candidate_weights = np.where(allowed, weights, -np.inf)
     picked = candidate_weights.argmax(axis=-1)
     largest = np.take_along_axis(candidate_weights, picked[..., None], axis=-1)[..., 0]
     smallest = np.where(allowed, weights, np.inf).min(axis=-1)
-    return Strongest(picked + first_column, largest, smallest, allowed.sum(axis=-1))
+    is_only_candidate = allowed.sum(axis=-1) == 1
+    has_pick = (largest > 0) & ((largest > smallest) | is_only_candidate)
+    return np.where(has_pick, picked, queries)
 
 
 class PickFrom(NamedTuple):
@@ -237,16 +185,15 @@ class PickFrom(NamedTuple):
     direction: Direction
 
 
-def picks_in(text: Text, variants: Sequence[PickFrom]) -> Int[np.ndarray, "variant layer head _"]:
-    """Find the position with the most attention for each position, in one pass over a text's maps.
-
-    The picks of a block of rows are found at once if rows are read.  If columns are read, each
-    block has a part of the candidates, and the strongest so far is kept.
+def picks_in(
+    example: Example, variants: Sequence[PickFrom]
+) -> Int[np.ndarray, "variant layer head _"]:
+    """Find the position with the most attention for each position of an example.
 
     Parameters
     ----------
-    text : Text
-        An example, or a long text, whose maps come in blocks of rows.
+    example : Example
+        The maps.
     variants : sequence of PickFrom
         What heads may pick from.
 
@@ -255,29 +202,15 @@ def picks_in(text: Text, variants: Sequence[PickFrom]) -> Int[np.ndarray, "varia
     int array of shape (variant, layer, head, position)
         Picked positions, from 0; the position itself if the head picks nothing.
     """
-    n_layers, n_heads, n_queries, n = text.shape
-    positions = np.arange(n)
-    picks = np.empty((len(variants), n_layers, n_heads, n), dtype=int)
-    so_far: dict[tuple[int, int], Strongest] = {}  # by variant and layer
-
-    def add(layer: int, first: int, rows: Float[np.ndarray, "head query key"]) -> None:
-        queries = slice(first, first + rows.shape[1])
-        is_other = positions[queries, None] != positions
-        allowed = is_other & text.visible_in(layer)[queries]
-        for number, (candidates, direction) in enumerate(variants):
-            if direction == DIRECTIONS[0]:
-                block = strongest(rows, allowed & candidates)
-                picks[number, layer, :, queries] = block.words(positions[queries])
-                continue
-            are_candidates = allowed & candidates[queries, None]
-            block = strongest(rows.swapaxes(1, 2), are_candidates.T, first)
-            before = so_far.get((number, layer))
-            so_far[number, layer] = before.joined(block) if before else block
-            if queries.stop == n_queries:
-                picks[number, layer] = so_far.pop((number, layer)).words(positions)
-
-    text.for_each_block(add)
-    return picks
+    n = len(example)
+    options = {"visible": example.visible_keys[:, None]}
+    picks = []
+    for candidates, direction in variants:
+        allowed = np.broadcast_to(candidates, (n, n))
+        picks.append(
+            picked_words(example.attention, direction=direction, candidates=allowed, **options)
+        )
+    return np.stack(picks)
 
 
 def by_dependent(

@@ -31,7 +31,7 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
-from helpers.store.store import Store, Text
+from helpers.store.store import Example, Store
 
 RELATIVE_POSITION = tuple(rows.OFFSETS)
 TOKEN_TYPES = rows.TOKEN_TYPES
@@ -261,13 +261,13 @@ def combine(parts: Iterable[Sums], *, in_buckets: bool = False) -> Sums:
     return combined
 
 
-def example_sums(examples: Iterable[Text], special_tokens: Mapping[str, str | None]) -> Sums:
+def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
     """Sum every measure of section 3 over some examples.
 
     Parameters
     ----------
-    examples : iterable of Text
-        Examples or long texts.
+    examples : iterable of Example
+        Their maps.
     special_tokens : mapping of str to str or None
         The tokens in the roles ``cls`` and ``sep``; None if the model has none.
 
@@ -276,18 +276,21 @@ def example_sums(examples: Iterable[Text], special_tokens: Mapping[str, str | No
     Sums
     """
     sums = Sums()
-    for text in examples:
-        sums.add(example_values(text, special_tokens), cluster_of(text.record, text.index))
+    for example in examples:
+        article = cluster_of(example.record, example.index)
+        sums.add(example_values(example, special_tokens), article)
     return sums
 
 
-def example_values(text: Text, special_tokens: Mapping[str, str | None]) -> dict[str, PerHead]:
-    """Compute every measure of section 3 for one text; without neighbours for cross-attention.
+def example_values(
+    example: Example, special_tokens: Mapping[str, str | None]
+) -> dict[str, PerHead]:
+    """Compute every measure of section 3 for one example; without neighbours for cross-attention.
 
     Parameters
     ----------
-    text : Text
-        An example, or a long text, whose maps come in blocks of rows.
+    example : Example
+        Its maps.
     special_tokens : mapping of str to str or None
         The tokens in the roles ``cls`` and ``sep``; None if the model has none.
 
@@ -295,20 +298,14 @@ def example_values(text: Text, special_tokens: Mapping[str, str | None]) -> dict
     -------
     dict of str to array, shape (layer, head)
     """
-    token_roles = roles(text.tokens, special_tokens)
-    sums = rows.RowSums(partial(rows.section_3, roles=token_roles, cross=text.is_cross))
-
-    def add(layer: int, first: int, block: rows.Rows) -> None:
-        queries = slice(first, first + block.shape[1])
-        sums.add(layer, block, first, text.visible_in(layer)[queries])
-
-    text.for_each_block(add)
-    return sums.means()
+    token_roles = roles(example.tokens, special_tokens)
+    measure = partial(rows.section_3, roles=token_roles, cross=example.is_cross)
+    return rows.means_of_maps(measure, example.attention, example.visible_keys)
 
 
 def shard_sums(source: Store, number: int) -> Sums:
     """Sum every measure of section 3 over the texts of a shard."""
-    return example_sums(source.texts(number), source.special_tokens)
+    return example_sums(source.shard(number), source.special_tokens)
 
 
 def sweep(

@@ -64,8 +64,7 @@ class Encoder:
     dtype : str
         The precision that it computes in.
     objective : str
-        The objective whose gradient section 3.2 uses: "masked-lm", "next-token", "contrastive",
-        or "classification" (`helpers.model.classifier`).
+        The objective whose gradient section 3.2 uses: "masked-lm", "next-token" or "contrastive".
     architecture : str
         The class of the checkpoint in config.json, such as ``BertForMaskedLM``; it can be empty.
     tokenizer_sha256 : str

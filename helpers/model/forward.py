@@ -284,6 +284,12 @@ def _are_weighted_sums(
     return bool((sums - outputs).abs().max() <= OUTPUT_TOLERANCE * outputs.abs().max())
 
 
+def check_lens(encoder: Encoder) -> None:
+    """Raise ModelError if the norm lens is not defined for a model, or cannot be computed."""
+    with value_pass(encoder):
+        pass
+
+
 def norm_maps(attention: Values, norms: Values) -> Values:
     """Compute the norm-based attention maps of Kobayashi et al. (2020).
 

@@ -3,8 +3,7 @@
 L is the objective of the checkpoint's masked-LM or causal-LM head, or without one the in-batch
 contrastive loss between the two paragraphs of a segment, with which sentence encoders are trained.
 Each paragraph is then an input of its own, because two paragraphs in one input see each other.  L
-of a classifier of texts is its own loss if there are labelled texts (``--task``).  L is summed over
-the examples of a batch.
+is summed over the examples of a batch.
 """
 
 from __future__ import annotations
@@ -100,8 +99,8 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
     encoder : Encoder
         The model.
     records : sequence of dict
-        Token-level records of segments; for a classifier those of `helpers.model.classifier`.  For
-        a contrastive objective in the order of `choose_segments`.
+        Token-level records of segments; for a contrastive objective in the order of
+        `choose_segments`.
     seed : int
         The seed of the tokens that are masked.
 
@@ -223,10 +222,8 @@ def score_gradients(
 
 
 def guess_loss(encoder: Encoder, n_candidates: int) -> float:
-    """Compute the loss of a guess in nats: of a token, of a paragraph's partner, or of a label."""
-    if encoder.objective == "classification":
-        n_candidates = cast("int", encoder.model.config.num_labels)
-    elif encoder.objective != "contrastive":
+    """Compute the loss of a guess in nats: of a token, or of a paragraph's partner."""
+    if encoder.objective != "contrastive":
         n_candidates = len(encoder.tokenizer)
     return float(np.log(n_candidates))
 
@@ -287,7 +284,7 @@ def training_losses(
     encoder : Encoder
         The model, whose ``objective`` says which loss it is.
     records : sequence of dict
-        Token-level records of segments; for a classifier those of `helpers.model.classifier`.
+        Token-level records of segments.
     rng : Generator
         Chooses the tokens that are masked.
 
@@ -315,11 +312,9 @@ def training_losses(
         second_to_first = F.cross_entropy(scores.T, partners, reduction="none")
         return (first_to_second + second_to_first) / 2, inputs, list(output.attentions)
     inputs = [model_inputs(encoder, record) for record in records]
-    labels = []  # of the tokens of an input, or of a text
-    for row, record in enumerate(records):
-        if encoder.objective == "classification":
-            label = [record["label"]]
-        elif encoder.objective == "next-token":
+    labels = []  # of the tokens of an input
+    for row in range(len(inputs)):
+        if encoder.objective == "next-token":
             label = [*inputs[row]["input_ids"][1:], IGNORED]  # of the token after each position
         else:
             corrupted, label = mask_tokens(encoder, np.array(inputs[row]["input_ids"]), rng)
@@ -328,7 +323,7 @@ def training_losses(
         labels.append(torch.tensor(label))
     output = run_with_graph(encoder, inputs)
     targets = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(encoder.model.device)
-    logits = wide(output.logits).reshape(*targets.shape, -1)  # [example, token or text, class]
+    logits = wide(output.logits)  # [example, token, word]
     # Flat, because torch's sum over classes that are not adjacent in memory loses four digits.
     label_losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     label_losses = label_losses.view_as(targets)

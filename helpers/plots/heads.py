@@ -32,7 +32,6 @@ from helpers.plots.style import (
 
 OBJECTIVE_NOTES = {
     "contrastive": ", single paragraphs",  # not the pairs of Figure 2
-    "classification": ", each text an article",
 }
 GRADIENT_TITLES = {  # by the suffix of the columns
     "": "|∂L/∂A|\n(nats per unit of attention)",

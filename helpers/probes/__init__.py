@@ -1,9 +1,14 @@
 """Section 5 of the paper: the probing classifiers, and Table 3."""
 
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
+from helpers import metrics
+from helpers.files import file_digests
+
+CODE = metrics.CODE | file_digests(Path(__file__).parent)  # of cached results
 __all__ = [module.name for module in iter_modules(__path__)]
 
 

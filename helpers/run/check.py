@@ -16,17 +16,35 @@ from helpers.data.preview import (
     note_unknown,
     unknown_share,
 )
+from helpers.errors import ModelError
 from helpers.files import cache_root, check_free
 from helpers.model.encoder import Encoder
 from helpers.store.extract import needed_bytes, store_key
 from helpers.store.store import Store
-from helpers.studies.registry import check_inputs as check_later_inputs
 from helpers.study import Study
 
 
-def check_inputs(
-    study: Study, used: Collection[str], notebooks: Collection[str] = ()
-) -> Iterator[str]:
+def check_files(study: Study) -> None:
+    """Refuse a missing file or scheduler before the model is loaded or a corpus is read.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a file of vectors cannot be read, or a scheduler does not answer.
+    """
+    settings = study.settings
+    if settings.scheduler:
+        from helpers.store.cluster import dask_client  # an extra
+
+        dask_client(scheduler=settings.scheduler).close()
+    if settings.vectors:
+        read_glove(settings.vectors, max_lines=1000)
+    # A missing file is refused here, before the model is loaded or a corpus is read.
+    study.treebank_corpus()
+    study.coreference_corpus()
+
+
+def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     """Read all inputs of a run, and yield a line about each corpus.
 
     Parameters
@@ -35,8 +53,6 @@ def check_inputs(
         The study whose model and corpora are read.
     used : collection of str
         The settings that the notebooks of the run use, which say what it extracts.
-    notebooks : collection of str
-        Their numbers, such as "08".
 
     Yields
     ------
@@ -47,26 +63,18 @@ def check_inputs(
     Raises
     ------
     InputError
-        If a path does not exist, a corpus or task cannot be read, a scheduler does not answer, or
-        the model cannot be loaded, or does not support the settings or the notebooks.
+        If a corpus cannot be read, or the model cannot be loaded.
     StoreError
         If the disk has no room for the maps.
     """
     settings = study.settings
-    if settings.scheduler:
-        from helpers.store.cluster import dask_client  # an extra
+    if settings.lens == "norm":
+        from helpers.model.forward import check_lens  # torch
 
-        dask_client(scheduler=settings.scheduler).close()
-    check_later_inputs(settings)
-    if settings.vectors:
-        read_glove(settings.vectors, max_lines=1000)
-    # A missing file is refused here, before the model is loaded or a corpus is read.
-    study.treebank_corpus()
-    study.coreference_corpus()
-    study.objective_inputs()
-    from helpers.run.supports import check_supported  # torch
-
-    check_supported(study, notebooks)
+        try:
+            check_lens(study.encoder)
+        except ModelError as error:
+            raise ModelError(f"--lens norm: {error} Or leave --lens out.") from error
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     yield f"language: {study.language}"
     yield from study.notes
@@ -81,7 +89,7 @@ def check_inputs(
     stores = {
         "segments": (0 if settings.stream else 1, study.segment_store),
         "sentences": (1 + other_stores, open_sentences),
-        "coref": (0 if study.in_blocks else 1 + control_stores, study.document_store),
+        "coref": (1 + control_stores, study.coreference_store),
     }
     if study.missing_note("coref"):
         del stores["coref"]

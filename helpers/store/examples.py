@@ -23,7 +23,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
-from helpers.model.blocks import Block, rows_in_blocks
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
@@ -40,7 +39,6 @@ from helpers.model.forward import (
 from helpers.store.format import (
     ROW_SUM_TOLERANCE,
     STORED,
-    ReceiveRows,
     StoreKey,
     Tensors,
     tensor_name,
@@ -257,66 +255,6 @@ def shard_tensors(
             checks += computed.checks
     _raise_first(encoder, checks)
     return to_arrays(dict(sorted(tensors.items())))
-
-
-def example_blocks(encoder: Encoder, index: int, record: Record, receive: ReceiveRows) -> None:
-    """Compute the maps of a text in blocks of rows, and hand each over in float32.
-
-    A record with words has the rows of its words (section 4.1).
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Model that computes the maps.
-    index : int
-        Number of the example, for messages.
-    record : dict
-        Its record.
-    receive : callable
-        It takes the number of a layer (from 0), the position of the first query, and the rows
-        ``[head, query, key]``, which are not kept.
-
-    Raises
-    ------
-    ModelError
-        If a row is not a distribution, or the model cannot compute blocks.
-    """
-
-    groups = record.get("inputs", {}).get("groups")  # the word of each token
-
-    def check_and_convert(layer: int, first: int, rows: Block) -> None:
-        check_distributions(encoder, index, rows[None])
-        weights = rows.float().numpy(force=True)
-        if groups is not None:
-            weights = rows_to_words(weights, groups, first)
-            first = groups[first]
-        receive(layer, first, weights)
-
-    inputs = model_inputs(encoder, record)
-    rows_in_blocks(encoder, inputs, check_and_convert, groups=groups)
-
-
-def rows_to_words(
-    rows: Float[np.ndarray, "head query token"], groups: Sequence[int], first: int
-) -> Float[np.ndarray, "head word_of_query word"]:
-    """Convert the rows of whole words to those of words, as `forward.to_words` does.
-
-    Parameters
-    ----------
-    rows : array of shape (head, query, token)
-        The rows of consecutive tokens.
-    groups : sequence of int
-        The word of each token of the text.
-    first : int
-        The position of the first query.
-    """
-    words_of_queries = groups[first : first + rows.shape[1]]
-    first_keys = np.flatnonzero(np.diff(groups, prepend=-1))
-    first_queries = np.flatnonzero(np.diff(words_of_queries, prepend=-1))
-    to_words = np.add.reduceat(rows, first_keys, axis=2)
-    sums = np.add.reduceat(to_words, first_queries, axis=1)
-    n_tokens = np.diff(first_queries, append=rows.shape[1])
-    return sums / n_tokens[:, None].astype(rows.dtype)
 
 
 class Check(NamedTuple):

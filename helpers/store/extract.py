@@ -31,6 +31,7 @@ from helpers.files import (
 )
 from helpers.model.encoder import Encoder, Lens
 from helpers.progress import progress
+from helpers.store import CODE
 from helpers.store.format import (
     EXAMPLES,
     STORED,
@@ -101,7 +102,7 @@ def store_key(
         max_tokens=max_tokens,
         examples_per_shard=shard_size(level, max_tokens),
         hidden=hidden,
-        code=code_digest("store"),
+        code=code_digest(CODE),
         **model_key(encoder),
     )
 

@@ -20,13 +20,12 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
 
 from helpers.errors import StoreError
 from helpers.files import (
@@ -47,11 +46,9 @@ EXAMPLES = "examples.jsonl"
 
 STORED = np.float16  # type of stored maps and vectors; measures compute in float32 or wider
 ROW_SUM_TOLERANCE = 0.02  # bfloat16 rounding can add up to this over a row of a map
-# Whole maps of an example take no more than this.  Those of longer ones are measured in blocks.
+# The maps of an example take no more than this; longer texts are cut.
 MAX_MAP_BYTES = 256 << 20
 Tensors = dict[str, np.ndarray]
-# Takes the number of a layer, the position of the first query, and a block of rows.
-ReceiveRows = Callable[[int, int, Float[np.ndarray, "head query key"]], None]
 
 Level = Literal["token", "word"]
 

@@ -30,6 +30,7 @@ from helpers.data.visible import Visible, describe_mask
 from helpers.errors import InputError
 from helpers.files import json_digest, resolve_user_path, sha256
 from helpers.model.forward import number_words, to_words
+from helpers.store import CODE
 from helpers.store.extract import EXAMPLES_PER_SHARD, finish, write_records, write_shard
 from helpers.store.format import (
     ROW_SUM_TOLERANCE,
@@ -167,7 +168,7 @@ def open_maps(
             tokenizer_sha256="",
             special_tokens=roles,
             visible=[layer._asdict() for layer in reader.visible],
-            code=code_digest("store"),
+            code=code_digest(CODE),
             hidden=False,
         )
         manifest = finish(folder, write_records(folder, key, annotated, Counter()))

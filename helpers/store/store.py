@@ -17,15 +17,13 @@ from helpers.cache import code_digest
 from helpers.data.preview import count_used
 from helpers.data.records import Roles, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
-from helpers.errors import StoreError
 from helpers.files import json_digest
+from helpers.store import CODE
 from helpers.store.format import (
     EXAMPLES,
     Manifest,
-    ReceiveRows,
     Tensors,
     check,
-    longest_whole_maps,
     missing_shards,
     read_manifest,
     shard_name,
@@ -41,26 +39,56 @@ GetTensor = Callable[[str], np.ndarray]  # of a shard, by name
 REPR_TOKENS = 12  # tokens of an example that its repr shows
 
 
-class Text:
-    """One segment, sentence or document, as measures of blocks of rows read it.
+@dataclass(frozen=True, repr=False)
+class Example:
+    """The attention maps of one segment, sentence or document.
 
-    It is an `Example`, which has whole maps, or a `LongText`, whose maps are never whole.
+    Attributes
+    ----------
+    index
+        Number of the example in its store, from 0.
+    stored_attention
+        Attention weights as they are stored: float16, usually memory-mapped, of shape
+        (layer, head, query, key). `attention` has them in float32, of all heads; this one is for
+        those who need a few heads.  Each row ``[layer, head, query, :]`` sums to 1 up to rounding,
+        which was checked when the map was computed.
+    record
+        The example's line of ``examples.jsonl``.
+    offset
+        Position of the first word (word level). The words are at positions ``offset`` to
+        ``offset + len(record["words"])``; the positions before and after them are special tokens
+        ([CLS] before, [SEP] after, in BERT).
+    special_tokens
+        The model's tokens in the roles "cls" and "sep"; None for one that it lacks.
+    hidden
+        Vectors of shape (layers + 1, position, width), if the store has them; the first ones are
+        the embeddings.
+    visible
+        What the tokens of each layer can attend to; empty if every token sees all.
+
+    Notes
+    -----
+    In cross-attention, the queries are tokens of another text than the keys (`is_cross`).
     """
 
     index: int
+    stored_attention: Float[np.ndarray, "layer head query key"]
     record: dict[str, Any]
-    offset: int
-    special_tokens: Mapping[str, str | None]
-    visible: Sequence[Visible]
+    offset: int = 1
+    special_tokens: Mapping[str, str | None] = field(default_factory=dict)
+    hidden: Float[np.ndarray, "state position width"] | None = None
+    visible: Sequence[Visible] = ()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The shape of the maps: (layer, head, query, key)."""
-        raise NotImplementedError
+        layers, heads, queries, keys = self.stored_attention.shape
+        return layers, heads, queries, keys
 
-    def for_each_block(self, receive: ReceiveRows) -> None:
-        """Hand over the rows of the maps in float32, layer by layer, in one block or more."""
-        raise NotImplementedError
+    @property
+    def attention(self) -> Float[np.ndarray, "layer head query key"]:
+        """The attention weights in float32, converted each time."""
+        return self.stored_attention.astype(np.float32)
 
     def __len__(self) -> int:
         """Return the number of positions of the maps."""
@@ -138,98 +166,6 @@ class Text:
         return roles(self.tokens, self.special_tokens)
 
 
-@dataclass(frozen=True, repr=False)
-class Example(Text):
-    """The attention maps of one segment, sentence or document.
-
-    Attributes
-    ----------
-    index
-        Number of the example in its store, from 0.
-    stored_attention
-        Attention weights as they are stored: float16, usually memory-mapped, of shape
-        (layer, head, query, key). `attention` has them in float32, of all heads; this one is for
-        those who need a few heads.  Each row ``[layer, head, query, :]`` sums to 1 up to rounding,
-        which was checked when the map was computed.
-    record
-        The example's line of ``examples.jsonl``.
-    offset
-        Position of the first word (word level). The words are at positions ``offset`` to
-        ``offset + len(record["words"])``; the positions before and after them are special tokens
-        ([CLS] before, [SEP] after, in BERT).
-    special_tokens
-        The model's tokens in the roles "cls" and "sep"; None for one that it lacks.
-    hidden
-        Vectors of shape (layers + 1, position, width), if the store has them; the first ones are
-        the embeddings.
-    visible
-        What the tokens of each layer can attend to; empty if every token sees all.
-
-    Notes
-    -----
-    In cross-attention, the queries are tokens of another text than the keys (`is_cross`).
-    """
-
-    index: int
-    stored_attention: Float[np.ndarray, "layer head query key"]
-    record: dict[str, Any]
-    offset: int = 1
-    special_tokens: Mapping[str, str | None] = field(default_factory=dict)
-    hidden: Float[np.ndarray, "state position width"] | None = None
-    visible: Sequence[Visible] = ()
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape of the maps: (layer, head, query, key)."""
-        layers, heads, queries, keys = self.stored_attention.shape
-        return layers, heads, queries, keys
-
-    @property
-    def attention(self) -> Float[np.ndarray, "layer head query key"]:
-        """The attention weights in float32, converted each time."""
-        return self.stored_attention.astype(np.float32)
-
-    def for_each_block(self, receive: ReceiveRows) -> None:
-        """Hand over the rows of the maps in float32, in one block for each layer."""
-        for layer, rows in enumerate(self.attention):
-            receive(layer, 0, rows)
-
-
-@dataclass(frozen=True, repr=False)
-class LongText(Text):
-    """A text whose whole maps would be too large for memory; it is computed in blocks of rows.
-
-    Attributes
-    ----------
-    index, record, offset, special_tokens, visible
-        As for an `Example`.
-    encoder
-        The model that computes the rows, each time they are asked for.
-    """
-
-    index: int
-    record: dict[str, Any]
-    encoder: Encoder
-    offset: int = 1
-    special_tokens: Mapping[str, str | None] = field(default_factory=dict)
-    visible: Sequence[Visible] = ()
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape that whole maps would have: (layer, head, query, key)."""
-        if "words" in self.record:
-            n = self.record["inputs"]["groups"][-1] + 1
-        else:
-            n = len(self.record["tokens"])
-        return self.encoder.layers, self.encoder.heads, n, n
-
-    def for_each_block(self, receive: ReceiveRows) -> None:
-        """Compute the maps, and hand over their rows; see `examples.example_blocks`."""
-        from helpers.store.examples import example_blocks  # imports torch
-
-        example_blocks(self.encoder, self.index, self.record, receive)
-
-
 class Store:
     """Examples with their maps, in shards.
 
@@ -261,9 +197,6 @@ class Store:
         What the tokens of each layer can attend to.
     n_shards : int
         Number of shards.
-    in_blocks : bool
-        Whether whole maps would be too large for memory.  The store then has a `LongText` in place
-        of each `Example`; see `texts`.
 
     Raises
     ------
@@ -294,8 +227,6 @@ class Store:
         self.special_tokens = self.spec.special_tokens
         self.visible = [Visible(**layer) for layer in self.spec.visible]
         self.n_shards = self.manifest.n_shards
-        longest = longest_whole_maps(self.layers, self.heads)
-        self.in_blocks = not self.manifest.shards and self.spec.max_tokens > longest
 
     def __len__(self) -> int:
         return self.manifest.n_examples
@@ -317,7 +248,7 @@ class Store:
         Cached tables have it among their inputs.
         """
         examples = self.manifest.examples_sha256
-        return json_digest([self.spec.hash, examples, code_digest("store")])
+        return json_digest([self.spec.hash, examples, code_digest(CODE)])
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
@@ -372,24 +303,6 @@ class Store:
             for index, record in zip(indices, self.records(indices), strict=True)
         ]
 
-    def texts(self, number: int | None = None) -> Iterator[Text]:
-        """Yield the texts of a shard (None: of all): examples, or long texts if `in_blocks`."""
-        numbers = range(self.n_shards) if number is None else [number]
-        for shard in numbers:
-            if not self.in_blocks:
-                yield from self.shard(shard)
-                continue
-            indices = self.indices(shard)
-            for index, record in zip(indices, self.records(indices), strict=True):
-                yield LongText(
-                    index,
-                    record,
-                    cast("Encoder", self.encoder),
-                    offset=record.get("offset", 0),
-                    special_tokens=self.special_tokens,
-                    visible=self.visible,
-                )
-
     def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
         """Make an example of its record and its tensors."""
         return Example(
@@ -404,13 +317,6 @@ class Store:
 
     def _tensors(self, number: int) -> GetTensor:
         """Return a function that returns the tensors of a shard by name."""
-        if self.in_blocks:
-            longest = longest_whole_maps(self.layers, self.heads)
-            raise StoreError(
-                f"{self.folder}: the maps of {self.spec.max_tokens} tokens are too large to be "
-                f"kept whole; use section 3 or the picks of section 4, which read them in blocks "
-                f"(texts), or --max-tokens {longest} or less"
-            )
         if self.encoder is not None and not self.is_stored(number):
             return self.compute(number).__getitem__
         path = self.folder / shard_name(number)

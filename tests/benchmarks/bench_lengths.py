@@ -20,13 +20,12 @@ import torch
 from common import options, report
 from transformers import LlamaConfig, LlamaModel
 
+from beyond.long_texts import long_text_measures
 from helpers.data.records import roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.metrics import rows
-from helpers.metrics.surface import example_values
 from helpers.model.encoder import Encoder, load_encoder
 from helpers.model.forward import forward, model_inputs
-from helpers.store.store import LongText
 
 LENGTHS = (128, 512, 1024, 2048, 4096)
 LONGEST_WHOLE = 1024  # whole maps of 2,048 tokens take 4.5 GB, several times over
@@ -64,7 +63,7 @@ def measure(way: str, length: int) -> None:
     record = {"tokens": tokens, "second": length}
     started = time.process_time()
     if way == "blocks":
-        example_values(LongText(0, record, encoder, visible=[CAUSAL] * LAYERS), NO_SPECIAL)
+        long_text_measures(encoder, tokens, model_inputs(encoder, record))
     else:
         maps, _ = forward(encoder, [model_inputs(encoder, record)])
         sums = rows.RowSums(partial(rows.section_3, roles=roles(tokens, NO_SPECIAL)))

@@ -17,6 +17,8 @@ from faults import FILES, at_most
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beyond.papers.argument_cues.arguments import Argument, read_arguments
+from beyond.papers.common.tasks import Pair, read_task
 from helpers.data import coreference
 from helpers.data.coreference import coreference_corpus
 from helpers.data.glove import read_glove
@@ -25,8 +27,7 @@ from helpers.data.text_files import visible
 from helpers.data.treebank import treebank
 from helpers.data.wikipedia import segments
 from helpers.errors import CorpusError
-from helpers.studies.common.tasks import Pair, read_task
-from helpers.studies.niven2019.arguments import Argument, read_arguments
+from scripts.clean_dump import dump_articles
 
 SECONDS = 10  # a case; the slowest takes a fraction of one
 PROFILE = settings(
@@ -236,8 +237,13 @@ def corpus_of(make, **options):
     return lambda path: make(path, **options).read(Counter())
 
 
+def dumped_segments(path):
+    for article in dump_articles(path, Counter()):
+        yield Segment(article.paragraphs[0], article.paragraphs[-1], article.title)
+
+
 READERS = {
-    "Wikipedia XML": ("a.xml", DUMP, corpus_of(segments, count=5)),
+    "Wikipedia XML": ("a.xml", DUMP, dumped_segments),
     "WikiExtractor": ("wiki_00", EXTRACTED, corpus_of(segments, count=None)),
     "plain text": ("a.txt", TEXT, corpus_of(segments, count=None)),
     "CoNLL-U": ("a.conllu", TREE, corpus_of(treebank)),

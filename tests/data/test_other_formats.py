@@ -62,7 +62,7 @@ PROSE = "My aunt read the report, which was short."
         ("a.csv.txt", f'"id";"text"\n0;"{PROSE}"\n', "a table"),
         ("a.tsv.txt", f"{PROSE}\t1\n{PROSE}\t0\n", "a table"),
         ("a.html.txt", f"<!DOCTYPE html>\n<html><p>{PROSE}</p></html>\n", "HTML"),
-        ("dump.txt", "<mediawiki>\n<page/></mediawiki>\n", "XML"),
+        ("dump.xml", "<mediawiki>\n<page/></mediawiki>\n", "MediaWiki dump"),
         ("multistream-index.txt.bz2", bz2.compress(b"654:0:Bridge\n654:1:Road\n"), "the index"),
     ],
 )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers.data.visible import Visible
 from helpers.metrics.heads import (
     COREFERENCE,
     DIRECTIONS,
@@ -21,7 +22,7 @@ from helpers.metrics.heads import (
     predict_link,
     sees_answer,
 )
-from helpers.store.store import Text
+from helpers.store.store import Example
 
 TO_DEPENDENT = DIRECTIONS[1]
 
@@ -185,40 +186,24 @@ def test_by_head_undoes_head_rows():
     assert (by_head(shuffled, "value") == values).all()
 
 
-class InBlocks(Text):
-    """Maps of one layer, whose rows come in blocks of a size."""
-
-    def __init__(self, maps, visible, size):
-        self.maps = maps
-        self.sees = visible
-        self.size = size
-
-    @property
-    def shape(self):
-        return (1, *self.maps.shape)
-
-    def visible_in(self, layer):
-        assert layer == 0
-        return self.sees
-
-    def for_each_block(self, receive):
-        for first in range(0, self.maps.shape[1], self.size):
-            receive(0, first, self.maps[:, first : first + self.size])
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_picks_in_blocks_of_equal_weights_are_those_of_whole_maps(size, direction):
+def test_picks_in_equal_weights_are_the_first_candidates(direction):
     """Weights of three sizes: most are equal, some words see others of one weight or of none."""
     rng = np.random.default_rng(0)
     n = 9
-    maps = rng.integers(3, size=(40, n, n)) * rng.integers(2, size=(40, n, 1)) / np.float32(7)
-    visible = np.tril(np.ones((n, n), dtype=bool))
-    for sees in (np.ones_like(visible), visible):
+    maps = rng.integers(3, size=(1, 40, n, n)) * rng.integers(2, size=(1, 40, n, 1)) / 7
+    record = {"tokens": [str(token) for token in range(n)]}
+    causal = Visible(causal=True, window=None)
+    for visible, sees in (((), np.ones((n, n))), ([causal], np.tril(np.ones((n, n))))):
+        example = Example(0, maps.astype(np.float32), record, visible=visible)
         for candidates in (np.arange(n) % 4 != 1, np.ones(n, dtype=bool), np.arange(n) == 3):
-            (picks,) = picks_in(InBlocks(maps, sees, size), [PickFrom(candidates, direction)])
-            allowed = np.broadcast_to(candidates, (n, n))
-            expected = picked_words(maps, direction=direction, candidates=allowed, visible=sees)
-            np.testing.assert_array_equal(picks[0], expected)
-            for query, key in enumerate(picks[0, 0]):
-                assert key == query or candidates[key]
+            (picks,) = picks_in(example, [PickFrom(candidates, direction)])
+            for head, query in np.ndindex(40, n):
+                by_query = maps[0, head] if direction == DIRECTIONS[0] else maps[0, head].T
+                seen = sees if direction == DIRECTIONS[0] else sees.T
+                keys = [key for key in range(n) if candidates[key] and seen[query, key]]
+                weights = {key: by_query[query, key] for key in keys if key != query}
+                best = max(weights, key=weights.get, default=query)  # the first of equal ones
+                differ = len(set(weights.values())) > 1 or len(weights) == 1
+                expected = best if differ and weights[best] > 0 else query
+                assert picks[0, head, query] == expected

@@ -5,7 +5,8 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 
-from helpers.metrics import per_example, surface
+from beyond import per_example
+from helpers.metrics import surface
 from helpers.metrics.head_counts import OFFSETS, count_heads
 from helpers.metrics.heads import DIRECTIONS, gold_links, labelled_pairs
 from helpers.metrics.reference import ALL

@@ -12,11 +12,11 @@ import torch
 from store_tools import token_records
 from tiny_models import FAMILIES
 
+from beyond.papers.common.head_removal import Intervention, run_interventions
 from helpers.errors import ModelError
 from helpers.model import sites
 from helpers.model.encoder import load_encoder
 from helpers.model.forward import forward, model_inputs, padded
-from helpers.studies.common.head_removal import Intervention, run_interventions
 
 
 def temperatures(encoder, target, records):

@@ -24,14 +24,6 @@ def test_models(tiny_folder, tmp_path, monkeypatch):
     assert "--max-tokens 100000" in refused(tiny_folder, max_tokens=100_000)
 
 
-def test_tasks_are_read(tiny_folder, tmp_path):
-    (tmp_path / "train.tsv").write_text("one column\n")
-    (tmp_path / "test.tsv").write_text("a\tx\nb\ty\n")
-    error = refused(tiny_folder, task=f"{tmp_path / 'train.tsv'},{tmp_path / 'test.tsv'}")
-    assert "column" in error and "train.tsv" in error
-    assert "TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))
-
-
 ROW = "{}\t{}\t_\tX\t_\t_\t{}\tdep\t_\t_\n"
 TREE = ROW.format(1, "Go", 0) + ROW.format(2, "on", 1) + "\n"
 COMMENTS = 50 * "## A comment.\n"

@@ -47,7 +47,7 @@ def test_verify_repair_removes_damaged_files_that_a_run_makes_again(
 def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     def table():
         frame = pd.DataFrame({"x": [1]})
-        return cached("t", lambda: frame, inputs={}, layer="data")
+        return cached("t", lambda: frame, inputs={}, code={})
 
     table()
     derived_folders = [path for path in (own_cache / "derived").iterdir() if path.is_dir()]

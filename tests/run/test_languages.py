@@ -8,13 +8,12 @@ import tiny_models
 import transformers as hf
 from notebook_tools import executed
 
+from beyond.pages.compare import Run, across_treebanks
 from helpers.__main__ import main
 from helpers.data.treebank import PIPELINE
-from helpers.errors import CorpusError
 from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import count_heads
 from helpers.results import run_record
-from helpers.run.compare import Run, across_treebanks
 from helpers.study import Study
 
 FAMILIES = {"Chinese": "bert", "German": "xlm_roberta", "Turkish": "roberta"}
@@ -165,32 +164,3 @@ def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tin
     bare = tmp_path / "bare"
     tiny_models.save(bare, *tiny_models.bert(lambda config: hf.BertModel(config)))
     assert not Study(model=str(bare), device="cpu").objective_note
-
-
-def test_objective_of_a_classifier_with_labels_is_its_own(settings, tmp_path, figures):
-    folder = tmp_path / "classifier"
-    tiny_models.save(folder, *tiny_models.bert(hf.BertForSequenceClassification))
-    train = tmp_path / "train.tsv"
-    train.write_text("sentence\tlabel\nein guter Film\t1\nein langer Abend\t0\n")
-    test = tmp_path / "test.tsv"
-    test.write_text("sentence\tlabel\n" + "der Film war gut\t1\nein Abend , lang .\t0\n" * 3)
-    options = settings("German", model=str(folder), task=f"{train},{test}", segments=4)
-    executed("02", **options)
-    tables = figures.parent / "build" / "German" / "tables"
-    for name in ("gradients", "random_gradients", "entropy_matched_gradients"):
-        table = pd.read_csv(tables / f"{name}.csv")
-        assert set(table["objective"]) == {"classification"}
-        assert set(table["articles"]) == {4}  # the limit of --gradient-segments here
-        assert table["loss"].between(0.3, 2).all()
-    study = Study(**options)
-    record = run_record(study.results.build)
-    assert record["objective"] == "classification"
-    (note,) = [note for note in record["notes"] if "BertForSequenceClassification" in note]
-    assert str(test) in note
-    other_labels = tmp_path / "other.tsv"
-    other_labels.write_text("gut\t1\nschlecht\tunbekannt\n")
-    with pytest.raises(CorpusError, match=r"other\.tsv:2: the label 'unbekannt'"):
-        Study(**{**options, "task": f"{train},{other_labels}"}).objective_inputs()
-    without_labels = Study(**{**options, "task": "", "name": "other"})
-    assert without_labels.objective == "contrastive"
-    assert without_labels.objective_note not in ("", note)

@@ -29,7 +29,7 @@ def workplace(tmp_path, tiny_folder, figures, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [])
-    monkeypatch.setattr("helpers.run.report.write_run_report", lambda *_, **__: "report")
+    monkeypatch.setattr("beyond.pages.report.write_run_report", lambda *_, **__: "report")
     # Nothing is loaded that it could free, and among the objects of all tests it takes long.
     monkeypatch.setattr("helpers.__main__.gc", mock.Mock())
 
@@ -88,7 +88,7 @@ def test_a_name_that_a_committed_run_has_is_refused(workplace, figures, capsys):
 
 
 def test_a_committed_run_is_replaced_with_the_flag_only(workplace, figures, monkeypatch):
-    monkeypatch.setattr("helpers.run.publish.COMMITTED", ("mine",))
+    monkeypatch.setattr("beyond.pages.publish.COMMITTED", ("mine",))
     arguments = ["run", "--only", "03", "--name", "mine"]
     assert main(arguments) == 0
     assert not figures.exists()
@@ -128,7 +128,7 @@ def test_a_committed_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path
         *_, last = call(folder, *command)
         return last, call(folder, "git", "status", "--porcelain")
 
-    for part in ("helpers", "notebooks"):  # with the compiled modules, which git ignores
+    for part in ("beyond", "helpers", "notebooks"):  # with the compiled modules, which git ignores
         shutil.copytree(ROOT / part, tmp_path / "first" / part)
     shutil.copy(ROOT / ".gitignore", tmp_path / "first")
     call("first", "git", "init", "-q")

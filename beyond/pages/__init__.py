@@ -1,0 +1,1 @@
+"""Pages of a run: the report, comparisons, and what a model supports."""

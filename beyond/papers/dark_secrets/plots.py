@@ -1,0 +1,233 @@
+"""Figures 7 to 9: pattern classes, what fine-tuning changes, what disabling heads does."""
+
+from __future__ import annotations
+
+from itertools import product
+from textwrap import fill
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import Normalize, SymLogNorm
+from matplotlib.figure import Figure
+
+from beyond.papers.common.head_removal import MARGIN
+from beyond.papers.common.tasks import heads_by_task
+from beyond.papers.dark_secrets.fine_tuning import WHOLE_LAYER
+from beyond.papers.dark_secrets.links import EXCESS, linked_heads
+from beyond.papers.dark_secrets.maps import (
+    DARKEST_QUANTILE,
+    UNIFORM_MULTIPLE,
+    Map,
+    shaded,
+)
+from beyond.papers.dark_secrets.patterns import CLASSES, WITH_COLUMN
+from helpers.metrics.heads import by_head
+from helpers.plots import style
+from helpers.plots.style import (
+    DIVERGING,
+    INK,
+    SEQUENTIAL,
+    canvas,
+    counting_ticks,
+    for_column,
+    heat_maps,
+    legend_below,
+)
+
+# In the order of `CLASSES`, from dark ("vertical") to light ("heterogeneous").
+COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
+
+
+@for_column
+def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) -> Figure:
+    """Draw Figure 7: a map of each pattern, and the shares of the patterns by layer.
+
+    Parameters
+    ----------
+    table
+        patterns.csv; there is one panel per task (across) and weights (down).
+    examples
+        Typical maps by their title, from `typical_maps`.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    tasks = table["task"].unique()
+    weights = table["weights"].unique()
+    in_column = style.in_column()
+    map_columns = 3 if in_column else max(1, len(examples))
+    map_rows = max(1, -(-len(examples) // map_columns))
+    map_height = map_rows * (1.4 if in_column else 2.1)  # inches
+    bar_height = 0.25 + (1.2 if in_column else 1.9) * len(weights)
+    last_state = weights[-1]
+    last_state_rows = table[table["weights"] == last_state]
+    with_column = last_state_rows.groupby("task")[WITH_COLUMN].mean().sum(axis=1)
+    extremes = [f"{with_column.min():.0%}", f"{with_column.max():.0%}"]  # over tasks
+    shares = " to ".join(dict.fromkeys(extremes))
+    figure = canvas(
+        map_height + bar_height + 0.3 * in_column,
+        f"Figure 7 · In {shares} of the maps, many tokens attend to the same few "
+        f"({last_state}, by task)",
+        model,
+        "above: the clearest map of each pattern, on a scale of its own",
+        "rows: queries; columns: keys, beginning with the first token",
+        "below: shares of maps",
+    )
+    above, below = figure.add_gridspec(2, 1, height_ratios=[map_height, bar_height])
+    # Typical maps side by side, in the order of the legend.
+    titles = sorted(examples, key=lambda title: CLASSES.index(title.rpartition(" (")[0]))
+    panels = above.subgridspec(map_rows, map_columns)
+    for number, title in enumerate(titles):
+        axes = figure.add_subplot(panels[divmod(number, map_columns)])
+        axes.set_axis_off()
+        axes.imshow(shaded(examples[title]), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        lines = (
+            f"{fill(title, 16 if in_column else 20)}\nblack: {darkest_weight(examples[title]):.2f}"
+        )
+        axes.set_title(lines, parse_math=False)
+    grid = below.subgridspec(len(weights), len(tasks)).subplots(
+        squeeze=False, sharex=True, sharey=True
+    )
+    means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
+    for axes, (state, task) in zip(grid.flat, product(weights, tasks), strict=True):
+        shares = means.loc[(state, task), :]  # a row per layer
+        bottom = 0.0
+        for name, color in zip(CLASSES, COLORS, strict=True):
+            axes.bar(shares.index, shares[name], 0.82, bottom, color=color, label=name)
+            bottom += shares[name]
+        axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
+        axes.label_outer()
+        letters = 48 // len(tasks) if in_column else 18
+        axes.set_title(fill(task, letters) if state == weights[0] else "", parse_math=False)
+        max_ticks = (18 if in_column else 24) // len(tasks)
+        axes.set_xticks(counting_ticks(int(table["layer"].max()), max_ticks))
+    legend_below(figure, columns=len(CLASSES))
+    return figure
+
+
+def darkest_weight(attention: Map) -> float:
+    """Compute the smallest weight that `shaded` draws black."""
+    uniform = 1 / attention.shape[-1]
+    return float(np.clip(np.quantile(attention, DARKEST_QUANTILE), UNIFORM_MULTIPLE * uniform, 1))
+
+
+@for_column
+def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
+    """Draw Figure 8: how far fine-tuning changes the maps of each head.
+
+    Parameters
+    ----------
+    table
+        finetuning_similarity.csv.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    table = table.assign(change=1 - table["similarity"])
+    by_layer = table.groupby("layer")["change"].mean()
+    title = f"maps of layer {by_layer.idxmax()} most, by {by_layer.max():.2f} on average"
+    return heat_maps(
+        heads_by_task(table, "change"),
+        f"Figure 8 · Fine-tuning changes {title}",
+        model,
+        "1 minus the cosine of the maps of a head before and after fine-tuning",
+        unit="1 - cosine (0: no change)",
+        norm=Normalize(0, max(0.1, table["change"].max())),
+    )
+
+
+@for_column
+def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
+    """Draw Figure 9: the change of accuracy without each head, and without each layer.
+
+    White are changes that are equivalent to none: smaller than `MARGIN`, according to the test.
+    Beyond `MARGIN` the scale is logarithmic, because layers change the accuracy much more than
+    heads.
+
+    Parameters
+    ----------
+    table
+        disabling.csv.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
+    positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
+    positioned["shown"] = table["change"].mask(table["removable"], 0.0)
+    panels = heads_by_task(positioned, "shown")
+    largest = max(MARGIN, table["change"].abs().max())
+    is_layer = table["head"] == WHOLE_LAYER
+    is_equivalent = table.loc[~is_layer, "removable"]
+    title = (
+        f"For {is_equivalent.sum()} of {len(is_equivalent)} heads, uniform attention changes the "
+        f"accuracy by less than {MARGIN:g} points"
+    )
+    if is_layer.any():
+        loss_of_layer = -table.loc[is_layer, "change"].min()
+        title += f"; for a layer, it costs up to {loss_of_layer:.0f}"
+    figure = heat_maps(
+        panels,
+        f"Figure 9 · {title}",
+        model,
+        f"white: a change of less than {MARGIN:g} points (equivalence test)",
+        "right of the line: the whole layer",
+        f"logarithmic beyond ±{MARGIN:g}",
+        unit="Change (percentage points)",
+        norm=SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
+        cmap=DIVERGING,
+    )
+    n_heads = layer_column - 1
+    max_ticks = 12 // style.MAP_COLUMNS if style.in_column() else 20 // len(panels)
+    # The name of the last column needs the room of two ticks.
+    heads = [head for head in counting_ticks(n_heads, max_ticks) if head < n_heads - 1]
+    for axes in figure.axes[: len(panels)]:
+        axes.axvline(layer_column - 0.5, color=INK, linewidth=1)
+        axes.set_xticks([*heads, layer_column], [*map(str, heads), "layer"])
+    return figure
+
+
+@for_column
+def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
+    """Draw section 4.2: by how much each head's attention on links exceeds that on random pairs.
+
+    A dot marks the `linked_heads`.
+
+    Parameters
+    ----------
+    table
+        semantic_links.csv.
+    model
+        The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    largest = table["difference"].abs().max()
+    linked = linked_heads(table)
+    most = table.loc[table["difference"].idxmax()]
+    figure = heat_maps(
+        {"attention on links minus random pairs": by_head(table, "difference")},
+        f"Section 4.2 of Kovaleva et al. · {len(linked)} of {len(table)} heads attend more to "
+        f"subjects and objects of verbs; most: head {most['layer']:.0f}-{most['head']:.0f}",
+        model,
+        f"a dot: over {EXCESS} more than on random pairs",
+        unit="Difference (fraction)",
+        norm=Normalize(-largest, largest),
+        cmap=DIVERGING,
+    )
+    figure.axes[0].scatter(
+        "head", "layer", data=linked, s=5 if style.in_column() else 12, color="white",
+        edgecolors=INK, linewidths=0.8,
+    )  # fmt: skip
+    return figure

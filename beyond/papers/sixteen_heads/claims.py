@@ -1,0 +1,157 @@
+"""The claims of *Are Sixteen Heads Really Better than One?* (Michel, Levy and Neubig, 2019).
+
+What they say is in ``michel2019.toml``; here is how they are measured.  Claims are measured only on
+the tasks that the model learns and needs its heads for: without any head its accuracy falls
+significantly.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from beyond.claims.claim import read_claims
+from beyond.claims.tables import (
+    Measure,
+    Tables,
+    estimate_in,
+    rows_of,
+    rows_where,
+    select_or_raise,
+    with_bounds,
+)
+from beyond.papers.common.head_removal import MARGIN
+from beyond.papers.common.tasks import estimates_by_task, learned_rows, smallest_over_tasks
+from beyond.papers.sixteen_heads.data_sets import ALL_HEADS
+from beyond.papers.sixteen_heads.pruning import RANDOM_ORDERS
+from helpers.metrics.statistics import Estimate, exact, with_seed_noise
+
+HALF = 0.5  # the threshold of the claim about layers
+COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
+
+
+def share_of_removable_heads(tables: Tables) -> Estimate:
+    """Compute the share of heads that are removable one at a time, over all tasks.
+
+    It is exact: each head is shown to be removable by a test of its own, on the same test
+    examples, and these are all heads of the model.
+    """
+    removable = _rows_that_need_heads(tables, "ablation", "removable")["removable"]
+    return exact(removable.mean(), cases=len(removable))
+
+
+def share_of_layers_with_one_head(tables: Tables) -> Estimate:
+    """Compute the share of layers whose heads are removable, except one.
+
+    The low bound counts the layers that are shown to need no more, and the high bound also those
+    that are not shown to lose.  The share is exact if there is none of the latter, and otherwise
+    has no standard error: the claim is open if half is between the bounds.
+    """
+    rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
+    removable_share = rows["removable"].mean()
+    at_most = (rows["change_high"] >= -MARGIN).mean()
+    if removable_share > HALF or at_most <= HALF:
+        return exact(removable_share, cases=len(rows))
+    return Estimate(removable_share, removable_share, at_most, cases=len(rows), own_p=1.0)
+
+
+def rank_correlation_of_halves(tables: Tables) -> Estimate:
+    """Find the smallest rank correlation, over tasks, between the halves of the articles."""
+    correlations = estimates_by_task(
+        tables, "cross_data", "rank_correlation", select=_learned_rows, heads=ALL_HEADS
+    )
+    return smallest_over_tasks(correlations.values())
+
+
+def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
+    """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
+
+    All seeds of a task are scored on the same examples.  Therefore the interval of their mean over
+    examples has the mean bounds of the seeds.
+    """
+    rows = rows_where(_pruning_by_seed(tables), pruned=pruned)
+    changes = []
+    for _, seeds in rows.groupby("task"):
+        means = seeds.mean(numeric_only=True)
+        over_examples = estimate_in(means, "change", df=means["examples"] - 1)
+        changes.append(with_seed_noise(over_examples, seeds["change"].to_numpy()))
+    return smallest_over_tasks(changes)
+
+
+def _pruning_by_seed(tables: Tables) -> pd.DataFrame:
+    """Select the rows of pruning by importance, for each task and each seed of its fine-tuning.
+
+    A task has several seeds if the appendix of notebook 08 was run for it, and one otherwise.
+    """
+    columns = ("pruned", "examples", *with_bounds("change"))
+    by_order = _rows_that_need_heads(tables, "pruning", "order", *columns)
+    with_one_seed = rows_where(by_order, order="importance")
+    if "pruning_seeds" not in tables:
+        return with_one_seed
+    with_several_seeds = _rows_that_need_heads(tables, "pruning_seeds", *columns)
+    has_several = with_one_seed["task"].isin(with_several_seeds["task"])
+    return pd.concat([with_several_seeds, with_one_seed[~has_several]])
+
+
+def lead_over_single_ablation(tables: Tables) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over the ablation of single heads."""
+    return smallest_over_tasks(_leads(tables, "single ablation"))
+
+
+def lead_over_random_order(tables: Tables, *, factor: float = 1.0) -> Estimate:
+    """Find the smallest lead, over tasks, of importance over one more random order.
+
+    Its interval is multiplied by a factor.
+    """
+    leads = []
+    for value, low, high in _leads(tables, "random"):
+        half_width = factor * (high - low) / 2
+        leads.append(Estimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1))
+    return smallest_over_tasks(leads)
+
+
+# The interval of one more order is as many times as wide as that of the mean.
+lead_over_mean_random_order = partial(lead_over_random_order, factor=1 / np.sqrt(RANDOM_ORDERS + 1))
+
+
+def _leads(tables: Tables, order: str) -> list[Estimate]:
+    """Read the lead of pruning by importance over another order in each task."""
+    leads = estimates_by_task(
+        tables, "pruning", "lead", select=_rows_that_need_heads, clusters="examples", order=order
+    )
+    return list(leads.values())
+
+
+def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Select the rows of the learned tasks whose accuracy falls significantly without any head."""
+    pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
+    without_heads = rows_where(pruning, pruned=100)
+    is_loss = (without_heads["change"] < 0) & (without_heads["p_value"] < COST_LEVEL)
+    rows = _learned_rows(tables, table, *columns)
+    needs_heads = rows["task"].isin(without_heads.loc[is_loss, "task"])
+    return select_or_raise(rows, needs_heads, "the model needs its heads for no task")
+
+
+def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Select the rows of the learned tasks, or all rows if notebook 07 was not run.
+
+    Its table fine_tuning.csv has the column that says which tasks are learned.
+    """
+    select = learned_rows if "fine_tuning" in tables else rows_of
+    return select(tables, table, "task", *columns)
+
+
+MEASURES: dict[str, Measure] = {
+    "michel-heads-removable": share_of_removable_heads,
+    "michel-one-head-enough": share_of_layers_with_one_head,
+    "michel-halves-agree": rank_correlation_of_halves,
+    "michel-prune-a-fifth": partial(smallest_change, pruned=20),
+    "michel-prune-two-fifths": partial(smallest_change, pruned=40),
+    "michel-importance-over-single-ablation": lead_over_single_ablation,
+    "michel-importance-over-mean-random-order": lead_over_mean_random_order,
+    "michel-importance-over-random-order": lead_over_random_order,
+}
+CLAIMS = read_claims(Path(__file__).with_suffix(".toml"), MEASURES)

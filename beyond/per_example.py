@@ -1,0 +1,114 @@
+"""Measures of each example and head, for statistics of your own: large tables, shard by shard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from helpers.data.records import cluster_of
+from helpers.metrics.head_counts import is_right_pick, links_that_count, read_links
+from helpers.metrics.heads import DIRECTIONS, PickFrom, head_rows, picks_in
+from helpers.metrics.surface import example_values
+from helpers.progress import progress
+from helpers.store.store import Example, Store
+from helpers.study import Study
+
+
+def save_per_example(study: Study, notebooks: Collection[str] = ("01", "04")) -> list[Path]:
+    """Write the measures of each example and head as Parquet files, for your own statistics.
+
+    Parameters
+    ----------
+    study : Study
+        The study with the maps.
+    notebooks : collection of str
+        Their numbers: 01 to 03 are for ``section_3.parquet``, 04 is for ``picks.parquet``.
+
+    Returns
+    -------
+    list of Path
+        The files, in ``build/<run>/per_example/``; for their columns see `section_3` and `picks`.
+    """
+    paths = []
+    if {"01", "02", "03"} & set(notebooks):
+        tables = section_3(study.segment_store())
+        paths.append(study.results.save_parquet(tables, "section_3"))
+    if "04" in notebooks:
+        tables = picks(study.treebank_store())
+        paths.append(study.results.save_parquet(tables, "picks"))
+    return paths
+
+
+def section_3(store: Store) -> Iterator[pd.DataFrame]:
+    """Yield the measures of section 3 of each example and head, a table for each shard.
+
+    Parameters
+    ----------
+    store : Store
+        The maps.
+
+    Yields
+    ------
+    DataFrame
+        A row for each example and head.  Columns: ``example`` (from 0), ``article``, ``layer`` and
+        ``head`` (from 1), and the measures of `helpers.metrics.surface.SECTION_3`.
+    """
+    for number in progress(range(store.n_shards), "section 3, each example", unit="shard"):
+        parts = []
+        for example in store.shard(number):
+            values = example_values(example, store.special_tokens)
+            columns = {name: value.astype(np.float32) for name, value in values.items()}
+            table = head_rows(store.layers, store.heads, **columns)
+            table.insert(0, "example", example.index)
+            table.insert(1, "article", cluster_of(example.record, example.index))
+            parts.append(table)
+        yield pd.concat(parts, ignore_index=True)
+
+
+def picks(store: Store) -> Iterator[pd.DataFrame]:
+    """Yield the word that each head picks for each word and relation (4.2), a table for each shard.
+
+    Parameters
+    ----------
+    store : Store
+        Word-level maps of a treebank, or of pairs.
+
+    Yields
+    ------
+    DataFrame
+        A row for each question, direction and head, if the answer can be picked.  Columns:
+        ``example`` (from 0), ``article``, ``split``, ``word`` (from 0), ``relation``,
+        ``direction``, ``layer`` and ``head`` (from 1), ``picked`` (from 0; the word from which the
+        head picks, if it picks nothing) and ``right``.
+    """
+    for number in progress(range(store.n_shards), "picks of each example", unit="shard"):
+        parts = [_picks_of(example) for example in store.shard(number)]
+        yield pd.concat(parts, ignore_index=True)
+
+
+def _picks_of(example: Example) -> pd.DataFrame:
+    """Tabulate the picks of all heads in a example, in both directions."""
+    links = read_links(example)
+    words = example.word_positions
+    counts = links_that_count(example, links)  # [direction, layer, question]
+    variants = [PickFrom(example.is_word, direction) for direction in DIRECTIONS]
+    picked = picks_in(example, variants)[..., words] - words.start  # [direction, layer, head, word]
+    is_counted = np.broadcast_to(counts[:, :, None], (*picked.shape[:3], len(links.words)))
+    direction, layer, head, question = np.nonzero(is_counted)
+    return pd.DataFrame(
+        {
+            "example": np.int32(example.index),
+            "article": cluster_of(example.record, example.index),
+            "split": example.record.get("split", ""),
+            "word": links.words[question].astype(np.int16),
+            "relation": links.relations[question],
+            "direction": np.array(DIRECTIONS)[direction],
+            "layer": (layer + 1).astype(np.int16),
+            "head": (head + 1).astype(np.int16),
+            "picked": picked[..., links.queries][is_counted].astype(np.int16),
+            "right": is_right_pick(picked, links)[is_counted],
+        }
+    )

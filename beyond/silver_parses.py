@@ -1,0 +1,179 @@
+"""How good spaCy's trees are as annotation, compared with the gold trees of a treebank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import mode
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from helpers.data.language import ENGLISH
+from helpers.data.records import Corpus, Sentence
+from helpers.data.treebank import parse_words
+from helpers.metrics.head_counts import count_heads
+from helpers.metrics.heads import DIRECTIONS, parse_head
+from helpers.metrics.reference import ALL, relation_table, scheme_of
+from helpers.metrics.statistics import difference
+from helpers.store.store import Example
+from helpers.study import Study
+
+SAME_CONVENTIONS = "same conventions"
+
+
+def save_silver_tables(study: Study, held_out: pd.DataFrame) -> None:
+    """Save the comparison of a gold English treebank with automatic parses, if there is one.
+
+    Parameters
+    ----------
+    study : Study
+        The study; its parser is English.
+    held_out : DataFrame
+        What `helpers.metrics.dependency_heads.held_out_heads` returns for its treebank.
+    """
+    if not study.settings.treebank or study.language != ENGLISH:
+        return
+    records = cast("Corpus[Sentence]", study.treebank_corpus()).records()
+    quality = silver_quality(records, minimum=study.settings.minimum_count)
+    if quality is not None:
+        study.save_table(quality, "silver_quality")
+        scores = gold_and_silver(study.treebank_store(), held_out)
+        study.save_table(scores, "gold_and_silver")
+
+
+def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFrame | None:
+    """Compare spaCy's parses with the dev trees of a treebank of Universal Dependencies.
+
+    The schemes disagree about what a head is.  A word is *comparable* if both give it the same
+    head: its relation is marked "same" in `helpers.metrics.reference.relation_table`, and neither
+    it nor its gold head has a copula, whose place at the top of the clause can move the arc.
+
+    Parameters
+    ----------
+    treebank : iterable of Sentence
+        Sentences with gold trees.
+    minimum : int
+        Number of words that a relation needs.
+
+    Returns
+    -------
+    DataFrame or None
+        None if the treebank has another scheme.  Otherwise a row for "All" words, one for the
+        comparable ones ("same conventions"), and one for each gold relation, most frequent first.
+        Columns:
+
+        - ``relation``, ``count`` and ``comparable`` (numbers of words);
+        - ``attachment``: words with the same head, in percent (unlabelled);
+        - ``inverted``: words to which the parse attaches their gold head, in percent;
+        - ``silver_relation``: the most frequent relation in the parse.
+    """
+    gold = [sentence for sentence in treebank if sentence.split == "dev"]
+    if scheme_of(set().union(*(tree.relations for tree in gold))) != "ud":
+        return None
+    correspondence = relation_table().query("scheme == 'ud' and attachment == 'same'")
+    same_head_relations = list(correspondence["relation"])
+    parts = []
+    for tree, parse in zip(gold, parse_words([tree.words for tree in gold]), strict=True):
+        words = np.arange(len(tree.words)) + 1
+        heads = np.array(tree.heads)
+        silver_heads = np.array(parse.heads)
+        has_copula = heads[np.array(tree.relations) == "cop"]
+        near_copula = np.isin(words, has_copula) | np.isin(heads, has_copula)
+        columns = {
+            "relation": tree.relations,
+            "comparable": np.isin(tree.relations, same_head_relations) & ~near_copula,
+            "attachment": 100.0 * (silver_heads == heads),
+            "inverted": 100.0 * ((heads > 0) & (silver_heads[heads - 1] == words)),
+            "silver_relation": parse.relations,
+        }
+        parts.append(pd.DataFrame(columns))
+    words = pd.concat(parts)
+    comparable = words[words["comparable"]]
+    groups = [words.assign(relation=ALL), comparable.assign(relation=SAME_CONVENTIONS), words]
+    table = (
+        pd.concat(groups)
+        .groupby("relation")
+        .agg(
+            count=("relation", "size"),
+            comparable=("comparable", "sum"),
+            attachment=("attachment", "mean"),
+            inverted=("inverted", "mean"),
+            silver_relation=("silver_relation", mode),
+        )
+    )
+    counts = words["relation"].value_counts()
+    frequent = counts.index[counts >= minimum]
+    return table.loc[[ALL, SAME_CONVENTIONS, *frequent]].reset_index()
+
+
+def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame | None:
+    """Score the same attention heads on the same sentences with gold and with spaCy's trees.
+
+    Only relations enter whose words have the same syntactic head in both schemes ("same" in
+    `helpers.metrics.reference.relation_table`), and whose names in both mean the same in the
+    paper's.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank of Universal Dependencies, such as
+        ``study.treebank_store()``; only dev is read.
+    held_out : DataFrame
+        What `helpers.metrics.dependency_heads.held_out_heads` returns for it.
+
+    Returns
+    -------
+    DataFrame or None
+        None if the treebank has another scheme, and a row for each relation otherwise.  Columns:
+
+        - ``relation`` and ``silver_relation``: its names in the treebank and in the parses;
+        - ``head``, ``direction``: the head chosen on the gold trees of train;
+        - ``gold_count``, ``silver_count``: numbers of words with that name;
+        - ``gold``, ``silver``: the head's accuracy in percent, measured with either's trees;
+        - ``difference``: ``silver`` minus ``gold`` in percentage points, paired by article.
+
+        Accuracies have 95% bootstrap intervals over articles.
+    """
+    if scheme_of(held_out["relation"]) != "ud":
+        return None
+    dev = [example for example in examples if example.record.get("split") == "dev"]
+    parses = parse_words([example.record["words"] for example in dev])
+    parsed = []
+    for example, parse in zip(dev, parses, strict=True):
+        trees = {"heads": parse.heads, "relations": parse.relations}
+        parsed.append(replace(example, record={**example.record, **trees}))
+    gold_counts = count_heads(dev)
+    silver_counts = count_heads(parsed)
+    rows = []
+    for row in held_out.itertuples():
+        silver_relation = _silver_relations().get(row.relation)
+        if silver_relation not in silver_counts.names:
+            continue
+        head = (DIRECTIONS.index(row.direction), *parse_head(row.head))
+        gold = gold_counts.estimate(row.relation, head)
+        silver = silver_counts.estimate(silver_relation, head)
+        rows.append(
+            {
+                "relation": row.relation,
+                "silver_relation": silver_relation,
+                "head": row.head,
+                "direction": row.direction,
+                "gold_count": gold_counts.size(row.relation),
+                "silver_count": silver_counts.size(silver_relation),
+                **gold.columns("gold"),
+                **silver.columns("silver"),
+                **difference(silver, gold).columns("difference"),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _silver_relations() -> dict[str, str]:
+    """Translate relations of Universal Dependencies whose words have the same head in CLEAR."""
+    table = relation_table()
+    is_same = (table["attachment"] == "same") & (table["paper"] != "")
+    clear_relations = table[table["scheme"] == "clear"]
+    merged = table[is_same].merge(clear_relations, on="paper", suffixes=("", "_silver"))
+    return dict(zip(merged["relation"], merged["relation_silver"], strict=True))

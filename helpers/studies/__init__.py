@@ -1,1 +1,0 @@
-"""Later papers, one subpackage each; `registry` lists them, and the layers below know none."""

@@ -1,1 +1,0 @@
-"""The claims of later papers: an edit here computes no study again."""

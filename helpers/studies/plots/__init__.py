@@ -1,1 +1,0 @@
-"""The figures of later papers: an edit here computes no study again."""

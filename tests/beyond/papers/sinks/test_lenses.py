@@ -1,0 +1,159 @@
+"""Both lenses on a map made by hand, and against loops over stored maps."""
+
+import numpy as np
+import pytest
+import tiny_models
+from store_tools import many_segments
+
+from beyond.papers.sinks import lenses
+from beyond.papers.sinks.lenses import LENSES, sample_sizes, skip_if_unsupported
+from helpers.errors import InputError, ModelError
+from helpers.model.forward import norm_maps
+from helpers.settings import Settings
+from helpers.store.extract import extract, stream
+
+# One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
+# vector has a tenth of the norm of the others.
+ATTENTION = np.array([[[[0.8, 0.1, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]]]])
+NORMS = np.array([[[0.1, 1.0, 1.0]]])
+MASKS = lenses.token_masks(["[CLS]", "cat", "."], {"cls": "[CLS]", "sep": "[SEP]"})
+
+
+def lens_values_by_hand():
+    maps = {"attention": ATTENTION, "norm": norm_maps(ATTENTION, NORMS)}
+    values = lenses.lens_values(maps, NORMS, MASKS)
+    return {name: array.item() for name, array in values.items()}
+
+
+def test_lens_values_are_shares_by_type_of_token():
+    values = lens_values_by_hand()
+    assert values["attention_cls"] == pytest.approx(0.5)
+    assert values["norm_cls"] == pytest.approx((0.08 / 0.28 + 0.05 / 0.55 + 0.02 / 0.82) / 3)
+    assert values["attention_punctuation"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("lens", LENSES)
+def test_lens_values_sum_to_one_and_are_zero_for_an_absent_token(lens):
+    values = lens_values_by_hand()
+    total = values[f"{lens}_cls"] + values[f"{lens}_punctuation"] + values[f"{lens}_other"]
+    assert total == pytest.approx(1)
+    assert values[f"{lens}_sep"] == 0  # the model has [SEP], the text does not
+
+
+def test_lens_values_have_value_norms_relative_to_the_example():
+    values = lens_values_by_hand()
+    assert values["value_cls"] == pytest.approx(0.1 / 0.7)
+    assert np.isnan(values["value_sep"])
+
+
+@pytest.mark.parametrize("lens", LENSES)
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+def test_lens_sums_match_the_maps_of_a_store(tiny_encoder, family, lens):
+    encoder = tiny_encoder(family)
+    store = extract(encoder, many_segments(9), lens=lens, max_tokens=60)
+    sums = lenses.lens_sums(encoder, list(store.records()))
+    assert np.isfinite(sums.mean("norm_other")).all()
+    sep = encoder.special_tokens["sep"]
+    if sep is None:
+        assert np.isnan(sums.mean(f"{lens}_sep")).all()
+        return
+    shares = []
+    for example in store:
+        is_sep = [token == sep for token in example.record["tokens"]]
+        shares.append(example.attention.astype(float)[..., is_sep].sum(-1).mean(-1))
+    np.testing.assert_allclose(sums.mean(f"{lens}_sep"), np.mean(shares, 0), atol=2e-3)
+
+
+def sums_of(encoder):
+    records = list(stream(encoder, many_segments(8), max_tokens=60).records())
+    return lenses.lens_sums(encoder, records)
+
+
+def means_over_heads(sums, names):
+    """Add up the means of some measures: one value for each layer."""
+    return np.sum([sums.mean(name) for name in names], axis=0).mean(axis=1)
+
+
+def test_special_table_adds_up_special_tokens(tiny_encoder):
+    special = ("cls", "sep")
+    sums = sums_of(tiny_encoder("bert"))
+    tables = dict(list(lenses.special_table(sums).set_index("layer").groupby("token", sort=False)))
+    assert list(tables) == ["special", "cls", "sep"]
+    table = tables["special"]
+    assert list(table.index) == ["1", "2", "3", "all"]
+    both = tables["cls"]["norm"] + tables["sep"]["norm"]
+    np.testing.assert_allclose(table["norm"], both)
+    attention = means_over_heads(sums, [f"attention_{role}" for role in special])
+    norm = means_over_heads(sums, [f"norm_{role}" for role in special])
+    np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
+    np.testing.assert_allclose(table["ratio"], [*norm / attention, norm.mean() / attention.mean()])
+    assert table["ratio"].between(table["ratio_low"], table["ratio_high"]).all()
+    values = np.mean([sums.mean(f"value_{role}") for role in special], axis=0)
+    value_ratio = values[0].mean() / sums.mean("value_other")[0].mean()
+    assert table.loc["1", "value_ratio"] == pytest.approx(value_ratio)
+    cls_ratio = sums.mean("value_cls")[0].mean() / sums.mean("value_other")[0].mean()
+    assert tables["cls"].loc["1", "value_ratio"] == pytest.approx(cls_ratio)
+
+
+def test_token_masks_without_cls_have_the_first_token_in_no_other_type():
+    masks = lenses.token_masks([".", "cat", ".", "</s>"], {"cls": None, "sep": "</s>"})
+    types = {name: mask.astype(int).tolist() for name, mask in masks.items()}
+    assert types == {
+        "first": [1, 0, 0, 0],
+        "sep": [0, 0, 0, 1],
+        "punctuation": [0, 0, 1, 0],
+        "other": [0, 1, 0, 0],
+    }
+
+
+@pytest.mark.parametrize(("family", "tokens"), [("t5", ["first"]), ("gpt2", ["first"])])
+def test_special_table_without_cls_has_the_first_token(tiny_encoder, family, tokens):
+    encoder = tiny_encoder(family)
+    table = lenses.special_table(sums_of(encoder))
+    assert list(table["token"].unique()) == ["special", *tokens]
+    store = extract(encoder, many_segments(8), max_tokens=60)
+    to_first = [example.attention.astype(float)[..., 0].mean(axis=(1, 2)) for example in store]
+    first = table[table["token"] == "first"].set_index("layer")["attention"]
+    np.testing.assert_allclose(first.drop("all"), np.mean(to_first, axis=0), atol=2e-3)
+    assert first["all"] == pytest.approx(np.mean(to_first), abs=2e-3)
+
+
+def test_lens_tables_have_a_row_per_head_or_layer(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    source = stream(encoder, many_segments(8), max_tokens=60)
+    tables = lenses.lens_tables(encoder, source, 5)
+    assert set(tables) == {"lens_shares", "special_tokens", "value_norms"}
+    assert len(tables["lens_shares"]) == 12
+
+
+@pytest.mark.parametrize(("limit", "segments"), [(1000, 300), (None, 300), (50, 50)])
+def test_sample_sizes_are_within_the_segments_of_the_run(limit, segments):
+    assert sample_sizes(Settings(segments=limit), 72).segments == segments
+
+
+def test_sample_sizes_of_many_heads_have_fewer_attributed_texts():
+    few_heads = sample_sizes(Settings(), 72)
+    many_heads = sample_sizes(Settings(), 144)
+    assert many_heads.segments < few_heads.segments
+    assert many_heads.attributed < few_heads.attributed
+
+
+def test_sample_sizes_of_all_parts_are_within_the_segments_of_the_run():
+    assert max(sample_sizes(Settings(segments=10), 72)) == 10
+
+
+def test_sample_sizes_of_the_small_profile_are_smaller(monkeypatch):
+    segments = sample_sizes(Settings(), 144).segments
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    assert sample_sizes(Settings(), 144).segments < segments
+
+
+def test_skip_if_unsupported_prints_one_line_and_goes_on(capsys):
+    with skip_if_unsupported():
+        raise InputError("no special tokens")
+    with skip_if_unsupported():
+        raise ModelError("no value projection")
+    assert capsys.readouterr().out.splitlines() == [
+        "Left out: no special tokens",
+        "Left out: no value projection",
+    ]

@@ -1,0 +1,106 @@
+"""Mutations are made in a copy, and the tests tell which of them matter."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.mutate import find_mutations
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "mutate.py"
+MODULE = '''
+"""Not changed: 3."""
+LIMIT = 3
+
+
+def count_long(lengths: "list[1]") -> int:
+    """Count lengths over 3."""
+    return sum(length > 3 for length in lengths)
+'''
+TEST = """
+from helpers.toy.lengths import count_long
+
+
+def test_count_long():
+    assert count_long([1, {case}]) == 1
+"""
+
+
+@pytest.fixture
+def mutate(tmp_path):
+    """Run the script in a repository whose only test has a number as its case."""
+
+    def mutate(case, *options):
+        for name, text in {
+            "helpers/toy/lengths.py": MODULE,
+            "tests/toy/test_lengths.py": TEST.format(case=case),
+        }.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        command = [sys.executable, SCRIPT, "--paths", "helpers/*/*.py", *options]
+        quick = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = subprocess.run(command, cwd=tmp_path, env=quick, capture_output=True, text=True)
+        assert (tmp_path / "helpers/toy/lengths.py").read_text() == MODULE
+        return done
+
+    return mutate
+
+
+def test_mutate_finds_a_survivor_and_a_killed_mutation(mutate):
+    done = mutate(4, "--count", "2")
+    assert done.returncode == 1, done.stderr
+    outcomes = {line.partition(" ")[0]: line for line in done.stdout.splitlines()}
+    assert outcomes["killed"].endswith("lengths.py:8 off by one: 3 -> 4")
+    assert outcomes["survived"].endswith("lengths.py:8 comparison: length > 3 -> length >= 3")
+    assert "helpers/toy: 1 of 2 killed" in done.stdout
+
+
+def test_mutate_refuses_tests_that_fail_without_a_mutation(mutate):
+    done = mutate(2, "--count", "2")
+    assert done.returncode == 1
+    assert not done.stdout
+    assert "fail without a mutation" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a <= b", ["(a < b)"]),
+        ("a == b", ["(a != b)"]),
+        ("a + b * c", ["(a - b * c)", "(b / c)"]),
+        ("a.sum(axis=-1)", ["(0)", "(2)"]),
+        ("a.sum(dim=0)", ["(1)", "(1)"]),
+        ("parts('train')", ["('dev')"]),
+        ("parts('dev')", ["('train')"]),
+        ("a & b", ["(a)", "(b)"]),
+        ("a[is_word]", ["(a)"]),
+        ("a[~parse.punctuation]", ["(a)"]),
+        ("np.where(a, b, c)", ["(b)"]),
+        ("a.masked_fill(b, c)", ["(a)"]),
+        ("a.sum(where=b)", ["(a.sum())"]),
+        ("zip(a, b, strict=True)", ["(list(b)[::-1])"]),
+        ("a.reindex(b)", ["(a)"]),
+        ("fit(a, seed=b)", ["(fit(a))"]),
+        ("np.random.default_rng(a)", ["(np.random.default_rng(7))"]),
+        ("f'{a + b}'", []),
+        ("'a' + b", []),
+        ("a[b]", []),
+        ("True", []),
+    ],
+)
+def test_find_mutations_makes_each_sort_of_change(tmp_path, before, after):
+    path = tmp_path / "module.py"
+    path.write_text(f"def function(a, b):\n    return {before}\n")
+    assert sorted(change.replacement.decode() for change in find_mutations(path)) == after
+
+
+def test_find_mutations_leaves_messages_types_and_modules_as_they_are(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        "SIZE = 1\n\ndef function(a: Literal[1]) -> Literal[2]:\n"
+        '    "train"\n    assert a, 3\n    raise ValueError(4 + 5)\n'
+    )
+    assert not list(find_mutations(path))
