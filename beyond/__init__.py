@@ -1,4 +1,4 @@
-"""What goes beyond Clark et al. (2019): later papers, verdicts, lessons and pages.
+"""Later papers, verdicts, lessons and pages: the part that goes beyond Clark et al. (2019).
 
 It imports ``helpers``, which does not know it.
 """

@@ -1,4 +1,4 @@
-"""What users bring, by the command line and public names only: files, models and maps of others.
+"""Files, models and maps that users bring, by the command line and public names only.
 
 Most cases are rebuilt from public reports.  A file is read in full or refused in one line that
 names it; a model gives the maps of plain transformers.
@@ -42,7 +42,7 @@ PAIR = {"words": ["MKTA", "YIAK", "QRQI"], "pairs": [[0, 2, "contact"]]}
 
 @pytest.fixture
 def dry_run(figures, tiny_folder, tmp_path, capsys, monkeypatch):
-    """Say what a run on a tiny model would read: exit status, output, errors."""
+    """Run a dry run on a tiny model; return its exit status, output and errors."""
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
 
     def run(option, path, only):
@@ -367,7 +367,7 @@ def test_a_saved_view_has_its_words_and_asks_no_host(figures, tmp_path):
 
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, monkeypatch):
-    """Of a window as long as the repeated part, uniform heads see all but the same token."""
+    """Uniform heads with a window as long as the repeated part see all but the same token."""
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     names = "MistralForCausalLM MistralConfig"
     sizes = {**DECODER_SIZES, "sliding_window": 20}
