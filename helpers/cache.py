@@ -73,7 +73,7 @@ def cached(
     Raises
     ------
     InputError
-        If an input cannot be written as JSON, or there is no source of ``compute``.
+        If an input cannot be written as JSON, or the source of ``compute`` cannot be read.
     """
     if code is None:
         package = file_digests(Path(__file__).parent)
