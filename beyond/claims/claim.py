@@ -42,9 +42,9 @@ class Claim:
         What the number is, such as "percentage points".
     table, where, column
         The cell: the first row of the table that has the values ``where`` (a list is any of them).
-    minus
-        The values that a second row has instead.  Its number is subtracted, and the intervals are
-        combined as if independent.
+    only_if
+        A condition on the columns of this row, as for `DataFrame.query`, without which the number
+        could not have been seen.
     distance_from
         A number.  The claim is about the distance from it, in either direction.
     measure
@@ -77,7 +77,7 @@ class Claim:
     table: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
     column: str = "value"
-    minus: Mapping[str, Any] | None = None
+    only_if: str = ""
     distance_from: float | None = None
     measure: Callable[[Tables], Estimate] | None = None
     above: float | str | None = None

@@ -14,7 +14,14 @@ import numpy as np
 import pandas as pd
 
 from beyond.claims.claim import Claim
-from beyond.claims.tables import MissingCell, NotMeasurable, Tables, cell
+from beyond.claims.tables import (
+    MissingCell,
+    NotMeasurable,
+    Tables,
+    cell,
+    estimate_in,
+    rows_where,
+)
 from helpers.metrics.statistics import ALPHA, Estimate, difference, distance_from, holm, p_value
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
@@ -137,10 +144,10 @@ def measure(claim: Claim, tables: Tables) -> Estimate:
     if claim.measure:
         estimate = claim.measure(tables)
     else:
-        estimate = cell(tables, claim.table, claim.column, **claim.where)
-    if claim.minus:
-        where = {**claim.where, **claim.minus}
-        estimate = difference(estimate, cell(tables, claim.table, claim.column, **where))
+        row = rows_where(tables, claim.table, **claim.where).head(1)
+        if claim.only_if and row.query(claim.only_if).empty:
+            raise NotMeasurable(UNSEEN)
+        estimate = estimate_in(row.iloc[0], claim.column)
     if claim.distance_from is not None:
         estimate = distance_from(estimate, claim.distance_from)
     return replace(estimate, limits=claim.limits)
