@@ -47,7 +47,8 @@ def estimate_in(row: pd.Series, column: str, df: float = np.nan) -> Estimate:
         The row of a table.
     column
         Column of the number; ``<column>_low`` and ``<column>_high`` are its bounds, and
-        ``<column>_p`` is the p-value of a test of its own.
+        ``<column>_p`` is the p-value of a test of its own.  A number without degrees of freedom,
+        whose interval has no width, is exact.
     df
         Degrees of freedom of the interval, if there is no column ``<column>_df``.
 
@@ -62,7 +63,7 @@ def estimate_in(row: pd.Series, column: str, df: float = np.nan) -> Estimate:
     low = row.get(f"{column}_low", np.nan)
     high = row.get(f"{column}_high", np.nan)
     p = row.get(f"{column}_p", np.nan)
-    is_exact = bool(np.isinf(df) and low == high and np.isnan(p))
+    is_exact = bool(low == high and np.isnan(df) and np.isnan(p))
     return Estimate(row[column], low, high, df, is_exact=is_exact, own_p=p)
 
 

@@ -64,6 +64,7 @@ def summarise_layers(
         ``model``, ``quantity``, ``value`` with its interval (``value_low``, ``value_high``,
         ``value_df``) and, in rows of controls, ``lead``: the trained model's number minus the
         control's, with its interval.  Numbers of layers are paired by the names of articles.
+        A number that is exact has an interval without width, and no degrees of freedom.
         Quantities that a model does not have, such as those of [SEP], have no row.
     """
     names = pd.concat([table["article"] for table in articles.values()]).unique()
@@ -77,7 +78,7 @@ def summarise_layers(
             if model != TRAINED and quantity in trained:
                 row |= difference(trained[quantity], estimate).columns("lead", df=True)
             rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).replace(np.inf, np.nan)
 
 
 def estimate_quantities(

@@ -12,16 +12,6 @@ import numpy as np
 
 from beyond.claims.claim import read_claims
 from beyond.claims.tables import MissingCell, NotMeasurable, Tables, cell, estimate_in, rows_where
-from beyond.papers.argument_cues.arguments import SAMPLE_NAME
-from beyond.papers.argument_cues.cues import (
-    ADVERSARIAL,
-    ALL_SPLITS,
-    AS_WRITTEN,
-    BOTH,
-    CHANCE,
-    NOT,
-    published_values,
-)
 from helpers.metrics.statistics import (
     Estimate,
     combine_in_quadrature,
@@ -30,6 +20,9 @@ from helpers.metrics.statistics import (
     mean_interval,
 )
 
+SAMPLE_NAME = "arguments-sample"
+CHANCE = 50.0  # percent, of two warrants
+AS_WRITTEN, ADVERSARIAL, BOTH = ("original", "adversarial", "both")  # sets of arguments
 BAG, BILSTM, ENCODER = CLASSIFIERS = ("bag of vectors", "BiLSTM", "encoder")
 WARRANTS, EVERYTHING = ("warrants", "all")  # what is shown
 
@@ -37,7 +30,7 @@ WARRANTS, EVERYTHING = ("warrants", "all")  # what is shown
 def productivity_of_not(tables: Tables, split: str) -> Estimate:
     """Read how often the warrant with ``not`` is right, in percent."""
     _refuse_planted_cue(tables)
-    where = {"half": AS_WRITTEN, "split": split, "cue": NOT}
+    where = {"half": AS_WRITTEN, "split": split, "cue": "not"}
     return cell(tables, "cues", "productivity", df=np.inf, **where)
 
 
@@ -45,7 +38,7 @@ def lead_of_not(tables: Tables, split: str) -> Estimate:
     """Compute the gain of ``not`` minus the gain of the next best word, in percentage points."""
     _refuse_planted_cue(tables)
     words = rows_where(tables, "cues", half=AS_WRITTEN, split=split, kind="unigram")
-    is_not = words["cue"] == NOT
+    is_not = words["cue"] == "not"
     return exact(words["gain"][is_not].max() - words["gain"][~is_not].max())
 
 
@@ -108,8 +101,8 @@ of_encoder = partial(mean_accuracy, classifier=ENCODER, inputs=EVERYTHING, test=
 CLAIMS = read_claims(
     Path(__file__).with_suffix(".toml"),
     {
-        "niven-not-right": partial(productivity_of_not, split=ALL_SPLITS),
-        "niven-not-strongest": partial(lead_of_not, split=ALL_SPLITS),
+        "niven-not-right": partial(productivity_of_not, split="all"),
+        "niven-not-strongest": partial(lead_of_not, split="all"),
         "niven-not-right-in-test": partial(productivity_of_not, split="test"),
         "niven-not-strongest-in-test": partial(lead_of_not, split="test"),
         "niven-warrants-most": share_of_warrants,
@@ -120,5 +113,4 @@ CLAIMS = read_claims(
         "niven-both-at-chance": of_encoder,
         "niven-trained-on-negated": partial(of_encoder, train="negated"),
     },
-    paper_numbers={**published_values(), "chance": CHANCE},
 )
