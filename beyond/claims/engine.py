@@ -22,13 +22,13 @@ from beyond.claims.tables import (
     estimate_in,
     rows_where,
 )
+from helpers.metrics.models import TRAINED, rows_of_model
 from helpers.metrics.statistics import ALPHA, Estimate, difference, distance_from, holm, p_value
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED = get_args(Verdict)
 # Whether a number is larger than in controls, by the verdict against one, from best to worst.
 LARGER_THAN_IN_CONTROLS = {SUPPORTED: "yes", INCONCLUSIVE: "inconclusive", NOT_SUPPORTED: "no"}
-TRAINED = "trained"
 SHUFFLED = "shuffled"  # a trained model that reads shuffled sentences is shown, and does not decide
 CONTROL_COLUMNS = {
     "random": "control",
@@ -79,7 +79,9 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
         shuffled sentences is beyond the threshold, too: a head's lead over a fixed offset grows
         when the order of words is destroyed, because then an offset finds little.
     """
-    by_model = {model: tables_of_model(tables, model) for model in (TRAINED, *CONTROL_COLUMNS)}
+    by_model = {}
+    for model in (TRAINED, *CONTROL_COLUMNS):
+        by_model[model] = {name: rows_of_model(tables[name], model) for name in tables}
     rows = []
     comparisons = []
     with_controls = []
@@ -120,17 +122,6 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     table.loc[is_answered & shuffled_passes, "reason"] = SHUFFLED_PASSES
     table["larger_than_in_controls"] = answers.where(is_answered & ~shuffled_passes, "")
     return table.fillna({"reason": ""}).reset_index(drop=True)
-
-
-def tables_of_model(tables: Tables, model: str) -> dict[str, pd.DataFrame]:
-    """Select a model's rows of all tables; a table without a column ``model`` is the model's."""
-    selected = {}
-    for name, table in tables.items():
-        if "model" in table:
-            selected[name] = table[table["model"] == model].drop(columns="model")
-        elif model == TRAINED:
-            selected[name] = table
-    return selected
 
 
 def measure(claim: Claim, tables: Tables) -> Estimate:
@@ -174,7 +165,7 @@ def lead_over(
     claim: Claim, control_tables: Tables, estimate: Estimate, control: Estimate
 ) -> Estimate:
     """Read the paired difference from a control, if its table has one, or combine the intervals."""
-    if claim.table in control_tables and "lead" in control_tables[claim.table]:
+    if "lead" in control_tables.get(claim.table, ()):
         return cell(control_tables, claim.table, "lead", **claim.where)
     return difference(estimate, control)
 

@@ -6,7 +6,7 @@ the command line is slow with it.
 
 from __future__ import annotations
 
-from beyond.claims.claim import Claim
+from beyond.claims.engine import Claim
 from beyond.papers.argument_cues.arguments import argument_corpus
 from helpers.settings import Settings
 

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
+from helpers.metrics.models import TRAINED
 from helpers.metrics.reference import BROAD
 from helpers.metrics.statistics import Estimate, bootstrap_estimate, difference, exact
 from helpers.metrics.surface import SECTION_3, Sums, article_table, head_table, layer_resamples
@@ -20,7 +21,6 @@ from helpers.metrics.surface import SECTION_3, Sums, article_table, head_table, 
 Numbers: TypeAlias = float | pd.Series  # one, or one for each resample
 Layers: TypeAlias = pd.Series | pd.DataFrame  # a number for each layer, or layer and resample
 
-TRAINED = "trained"
 MIDDLE_DEPTHS = (0.45, 0.85)
 LEAST_SEEN_OF_CLS = 0.95  # lengths of texts vary a little around their mean
 # Quantities that are thresholds.
