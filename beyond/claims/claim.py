@@ -61,8 +61,6 @@ class Claim:
         the comparison would be true by construction.
     shows_controls
         Whether the numbers of controls are shown.
-    needs_next_token
-        Whether the number means nothing under a causal mask.
     limits
         The least and the largest number that is possible, such as 0 and 1 for a share, if the
         number is near one of them.
@@ -86,7 +84,6 @@ class Claim:
     paper: float = np.nan
     about_training: bool = False
     shows_controls: bool = True
-    needs_next_token: bool = False
     limits: tuple[float, float] = (-np.inf, np.inf)
 
     def __post_init__(self) -> None:

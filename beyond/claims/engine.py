@@ -146,9 +146,6 @@ def measure(claim: Claim, tables: Tables) -> Estimate:
 
 def compare(claim: Claim, tables: Tables) -> Comparison:
     """Measure a claim's number and its threshold on the tables of the model."""
-    positions = tables.get("relative_position", {})
-    if claim.needs_next_token and "next" in positions and positions["next"].isna().all():
-        raise MissingCell("no token sees the next one")
     threshold = claim.above if claim.below is None else claim.below
     if isinstance(threshold, str):
         threshold = cell(tables, "layer_summary", quantity=threshold).value
