@@ -7,9 +7,10 @@ from types import ModuleType
 
 from helpers import store
 from helpers.files import file_digests
+from helpers.metrics.models import by_model, rows_of_model
 
 CODE = store.CODE | file_digests(Path(__file__).parent)  # of cached results
-__all__ = [module.name for module in iter_modules(__path__)]
+__all__ = ["by_model", "rows_of_model", *(module.name for module in iter_modules(__path__))]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,7 +1,6 @@
 """Section 3: one example by hand, a corpus, and intervals over articles."""
 
 from dataclasses import replace
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from helpers.data.records import KEY_TYPES, roles
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals, percentiles, ratio
 from helpers.metrics.surface import combine, entropy, example_sums, head_table, token_types
-from helpers.store.store import Example, Store
+from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
 TOKENS = ["[CLS]", "a", "[SEP]"]
@@ -55,14 +54,6 @@ def test_the_first_token_has_a_share_whatever_it_is():
     assert heads(shares["first_to_first"]) == pytest.approx([0.5, 1 / 3])
     assert heads(shares["other_to_first"]) == pytest.approx([0.1 / 2, 1 / 3])
     assert np.isnan(shares["cls"]).all()
-
-
-def test_commonest_tokens_are_without_case_and_special_tokens():
-    texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
-    records = [{"tokens": tokens} for tokens in texts]
-    source = Mock(Store, special_tokens=BERT)
-    source.records.return_value = records
-    assert surface.commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
 
 
 def test_uniform_shares_count_every_special_token():
