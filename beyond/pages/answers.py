@@ -84,14 +84,14 @@ def _where_attention_goes(tables: Tables, special_tokens: Mapping[str, str | Non
     names = {role: special_tokens.get(role) or f"[{role.upper()}]" for role in ROLES[:2]}
     names["first"] = "the first token"
     by_head = rows_of(tables, "token_types")
-    shares = by_head.filter(ROLES).mean().dropna()
-    if shares.empty:
+    if by_head.empty:
         return ""
+    by_layer = by_head.set_index("layer").filter(ROLES).groupby("layer").mean()
+    shares = by_layer.mean().dropna()
     role = shares.idxmax()  # of equal shares, the first: a special token by its own name
-    by_layer = by_head.groupby("layer")[role].mean()
     sentence = (
         f"{shares[role]:.0%} of its attention goes to {names[role]}, and in layer "
-        f"{by_layer.idxmax()} {by_layer.max():.0%}"
+        f"{by_layer[role].idxmax()} {by_layer[role].max():.0%}"
     )
     control = rows_of(tables, "token_types", "random")
     if len(control):

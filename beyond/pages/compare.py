@@ -242,7 +242,7 @@ def _draw_layers(axes: Axes, table: pd.DataFrame, columns: list[str], run_style:
     """Draw the mean of a layer's heads, of several columns the largest, by relative depth."""
     if table.empty:
         return
-    by_layer = table.groupby("layer")[columns].mean().max(axis=1)
+    by_layer = table.set_index("layer").filter(columns).groupby("layer").mean().max(axis=1)
     if "uniform" in table:
         by_layer /= table.groupby("layer")["uniform"].mean()
     depth = by_layer.index / by_layer.index.max()

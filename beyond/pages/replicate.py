@@ -58,8 +58,8 @@ def replication_table(tables: Tables) -> pd.DataFrame:
         or documents are not annotated like the paper's.
     """
     rows = [*section_3(tables), *figure_1(tables), *table_1(tables), *table_2(tables)]
-    table = pd.DataFrame([*rows, *table_3(tables)], columns=COLUMNS)
-    table = table.fillna({"outcome": NOT_MEASURED, "note": ""})
+    rows = [{"outcome": NOT_MEASURED, "note": "", **row} for row in [*rows, *table_3(tables)]]
+    table = pd.DataFrame(rows, columns=COLUMNS)
     heads = tables["paper_heads"]
     is_coreference = heads["relation"].str.startswith(COREFERENCE)
     for sources, used in (

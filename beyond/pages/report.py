@@ -170,7 +170,7 @@ def claims(run: Run) -> str:
     measured = (table["verdict"] != "not measured").sum()
     return (
         f'<section id="claims"><h2>Claims</h2><p>{supported} of {measured} measured claims are '
-        f'supported.</p><div class="scroll">{grid(rows)}</div>'
+        f'supported.</p><div class="scroll" tabindex="0">{grid(rows)}</div>'
         '<p class="small">All columns: <a href="tables/claims.csv">claims.csv</a></p></section>'
     )
 
@@ -197,7 +197,7 @@ def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
         number = _with_unit(numbers["value"], unit)
         if numbers["value_low"] < numbers["value_high"]:  # an exact number has no interval
             number += f" ({numbers['value_low']:.3g} to {numbers['value_high']:.3g})"
-        larger = row["larger_than_in_controls"]
+        larger = row.get("larger_than_in_controls")
         answer = f"larger than in controls: {larger}" if isinstance(larger, str) else ""
         paper = _with_unit(numbers["paper_value"], unit)
         rows.append((row["claim"], paper, number, row["verdict"], row["reason"] or answer))
@@ -227,7 +227,8 @@ def picture(run: Run, name: str) -> str:
     title = text(figure.get("title") or name)
     data = base64.b64encode(path.read_bytes()).decode()
     return (
-        f'<figure><div class="scroll"><img src="data:image/png;base64,{data}" alt="{title}"></div>'
+        f'<figure><div class="scroll" tabindex="0"><img src="data:image/png;base64,{data}" '
+        f'alt="{title}"></div>'
         f"<figcaption>{text(figure['caption'])} "
         '<button type="button" class="enlarge">Enlarge</button></figcaption></figure>'
     )
@@ -274,7 +275,7 @@ def table(run: Run, name: str) -> str:
     is_open = " open" if len(frame) <= MAX_OPEN_ROWS else ""
     return (
         f'<details{is_open}><summary>{title} ({size})</summary><p class="small">{link}</p>'
-        f'<div class="scroll">{grid(frame.head(MAX_ROWS))}</div></details>'
+        f'<div class="scroll" tabindex="0">{grid(frame.head(MAX_ROWS))}</div></details>'
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from helpers.errors import InputError
+from helpers.metrics.models import rows_of_model
 from helpers.results import read_tables, run_record
 from helpers.settings import Settings
 
@@ -62,8 +63,5 @@ def open_run(folder: str | Path) -> Run:
 
 
 def rows_of(tables: Tables, name: str, model: str = "trained") -> pd.DataFrame:
-    """Select the rows of a model (its column ``model``) from a table; none if it is not there."""
-    table = tables.get(name, pd.DataFrame())
-    if "model" in table:
-        return table[table["model"] == model]
-    return table if model == "trained" else table.head(0)
+    """Select the rows of a model from a table; none if the run lacks the table."""
+    return rows_of_model(tables.get(name, pd.DataFrame()), model)
