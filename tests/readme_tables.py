@@ -155,8 +155,9 @@ def section_6(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Collect the distances between heads of one layer, and of one index."""
     columns = {}
     for label, run in runs.items():
-        if "head_cohesion" in run.tables:
-            near = rows_of(run.tables, "head_cohesion").set_index("by")
+        cohesion = rows_of(run.tables, "cohesion")
+        if len(cohesion):
+            near = cohesion[cohesion["layer"].isna()].set_index("by")
             share = near["within"] / near["between"]
             columns[label] = {
                 "distance within a layer, of that between layers": f"{share['layer']:.0%}",

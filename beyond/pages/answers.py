@@ -210,11 +210,11 @@ def _accuracy_and_effect(tables: Tables) -> str:
 
 def _partial_inputs(tables: Tables) -> str:
     """Describe what the model reads from the warrants of an argument alone."""
-    table = tables.get("partial_inputs")
-    if table is None:
+    table = rows_of(tables, "partial_inputs")
+    if table.empty:
         return ""
-    rows = table[(table["model"] == "encoder") & (table["train"] == "original")]
-    scores = rows[rows["inputs"] == "warrants"].set_index("test")["mean"]
+    is_model = (table["classifier"] == "encoder") & (table["train"] == "original")
+    scores = table[is_model & (table["inputs"] == "warrants")].set_index("test")["mean"]
     if not {"original", "adversarial"} <= set(scores.index):
         return ""
     return (

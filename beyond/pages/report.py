@@ -107,7 +107,7 @@ def _tile(head: Mapping[Any, Any]) -> str:
 def viewer(run: Run) -> str:
     """Write the viewer of a few sentences with all heads; empty for a run without an atlas.
 
-    The sentences are those of the run's treebank if its maps are stored, and else our own.
+    The sentences are of the run's treebank, or our own for a committed run, whose maps are not here.
     """
     if "atlas" not in run.tables:
         return ""
@@ -125,8 +125,9 @@ def viewer(run: Run) -> str:
 def sentence_viewer(run: Run) -> tuple[Viewer, list[int]]:
     """Open a viewer, and choose its sentences; see `viewer`."""
     with suppress(InputError):
-        store = Study(**run.settings).example_store(stream=True)
-        if not store.missing_shards():
+        study = Study(**run.settings)
+        if study.results.build.resolve() == run.folder:  # its maps are in the cache
+            store = study.example_store(stream=True)
             examples = choose_sentences(islice(store.records(), SENTENCE_POOL))
             return view(store, examples[0]), examples
     store = read(OWN_SENTENCES, model=run.settings["model"])

@@ -68,7 +68,9 @@ def test_answers_of_later_papers():
         columns=["model", "keys", "change", "value"],
     ).assign(layers="2-5", queries="all", measure="sentence angle")  # fmt: skip
     special = pd.DataFrame({"token": ["special"] * 2, "attention": [0.3, 0.4], "norm": [0.1, 0]})
-    inputs = pd.DataFrame({"model": "encoder", "train": "original", "inputs": "warrants"}, [0, 1])
+    inputs = pd.DataFrame(
+        {"classifier": "encoder", "train": "original", "inputs": "warrants"}, [0, 1]
+    )
     partial = inputs.assign(test=["original", "adversarial"], mean=[66.0, 34.0])
     tables = {"edges": edges, "special_tokens": special, "partial_inputs": partial}
     sink, moved, warrants = answers(tables, BERT)
