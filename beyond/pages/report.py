@@ -107,7 +107,7 @@ def _tile(head: Mapping[Any, Any]) -> str:
 def viewer(run: Run) -> str:
     """Write the viewer of a few sentences with all heads; empty for a run without an atlas.
 
-    The sentences are of the run's treebank, or our own for a committed run, whose maps are not here.
+    The sentences are of the run's treebank; of a committed run, whose maps are not here, our own.
     """
     if "atlas" not in run.tables:
         return ""

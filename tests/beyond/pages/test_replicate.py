@@ -1,11 +1,15 @@
 """The paper's numbers next to a run's, on a model whose heads are planted."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import planted_bert
 import pytest
 import tiny_models
 import torch
+from executed_pages import execute
+from made_up_runs import write_run
 
 from beyond.claims.paper_heads import is_paper_model, score_paper_heads
 from beyond.pages.replicate import replication_table
@@ -41,11 +45,15 @@ def planted(tmp_path_factory):
         heads = metrics.surface.head_table(study.sums, metrics.surface.SECTION_3)
         tables = dict.fromkeys(["relative_position", "token_types", "entropy"], heads)
         tables["head_positions"] = metrics.clustering.head_behaviours(heads)
-        return tables | {"paper_heads": score_paper_heads(study)}
+        run = write_run(root / "run", tables, asdict(study.settings))
+        execute("replicate", root / "replication.html", run=str(run))
+        saved = pd.read_csv(run / "tables" / "replication.csv")
+        return tables | {"paper_heads": score_paper_heads(study), "replication": saved}
 
 
 def test_replication_of_heads_as_in_the_paper(planted):
     table = replication_table(planted)
+    assert planted["replication"]["outcome"].to_list() == table["outcome"].to_list()
     is_of_section_3 = table["source"].str.startswith("section") | (table["source"] == "Figure 1")
     assert set(table.loc[is_of_section_3, "outcome"]) == {"within tolerance"}
     outcome = table.set_index("quantity")["outcome"]
