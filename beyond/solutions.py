@@ -46,7 +46,8 @@ def map_bytes(layers: int, heads: int, lengths: Sequence[int]) -> int:
 def two_back(attention: np.ndarray) -> np.ndarray:
     """Compute the share for the token before the previous one."""
     n = attention.shape[-1]
-    return sum(attention[..., query, query - 2] for query in range(2, n)) / n
+    weights = [attention[..., query, query - 2] for query in range(2, n)]
+    return np.sum(weights, axis=0) / n
 
 
 def previous_without(attention: np.ndarray, left_out: np.ndarray) -> np.ndarray:
