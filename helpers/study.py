@@ -215,9 +215,9 @@ class Study:
 
     @cached_property
     def controls(self) -> dict[str, Encoder]:
-        """The controls of sections 3, 4 and 6, by the beginning of the names of their tables."""
+        """The controls with random weights, by their names in the column ``model`` of tables."""
         random = self.control(self.settings.seed)
-        return {"random": random, "entropy_matched": self._match_entropies(random, self.encoder)}
+        return {"random": random, "entropy-matched": self._match_entropies(random, self.encoder)}
 
     def _load(self, random_init: int | None) -> Encoder:
         """Find the study's model, or its control of a seed.
@@ -605,6 +605,11 @@ class Study:
         return {name: to_groups([sums]) for name, sums in parts.items()}
 
     @property
+    def sums_by_model(self) -> dict[str, Sums]:
+        """The sums of section 3 of the model ("trained") and of its controls."""
+        return {"trained": self.sums, **self.control_sums}
+
+    @property
     def _control_limit(self) -> int | None:
         """The largest number of segments of a control."""
         return capped(self.settings.segments, self.settings.control_segments)
@@ -719,6 +724,27 @@ class Study:
         arrays["names"] = tuple(arrays["names"].tolist())
         return HeadCounts(**arrays)
 
+    def heads_of_relations(self) -> pd.DataFrame:
+        """Score each attention head on the relation that it does best, and on coreference.
+
+        Returns
+        -------
+        DataFrame
+            As `helpers.metrics.dependency_heads.each_head`, with the accuracy of each head at
+            ``coreference`` in percent.  What the run has no annotation for is left out.
+        """
+        from helpers.metrics.dependency_heads import each_head
+        from helpers.metrics.heads import head_rows
+
+        if self.has_parses:
+            counts = self.head_counts(self.treebank_store())
+            heads = each_head(counts, minimum=self.settings.minimum_count)
+        else:
+            heads = head_rows(self.encoder.layers, self.encoder.heads)
+        if not self.missing_note("coref"):
+            heads["coreference"] = self.antecedents().accuracy().ravel()
+        return heads
+
     def relation_tables(self, store: Store) -> dict[str, pd.DataFrame]:
         """Compute the tables of section 4.2 over a treebank, once.
 
@@ -776,7 +802,7 @@ class Study:
             The tables of section 5, by name.
         """
         store = self.treebank_store()
-        matched = self.controls["entropy_matched"]
+        matched = self.controls["entropy-matched"]
         random_seeds = list(range(self.settings.initialisations))
         vectors = self.embeddings
 

@@ -1,6 +1,5 @@
 """Statements of the paper, and how each is tested with the tables of a run.
 
-`engine` declares and tests claims, `tables` reads numbers from tables, and a module for each
-section has the paper's claims, which `clark2019.CLAIMS` lists.  `display` shows claims in
-four columns, and `power` computes what effects their tests find.
+`claims.toml` says which cell of a table a claim is about, and the threshold; `engine` tests claims,
+and `display` shows them in four columns.  Pages that do so are in `beyond/pages`.
 """

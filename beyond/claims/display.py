@@ -1,4 +1,4 @@
-"""Claims for readers: the four columns that every page and notebook shows."""
+"""Claims for readers: the four columns that every page shows, and the rest."""
 
 from __future__ import annotations
 
@@ -7,36 +7,26 @@ from typing import Any
 
 import pandas as pd
 
-from beyond.claims.engine import CONTROL_COLUMNS, INCONCLUSIVE
-
 LEAST_P = 0.0001  # a smaller p-value is shown as smaller than this
-LEAST_POWER = 0.5
 LEAST_SHOWN = 0.0005  # a smaller number is shown as ZERO, not as a power of ten
 ZERO = "0.000"
-UNSEEN = "inconclusive (could not have been seen here)"
-CAUSES = {
-    "yes": "due to training",
-    "no": "not due to training",
-    "inconclusive": "unclear whether due to training",
+ANSWERS = {
+    "yes": "larger than in controls",
+    "no": "not larger than in controls",
+    "inconclusive": "unclear whether larger than in controls",
 }
-SHARE_OF = "share of "  # the beginning of the unit of a share that is shown as a count of cases
 # What stands behind a number, where it is not its unit.
-UNIT_WORDS = {"share": "", "correlation": "", "similarity": "", "ratio": "times"}
+UNIT_WORDS = {"share": "", "correlation": "", "ratio": "times"}
 THIS_MODEL = "this model [95% interval]"
 DETAILS = {
     "claim": "claim",
     "how_measured": "how measured",
     "threshold": "threshold",
     "threshold_source": "whose",
-    "turns_at": "the verdict turns at",
-    "adjusted_low": "interval adjusted for the number of claims, from",
-    "adjusted_high": "to",
     "p_adjusted": "adjusted p",
     "control": "random weights",
     "entropy_matched_control": "random weights, entropy-matched",
     "shuffled_control": "this model, on shuffled sentences",
-    "power_at_paper": "power at the paper's number",
-    "least_effect": "number that half of such runs would support",
 }  # headings by column
 
 
@@ -60,26 +50,22 @@ def summarise_claims(claims: pd.DataFrame) -> pd.DataFrame:
         number = _number(row, "value")
         low = row["value_low"]
         high = row["value_high"]
-        if _is_count_of_cases(row):
-            low *= row["cases"]
-            high *= row["cases"]
         if low < high:  # an exact number has none
             number += f" [{_rounded(low)} to {_rounded(high)}]"
         verdict = row["verdict"]
-        if verdict == INCONCLUSIVE and row["power_at_paper"] < LEAST_POWER:
-            verdict = UNSEEN
-        elif isinstance(row["reason"], str) and row["reason"]:
+        if isinstance(row["reason"], str) and row["reason"]:
             verdict += f": {row['reason']}"
-        elif row["due_to_training"] in CAUSES:
-            controls = [_number(row, column) for column in CONTROL_COLUMNS.values()]
-            numbers = ", entropy-matched ".join(filter(None, controls))
-            verdict += f", {CAUSES[row['due_to_training']]} (random weights: {numbers})"
+        elif row["larger_than_in_controls"] in ANSWERS:
+            answer = ANSWERS[row["larger_than_in_controls"]]
+            columns = ("control", "entropy_matched_control")
+            controls = filter(None, [_number(row, column) for column in columns])
+            verdict += f", {answer} (random weights: {', entropy-matched '.join(controls)})"
         rows.append((row["claim"], _number(row, "paper_value"), number, verdict))
     return pd.DataFrame(rows, columns=["claim", "paper", THIS_MODEL, "verdict"])
 
 
 def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
-    """Show the rest of a table of claims: thresholds, adjusted intervals, p-values and controls.
+    """Show the rest of a table of claims: thresholds, p-values and controls.
 
     Parameters
     ----------
@@ -99,20 +85,11 @@ def claim_details(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def _number(row: Mapping[Hashable, Any], column: str) -> str:
-    """Word a number with its unit; a share of cases as "70 of 72 heads"."""
+    """Word a number with its unit."""
     value = row[column]
     if pd.isna(value):
         return ""
-    unit = row["unit"]
-    if _is_count_of_cases(row):
-        cases = unit.removeprefix(SHARE_OF)
-        return f"{round(value * row['cases'])} of {row['cases']:.0f} {cases}"
-    return f"{_rounded(value)} {UNIT_WORDS.get(unit, unit)}".strip()
-
-
-def _is_count_of_cases(row: Mapping[Hashable, Any]) -> bool:
-    """Say whether a number is a share that is shown as a count."""
-    return row["cases"] > 0 and row["unit"].startswith(SHARE_OF)
+    return f"{_rounded(value)} {UNIT_WORDS.get(row['unit'], row['unit'])}".strip()
 
 
 def _rounded(value: float) -> str:

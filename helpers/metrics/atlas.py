@@ -12,6 +12,7 @@ import pandas as pd
 from helpers.metrics.clustering import THRESHOLDS
 from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.heads import DIRECTIONS, head_label
+from helpers.metrics.models import rows_of_model
 from helpers.metrics.reference import BROAD, paper_names
 
 HEAD = ["layer", "head"]
@@ -20,10 +21,11 @@ SOURCES = {
     "relative_position": ["previous", "current", "next"],
     "token_types": ["cls", "sep", "first", "punctuation"],
     "entropy": ["entropy", "uniform"],
-    "each_head": ["relation", "direction", "accuracy", "margin", "coreference"],
-    "importance": ["importance"],
 }
-COLUMNS = (*HEAD, "kind", "name", "number", *chain.from_iterable(SOURCES.values()))
+RELATION_COLUMNS = ("relation", "direction", "accuracy", "margin", "coreference")
+COLUMNS = (
+    *HEAD, "kind", "name", "number", *chain.from_iterable(SOURCES.values()), *RELATION_COLUMNS,
+)  # fmt: skip
 # Kinds of heads, in the order in which they are tried.
 RELATION, COREFERENCE, POSITION, SINK, PUNCTUATION, BROAD_HEAD, OTHER = (
     "relation", "coreference", "position", "special token", "punctuation", "broad", "other",
@@ -68,7 +70,9 @@ ENDS = {
 
 
 def head_atlas(
-    tables: Mapping[str, pd.DataFrame], special_tokens: Mapping[str, str | None]
+    tables: Mapping[str, pd.DataFrame],
+    special_tokens: Mapping[str, str | None],
+    heads_of_relations: pd.DataFrame,
 ) -> pd.DataFrame:
     """Name every attention head of a run, and collect its numbers.
 
@@ -95,22 +99,22 @@ def head_atlas(
         The tables of a run: those of `SOURCES` and ``coreference``, as far as it has them.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
+    heads_of_relations : DataFrame
+        For each head, the relation that it does best (`dependency_heads.each_head`), and its
+        accuracy on ``coreference``.
 
     Returns
     -------
     DataFrame
         A row for each head: ``layer`` and ``head`` (from 1), ``kind`` (one of `KINDS`), ``name``,
         ``number`` (a text: "73% vs 40%" are the accuracies of head and offset), and the columns of
-        `SOURCES`.  The relation has its accuracy and margin on dev, in percent; ``importance`` is
-        the mean over tasks.
-        Cells are empty if the run lacks the table.
+        `SOURCES` and `RELATION_COLUMNS`.  The relation has its accuracy and margin on dev, in
+        percent.  Cells are empty if the run lacks the table.
     """
-    merged = pd.DataFrame(columns=HEAD, dtype=int)
+    merged = heads_of_relations.filter([*HEAD, *RELATION_COLUMNS])
     for name, columns in SOURCES.items():
         if name in tables:
-            by_head = tables[name].filter([*HEAD, *columns])
-            if name == "importance":  # a row for each task
-                by_head = by_head.groupby(HEAD, as_index=False).mean()
+            by_head = rows_of_model(tables[name]).filter([*HEAD, *columns])
             merged = merged.merge(by_head, on=HEAD, how="outer")
     heads = merged.sort_values(HEAD, ignore_index=True).reindex(columns=COLUMNS)
     relations = set(heads["relation"].dropna())

@@ -205,9 +205,10 @@ def cohesion_table(
           that give most of their attention to one token are alike in that.
 
         ``within`` and ``between`` are the mean distances (nats) over pairs of heads that share
-        the layer or index, and over pairs that do not.  ``p_value`` is the share of permutations,
-        the observed assignment included, whose mean within is as small; for "next layer", whose
-        difference between the two means is.  Heads are permuted over all layers; for "index" in
+        the layer or index, and over pairs that do not.  The first three comparisons have a row for
+        the heads of each ``layer``, too, without a p-value.  ``p_value`` is the share of
+        permutations, the observed assignment included, whose mean within is as small; for
+        "next layer", whose difference between the two means is.  Heads are permuted over all layers; for "index" in
         each layer, so that everything heads of a layer have in common is kept.  Numbers are NaN
         where they need two layers, or two heads in a layer.
     """
@@ -226,17 +227,23 @@ def cohesion_table(
             adjacent = contrast == "neighbouring"
             groups = layer.reshape(1, -1)
             p_value = _permutation_p_value(table.to_numpy(), groups, seed, adjacent=adjacent)
-        rows.append((by, means["within"].stack().mean(), means[contrast].stack().mean(), p_value))
+        within = means["within"].stack().mean()
+        rows.append((by, np.nan, within, means[contrast].stack().mean(), p_value))
+        of_layer = zip(means["within"].mean(), means[contrast].mean(), strict=True)
+        for number, (within, between) in enumerate(of_layer, start=1):
+            rows.append((by, number, within, between, np.nan))
     in_other_layer = layer.reshape(-1, 1) != layer.ravel()
     has_same_index = index.reshape(-1, 1) == index.ravel()
     values = distances.to_numpy()
     within = pd.Series(values[in_other_layer & has_same_index]).mean()
     between = pd.Series(values[in_other_layer & ~has_same_index]).mean()
     p_value = _permutation_p_value(values, index, seed) if has_pairs else np.nan
-    rows.append(("index", within, between, p_value))
+    rows.append(("index", np.nan, within, between, p_value))
     if behaviours is not None:
-        rows.append(("behaviour", *_behaviour_cohesion(values, np.asarray(behaviours), seed)))
-    return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
+        of_behaviours = _behaviour_cohesion(values, np.asarray(behaviours), seed)
+        rows.append(("behaviour", np.nan, *of_behaviours))
+    table = pd.DataFrame(rows, columns=["by", "layer", "within", "between", "p_value"])
+    return table.astype({"layer": "Int64"})
 
 
 def _behaviour_cohesion(
@@ -252,29 +259,6 @@ def _behaviour_cohesion(
         return np.nan, np.nan, np.nan
     p_value = _permutation_p_value(distances, group[None], seed)
     return distances[is_same & is_pair].mean(), distances[~is_same].mean(), p_value
-
-
-def layer_cohesion(distances: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
-    """Compare, for each layer, the distances between its heads with those to heads of others.
-
-    Parameters
-    ----------
-    distances, words : DataFrame
-        As for `cohesion_table`.
-
-    Returns
-    -------
-    DataFrame
-        One row for each ``layer``.  Mean distances in nats: ``within`` the layer, to the
-        ``neighbouring`` layers before and after, and ``between`` it and all other layers; and the
-        same without special tokens (``within_words`` ...).  A number is NaN where no pair of heads
-        exists.
-    """
-    columns = {}
-    for ending, square in (("", distances), ("_words", words)):
-        for name, means in _means_by_layer(square).items():
-            columns[f"{name}{ending}"] = means.mean()
-    return pd.DataFrame(columns).reset_index(names="layer")
 
 
 def _means_by_layer(distances: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -8,8 +8,7 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from helpers.data.records import KEY_TYPES, WORD_MARKS, Roles, cluster_of, roles
+from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
 from helpers.errors import InputError
 from helpers.metrics import rows
 from helpers.metrics.heads import PerHead, head_rows
@@ -387,7 +386,9 @@ def article_table(sums: Sums) -> pd.DataFrame:
     return table.reset_index()
 
 
-def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, float]:
+def layer_resamples(
+    articles: pd.DataFrame, name: str, article_names: Iterable[Hashable]
+) -> tuple[pd.DataFrame, float]:
     """Compute the means of one measure by layer in bootstrap resamples of the articles.
 
     The resamples are the same for every measure.
@@ -398,6 +399,8 @@ def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, fl
         The table of `article_table`.
     name : str
         One of its measures.  An article without it has no part in the means.
+    article_names : iterable
+        The articles that are resampled: those of all models that are compared.
 
     Returns
     -------
@@ -408,30 +411,11 @@ def layer_resamples(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, fl
     """
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
-    sizes = examples.where(values.notna(), 0)
+    sizes = examples.where(values.notna(), 0).reindex(sorted(set(article_names)), fill_value=0)
     totals = (values * sizes).fillna(0)
     means = resampled_ratios(totals.to_numpy(), sizes.to_numpy(), DRAWS)  # [resample, layer]
     n_articles = effective_clusters(sizes.max(axis=1).to_numpy())
     return pd.DataFrame(means.T, values.columns), float(n_articles)
-
-
-def commonest_tokens(source: Store) -> pd.DataFrame:
-    """Count the ten most common tokens of a corpus, special tokens excluded.
-
-    Returns
-    -------
-    DataFrame
-        ``token`` (lower case, without the mark of a leading space) and ``count``.
-    """
-    special = set(source.special_tokens.values())
-    counts = Counter()
-    for record in source.records():
-        tokens = [token for token in record["tokens"] if token not in special]
-        if "blank_line" in record:  # between the paragraphs of a decoder's segment
-            for token in record["tokens"][record["blank_line"] : record["second"]]:
-                tokens.remove(token)
-        counts.update(token.lstrip(WORD_MARKS).lower() for token in tokens)
-    return pd.DataFrame(counts.most_common(10), columns=["token", "count"])
 
 
 def gradient_table(

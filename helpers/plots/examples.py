@@ -422,18 +422,6 @@ def describe_choice(panels: Sequence[Panel]) -> str:
     )
 
 
-def panel_table(panels: Sequence[Panel]) -> pd.DataFrame:
-    """Tabulate the map of each panel.
-
-    Returns
-    -------
-    DataFrame
-        Columns: title, example, layer and head (from 1), relation and direction.
-    """
-    rows = [(panel.title.replace("\n", " "), *panel.location) for panel in panels]
-    return pd.DataFrame(rows, columns=["title", *MapLocation._fields])
-
-
 @for_column
 def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 1: heads with the patterns of section 3, in the colours of Figure 2.

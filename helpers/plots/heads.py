@@ -134,7 +134,7 @@ def fig3_gradients(
     Parameters
     ----------
     tables : mapping of str to pandas.DataFrame
-        The tables gradients.csv of the model ("model") and of its controls, which have the keys of
+        Gradients of the model ("trained") and of its controls, which have the keys of
         `helpers.plots.style.CONTROL_STYLES`.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
@@ -145,7 +145,7 @@ def fig3_gradients(
     -------
     matplotlib.figure.Figure
     """
-    table = tables["model"]
+    table = tables["trained"]
     styles = present_styles(table, style.ATTENDED, special_tokens)
     special = [key for key in ("first", "cls", "sep") if key in styles]
     names = {key: styles[key].label.removeprefix("to ") for key in special}
@@ -249,7 +249,7 @@ def _ratios(axes: Axes, tables: Mapping[str, pd.DataFrame], token_type: str) -> 
     for name, table in tables.items():
         series_style = style.CONTROL_STYLES.get(name, THIS_MODEL)
         # The controls are close to each other: through a dashed line, the other one is seen.
-        options = {"dashes": DASHES} if name == "entropy_matched" else {}
+        options = {"dashes": DASHES} if name == "entropy-matched" else {}
         _curve(axes, table, f"other_over_{token_type}", series_style, **options)
 
 

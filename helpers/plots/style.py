@@ -85,9 +85,9 @@ ATTENDED = {
     for token_type, style in ALL_STYLES.items()
 }
 
-CONTROL_STYLES = {  # by the prefix of the names of their tables
+CONTROL_STYLES = {  # by their names in the column ``model``
     "random": Style("random weights", "#8A8A8A", "v"),
-    "entropy_matched": Style("random weights, entropy-matched", "#1A1A1A", "P"),
+    "entropy-matched": Style("random weights, entropy-matched", "#1A1A1A", "P"),
 }
 
 INK = "#222222"

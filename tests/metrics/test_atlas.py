@@ -12,18 +12,17 @@ SHARES = ("previous", "current", "next", "cls", "sep", "first", "punctuation")
 
 
 def one_head(entropy=2.0, relation="dobj", direction=DIRECTIONS[0], **numbers):
-    """Make the tables of a model with the head 3-1 alone."""
+    """Make the tables of a model with the head 3-1 alone, and the relation that it does best."""
     place = {"layer": [3], "head": [1]}
     shares = {name: [numbers.get(name, 0.1)] for name in SHARES}
     of_head = {name: [numbers.get(name, 0.0)] for name in ("accuracy", "margin", "coreference")}
-    return {
+    tables = {
         "relative_position": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[:3]]),
         "token_types": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[3:]]),
         "entropy": pd.DataFrame({**place, "entropy": entropy, "uniform": np.log(100)}),
-        "each_head": pd.DataFrame(
-            {**place, "relation": relation, "direction": direction, **of_head}
-        ),
     }
+    best = pd.DataFrame({**place, "relation": relation, "direction": direction, **of_head})
+    return tables, best
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,8 @@ def one_head(entropy=2.0, relation="dobj", direction=DIRECTIONS[0], **numbers):
     ],
 )  # fmt: skip
 def test_head_atlas_names_a_head_by_the_first_rule_that_is_true(numbers, expected):
-    table = head_atlas(one_head(**numbers), BERT)
+    tables, best = one_head(**numbers)
+    table = head_atlas(tables, BERT, best)
     assert tuple(table) == COLUMNS
     assert tuple(table.loc[0, ["kind", "name", "number"]]) == expected
 
@@ -63,12 +63,14 @@ def test_head_atlas_names_the_best_head_of_coreference_if_it_beats_head_match(la
     systems = pd.DataFrame(
         {"system": ["head match", "head"], "head": ["", label], "accuracy": [40, 50]}
     ).assign(accuracy_low=low)
-    tables = one_head(coreference=50.0) | {"coreference": systems}
-    assert head_atlas(tables, BERT).loc[0, "kind"] == kind
+    tables, best = one_head(coreference=50.0)
+    tables["coreference"] = systems
+    assert head_atlas(tables, BERT, best).loc[0, "kind"] == kind
 
 
 def test_head_atlas_of_few_tables_has_every_head():
-    tables = {"entropy": one_head(entropy=1.0)["entropy"]}
-    table = head_atlas(tables, {"cls": None, "sep": None})
+    tables, best = one_head(entropy=1.0)
+    tables = {"entropy": tables["entropy"]}
+    table = head_atlas(tables, {"cls": None, "sep": None}, best[["layer", "head"]])
     assert tuple(table.loc[0, ["layer", "head", "kind", "number"]]) == (3, 1, "other", "")
     assert table[["cls", "accuracy"]].isna().all(axis=None)

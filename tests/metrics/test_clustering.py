@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from helpers.metrics import clustering
-from helpers.metrics.clustering import cohesion_table, distance_table, layer_cohesion
+from helpers.metrics.clustering import cohesion_table, distance_table
 from helpers.metrics.heads import head_labels, head_rows
 
 
@@ -18,6 +18,7 @@ def cohesion(distances, layers, heads, by="layer", *, permutations):
     with patch.object(clustering, "PERMUTATIONS", permutations):
         square = distance_table(distances, layers, heads)
         table = cohesion_table(square, square)
+        table = table[table["layer"].isna()]
     return table.set_index("by").loc[by]
 
 
@@ -147,10 +148,10 @@ def test_cohesion_table_finds_heads_of_one_index_next_to_layers():
     assert row["p_value"] > 0.05
 
 
-def test_layer_cohesion_compares_each_layer_with_its_neighbours_and_all_others():
+def test_cohesion_table_compares_each_layer_with_its_neighbours_and_all_others():
     distances = euclidean(np.random.default_rng(0).normal(size=(12, 5)))
     square = distance_table(distances, 4, 3)
-    table = layer_cohesion(square, 2 * square).set_index("layer")
+    table = cohesion_table(square, 2 * square).set_index(["by", "layer"])
     pairs = {"within": [], "neighbouring": [], "between": []}
     for a, b in itertools.product(range(3, 6), range(12)):  # heads of the second layer
         gap = abs(a // 3 - b // 3)
@@ -158,9 +159,12 @@ def test_layer_cohesion_compares_each_layer_with_its_neighbours_and_all_others()
             pairs["between" if gap else "within"].append(distances[a, b])
         if gap == 1:
             pairs["neighbouring"].append(distances[a, b])
-    for name, values in pairs.items():
-        assert table.loc[2, name] == pytest.approx(np.mean(values))
-        assert table.loc[2, f"{name}_words"] == pytest.approx(2 * np.mean(values))
+    within, neighbouring, between = (np.mean(values) for values in pairs.values())
+    columns = ["within", "between"]
+    assert table.loc[("layer", 2), columns].tolist() == pytest.approx([within, between])
+    assert table.loc[("next layer", 2), columns].tolist() == pytest.approx([within, neighbouring])
+    doubled = [2 * within, 2 * neighbouring]
+    assert table.loc[("next layer, words", 2), columns].tolist() == pytest.approx(doubled)
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 2), (1, 1)])
@@ -169,9 +173,8 @@ def test_one_layer_or_one_head_has_positions_and_no_p_values(layers, heads):
     cohesion = cohesion_table(distances, distances)
     assert set(cohesion["by"]) == {"layer", "next layer", "next layer, words", "index"}
     assert cohesion["p_value"].isna().all()
-    assert layer_cohesion(distances, distances).filter(like="within").isna().all(axis=None) == (
-        heads == 1
-    )
+    of_layers = cohesion.dropna(subset="layer")
+    assert of_layers["within"].isna().all() == (heads == 1)
     positions = clustering.head_positions(distances, behaviour_table(layers, heads))
     assert np.isfinite(positions[["x", "y"]].to_numpy()).all()
 

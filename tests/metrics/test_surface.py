@@ -1,7 +1,6 @@
 """Section 3: one example by hand, a corpus, and intervals over articles."""
 
 from dataclasses import replace
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from helpers.data.records import KEY_TYPES, roles
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals, percentiles, ratio
 from helpers.metrics.surface import combine, entropy, example_sums, head_table, token_types
-from helpers.store.store import Example, Store
+from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
 TOKENS = ["[CLS]", "a", "[SEP]"]
@@ -55,14 +54,6 @@ def test_the_first_token_has_a_share_whatever_it_is():
     assert heads(shares["first_to_first"]) == pytest.approx([0.5, 1 / 3])
     assert heads(shares["other_to_first"]) == pytest.approx([0.1 / 2, 1 / 3])
     assert np.isnan(shares["cls"]).all()
-
-
-def test_commonest_tokens_are_without_case_and_special_tokens():
-    texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
-    records = [{"tokens": tokens} for tokens in texts]
-    source = Mock(Store, special_tokens=BERT)
-    source.records.return_value = records
-    assert surface.commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
 
 
 def test_uniform_shares_count_every_special_token():
@@ -259,7 +250,7 @@ def by_article():
 
 
 def test_layer_draws_weigh_articles_by_their_examples(by_article):
-    draws, n_articles = surface.layer_resamples(by_article, "sep")
+    draws, n_articles = surface.layer_resamples(by_article, "sep", by_article["article"])
     rows = by_article[by_article["layer"] == 2]
     estimate = ratio((rows["sep"] * rows["examples"]).to_numpy(), rows["examples"].to_numpy())
     low, high = percentiles(draws.T.to_numpy(), n_articles)
@@ -267,7 +258,7 @@ def test_layer_draws_weigh_articles_by_their_examples(by_article):
 
 
 def test_layer_draws_leave_out_articles_without_the_measure(by_article):
-    draws, n_articles = surface.layer_resamples(by_article, "cls")
+    draws, n_articles = surface.layer_resamples(by_article, "cls", by_article["article"])
     assert draws.loc[1].tolist() == pytest.approx([0.5] * draws.shape[1])
     sizes = by_article.loc[by_article["layer"] == 1, "examples"].to_numpy()
     assert n_articles == pytest.approx(sizes[10:].sum() ** 2 / (sizes[10:] ** 2).sum())
@@ -275,8 +266,8 @@ def test_layer_draws_leave_out_articles_without_the_measure(by_article):
 
 def test_layer_draws_have_the_same_resamples_for_every_measure(by_article):
     by_article["twice"] = 2 * by_article["sep"]
-    draws, n_articles = surface.layer_resamples(by_article, "sep")
-    doubled, _ = surface.layer_resamples(by_article, "twice")
+    draws, n_articles = surface.layer_resamples(by_article, "sep", by_article["article"])
+    doubled, _ = surface.layer_resamples(by_article, "twice", by_article["article"])
     np.testing.assert_allclose(doubled, 2 * draws)
     assert 20 < n_articles < 40  # articles differ in size
     assert list(draws.index) == [1, 2]

@@ -128,19 +128,6 @@ def test_fig5_heads_has_a_bar_for_the_head_and_each_rule():
     assert not texts_outside(figure)
 
 
-def test_panel_table_has_the_location_of_each_panel():
-    assert examples.panel_table([panel("Head 1-2: 70%\n(the closest)")]).to_dict("records") == [
-        {
-            "title": "Head 1-2: 70% (the closest)",
-            "example": 0,
-            "layer": 1,
-            "head": 2,
-            "relation": "",
-            "direction": "",
-        }
-    ]
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_possessor_found_from_its_mark_is_right_as_in_the_table(direction):
     store = word_store(POSSESSIVE, layers=1, heads=1)

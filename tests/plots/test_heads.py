@@ -55,7 +55,7 @@ def every_figure(layers, heads, model=MODEL):
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
     yield plots.fig2_token_types(table, BERT, **texts)
-    yield plots.fig3_gradients({"model": gradients(layers)}, BERT, model=model)
+    yield plots.fig3_gradients({"trained": gradients(layers)}, BERT, model=model)
     yield plots.fig4_entropy(table, BERT, **texts)
     yield plots.fig6_clusters(positions(layers, heads), table, BERT, tokens=1.0, model=model)
     yield plots.relative_position(table, **texts)
@@ -181,7 +181,7 @@ def test_fig3_draws_gradients_and_the_ratios_of_all_models(special_tokens, speci
     if special_tokens["sep"] is None:
         table.loc[:, [name for name in table if "sep" in name]] = np.nan
     random = gradients(2).assign(articles=3)
-    tables = {"model": table, "random": random, "entropy_matched": gradients(4)}
+    tables = {"trained": table, "random": random, "entropy-matched": gradients(4)}
     figure = plots.fig3_gradients(tables, special_tokens, model=MODEL)
     title, subtitle, _ = [text.get_text() for text in figure.texts]
     ratio = table[[f"other_over_{special_type}" for special_type in special_types]].max(axis=None)
@@ -202,7 +202,7 @@ def test_fig3_compares_other_tokens_with_the_first_of_a_decoder():
     first = {name.replace("cls", "first"): table[name] for name in table if "cls" in name}
     special = [name for name in table if "cls" in name or "sep" in name]
     decoder = table.assign(**dict.fromkeys(special, np.nan), **first)
-    figure = plots.fig3_gradients({"model": decoder, "random": decoder}, DECODER, model=MODEL)
+    figure = plots.fig3_gradients({"trained": decoder, "random": decoder}, DECODER, model=MODEL)
     top = table["other_over_cls"].max()
     assert f"up to {top:.1f} times those to the first token" in title_of(figure)
     by_attention, _, ratios = [axes for axes in figure.axes if axes.lines]
@@ -217,7 +217,7 @@ def test_fig3_of_a_decoder_has_its_legend_in_the_empty_panel():
     first = {name.replace("cls", "first"): table[name] for name in table if "cls" in name}
     special = [name for name in table if "cls" in name or "sep" in name]
     decoder = table.assign(**dict.fromkeys(special, np.nan), **first)
-    figure = plots.fig3_gradients({"model": decoder, "random": decoder}, DECODER, model=MODEL)
+    figure = plots.fig3_gradients({"trained": decoder, "random": decoder}, DECODER, model=MODEL)
     assert not figure.legends
     (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
     assert legend.axes.get_visible() and not legend.axes.lines
@@ -243,7 +243,7 @@ def test_fig3_has_a_row_of_gradients_per_score():
     for name in (*TOKEN_STYLES, "other_over_cls", "other_over_sep"):
         for bound in ("", "_low", "_high"):
             table[f"{name}_per_score{bound}"] = 7 * table[name + bound]
-    figure = plots.fig3_gradients({"model": table}, BERT, model=MODEL)
+    figure = plots.fig3_gradients({"trained": table}, BERT, model=MODEL)
     _, _, by_score, ratios, *_ = [axes for axes in figure.axes if axes.lines]
     assert curves(by_score) == [(7 * table[name]).tolist() for name in TOKEN_STYLES]
     expected = [(7 * table[f"other_over_{name}"]).tolist() for name in ("cls", "sep")]
@@ -254,18 +254,18 @@ def test_fig3_has_a_row_of_gradients_per_score():
 
 def test_fig3_says_that_a_model_is_no_better_than_a_guess():
     better = gradients().assign(guess=2.77)
-    figure = plots.fig3_gradients({"model": better}, BERT, model=MODEL)
+    figure = plots.fig3_gradients({"trained": better}, BERT, model=MODEL)
     assert "guess" not in title_of(figure)
     assert "0.51 nats (a guess: 2.77)" in figure.texts[1].get_text()
     worse = gradients().assign(guess=0.5)
     assert "no better than a guess" in title_of(
-        plots.fig3_gradients({"model": worse}, BERT, model=MODEL)
+        plots.fig3_gradients({"trained": worse}, BERT, model=MODEL)
     )
 
 
 def test_fig3_of_a_text_of_one_article_gives_the_reason():
     table = table_without_gradients(3, "contrastive", "The text has one article.")
-    figure = plots.fig3_gradients({"model": table}, BERT, model=MODEL)
+    figure = plots.fig3_gradients({"trained": table}, BERT, model=MODEL)
     assert title_of(figure) == "Figure 3 · Not measured"
     assert "The text has one article." in figure.texts[1].get_text()
     figure.draw_without_rendering()

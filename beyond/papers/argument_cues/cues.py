@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from beyond.claims.tables import with_bounds
 from beyond.papers.argument_cues.arguments import (
     ADVERSARIAL_SUFFIX,
     SPLITS,
@@ -101,7 +100,15 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
             productivity = wilson_proportion(right.sum(), len(right)).scaled(100)
             bounds = productivity.columns("productivity").values()
             rows.append((cue, ngram, len(arguments), len(right), *bounds))
-    columns = ["cue", "kind", "arguments", "applicability", *with_bounds("productivity")]
+    columns = [
+        "cue",
+        "kind",
+        "arguments",
+        "applicability",
+        "productivity",
+        "productivity_low",
+        "productivity_high",
+    ]
     table = pd.DataFrame(rows, columns=columns)
     table["coverage"] = 100 * table["applicability"] / len(arguments)
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)

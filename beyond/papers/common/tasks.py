@@ -13,14 +13,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import norm
 
-from beyond.claims.tables import (
-    Tables,
-    estimate_in,
-    rows_of,
-    rows_where,
-    select_or_raise,
-    with_bounds,
-)
+from beyond.claims.tables import NotMeasurable, Tables, estimate_in, rows_where
 from beyond.papers.common.labelled import EXPECTED, LabelledText, read_labelled
 from helpers.data.text_files import quoted
 from helpers.errors import CorpusError
@@ -69,17 +62,17 @@ def heads_by_task(table: pd.DataFrame, column: str) -> dict[str, Float[np.ndarra
     return {task: by_head(rows, column) for task, rows in by_task}
 
 
-def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+def learned_rows(tables: Tables, table: str) -> pd.DataFrame:
     """Select the rows of the tasks that the pretrained model learns, according to fine_tuning.csv.
 
     NotMeasurable if there are none.
     """
-    accuracy = rows_of(tables, "fine_tuning", "task", "start", "learned")
-    is_learned = (accuracy["start"] == PRETRAINED) & accuracy["learned"]
-    learned_tasks = accuracy.loc[is_learned, "task"]
-    rows = rows_of(tables, table, "task", *columns)
-    problem = "no task is learned beyond what its words give away"
-    return select_or_raise(rows, rows["task"].isin(learned_tasks), problem)
+    accuracy = rows_where(tables, "fine_tuning", start=PRETRAINED)
+    rows = rows_where(tables, table)
+    rows = rows[rows["task"].isin(accuracy.loc[accuracy["learned"], "task"])]
+    if rows.empty:
+        raise NotMeasurable("no task is learned beyond what its words give away")
+    return rows
 
 
 def estimates_by_task(
@@ -97,9 +90,9 @@ def estimates_by_task(
     ``clusters`` is the column with the number of clusters of the interval, for example of seeds;
     without it, they are the heads of the model, which are many.
     """
-    rows = select(tables, table, *with_bounds(column), *where).dropna(subset=column)
+    rows = rows_where({table: select(tables, table)}, table, **where).dropna(subset=column)
     estimates = {}
-    for _, row in rows_where(rows, **where).drop_duplicates("task").iterrows():
+    for _, row in rows.drop_duplicates("task").iterrows():
         df = row[clusters] - 1 if clusters else np.inf
         estimates[row["task"]] = estimate_in(row, column, df=df)
     return estimates

@@ -60,7 +60,7 @@ COPIED_COLOR = "#8C5A00"
 MODEL_STYLES = {  # by the names of the models in edges.csv
     MAIN: Style("trained", INTACT_COLOR, "o"),
     "random": style.CONTROL_STYLES["random"],
-    "entropy-matched": style.CONTROL_STYLES["entropy_matched"],
+    "entropy-matched": style.CONTROL_STYLES["entropy-matched"],
 }
 RANDOM_COLOR = style.CONTROL_STYLES["random"].color
 MODE_STYLES = {  # by the values of the column change of edges.csv

@@ -14,23 +14,14 @@ import numpy as np
 import pandas as pd
 
 from beyond.claims.claim import read_claims
-from beyond.claims.tables import (
-    Measure,
-    Tables,
-    estimate_in,
-    rows_of,
-    rows_where,
-    select_or_raise,
-    with_bounds,
-)
-from beyond.papers.common.head_removal import MARGIN
+from beyond.claims.tables import NotMeasurable, Tables, estimate_in, rows_where
 from beyond.papers.common.tasks import estimates_by_task, learned_rows, smallest_over_tasks
-from beyond.papers.sixteen_heads.data_sets import ALL_HEADS
-from beyond.papers.sixteen_heads.pruning import RANDOM_ORDERS
 from helpers.metrics.statistics import Estimate, exact, with_seed_noise
 
 HALF = 0.5  # the threshold of the claim about layers
+MARGIN = 2  # percentage points of accuracy within which heads count as removable
 COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
+RANDOM_ORDERS = 10
 
 
 def share_of_removable_heads(tables: Tables) -> Estimate:
@@ -39,8 +30,7 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
     It is exact: each head is shown to be removable by a test of its own, on the same test
     examples, and these are all heads of the model.
     """
-    removable = _rows_that_need_heads(tables, "ablation", "removable")["removable"]
-    return exact(removable.mean(), cases=len(removable))
+    return exact(_rows_that_need_heads(tables, "ablation")["removable"].mean())
 
 
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
@@ -50,18 +40,18 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     that are not shown to lose.  The share is exact if there is none of the latter, and otherwise
     has no standard error: the claim is open if half is between the bounds.
     """
-    rows = _rows_that_need_heads(tables, "one_head", "removable", "change_high")
+    rows = _rows_that_need_heads(tables, "one_head")
     removable_share = rows["removable"].mean()
     at_most = (rows["change_high"] >= -MARGIN).mean()
     if removable_share > HALF or at_most <= HALF:
-        return exact(removable_share, cases=len(rows))
-    return Estimate(removable_share, removable_share, at_most, cases=len(rows), own_p=1.0)
+        return exact(removable_share)
+    return Estimate(removable_share, removable_share, at_most, own_p=1.0)
 
 
 def rank_correlation_of_halves(tables: Tables) -> Estimate:
     """Find the smallest rank correlation, over tasks, between the halves of the articles."""
     correlations = estimates_by_task(
-        tables, "cross_data", "rank_correlation", select=_learned_rows, heads=ALL_HEADS
+        tables, "cross_data", "rank_correlation", select=_learned_rows, heads="all"
     )
     return smallest_over_tasks(correlations.values())
 
@@ -72,7 +62,8 @@ def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     All seeds of a task are scored on the same examples.  Therefore the interval of their mean over
     examples has the mean bounds of the seeds.
     """
-    rows = rows_where(_pruning_by_seed(tables), pruned=pruned)
+    by_seed = _pruning_by_seed(tables)
+    rows = by_seed[by_seed["pruned"] == pruned]
     changes = []
     for _, seeds in rows.groupby("task"):
         means = seeds.mean(numeric_only=True)
@@ -86,12 +77,11 @@ def _pruning_by_seed(tables: Tables) -> pd.DataFrame:
 
     A task has several seeds if the appendix of notebook 08 was run for it, and one otherwise.
     """
-    columns = ("pruned", "examples", *with_bounds("change"))
-    by_order = _rows_that_need_heads(tables, "pruning", "order", *columns)
-    with_one_seed = rows_where(by_order, order="importance")
+    rows = _rows_that_need_heads(tables, "pruning")
+    with_one_seed = rows[rows["order"] == "importance"]
     if "pruning_seeds" not in tables:
         return with_one_seed
-    with_several_seeds = _rows_that_need_heads(tables, "pruning_seeds", *columns)
+    with_several_seeds = _rows_that_need_heads(tables, "pruning_seeds")
     has_several = with_one_seed["task"].isin(with_several_seeds["task"])
     return pd.concat([with_several_seeds, with_one_seed[~has_several]])
 
@@ -125,26 +115,27 @@ def _leads(tables: Tables, order: str) -> list[Estimate]:
     return list(leads.values())
 
 
-def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+def _rows_that_need_heads(tables: Tables, table: str) -> pd.DataFrame:
     """Select the rows of the learned tasks whose accuracy falls significantly without any head."""
-    pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
-    without_heads = rows_where(pruning, pruned=100)
+    without_heads = rows_where(tables, "pruning", pruned=100)
     is_loss = (without_heads["change"] < 0) & (without_heads["p_value"] < COST_LEVEL)
-    rows = _learned_rows(tables, table, *columns)
-    needs_heads = rows["task"].isin(without_heads.loc[is_loss, "task"])
-    return select_or_raise(rows, needs_heads, "the model needs its heads for no task")
+    rows = _learned_rows(tables, table)
+    rows = rows[rows["task"].isin(without_heads.loc[is_loss, "task"])]
+    if rows.empty:
+        raise NotMeasurable("the model needs its heads for no task")
+    return rows
 
 
-def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+def _learned_rows(tables: Tables, table: str) -> pd.DataFrame:
     """Select the rows of the learned tasks, or all rows if notebook 07 was not run.
 
     Its table fine_tuning.csv has the column that says which tasks are learned.
     """
-    select = learned_rows if "fine_tuning" in tables else rows_of
-    return select(tables, table, "task", *columns)
+    select = learned_rows if "fine_tuning" in tables else rows_where
+    return select(tables, table)
 
 
-MEASURES: dict[str, Measure] = {
+MEASURES = {
     "michel-heads-removable": share_of_removable_heads,
     "michel-one-head-enough": share_of_layers_with_one_head,
     "michel-halves-agree": rank_correlation_of_halves,
