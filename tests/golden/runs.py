@@ -40,9 +40,7 @@ LATER = {"encoder": ("07", "08", "10", "11", "12"), "decoder": (), "window": ()}
 
 # Tables that later versions no longer have, or whose rows and columns are choices.
 GOES = {
-    "fig1_examples", "fig5_examples", "commonest_tokens", "possessives", "special_candidates",
-    "disagreement", "probe_fits", "probe_seeds", "each_head", "replication", "disabling",
-    "head_edge_doses", "lens_shares", "value_norms",
+    "disabling", "head_edge_doses", "lens_shares", "value_norms",
 }  # fmt: skip
 # The entropy-matched control stays in 3.3, section 5 and 11.
 ENTROPY_MATCHED = (
