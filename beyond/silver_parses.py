@@ -13,7 +13,8 @@ import pandas as pd
 from helpers.data.language import ENGLISH
 from helpers.data.records import Corpus, Sentence
 from helpers.data.treebank import parse_words
-from helpers.metrics.head_counts import count_heads
+from helpers.metrics.dependency_heads import universal_relations
+from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
 from helpers.metrics.statistics import difference
@@ -23,20 +24,25 @@ from helpers.study import Study
 SAME_CONVENTIONS = "same conventions"
 
 
-def save_silver_tables(study: Study, held_out: pd.DataFrame) -> None:
-    """Save the comparison of a gold English treebank with automatic parses, if there is one.
+def save_silver_tables(study: Study, held_out: pd.DataFrame, counts: HeadCounts) -> None:
+    """Save what a gold treebank has besides: universal relations, and automatic parses.
 
     Parameters
     ----------
     study : Study
-        The study; its parser is English.
+        The study; automatic parses are English.
     held_out : DataFrame
         What `helpers.metrics.dependency_heads.held_out_heads` returns for its treebank.
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns for it.
     """
+    minimum = study.settings.minimum_count
+    if scheme_of(counts.names) == "ud" and len(held_out):
+        study.save_table(universal_relations(counts, minimum=minimum), "universal_relations")
     if not study.settings.treebank or study.language != ENGLISH:
         return
     records = cast("Corpus[Sentence]", study.treebank_corpus()).records()
-    quality = silver_quality(records, minimum=study.settings.minimum_count)
+    quality = silver_quality(records, minimum=minimum)
     if quality is not None:
         study.save_table(quality, "silver_quality")
         scores = gold_and_silver(study.treebank_store(), held_out)

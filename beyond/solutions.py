@@ -62,7 +62,8 @@ def previous_without(attention: np.ndarray, left_out: np.ndarray) -> np.ndarray:
 
 def share_of_keys(attention: np.ndarray, is_key: np.ndarray) -> np.ndarray:
     """Compute the mean attention of a row to the marked keys."""
-    return sum(attention[..., key].mean(axis=-1) for key in range(len(is_key)) if is_key[key])
+    shares = [attention[..., key].mean(axis=-1) for key in np.flatnonzero(is_key)]
+    return np.sum(shares, axis=0)
 
 
 def uniform_share(visible: np.ndarray, is_key: np.ndarray) -> float:

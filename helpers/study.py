@@ -769,30 +769,6 @@ class Study:
             code=metrics.CODE,
         )
 
-    def save_relation_tables(self) -> dict[str, pd.DataFrame]:
-        """Save the tables of section 4.2: of the model, of its controls, of shuffled sentences.
-
-        Returns
-        -------
-        dict of str to DataFrame
-            The tables by the names of their files.
-        """
-        from helpers.metrics.nearest_words import NEEDS_TAGS
-        from helpers.metrics.relation_tables import OF_CONTROLS
-
-        store = self.treebank_store()
-        tables = self.relation_tables(store)
-        other_stores = {
-            name: self.treebank_store(control) for name, control in self.controls.items()
-        }
-        other_stores["shuffled"] = self.shuffled_store()
-        for name, other_store in other_stores.items():
-            other_tables = self.relation_tables(other_store)
-            tables |= {f"{name}_{table}": other_tables[table] for table in OF_CONTROLS}
-        for name, table in tables.items():
-            self.save_table(table, name, optional=NEEDS_TAGS)
-        return tables
-
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
 

@@ -208,9 +208,9 @@ def cohesion_table(
         the layer or index, and over pairs that do not.  The first three comparisons have a row for
         the heads of each ``layer``, too, without a p-value.  ``p_value`` is the share of
         permutations, the observed assignment included, whose mean within is as small; for
-        "next layer", whose difference between the two means is.  Heads are permuted over all layers; for "index" in
-        each layer, so that everything heads of a layer have in common is kept.  Numbers are NaN
-        where they need two layers, or two heads in a layer.
+        "next layer", whose difference between the two means is.  Heads are permuted over all
+        layers; for "index" in each layer, so that everything heads of a layer have in common is
+        kept.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
     layers, heads = _shape(distances)
     layer, index = np.indices((layers, heads))

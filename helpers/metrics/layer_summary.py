@@ -7,7 +7,7 @@ those at 45-85% of the depth (layers 6 to 10 of 12).  The "special token" is the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ from helpers.metrics.surface import (
 
 Numbers: TypeAlias = float | pd.Series  # one, or one for each resample
 Layers: TypeAlias = pd.Series | pd.DataFrame  # a number for each layer, or layer and resample
+Means: TypeAlias = Mapping[str, Layers] | pd.DataFrame  # of each measure
 SpecialToken = Literal["sep", "cls", "first"]
 
 MIDDLE_DEPTHS = (0.45, 0.85)
@@ -82,7 +83,7 @@ def summarise_layers(
         A number that is exact has an interval without width, and no degrees of freedom.
         Quantities that a model does not have, such as those of [SEP], have no row.
     """
-    names = pd.concat([table["article"] for table in articles.values()]).unique()
+    names = pd.concat([table["article"] for table in articles.values()])
     rows = []
     trained: dict[str, Estimate] = {}
     for model in heads:
@@ -108,7 +109,7 @@ def thresholds(heads: pd.DataFrame) -> dict[str, Estimate]:
 
 
 def estimate_quantities(
-    heads: pd.DataFrame, articles: pd.DataFrame, names: np.ndarray
+    heads: pd.DataFrame, articles: pd.DataFrame, names: Iterable[str]
 ) -> dict[str, Estimate]:
     """Estimate the quantities that a model has, on resamples of the articles with these names."""
     averages = heads.groupby("layer").mean()
@@ -145,7 +146,7 @@ def dominant_special_token(averages: pd.DataFrame) -> SpecialToken:
 # Numbers of layers
 
 
-def shares_of_layers(means: Mapping[str, Layers], special: SpecialToken) -> dict[str, Numbers]:
+def shares_of_layers(means: Means, special: SpecialToken) -> dict[str, Numbers]:
     """Compute the numbers of sections 3.1 and 3.2 from the means of each measure by layer."""
     of_special = means[special]
     to_itself = means[f"{special}_to_{special}"]
@@ -170,7 +171,7 @@ def shares_of_layers(means: Mapping[str, Layers], special: SpecialToken) -> dict
     }
 
 
-def entropies_of_layers(means: Mapping[str, Layers]) -> dict[str, Numbers]:
+def entropies_of_layers(means: Means) -> dict[str, Numbers]:
     """Compute the numbers of section 3.3 from the means of each measure by layer."""
     from_cls = means["entropy_from_cls"]
     from_cls_minus_all = from_cls - means["entropy"]

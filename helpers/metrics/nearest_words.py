@@ -22,7 +22,7 @@ from jaxtyping import Bool, Int, Shaped
 from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import Links, is_right_pick, links_that_count, read_links
 from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words
-from helpers.metrics.reference import ALL, EVERY_RELATION, NOT_ADJACENT
+from helpers.metrics.reference import ALL, EVERY_RELATION
 from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
 
@@ -33,13 +33,9 @@ DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its s
 LAST_OF_DISTANCES = (1, 2, 5)  # the largest distances of all classes but the last
 PREDICTORS = ("head", "offset", "nearest")
 MEAN_LEAD = "mean margin over the nearest word"
+FAR_PARENTS = "heads minus nearest words, far parents"
 SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
-# Columns of tables that are empty if no word has a tag.
-NEEDS_TAGS = (
-    *RULE_COLUMNS, "nearest", "nearest_accuracy", "nearest_margin", "nearest_margin_df",
-    "head_lead", "head_lead_df",
-)  # fmt: skip
 
 
 class _Sentence(NamedTuple):
@@ -301,64 +297,6 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*columns, "head_lead_df"])
 
 
-def disagreement(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
-    """Compare head and rule on the words whose nearest word of the class is not the parent.
-
-    A head that only looks for the nearest word of a class picks that word here.
-
-    Parameters
-    ----------
-    rules : DataFrame
-        What `choose_rules` returns.
-    words : DataFrame
-        What `judge_words` returns.
-
-    Returns
-    -------
-    DataFrame
-        A row for each relation except `ALL`, one of `EVERY_RELATION`, and one of `NOT_ADJACENT`,
-        the words among these whose parent a head that looks at the next or the previous word
-        cannot find.  Columns:
-        ``relation``, ``head``, ``nearest_class``, ``nearest_side``; ``count``, the number of words
-        of dev that have a nearest word of the class which is not their syntactic head; in percent
-        of these, ``finds_parent`` and ``finds_nearest``, how often the attention head picks the
-        syntactic head and how often the nearest word; and ``difference``, the first minus the
-        second.  All three have 95% bootstrap intervals over articles.
-    """
-    columns = ["relation", "head", *RULE_COLUMNS, "count"]
-    for name in ("finds_parent", "finds_nearest", "difference"):
-        columns += Estimate(0).columns(name)
-    columns.append("difference_df")
-    if "nearest" not in words:
-        return pd.DataFrame(columns=columns)
-    differ = words[words["has_nearest"] & ~words["nearest"] & (words["distance"] > 0)]
-    rules_by_relation = rules.set_index("relation")[["head", *RULE_COLUMNS]]
-    rows = []
-    groups = _by_relation(differ)
-    is_apart = (differ["relation"] != ALL) & (differ["distance"] > 1)
-    if is_apart.any():
-        groups.append((NOT_ADJACENT, differ[is_apart]))
-    for relation, relation_words in groups:
-        if relation == ALL:
-            continue
-        labels = (
-            rules_by_relation.loc[relation].to_dict() if relation in rules_by_relation.index else {}
-        )
-        rows.append(
-            {
-                "relation": relation,
-                **labels,
-                "count": len(relation_words),
-                **_percent(relation_words, "head").columns("finds_parent"),
-                **_percent(relation_words, "head_to_nearest").columns("finds_nearest"),
-                **_percent(relation_words, "head", "head_to_nearest").columns(
-                    "difference", df=True
-                ),
-            }
-        )
-    return pd.DataFrame(rows, columns=columns)
-
-
 def _by_relation(words: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Divide words by relation, in the order of the table; the last part has all but `ALL`."""
     parts = list(words.groupby("relation", sort=False))
@@ -379,8 +317,12 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Rows in the form of `helpers.metrics.dependency_heads.relation_summary`: `MEAN_LEAD`, the
         mean over relations of the head's accuracy minus that of the rule in percentage points, with
-        a 95% bootstrap interval over articles; and `SHARE_AHEAD`, the share of relations whose head
-        is more accurate, without an interval.  There is no row without a rule.
+        a 95% bootstrap interval over articles; `SHARE_AHEAD`, the share of relations whose head
+        is more accurate, without an interval; and `FAR_PARENTS`, over the words whose nearest word
+        of the class is not their syntactic head, and whose head is two words away or more: how
+        often the attention head picks the syntactic head minus how often it picks the nearest word,
+        with an interval.  A head that only looks for the nearest word of a class picks that word.
+        There is no row without a rule.
     """
     single = words[words["relation"] != ALL]
     if single.empty or "nearest" not in words:
@@ -398,9 +340,12 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
     weights = np.full(len(leads), 1 / len(leads))
     mean_lead = weighted_ratios(100 * right, total, weights)
     is_ahead = right.sum(axis=0) > 0
-    return pd.DataFrame(
-        [
-            {"quantity": MEAN_LEAD, **mean_lead.columns("value", df=True)},
-            {"quantity": SHARE_AHEAD, "value": is_ahead.mean()},
-        ]
-    )
+    rows = [
+        {"quantity": MEAN_LEAD, **mean_lead.columns("value", df=True)},
+        {"quantity": SHARE_AHEAD, "value": is_ahead.mean()},
+    ]
+    far = single[single["has_nearest"] & ~single["nearest"] & (single["distance"] > 1)]
+    if len(far):
+        lead_over_nearest = _percent(far, "head", "head_to_nearest")
+        rows.append({"quantity": FAR_PARENTS, **lead_over_nearest.columns("value", df=True)})
+    return pd.DataFrame(rows)

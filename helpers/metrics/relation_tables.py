@@ -1,4 +1,4 @@
-"""All tables of section 4.2 of one model, or of a control, from the maps of a treebank."""
+"""Tables of section 4.2 of one model, or of a control, from the maps of a treebank."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ import pandas as pd
 from helpers.metrics import dependency_heads as heads
 from helpers.metrics import nearest_words
 from helpers.metrics.head_counts import HeadCounts
-from helpers.metrics.reference import scheme_of
 from helpers.store.store import Store
 
-# The tables that are also made of controls.
-OF_CONTROLS = (
-    "accuracy_by_distance", "dependency_heads_held_out", "disagreement", "no_op", "possessives",
-    "relation_summary",
-)  # fmt: skip
+FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
-    """Compute the tables of section 4.2.
+    """Compute the tables of section 4.2 that are made of the model and of its controls.
 
     Parameters
     ----------
@@ -27,18 +22,15 @@ def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[s
     counts : HeadCounts
         What `helpers.metrics.head_counts.count_heads` returns for them.
     minimum : int
-        Number of words that a relation needs, in the treebank or in train.
+        Number of words that a relation needs in train.
 
     Returns
     -------
     dict of str to DataFrame
-        By the names of their files, what these functions of `helpers.metrics.dependency_heads`
-        return: ``dependency_heads`` (Table 1), ``dependency_heads_held_out`` (`held_out_heads` with
-        the columns of `nearest_words.add_nearest`), ``relation_summary`` (with the rows of
-        `nearest_words.nearest_summary`), ``each_head``, ``special_candidates``, ``no_op``
-        (`no_op_table`), ``possessives`` and, for a treebank in Universal Dependencies,
-        ``universal_relations``; and ``accuracy_by_distance`` and ``disagreement``, which
-        `helpers.metrics.nearest_words` computes.
+        By the names of their files: ``dependency_heads_held_out`` (`held_out_heads` with the
+        columns of `nearest_words.add_nearest`), ``relation_summary`` (with the rows of
+        `nearest_words.nearest_summary` and `possessive_summary`), ``accuracy_by_distance`` (of
+        `nearest_words`, from `FEWEST_WORDS` words on) and ``no_op`` (`no_op_table`).
 
     Raises
     ------
@@ -52,18 +44,12 @@ def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[s
     summaries = [
         heads.relation_summary(counts, held_out),
         nearest_words.nearest_summary(words),
+        heads.possessive_summary(store, held_out),
     ]
-    tables = {
-        "dependency_heads": heads.dependency_heads(counts, minimum=minimum),
+    by_distance = nearest_words.accuracy_by_distance(words)
+    return {
         "dependency_heads_held_out": held_out,
         "relation_summary": pd.concat(summaries, ignore_index=True),
-        "accuracy_by_distance": nearest_words.accuracy_by_distance(words),
-        "disagreement": nearest_words.disagreement(rules, words),
-        "each_head": heads.each_head(counts, minimum=minimum),
-        "special_candidates": heads.special_candidates(counts),
+        "accuracy_by_distance": by_distance[by_distance["count"] >= FEWEST_WORDS],
         "no_op": heads.no_op_table(store, held_out),
-        "possessives": heads.possessives(store, held_out),
     }
-    if scheme_of(counts.names) == "ud" and len(held_out):
-        tables["universal_relations"] = heads.universal_relations(counts, minimum=minimum)
-    return tables

@@ -8,7 +8,7 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
@@ -387,7 +387,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
 
 
 def layer_resamples(
-    articles: pd.DataFrame, name: str, article_names: Collection[str]
+    articles: pd.DataFrame, name: str, article_names: Iterable[Hashable]
 ) -> tuple[pd.DataFrame, float]:
     """Compute the means of one measure by layer in bootstrap resamples of the articles.
 
@@ -399,7 +399,7 @@ def layer_resamples(
         The table of `article_table`.
     name : str
         One of its measures.  An article without it has no part in the means.
-    article_names : collection of str
+    article_names : iterable
         The articles that are resampled: those of all models that are compared.
 
     Returns
@@ -411,7 +411,7 @@ def layer_resamples(
     """
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
-    sizes = examples.where(values.notna(), 0).reindex(sorted(article_names), fill_value=0)
+    sizes = examples.where(values.notna(), 0).reindex(sorted(set(article_names)), fill_value=0)
     totals = (values * sizes).fillna(0)
     means = resampled_ratios(totals.to_numpy(), sizes.to_numpy(), DRAWS)  # [resample, layer]
     n_articles = effective_clusters(sizes.max(axis=1).to_numpy())

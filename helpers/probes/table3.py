@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import nn
 
 from helpers.metrics.heads import head_rows
+from helpers.metrics.models import by_model
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
 from helpers.probes.bilinear import RANKS, choose_layer_and_rank, fit_bilinear
 from helpers.probes.data import Counts, ProbeData, WordVectors, prepare, stack_seeds
@@ -80,19 +81,16 @@ def table3(
     Returns
     -------
     dict of DataFrame
-        The tables of section 5 by name; see `probe_table`, `seed_table`, `fit_table`,
-        `head_weights`, `difference_table`, `structural.fit_layers` for ``structural_layers``, and
-        `bilinear.choose_layer_and_rank` for ``bilinear_layers``.
+        The tables of section 5 by name; see `probe_table`, `head_weights`, `layer_table` and
+        `difference_table`.
     """
     linear_probes = (ATTN, ATTN_GLOVE) if vectors else (ATTN,)
     probe = linear_probes[-1]  # the controls of which have a row
     model = model_results(examples, vectors, linear_probes, seeds)
     ranks = model.bilinear_layers.query("chosen")["rank"].tolist()
-    random, random_fits = random_results(random_examples, vectors, linear_probes, ranks)
+    random = random_results(random_examples, vectors, linear_probes, ranks)
     matched_data = prepare(matched_examples, vectors)
-    matched, matched_fits, _ = fit_probes(
-        matched_data, ENTROPY_MATCHED, linear_probes, (), ranks, 1
-    )
+    matched, _, _ = fit_probes(matched_data, ENTROPY_MATCHED, linear_probes, (), ranks, 1)
     by_name = {
         **model.results,
         RANDOM_INIT + probe: random[RANDOM_INIT + probe],
@@ -102,16 +100,16 @@ def table3(
     }
     results = {name: by_name[name] for name in ROWS if name in by_name}
     shared = {**results, STRUCTURAL: model.on_embeddings}
+    differences = {
+        "trained": difference_table(results),
+        "random": difference_table({**shared, **random}),
+        "entropy-matched": difference_table({**shared, **matched}),
+    }
     return {
         "probes": probe_table(results, model.n_train),
-        "probe_seeds": seed_table(results),
-        "probe_fits": fit_table([*model.fits, *random_fits, *matched_fits], model.n_train),
         "probe_heads": model.head_weights,
-        "structural_layers": model.structural_layers,
-        "bilinear_layers": model.bilinear_layers,
-        "probe_differences": difference_table(results),
-        "random_probe_differences": difference_table({**shared, **random}),
-        "entropy_matched_probe_differences": difference_table({**shared, **matched}),
+        "probe_layers": layer_table(model.structural_layers, model.bilinear_layers),
+        "probe_differences": by_model(differences),
     }
 
 
@@ -125,8 +123,6 @@ class ModelResults(NamedTuple):
     on_embeddings
         Those of the structural probe on the embeddings, which random weights share with the model;
         they are therefore its control.
-    fits
-        The fits of linear probes.
     n_train
         Number of sentences that probes are fitted to.
     head_weights, structural_layers, bilinear_layers
@@ -135,7 +131,6 @@ class ModelResults(NamedTuple):
 
     results: dict[str, ProbeCounts]
     on_embeddings: ProbeCounts
-    fits: list[TaskFit]
     n_train: int
     head_weights: pd.DataFrame
     structural_layers: pd.DataFrame
@@ -166,7 +161,6 @@ def model_results(
     return ModelResults(
         results={**results, **fitted},
         on_embeddings=structural_result(data, by_layer[0]),
-        fits=fits,
         n_train=len(data.splits["train"]),
         head_weights=head_weights(attn.probe, data),
         structural_layers=structural_layers,
@@ -289,7 +283,7 @@ def random_results(
     vectors: WordVectors | None,
     probes: Sequence[str],
     ranks: list[int],
-) -> tuple[dict[str, ProbeCounts], list[TaskFit]]:
+) -> dict[str, ProbeCounts]:
     """Fit the probes to maps and hidden states of random weights.
 
     Parameters
@@ -303,11 +297,9 @@ def random_results(
 
     Returns
     -------
-    results
+    dict
         Also, under its name with the prefix, the last linear probe on all initialisations.  Its
         penalty is chosen on the first one, and only that is fitted to the control task.
-    fits
-        The fits of linear probes.
     """
     first, *later_initialisations = initialisations
     probe = probes[-1]
@@ -315,12 +307,11 @@ def random_results(
     _, _, control_fit = fits[-1]  # with the penalty of the fit to the heads
     by_initialisation = [results[probe]]
     for examples in later_initialisations:
-        fit, result = linear_result(prepare(examples, vectors), probe, l2=control_fit.l2)
-        fits.append((RANDOM_INIT + probe, UAS, fit))
+        _, result = linear_result(prepare(examples, vectors), probe, l2=control_fit.l2)
         by_initialisation.append(result)
     stacked = stack_results(by_initialisation)
     results[RANDOM_INIT + probe] = with_selectivity(stacked, results[probe][CONTROL_TASK])
-    return results, fits
+    return results
 
 
 def right_branching(data: ProbeData) -> ProbeCounts:
@@ -364,7 +355,9 @@ def probe_table(results: Mapping[str, ProbeCounts], n_train: int) -> pd.DataFram
     DataFrame
         ``value`` is in percent, a mean over seeds.  The 95% interval covers the choice of dev
         articles and the noise of training (`Counts.estimate`), but not the choice of training data.
-        ``paper_value`` is given for the metrics of Table 3, which leave punctuation out.
+        ``paper_value`` is given for the metrics of Table 3, which leave punctuation out.  The
+        scores of the ``seeds`` have the standard deviation ``sd`` (of a sample), ``min`` and
+        ``max``.
     """
     rows = []
     paper = paper_table3()
@@ -375,8 +368,39 @@ def probe_table(results: Mapping[str, ProbeCounts], n_train: int) -> pd.DataFram
                 "n_train": 0 if probe == RIGHT_BRANCHING else n_train,
                 "n_dev": len(counts.articles),
                 "paper_value": paper.get(probe) if metric in COMPARED else np.nan,
+                "seeds": len(counts.by_seed),
+                **pd.Series(counts.by_seed).agg(sd="std", min="min", max="max"),
             })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def layer_table(structural: pd.DataFrame, bilinear: pd.DataFrame) -> pd.DataFrame:
+    """Make the table probe_layers.csv: the scores of both probes of hidden states, by layer.
+
+    Parameters
+    ----------
+    structural : DataFrame
+        What `structural.fit_layers` returns.
+    bilinear : DataFrame
+        What `bilinear.choose_layer_and_rank` returns.
+
+    Returns
+    -------
+    DataFrame
+        ``probe``; ``layer``, from 0, the embeddings; ``metric`` (UUAS, or UAS without punctuation)
+        and ``validation``, the score in percent on a held-out slice of train, with its interval;
+        whether the row is ``chosen``; and the ``rank`` of the bilinear probe.
+    """
+    parts = []
+    for probe, table, metric in (
+        ("Structural probe", structural, "UUAS"),
+        ("Bilinear probe", bilinear, "UAS"),
+    ):
+        score = f"validation_{metric.lower()}"
+        table = table.rename(columns=lambda name, score=score: name.replace(score, "validation"))
+        parts.append(table.assign(probe=probe, metric=metric))
+    columns = ["probe", "metric", "layer", "validation", "validation_low", "validation_high"]
+    return pd.concat(parts, ignore_index=True)[[*columns, "chosen", "rank"]]
 
 
 def difference_table(results: Mapping[str, ProbeCounts]) -> pd.DataFrame:
@@ -408,35 +432,6 @@ def difference_table(results: Mapping[str, ProbeCounts]) -> pd.DataFrame:
         columns = estimate.columns("difference", df=True)
         rows.append({"probe": probe, "other": baseline, **columns})
     return pd.DataFrame(rows)
-
-
-def seed_table(results: Mapping[str, ProbeCounts]) -> pd.DataFrame:
-    """Make the table probe_seeds.csv: the spread of scores over seeds.
-
-    Returns
-    -------
-    DataFrame
-        Columns probe, metric, seeds, mean, sd (of a sample), min and max.
-    """
-    rows = []
-    for probe, by_metric in results.items():
-        for metric, counts in by_metric.items():
-            scores = pd.Series(counts.by_seed)
-            labels = {"probe": probe, "metric": metric, "seeds": len(scores)}
-            rows.append({**labels, **scores.agg(mean="mean", sd="std", min="min", max="max")})
-    return pd.DataFrame(rows)
-
-
-def fit_table(fits: Iterable[TaskFit], n_train: int) -> pd.DataFrame:
-    """Make the table probe_fits.csv: the optimum of each linear probe.
-
-    Returns
-    -------
-    DataFrame
-        Columns probe, task ("UAS" or "control task"), n_train, and those of `Fit`.
-    """
-    rows = [(probe, task, n_train, *fit[1:]) for probe, task, fit in fits]
-    return pd.DataFrame(rows, columns=["probe", "task", "n_train", *Fit._fields[1:]])
 
 
 def head_weights(probe: LinearProbe, data: ProbeData) -> pd.DataFrame:

@@ -16,14 +16,12 @@ from helpers.metrics.dependency_heads import held_out_heads
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.nearest_words import (
-    EVERY_RELATION,
+    FAR_PARENTS,
     MEAN_LEAD,
-    NOT_ADJACENT,
     SHARE_AHEAD,
     accuracy_by_distance,
     add_nearest,
     choose_rules,
-    disagreement,
     judge_words,
     nearest_summary,
     nearest_word,
@@ -95,7 +93,6 @@ def test_choose_rules_without_tags_has_empty_cells():
     assert "nearest" not in words
     by_distance = accuracy_by_distance(words)
     assert by_distance["head"].notna().all() and by_distance["nearest"].isna().all()
-    assert disagreement(rules, words).empty
     assert nearest_summary(words).empty
 
 
@@ -137,17 +134,12 @@ def det_rules(treebank):
     return rules[rules["relation"] == "det"].assign(head="1-1", direction=DIRECTIONS[0])
 
 
-def test_disagreement_counts_by_hand(det_treebank):
+def test_nearest_summary_of_far_parents_by_hand(det_treebank):
     rules = det_rules(det_treebank)
     assert rules[["nearest_class", "nearest_side"]].to_numpy().tolist() == [["NOUN", "right"]]
-    table = disagreement(rules, judge_words(det_treebank, rules)).set_index("relation")
-    det = table.loc["det"]
-    assert det["count"] == 3
-    assert det["finds_parent"] == pytest.approx(200 / 3)
-    assert det["finds_nearest"] == pytest.approx(100 / 3)
-    assert det["difference"] == pytest.approx(100 / 3)
-    assert table.loc[EVERY_RELATION, "count"] == 3
-    assert table.loc[NOT_ADJACENT, "count"] == 3  # these parents are two words away
+    summary = nearest_summary(judge_words(det_treebank, rules)).set_index("quantity")["value"]
+    # Of three words with a parent two words away, the head finds two, and the nearest word once.
+    assert summary[FAR_PARENTS] == pytest.approx(100 / 3)
 
 
 def test_accuracy_by_distance_by_hand(det_treebank):

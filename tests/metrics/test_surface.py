@@ -250,7 +250,7 @@ def by_article():
 
 
 def test_layer_draws_weigh_articles_by_their_examples(by_article):
-    draws, n_articles = surface.layer_resamples(by_article, "sep")
+    draws, n_articles = surface.layer_resamples(by_article, "sep", by_article["article"])
     rows = by_article[by_article["layer"] == 2]
     estimate = ratio((rows["sep"] * rows["examples"]).to_numpy(), rows["examples"].to_numpy())
     low, high = percentiles(draws.T.to_numpy(), n_articles)
@@ -258,7 +258,7 @@ def test_layer_draws_weigh_articles_by_their_examples(by_article):
 
 
 def test_layer_draws_leave_out_articles_without_the_measure(by_article):
-    draws, n_articles = surface.layer_resamples(by_article, "cls")
+    draws, n_articles = surface.layer_resamples(by_article, "cls", by_article["article"])
     assert draws.loc[1].tolist() == pytest.approx([0.5] * draws.shape[1])
     sizes = by_article.loc[by_article["layer"] == 1, "examples"].to_numpy()
     assert n_articles == pytest.approx(sizes[10:].sum() ** 2 / (sizes[10:] ** 2).sum())
@@ -266,8 +266,8 @@ def test_layer_draws_leave_out_articles_without_the_measure(by_article):
 
 def test_layer_draws_have_the_same_resamples_for_every_measure(by_article):
     by_article["twice"] = 2 * by_article["sep"]
-    draws, n_articles = surface.layer_resamples(by_article, "sep")
-    doubled, _ = surface.layer_resamples(by_article, "twice")
+    draws, n_articles = surface.layer_resamples(by_article, "sep", by_article["article"])
+    doubled, _ = surface.layer_resamples(by_article, "twice", by_article["article"])
     np.testing.assert_allclose(doubled, 2 * draws)
     assert 20 < n_articles < 40  # articles differ in size
     assert list(draws.index) == [1, 2]

@@ -239,8 +239,7 @@ def test_tables_of_section_4_have_the_words_that_count(visible):
     assert (held_out["margin_low"] <= held_out["margin"]).all()
     each_head = dependency_heads.each_head(counts, minimum=5)
     assert len(each_head) == len(visible) * HEADS
-    special = dependency_heads.special_candidates(counts)
-    assert (special["change"] == 0).all()  # there are none
+    assert dependency_heads.special_token_summary(counts).empty  # there are none
 
 
 def test_few_words_choose_no_head():
@@ -320,7 +319,7 @@ def test_possessors_are_compared_if_both_ways_see_the_noun():
     for row, count in zip(held_out, (0, 1), strict=True):
         sentence = causal_sentence(0, words, heads, relations, [CAUSAL])
         sentence = replace(sentence, record={**sentence.record, "split": "dev"})
-        table = dependency_heads.possessives([sentence], pd.DataFrame([row]))
+        table = dependency_heads.possessive_summary([sentence], pd.DataFrame([row]))
         assert len(table) == count
 
 

@@ -17,7 +17,7 @@ from helpers.plots import scores
 from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, TOKEN_COLORS, TOKEN_STYLES
 
 MODEL = "MiniLM, 6 layers of 12 heads"
-TEXTS = {"trained": MODEL, "lens": "attention"}
+TEXTS = {"model": MODEL, "lens": "attention"}
 SHAPES = [(2, 2), (6, 12), (24, 16), (30, 9)]
 FIRST = {"first": 0.3, "first_low": 0.2, "first_high": 0.4}
 UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
@@ -50,7 +50,7 @@ def positions(layers=3, heads=4, linguistic=("dobj", "coreference"), seed=0):
 
 def every_figure(layers, heads, model=MODEL):
     """Yield each figure by head and layer, of a model of this shape."""
-    texts = {"trained": model, "lens": "norm" if model == LONG_NAME else "attention"}
+    texts = {"model": model, "lens": "norm" if model == LONG_NAME else "attention"}
     table = head_table(layers, heads)
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}

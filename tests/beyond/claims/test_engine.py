@@ -1,115 +1,121 @@
-"""How claims are declared and tested, on measures by hand."""
-
-from dataclasses import replace
+"""How claims are tested, on cells by hand."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from beyond.claims.claim import Claim
-from beyond.claims.engine import (
-    EXPLORATORY,
-    INCONCLUSIVE,
-    NOT_MEASURED,
-    NOT_SUPPORTED,
-    SHUFFLED_PASSES,
-    SUPPORTED,
-    UNDEFINED,
-    UNSEEN,
-    check_claims,
-)
-from beyond.claims.section3 import over_layers
+from beyond.claims.claim import Claim, add_up
+from beyond.claims.engine import SHUFFLED_PASSES, UNSEEN, check_claims
 from beyond.claims.tables import NotMeasurable
-from helpers.metrics.statistics import Estimate, exact, p_value
+from helpers.metrics.statistics import Estimate, difference, exact, p_value
+
+SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE = ("supported", "not supported", "inconclusive")
+SMALL = Estimate(1, 0, 2, df=30)
+LARGE = Estimate(9, 8, 10, df=30)
+SIMILAR = Estimate(4.9, 4, 5.8, df=30)
+MEASURED = Estimate(5, 4, 6, df=30)
 
 
-def declare(measure, claim_id="a", family="a paper", **fields):
-    """Declare a claim with a measure."""
-    return Claim(
-        id=claim_id,
-        family=family,
-        section="3",
-        statement="A",
-        measure=measure,
-        how_measured="how",
-        unit="share",
-        **fields,
-    )
+def declare(name="a", family="a paper", **fields):
+    """Declare a claim on the row of a table that has its name."""
+    fields = {"table": "numbers", "where": {"name": name}} | fields
+    words = dict.fromkeys(("section", "statement", "how_measured", "unit"), "")
+    return Claim(id=name, family=family, **words, **fields)
 
 
-def declare_estimates(estimates, family="a paper"):
-    """Declare a claim for each estimate: that it is above zero."""
-    claims = []
-    for number, estimate in enumerate(estimates):
-        claim_id = f"{family}-{number}"
-        claims.append(declare(lambda tables, it=estimate: it, claim_id, family, above=0))
-    return claims
+def numbers(**estimates):
+    """Make the table of some numbers of models: ``a=...`` or ``random__a=...``."""
+    rows = []
+    for key, estimate in estimates.items():
+        model, _, name = key.rpartition("__")
+        columns = estimate.columns("value", df=not estimate.is_exact)
+        columns["value_p"] = estimate.own_p
+        model = model.replace("_", "-") or "trained"
+        rows.append({"model": model, "name": name, **columns})
+    return {"numbers": pd.DataFrame(rows)}
 
 
-def number(tables):
-    """Measure the table "number", which stands for an estimate."""
-    if "number" not in tables:
-        raise NotMeasurable("number")
-    return tables["number"]
-
-
-def check_one(measured, about_training=True, controls=(), **threshold):
-    """Check a claim whose measure is the table "number" of the run and of each control."""
-    claim = declare(number, about_training=about_training, **threshold)
-    return check_claims({"number": measured, **dict(controls)}, [claim]).iloc[0]
+def check_one(about_training=True, estimates=None, **threshold):
+    """Check a claim on the numbers of the model and of controls."""
+    claim = declare(about_training=about_training, **threshold)
+    return check_claims(numbers(**estimates), [claim]).iloc[0]
 
 
 @pytest.mark.parametrize(
     ("measured", "above", "below"),
     [
-        (Estimate(3, 2, 4), SUPPORTED, NOT_SUPPORTED),
-        (Estimate(0.2, 0, 0.5), NOT_SUPPORTED, SUPPORTED),
-        (Estimate(1, 0, 2), INCONCLUSIVE, INCONCLUSIVE),
+        (Estimate(3, 2, 4, df=30), SUPPORTED, NOT_SUPPORTED),
+        (Estimate(0.2, 0, 0.5, df=30), NOT_SUPPORTED, SUPPORTED),
+        (Estimate(1, 0, 2, df=30), INCONCLUSIVE, INCONCLUSIVE),
         (Estimate(3), INCONCLUSIVE, INCONCLUSIVE),  # trained once: no interval
-        (Estimate(3, 3, 3), INCONCLUSIVE, INCONCLUSIVE),  # no width, but not exact
+        (Estimate(3, 3, 3, df=30), INCONCLUSIVE, INCONCLUSIVE),  # no width, but not exact
+        (Estimate(0.8, 0, 2, df=30, own_p=0.001), NOT_SUPPORTED, SUPPORTED),  # counted
+        (Estimate(0.8, 0.7, 0.9, df=30, own_p=0.4), INCONCLUSIVE, INCONCLUSIVE),
         (exact(0.9), NOT_SUPPORTED, SUPPORTED),
         (exact(1), NOT_SUPPORTED, NOT_SUPPORTED),
-        (exact(1.1), SUPPORTED, NOT_SUPPORTED),
-        (exact(np.nan), "not measured", "not measured"),
     ],
 )
 def test_check_claims_compares_with_the_threshold(measured, above, below):
-    assert check_one(measured, above=1)["verdict"] == above
-    assert check_one(measured, below=1)["verdict"] == below
+    assert check_one(estimates={"a": measured}, above=1)["verdict"] == above
+    assert check_one(estimates={"a": measured}, below=1)["verdict"] == below
 
 
-@pytest.mark.parametrize("returned", [1.5, 3, np.float64(2), (1, 0, 2)])
-def test_check_claims_refuses_a_number_that_is_no_estimate(returned):
-    claim = declare(lambda tables: returned, above=0)
-    with pytest.raises(TypeError, match=r"the measure of the claim a returned .*exact"):
-        check_claims({}, [claim])
+def test_check_claims_has_no_row_for_a_number_that_is_not_there():
+    claims = [declare(above=0), declare("b", above=0), declare("c", above=0, table="other")]
+    table = check_claims(numbers(a=MEASURED, b=Estimate(np.nan)), claims)
+    assert list(table["id"]) == ["a"]
+    assert len(check_claims({}, claims)) == 0
 
 
-def test_check_claims_does_not_measure_a_claim_without_its_threshold():
-    def threshold(tables):
-        raise NotMeasurable("the run has no such table")
+def test_check_claims_shows_a_number_that_says_nothing_and_does_not_test_it():
+    def measure(tables):
+        raise NotMeasurable("no task is learned")
 
-    row = check_one(Estimate(3, 2, 4), above=threshold)
-    assert row["verdict"] == NOT_MEASURED
-    assert np.isnan(row["value"])
-    assert row["reason"] == "the run has no such table"
-
-
-def test_check_claims_says_why_a_claim_is_not_measured():
-    claim = declare(number, above=0)
-    assert check_claims({}, [claim]).loc[0, "reason"] == "number"
-    undefined = check_claims({"number": Estimate(np.nan)}, [claim])
-    assert undefined.loc[0, ["verdict", "reason"]].tolist() == [NOT_MEASURED, UNDEFINED]
-    assert check_claims({"number": Estimate(1)}, [claim]).loc[0, "reason"] == ""
+    table = check_claims({}, [declare(table="", measure=measure, above=0)])
+    assert table.loc[0, ["verdict", "reason"]].tolist() == ["not measured", "no task is learned"]
+    table = check_claims(numbers(a=MEASURED), [declare(above=0, only_if="value > 9")])
+    assert table.loc[0, ["verdict", "reason"]].tolist() == ["not measured", UNSEEN]
 
 
-def test_check_claims_without_claims_is_an_empty_table():
-    assert len(check_claims({}, [])) == 0
+@pytest.mark.parametrize(
+    ("paper", "verdict"),
+    [(2.1, SUPPORTED), (1.9, "not measured"), (np.nan, SUPPORTED), (-1, SUPPORTED)],
+)
+def test_a_claim_is_tested_only_if_the_papers_number_could_be_seen(paper, verdict):
+    """The interval is 2 wide; a paper's number short of the threshold says nothing of power."""
+    claims = [declare(above=0, paper=paper), declare("b", above=0)]
+    table = check_claims(numbers(a=MEASURED, b=MEASURED), claims).set_index("id")
+    assert table.loc["a", "verdict"] == verdict
+    assert table.loc["a", "value"] == 5
+    n_tests = 1 if verdict == "not measured" else 2
+    assert table.loc["b", "p_adjusted"] == pytest.approx(n_tests * p_value(MEASURED))
 
 
-SMALL = Estimate(1, 0, 2)
-LARGE = Estimate(9, 8, 10)
-SIMILAR = Estimate(4.9, 4, 5.8)
+def test_p_values_are_adjusted_within_a_family():
+    larger = Estimate(1.1, 0, 2, df=30)
+    smaller = Estimate(1.3, 0.1, 2, df=20)
+    claims = [declare(name, above=0) for name in ("a", "b")]
+    claims += [declare("c", "another", above=0), declare("d", "another", above=0)]
+    table = check_claims(numbers(a=larger, b=smaller, c=larger, d=Estimate(3)), claims)
+    p_larger = p_value(larger)
+    p_smaller = p_value(smaller)
+    expected = [max(p_larger, 2 * p_smaller), 2 * p_smaller, p_larger, np.nan]
+    assert table["p_adjusted"].to_list() == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_claim_of_likeness_is_about_the_distance_in_either_direction():
+    for value in (1.1, 0.9):
+        estimate = Estimate(value, value - 0.2, value + 0.2, df=30)
+        row = check_one(estimates={"a": estimate}, below=0.5, distance_from=1)
+        assert (row["value"], row["value_low"]) == (pytest.approx(0.1), 0)
+        assert row["verdict"] == SUPPORTED
+
+
+def test_a_threshold_can_be_a_quantity_of_the_layer_summary():
+    quantities = pd.DataFrame({"quantity": ["broad"], "value": [3.0]})
+    tables = numbers(a=MEASURED) | {"layer_summary": quantities}
+    row = check_claims(tables, [declare(above="broad")]).iloc[0]
+    assert (row["threshold"], row["verdict"]) == (3, SUPPORTED)
 
 
 @pytest.mark.parametrize(
@@ -118,207 +124,42 @@ SIMILAR = Estimate(4.9, 4, 5.8)
      (SIMILAR, LARGE, "no"), (SMALL, None, "yes"), (None, SIMILAR, INCONCLUSIVE), (None, None, "")],
 )  # fmt: skip
 def test_check_claims_compares_with_every_control(random, entropy_matched, expected):
-    controls = {}
-    mirrored = {}
-    for name, control in (("random_number", random), ("entropy_matched_number", entropy_matched)):
-        if control is not None:
-            controls[name] = control
-            mirrored[name] = Estimate(-control.value, -control.low, -control.high)
-    row = check_one(Estimate(5, 4, 6), controls=controls, above=2)
-    assert row["verdict"] == "supported"
-    assert row["due_to_training"] == expected
-    for column, control in (("control", random), ("entropy_matched_control", entropy_matched)):
-        value = control.value if control is not None else np.nan
-        assert row[column] == pytest.approx(value, nan_ok=True)
-    below = check_one(Estimate(-5, -4, -6), controls=mirrored, below=-2)
-    assert below["due_to_training"] == expected
+    estimates = {"a": MEASURED, "random__a": random, "entropy_matched__a": entropy_matched}
+    estimates = {name: estimate for name, estimate in estimates.items() if estimate}
+    row = check_one(estimates=estimates, above=2)
+    assert row["larger_than_in_controls"] == expected
+    mirrored = {name: Estimate(-it.value, -it.high, -it.low, 30) for name, it in estimates.items()}
+    assert check_one(estimates=mirrored, below=-2)["larger_than_in_controls"] == expected
+    assert check_one(False, estimates=estimates, above=2)["larger_than_in_controls"] == ""
+    assert check_one(estimates=estimates, above=9)["larger_than_in_controls"] == ""
 
 
-def test_check_claims_has_no_answer_where_a_claim_is_not_about_training():
-    controls = {"random_number": SMALL}
-    row = check_one(Estimate(5, 4, 6), controls=controls, about_training=False, above=2)
-    assert row["due_to_training"] == ""
-
-
-def test_p_values_are_adjusted_within_a_family():
-    larger = Estimate(1.1, 0, 2)
-    smaller = Estimate(1.3, 0.1, 2, df=20)
-    first = declare_estimates([larger, smaller], "Kovaleva et al.")
-    second = declare_estimates([larger], "Kobayashi et al.")  # the same letter is another family
-    adjusted = check_claims({}, first + second)["p_adjusted"].to_list()
-    p_larger = p_value(larger)
-    p_smaller = p_value(smaller)
-    assert adjusted == pytest.approx([max(p_larger, 2 * p_smaller), 2 * p_smaller, p_larger])
-
-
-def test_p_values_are_not_adjusted_for_a_claim_without_interval():
-    measured = Estimate(1.3, 0.1, 2)
-    claims = declare_estimates([Estimate(3), measured])
-    adjusted = check_claims({}, claims)["p_adjusted"].to_list()
-    assert adjusted == pytest.approx([np.nan, p_value(measured)], nan_ok=True)
-
-
-def test_adjusted_interval_and_p_agree_with_the_verdict():
-    """The adjusted interval leaves the threshold out where p is below 5%, and only there."""
-    rng = np.random.default_rng(0)
-    estimates = []
-    for value in rng.normal(0, 3, 40):
-        estimates.append(Estimate(value, value - 1, value + 1.5, df=rng.integers(2, 50)))
-    table = check_claims({}, declare_estimates(estimates))
-    is_excluded = (table["adjusted_low"] > 0) | (table["adjusted_high"] < 0)
-    is_decided = table["verdict"] != INCONCLUSIVE
-    assert is_excluded.equals(is_decided)
-    assert is_decided.equals(table["p_adjusted"] < 0.05)
-    assert 0 < is_decided.sum() < 40
-    assert (table["adjusted_low"] <= table["value_low"]).all()
-    assert (np.sign(table["turns_at"]) == np.sign(table["value"]))[is_decided].all()
-
-
-def test_an_exact_number_is_compared_without_a_test():
-    row = check_one(exact(0.75, 8), above=0.5, about_training=False)
-    assert (row["verdict"], row["turns_at"], row["cases"]) == ("supported", 0.75, 8)
-    assert np.isnan([row["p_adjusted"], row["adjusted_low"]]).all()
-
-
-def test_a_number_with_a_test_of_its_own_is_judged_by_it():
-    decided = check_one(Estimate(0.8, own_p=0.001), about_training=False, above=0.5)
-    assert (decided["verdict"], decided["p_adjusted"]) == (SUPPORTED, 0.001)
-    undecided = check_one(Estimate(0.8, own_p=0.4), about_training=False, above=0.5)
-    assert undecided["verdict"] == INCONCLUSIVE
-
-
-def test_a_counted_p_value_is_shown_without_an_adjusted_interval():
-    counted = Estimate(0.8, 0.4, 1.2, df=4, own_p=0.001)
-    row = check_one(counted, about_training=False, above=0.5)
-    assert np.isnan([row["adjusted_low"], row["adjusted_high"], row["turns_at"]]).all()
-
-
-def test_the_adjusted_interval_of_a_share_stays_within_its_limits():
-    shares = [Estimate(0.9, 0.7, 0.99, df=4)] * 20
-    claims = []
-    for number, share in enumerate(shares):
-        claims.append(declare(lambda tables, it=share: it, f"a-{number}", above=0.1))
-    outside = check_claims({}, claims)
-    assert (outside["adjusted_high"] > 1).all()
-    claims = [replace(claim, limits=(0.0, 1.0)) for claim in claims]
-    within = check_claims({}, claims)
-    assert (within["adjusted_high"] < 1).all() and (within["adjusted_low"] > 0).all()
-
-
-def untested(paper=np.nan, **fields):
-    """Check a decided claim and one with little power or an exploratory one, in one family."""
-    measured = Estimate(5, 3, 7, df=17)
-    first = declare(lambda tables: measured, "first", above=0)
-    second = declare(lambda tables: measured, "second", above=0, paper=paper, **fields)
-    return check_claims({"random_x": pd.DataFrame()}, [first, second]).set_index("id")
+def test_a_paired_lead_over_a_control_is_read_from_the_table():
+    tables = numbers(a=MEASURED, random__a=SIMILAR)
+    claim = declare(above=2, about_training=True)
+    assert difference(MEASURED, SIMILAR).low < 0
+    assert check_claims(tables, [claim]).loc[0, "larger_than_in_controls"] == INCONCLUSIVE
+    lead = Estimate(0.1, 0.05, 0.15, df=30).columns("lead", df=True)
+    tables["numbers"].loc[tables["numbers"]["model"] == "random", list(lead)] = lead.values()
+    assert check_claims(tables, [claim]).loc[0, "larger_than_in_controls"] == "yes"
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason"),
-    [({"paper": 0.1}, UNSEEN), ({"is_exploratory": True}, EXPLORATORY)],
+    ("shuffled", "expected"), [(LARGE, ("", SHUFFLED_PASSES)), (SMALL, ("yes", ""))]
 )
-def test_a_claim_that_could_not_be_seen_or_is_exploratory_is_shown_and_not_tested(fields, reason):
-    table = untested(**fields)
-    second = table.loc["second"]
-    assert (second["verdict"], second["reason"]) == (NOT_MEASURED, reason)
-    assert (second["value"], second["value_low"], second["due_to_training"]) == (5, 3, "")
-    assert np.isnan(second["p_adjusted"])
-    alone = p_value(Estimate(5, 3, 7, df=17))
-    assert table.loc["first", "p_adjusted"] == alone  # the family has one test
-    assert untested().loc["first", "p_adjusted"] == 2 * alone
-
-
-def test_power_does_not_depend_on_the_numbers_found():
-    """Only the widths of intervals count, so that power can decide what is tested."""
-    power = []
-    for shift in (0, 1, 9):
-        first = declare(lambda tables, by=shift: Estimate(by, by - 1, by + 1, df=9), "a", above=0)
-        second = declare(lambda tables: Estimate(2, 1, 3, df=9), "b", above=0, paper=1.5)
-        table = check_claims({}, [first, second]).set_index("id")
-        power.append(table.loc["b", "power_at_paper"])
-    assert power[0] == power[1] == power[2]
-    assert 0.2 < power[0] < 0.9
-
-
-def test_a_claim_about_random_weights_shows_no_control():
-    row = check_one(Estimate(5, 4, 6), controls={"random_number": SMALL}, about_training=False,
-                    above=2, shows_controls=False)  # fmt: skip
-    assert np.isnan(row["control"])
-
-
-def test_due_to_training_is_never_yes_without_the_number_of_a_control():
-    row = check_one(Estimate(5, 4, 6), controls={"random_number": Estimate(np.nan)}, above=2)
-    assert (row["verdict"], row["due_to_training"]) == (SUPPORTED, "")
-
-
-def test_due_to_training_is_empty_unless_a_claim_is_supported():
-    row = check_one(Estimate(5, 4, 6), controls={"random_number": SMALL}, above=9)
-    assert (row["verdict"], row["due_to_training"]) == (NOT_SUPPORTED, "")
-    assert row["control"] == 1
-
-
-def article_averages(values):
-    """Make the averages by article of a model with one layer, as they are read from a file."""
-    articles = [str(number) for number in range(len(values))]
-    if len(values) == 40:
-        articles[-1] = "Zeno"  # the others' names are digits, which pandas reads as numbers
-    else:
-        articles = np.arange(len(values))
-    return pd.DataFrame({"article": articles, "layer": 1, "examples": 1, "cls": values})
-
-
-def test_model_and_control_are_compared_article_by_article():
-    """Compare with a bootstrap by hand; the control lacks one of the articles."""
-    rng = np.random.default_rng(0)
-    difficulty = rng.normal(0, 5, 40)
-    of_model = difficulty + rng.normal(1, 0.5, 40)
-    of_control = difficulty[:-1]
-    types = pd.DataFrame({"layer": [1], "head": [1], "cls": [of_model.mean()]})
-    tables = {
-        "averages_by_article": article_averages(of_model),
-        "random_averages_by_article": article_averages(of_control),
-        "token_types": types,
-        "random_token_types": types.assign(cls=of_control.mean()),
-    }
-    claim = declare(
-        lambda tables: over_layers(tables, lambda values: values.mean(), "cls"),
-        above=-3,
-        about_training=True,
-    )
-    row = check_claims(tables, [claim]).iloc[0]
-    resamples = rng.integers(0, 40, (4000, 40))
-    in_control = resamples < 39
-    control_sums = (of_control[np.minimum(resamples, 38)] * in_control).sum(axis=1)
-    differences = of_model[resamples].mean(axis=1) - control_sums / in_control.sum(axis=1)
-    assert (differences > 0).mean() > 0.99
-    assert row["due_to_training"] == "yes"
-    assert row["value_low"] < 0 < row["value_high"]  # articles differ more than the two models
-
-
-@pytest.mark.parametrize(
-    ("measured", "random", "shuffled", "threshold", "expected"),
-    [
-        (5, 1, 9, {"above": 2}, ("", SHUFFLED_PASSES)),
-        (5, 1, 1.9, {"above": 2}, ("yes", "")),
-        (-5, -1, -9, {"below": -2}, ("", SHUFFLED_PASSES)),
-        (-5, -1, -1.9, {"below": -2}, ("yes", "")),
-        (0.9, 0, 0.666667, {"above": 2 / 3}, ("yes", "")),  # two thirds, as a table has them
-        (1, 0, 9, {"above": 2}, ("", "")),  # not supported: nothing is asked
-    ],
-)
-def test_check_claims_says_nothing_of_training_where_shuffled_sentences_pass(
-    measured, random, shuffled, threshold, expected
-):
-    measured, random, shuffled = [
-        Estimate(value, value - 0.1, value + 0.1) for value in (measured, random, shuffled)
-    ]
-    controls = {"random_number": random, "shuffled_number": shuffled}
-    row = check_one(measured, controls=controls, **threshold)
+def test_check_claims_says_nothing_of_training_where_shuffled_sentences_pass(shuffled, expected):
+    estimates = {"a": MEASURED, "random__a": SMALL, "shuffled__a": shuffled}
+    row = check_one(estimates=estimates, above=2)
     assert row["shuffled_control"] == shuffled.value
-    assert (row["due_to_training"], row["reason"]) == expected
+    assert (row["larger_than_in_controls"], row["reason"]) == expected
 
 
-def test_check_claims_gives_no_reason_where_a_claim_is_not_about_training():
-    controls = {"random_number": SMALL, "shuffled_number": LARGE}
-    row = check_one(Estimate(5, 4, 6), controls=controls, about_training=False, above=2)
-    assert (row["shuffled_control"], row["reason"]) == (LARGE.value, "")
+def test_a_claim_needs_a_cell_or_a_measure_and_one_threshold():
+    with pytest.raises(ValueError, match="threshold"):
+        declare(above=1, below=2)
+    with pytest.raises(ValueError, match="measure"):
+        declare(above=1, table="")
+
+
+def test_add_up_adds_and_subtracts_the_papers_numbers():
+    assert add_up("a minus b plus c", {"a": 94.3, "b": 51.7, "c": 1}) == 43.6
