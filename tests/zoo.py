@@ -20,7 +20,7 @@ import transformers as hf
 from tokenizers import processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from beyond.pages.supports import LENS, LONG_TEXTS, supports
+from beyond.papers.left_out import CHECKS, left_out
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, load_encoder
 
@@ -619,17 +619,18 @@ def matrix(loaded: Mapping[str, Encoder | ModelError]) -> pd.DataFrame:
     for name, encoder in loaded.items():
         if isinstance(encoder, ModelError):
             continue
-        answers = supports(encoder).set_index("what")["supported"].map({True: "yes", False: "no"})
+        reasons = left_out(encoder, *CHECKS)
+        answers = {name: "no" if name in reasons else "yes" for name in CHECKS}
         is_causal = all(layer["causal"] for layer in encoder.visible)
         row = {
             "families": name,
             "a token sees": "itself and earlier tokens" if is_causal else "both sides",
             "maps (00 to 06)": "yes, with a sink" if encoder.has_sink else "yes",
-            "long texts (12)": answers[LONG_TEXTS],
+            "long texts (12)": answers["texts of up to 4,096 tokens"],
             "loss of gradients (02)": encoder.objective,
-            f"`{LENS}`, norms (10)": answers["norms of what heads move"],
+            "`--lens norm`, norms (10)": answers["norms of what heads move"],
             "removed heads (08)": answers["removal of heads"],
-            "cut edges (10)": answers["edges to special tokens cut"],
+            "cut edges (10)": answers["edges cut"],
         }
         rows.append(row)
     table = pd.DataFrame(rows)

@@ -587,17 +587,6 @@ def ablation_table(sample: RelationCases, measure: str, ablations: Ablations) ->
     return pd.DataFrame(rows)
 
 
-def dose_table(measure: str, ablations: Ablations) -> pd.DataFrame:
-    """Tabulate the mean effect of each dose, for each of the `ROLES`, with its interval."""
-    rows = []
-    for role, (number, dose) in product(ROLES, enumerate(DOSES)):
-        has_role = np.array([ablated.role == role for ablated in ablations.heads])
-        estimate = ablations.estimate(ablations.sums[..., number], has_role)
-        labels = {"measure": measure, "role": role, "dose": dose}
-        rows.append({**labels, **estimate.columns("value", df=True)})
-    return pd.DataFrame(rows)
-
-
 def yardstick_table(measure: str, ablations: Ablations) -> pd.DataFrame:
     """Tabulate what dropping the edges takes, minus each of the `YARDSTICKS`.
 
@@ -661,11 +650,11 @@ def causal_tables(
     Returns
     -------
     dict of str to DataFrame
-        ``head_edge_effects``: `effect_table`, for all heads.
+        ``head_edge_effects``: `effect_table`, for all heads, of the first outcome.
         ``head_edge_correlations``: `estimate_correlation` for each measure and predictor.
-        ``head_edge_ablations``, ``head_edge_doses`` and ``head_edge_yardsticks``: the true ablation
-        of the chosen heads (`ablation_table`, `dose_table`, `yardstick_table`).  A decoder has the
-        angles of its last vectors there, too.  Yardsticks are compared by sizes and angles.
+        ``head_edge_ablations`` and ``head_edge_yardsticks``: the true ablation of the chosen heads
+        (`ablation_table`, `yardstick_table`).  A decoder has the angles of its last vectors there,
+        too.  Yardsticks are compared by sizes and angles.
 
     Raises
     ------
@@ -700,24 +689,21 @@ def outcome_tables(
     by_measure = {outcome: effects}
     if outcome in SIZE_OF:
         by_measure[SIZE_OF[outcome]] = np.abs(effects)
-    effect_tables = []
     correlations = []
     for measure, values in by_measure.items():
-        effect_tables.append(effect_table(sample, measure, attention, values))
         correlations.append(correlation_rows(sample, measure, attention, values, seed))
     heads = choose_heads(sample, attention, effects, sizes.heads, seed)
     ablations = ablate_heads(encoder, sample, heads)
     tables = {
-        "head_edge_effects": effect_tables,
         "head_edge_correlations": correlations,
         "head_edge_ablations": [],
-        "head_edge_doses": [],
         "head_edge_yardsticks": [],
     }
+    if outcome == outcomes_of(encoder)[0]:
+        tables["head_edge_effects"] = [effect_table(sample, outcome, attention, effects)]
     for measure, effect in ABLATED_EFFECTS[outcome].items():
         of_effect = ablations[effect]
         tables["head_edge_ablations"].append(ablation_table(sample, measure, of_effect))
-        tables["head_edge_doses"].append(dose_table(measure, of_effect))
         if effect != LOG_PROBABILITY:  # the signs of different heads have nothing in common
             tables["head_edge_yardsticks"].append(yardstick_table(measure, of_effect))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}

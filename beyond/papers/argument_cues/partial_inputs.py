@@ -29,6 +29,7 @@ from beyond.papers.common.fine_tune import Recipe, concat_with_keys
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
 from helpers.files import PROJECT_ROOT
+from helpers.metrics import by_model
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
 from helpers.store.extract import model_key
@@ -53,9 +54,9 @@ ARCT_RUN = PROJECT_ROOT / "figures/minilm-arct-later"
 
 
 class Run(NamedTuple):
-    """A model, the name of the set that it is trained on, and the input that it is shown."""
+    """A classifier, the name of the set that it is trained on, and the input that it is shown."""
 
-    model: str
+    classifier: str
     train: str
     inputs: str
 
@@ -99,10 +100,10 @@ def choice_tables(
     Returns
     -------
     dict of str to DataFrame
-        ``partial_inputs``: the first table of `score_tables` after the columns corpus, model, train
-        and inputs, with the paper's means unless the cue is planted.
-        ``partial_input_seeds``: the second table of `score_tables`, after model, train and inputs.
-        Both again for the control, see `control_tables`.
+        ``partial_inputs``: the first table of `score_tables` after the columns model, corpus,
+        classifier, train and inputs, with the paper's means unless the cue is planted.
+        ``partial_input_seeds``: the second table of `score_tables`, after model, classifier, train
+        and inputs.  Both have the rows of the control, see `with_control`.
 
     Raises
     ------
@@ -117,12 +118,12 @@ def choice_tables(
     def choose(job: tuple[Run, int]) -> list[int]:
         run, run_seed = job
         recipe = recipe_of(run, run_seed)
-        run_encoder = controls[run_seed] if run.model == RANDOM else encoder
+        run_encoder = controls[run_seed] if run.classifier == RANDOM else encoder
         return choices_in_test(run, sets[run.train], test, recipe, run_encoder, vectors)
 
     jobs: list[tuple[Run, int]] = []
     for run in runs:
-        n_seeds = SMALL_MODEL_SEEDS if run.model in SMALL_MODELS else seeds
+        n_seeds = SMALL_MODEL_SEEDS if run.classifier in SMALL_MODELS else seeds
         jobs += product([run], range(seed, seed + n_seeds))
     threads = batch_threads(encoder.model.device)
     results = thread_map(choose, jobs, label="choosing warrants", unit="training", threads=threads)
@@ -136,24 +137,22 @@ def choice_tables(
         table = with_paper(table)
     table.insert(0, "corpus", corpus.name)
     seed_table = concat_with_keys(seed_tables, *Run._fields)
-    return control_tables({"partial_inputs": table, "partial_input_seeds": seed_table})
+    return {
+        "partial_inputs": with_control(table),
+        "partial_input_seeds": with_control(seed_table),
+    }
 
 
-def control_tables(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Add the tables of the control, whose names begin with ``random_``.
-
-    They have the rows of the small models, and the control's rows as the encoder's.
-    """
-    with_control = dict(tables)
-    for name, table in tables.items():
-        rows = table[table["model"].isin([*SMALL_MODELS, RANDOM])]
-        with_control[f"random_{name}"] = rows.replace({"model": {RANDOM: ENCODER}})
-    return with_control
+def with_control(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the rows of the control: those of the small models, and its own as the encoder's."""
+    rows = table[table["classifier"].isin([*SMALL_MODELS, RANDOM])]
+    control = rows.replace({"classifier": {RANDOM: ENCODER}})
+    return by_model({"trained": table, "random": control})
 
 
 def recipe_of(run: Run, seed: int) -> Recipe:
     """Choose the recipe of a run: half the epochs on `NEGATED`, which has twice the arguments."""
-    recipe = RECIPES[run.model]
+    recipe = RECIPES[run.classifier]
     epochs = recipe.epochs // 2 if run.train == NEGATED else recipe.epochs
     return replace(recipe, seed=seed, epochs=epochs)
 
@@ -184,11 +183,11 @@ def choices_in_test(
 
     The choices of each run are cached because long training may be interrupted.
     """
-    is_small = run.model in SMALL_MODELS
+    is_small = run.classifier in SMALL_MODELS
 
     def compute() -> list[int]:
         if is_small:
-            chooser = WordChooser(run.model, run.inputs, vectors.vectors, seed=recipe.seed)
+            chooser = WordChooser(run.classifier, run.inputs, vectors.vectors, seed=recipe.seed)
         else:
             chooser = EncoderChooser(encoder, run.inputs, seed=recipe.seed)
         return choosers.train_chooser(chooser, train, test, recipe, ", ".join(run)).tolist()
@@ -261,6 +260,6 @@ def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     claims, and that models which are (`NEGATED`) do better than chance, because cues over claim and
     warrant together remain; the conclusions are not withdrawn.
     """
-    names = table[["model", "inputs", "test"]].agg(", ".join, axis=1) + ", mean"
+    names = table[["classifier", "inputs", "test"]].agg(", ".join, axis=1) + ", mean"
     published = names.where(table["train"] == ORIGINAL).map(published_values())
     return table.assign(paper_mean=published.astype(float))

@@ -48,8 +48,8 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figu
     cues : DataFrame
         The table cues.csv.
     choices : DataFrame
-        The table partial_inputs.csv.  A panel is a set of test arguments, a row is an input, and a
-        colour is a model that was trained on arguments as written.
+        The table partial_inputs.csv without its controls.  A panel is a set of test arguments, a
+        row is an input, and a colour is a classifier that was trained on arguments as written.
     model : str, optional
         Name of the model, for the subtitle.
 
@@ -86,7 +86,9 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figu
 
 def _accuracy_title(table: pd.DataFrame) -> str:
     """Write the title: the model with the most right warrants as written, in both test sets."""
-    means = table[table["inputs"] == ALL_INPUTS].pivot(index="model", columns="test", values="mean")
+    means = table[table["inputs"] == ALL_INPUTS].pivot(
+        index="classifier", columns="test", values="mean"
+    )
     best = means.loc[means[AS_WRITTEN].idxmax()]
     return (
         f"Figure 12 · {best.name[0].upper()}{best.name[1:]}: {best[AS_WRITTEN]:.0f}% of warrants "
@@ -140,10 +142,12 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
 def _draw_accuracies(axes: Axes, table: pd.DataFrame) -> None:
     """Draw mean accuracies with their intervals; rows are inputs and colours are models."""
     inputs = table["inputs"].unique().tolist()
-    by_model = table.groupby("model", sort=False)
-    offsets = np.linspace(-0.3, 0.3, len(by_model))
+    by_classifier = table.groupby("classifier", sort=False)
+    offsets = np.linspace(-0.3, 0.3, len(by_classifier))
     size = 3 if style.in_column() else 4.5
-    for (name, rows), offset, (color, marker) in zip(by_model, offsets, MODEL_STYLES, strict=False):
+    for (name, rows), offset, (color, marker) in zip(
+        by_classifier, offsets, MODEL_STYLES, strict=False
+    ):
         mean = rows["mean"]
         y = rows["inputs"].map(inputs.index) + offset
         axes.errorbar(

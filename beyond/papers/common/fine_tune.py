@@ -28,10 +28,10 @@ from beyond.papers.common import CODE
 from beyond.papers.common.classifier import Classifier, outputs, task_inputs
 from beyond.papers.common.labelled import task_files
 from beyond.papers.common.tasks import Task, read_task
-from beyond.papers.common.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
+from beyond.papers.common.wikipedia_tasks import NEXT, NUMBER, wikipedia_tasks
 from helpers.cache import Code, cached, code_digest
 from helpers.data.wikipedia import sample_path
-from helpers.errors import ModelError
+from helpers.errors import InputError, ModelError
 from helpers.files import (
     build_folder,
     cache_root,
@@ -42,7 +42,7 @@ from helpers.files import (
 )
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
-from helpers.settings import small_profile
+from helpers.settings import MAX_NUMBER, NO_LIMIT, capped, small_profile
 from helpers.store.extract import model_key
 from helpers.torch_utils import batch_threads, thread_map
 
@@ -52,10 +52,8 @@ WARMUP = 0.1  # share of all steps
 WEIGHT_DECAY = 0.01  # for matrices, in fine-tuning
 BUCKET_BATCHES = 16  # so many batches are sorted by length together
 LARGEST_NORM = 1.0  # of the gradient of a step
-# Seeds per task of `fine_tune_more_seeds`.  `SHIFT` has more because the claim on pruning needs
-# them, `NEXT` one because its examples are the longest.
-TASK_SEEDS = {NEXT: 1, SHIFT: 5}
-DEFAULT_SEEDS = 3
+SEEDS = 5  # of `fine_tune_seeds`
+SMALL_EXAMPLES = 6  # in the small profile, to train and to test
 SMALL_TASKS = (NEXT, NUMBER)  # in the small profile: one of text pairs and one of single texts
 
 
@@ -170,17 +168,18 @@ def concat_with_keys(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.Data
     return table.reset_index(names).reset_index(drop=True)
 
 
-def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list[Task]:
+def load_tasks(task: str, text: str, *, examples: int | str, seed: int) -> list[Task]:
     """Read the user's task, or make tasks from a text.
 
     Parameters
     ----------
     task
-        The setting ``--task``: two files, ``TRAIN.tsv,TEST.tsv``; empty to make tasks.
+        The parameter ``task``: two files, ``TRAIN.tsv,TEST.tsv``; empty to make tasks.
     text
         The setting ``--text``: a dump or text file; empty for the bundled sample.
     examples
-        The largest number of training examples of a task, and of test examples (None: no limit).
+        The parameter ``task_examples``: the largest number of training examples of a task, and of
+        test examples, or "all".
     seed
         Seed of the samples.
 
@@ -191,18 +190,26 @@ def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list
     Raises
     ------
     InputError
-        If ``task`` does not name two files, or a file does not exist.
+        If ``task`` does not name two files, a file does not exist, or ``examples`` is no number.
     CorpusError
         If a file cannot be read as a task, or the text is too short.
     """
+    count = None if examples == NO_LIMIT else examples
+    if count is not None and not (isinstance(count, int) and 2 <= count <= MAX_NUMBER):
+        raise InputError(
+            f"task_examples {examples}: expected a whole number from 2 to {MAX_NUMBER:,}, or "
+            f"{NO_LIMIT}"
+        )
+    if small_profile():
+        count = capped(count, SMALL_EXAMPLES)
     if not task:
         path = resolve_user_path(text) if text else sample_path()
-        tasks = wikipedia_tasks(path, count=examples, seed=seed)
+        tasks = wikipedia_tasks(path, count=count, seed=seed)
         if small_profile():
             tasks = [task for task in tasks if task.name in SMALL_TASKS]
         return tasks
     train, test = task_files(task)
-    return [read_task(train, test).sample(examples, seed=seed)]
+    return [read_task(train, test).sample(count, seed=seed)]
 
 
 def fine_tune_tasks(
@@ -230,25 +237,10 @@ def fine_tune_tasks(
     return fine_tune([FineTuningRun(encoder, task, recipe) for task in tasks])
 
 
-def fine_tune_more_seeds(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
-    """Fine-tune with further seeds: `TASK_SEEDS` of them in all, that of ``runs`` included.
-
-    Parameters
-    ----------
-    runs
-        From `fine_tune_tasks`.
-
-    Returns
-    -------
-    sequence of FineTuningRun
-        One trained run per task and seed.
-    """
-    seed_runs = []
-    for run in runs:
-        for seeds_before in range(TASK_SEEDS.get(run.task.name, DEFAULT_SEEDS)):
-            recipe = replace(run.recipe, seed=run.recipe.seed + seeds_before)
-            seed_runs.append(replace(run, recipe=recipe))
-    return fine_tune(seed_runs)
+def fine_tune_seeds(run: FineTuningRun) -> Sequence[FineTuningRun]:
+    """Fine-tune on the task of a run with `SEEDS` seeds, that of the run included."""
+    seeds = range(run.recipe.seed, run.recipe.seed + SEEDS)
+    return fine_tune([replace(run, recipe=replace(run.recipe, seed=seed)) for seed in seeds])
 
 
 def gradient_steps(

@@ -153,10 +153,8 @@ def mean_head_outputs(run: FineTuningRun, *, seed: int) -> Float[Tensor, "layer 
     return torch.stack([sums[layer] / n_tokens for layer in sorted(sums)]).float()
 
 
-def uniform_attention(
-    model: nn.Module, layer: int, head: int | None = None
-) -> AbstractContextManager:
-    """Make the attention of one head, or of all heads of a layer, uniform inside the context.
+def uniform_attention(model: nn.Module, layer: int, head: int) -> AbstractContextManager:
+    """Make the attention of one head uniform inside the context.
 
     Kovaleva et al. (2019, section 4.6) disable a head in this way: it outputs the mean value
     vector of all tokens that are not padding.  Where the layer masks tokens (a decoder's later
@@ -167,9 +165,8 @@ def uniform_attention(
     model
         An encoder or a decoder.
     layer, head
-        Counted from 0; all heads of the layer if ``head`` is None.
+        Counted from 0.
     """
-    heads = slice(None) if head is None else [head]
 
     def flatten(current: int, scores: Weights, softmax: Callable) -> Weights:
         weights = softmax(scores)
@@ -177,7 +174,7 @@ def uniform_attention(
             visible = (scores > torch.finfo(scores.dtype).min / 2).to(weights)
             # Padding queries may see no token at all.
             uniform = visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)
-            weights[:, heads] = uniform[:, heads]
+            weights[:, head] = uniform[:, head]
         return weights
 
     return PatchSoftmax(model, flatten)
@@ -306,6 +303,24 @@ def single_ablation(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame
         return heads.join([accuracy_changes(zeroed), mean_output_changes(averaged)])
 
     return table_by_task(runs, "heads-ablation", ablate_heads, code=CODE, seed=seed)
+
+
+def uniform_change(run: FineTuningRun, layer: int, head: int, *, seed: int) -> float:
+    """Measure the change of accuracy if the attention of a head is uniform, in percentage points.
+
+    Parameters
+    ----------
+    run
+        A fine-tuned classifier.
+    layer, head
+        Counted from 0.
+    seed
+        Seed of `split_test`; the examples are those of `single_ablation`.
+    """
+    _, scored = split_test(run, seed)
+    change = Intervention(layer, partial(uniform_attention, layer=layer, head=head))
+    scores = evaluate_interventions(run, scored[:HEAD_EXAMPLES], [change])
+    return accuracy_changes(scores)["change"].iloc[0]
 
 
 def single_head_interventions(

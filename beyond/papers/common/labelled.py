@@ -1,4 +1,4 @@
-"""Labelled texts: the tab-separated files of ``--task``.
+"""Labelled texts: the tab-separated files of the parameter ``task``.
 
 A line is ``sentence<TAB>label`` or ``sentence<TAB>sentence<TAB>label``.  With a header, columns are
 found by name, in any order and next to other columns.  The files of GLUE can be read as they are
@@ -35,10 +35,10 @@ class LabelledText(NamedTuple):
 
 
 def task_files(task: str) -> list[Path]:
-    """Find the files of the setting ``--task``, ``TRAIN.tsv,TEST.tsv``; InputError for others."""
+    """Find the files of the parameter ``task``, ``TRAIN.tsv,TEST.tsv``; InputError for others."""
     paths = [resolve_user_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
-        raise InputError(f"--task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
+        raise InputError(f"task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
     return paths
 
 

@@ -1,19 +1,17 @@
-"""The effect of fine-tuning, and of disabling heads (Kovaleva et al. 2019, 4.3 and 4.6)."""
+"""The effect of fine-tuning on accuracy and on maps (Kovaleva et al. 2019, section 4.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
 from torch.nn import functional as F
 
-from beyond.papers.common import head_removal
 from beyond.papers.common.classifier import BAG_OF_WORDS, MAJORITY, baselines
 from beyond.papers.common.fine_tune import FineTuningRun, table_by_task
-from beyond.papers.common.tasks import PRETRAINED, RANDOM, Pair
+from beyond.papers.common.tasks import PRETRAINED, RANDOM
 from beyond.papers.dark_secrets import CODE
 from beyond.papers.dark_secrets.maps import Maps, PerHead, text_maps
 from helpers.metrics.heads import head_rows
@@ -21,7 +19,6 @@ from helpers.metrics.statistics import ratio
 from helpers.progress import progress
 
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
-WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
 
 
 def accuracy_table(
@@ -103,48 +100,3 @@ def map_similarity(before: Maps, after: Maps) -> PerHead:
     vectors_before = torch.from_numpy(before).double().flatten(2)
     vectors_after = torch.from_numpy(after).double().flatten(2)
     return F.cosine_similarity(vectors_before, vectors_after, dim=-1).numpy()
-
-
-def disabling_table(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
-    """Measure the accuracy when the attention of a head, or of all heads of a layer, is uniform.
-
-    Parameters
-    ----------
-    runs
-        Fine-tuned models, one per task.
-    seed
-        Seed of `split_test`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per task and head, scored on `head_removal.HEAD_EXAMPLES` test examples; and one
-        row per layer, scored on all.  Columns: task, layer, head (from 1; `WHOLE_LAYER` for a
-        layer), and those of `accuracy_changes`.
-    """
-
-    def compute(run: FineTuningRun) -> pd.DataFrame:
-        heads = head_rows(run.encoder.layers, run.encoder.heads)
-        layers = head_rows(run.encoder.layers, 1).assign(head=WHOLE_LAYER)
-        _, scored = head_removal.split_test(run, seed)
-        changes = [
-            _uniform_changes(run, scored[: head_removal.HEAD_EXAMPLES], heads),
-            _uniform_changes(run, run.task.test, layers),
-        ]
-        return pd.concat(changes, ignore_index=True)
-
-    return table_by_task(runs, "disabling", compute, code=CODE, seed=seed)
-
-
-def _uniform_changes(
-    run: FineTuningRun, pairs: Sequence[Pair], targets: pd.DataFrame
-) -> pd.DataFrame:
-    """Add the change of accuracy to each row of ``targets`` (layer, head)."""
-    interventions = []
-    for row in targets.itertuples():
-        layer = row.layer - 1
-        head = None if row.head == WHOLE_LAYER else row.head - 1
-        context = partial(head_removal.uniform_attention, layer=layer, head=head)
-        interventions.append(head_removal.Intervention(layer, context))
-    scores = head_removal.evaluate_interventions(run, pairs, interventions)
-    return targets.join(head_removal.accuracy_changes(scores))

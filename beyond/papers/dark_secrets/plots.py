@@ -1,4 +1,4 @@
-"""Figures 7 to 9: pattern classes, what fine-tuning changes, what disabling heads does."""
+"""Figures 7 and 8: pattern classes, and what fine-tuning changes; and semantic links."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import Normalize, SymLogNorm
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from beyond.papers.common.head_removal import MARGIN
 from beyond.papers.common.tasks import heads_by_task
-from beyond.papers.dark_secrets.fine_tuning import WHOLE_LAYER
 from beyond.papers.dark_secrets.links import EXCESS, linked_heads
 from beyond.papers.dark_secrets.maps import (
     DARKEST_QUANTILE,
@@ -140,60 +138,6 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
         unit="1 - cosine (0: no change)",
         norm=Normalize(0, max(0.1, table["change"].max())),
     )
-
-
-@for_column
-def fig9_disabling(table: pd.DataFrame, *, model: str) -> Figure:
-    """Draw Figure 9: the change of accuracy without each head, and without each layer.
-
-    White are changes that are equivalent to none: smaller than `MARGIN`, according to the test.
-    Beyond `MARGIN` the scale is logarithmic, because layers change the accuracy much more than
-    heads.
-
-    Parameters
-    ----------
-    table
-        disabling.csv.
-    model
-        The name of the model, for the subtitle.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
-    positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
-    positioned["shown"] = table["change"].mask(table["removable"], 0.0)
-    panels = heads_by_task(positioned, "shown")
-    largest = max(MARGIN, table["change"].abs().max())
-    is_layer = table["head"] == WHOLE_LAYER
-    is_equivalent = table.loc[~is_layer, "removable"]
-    title = (
-        f"For {is_equivalent.sum()} of {len(is_equivalent)} heads, uniform attention changes the "
-        f"accuracy by less than {MARGIN:g} points"
-    )
-    if is_layer.any():
-        loss_of_layer = -table.loc[is_layer, "change"].min()
-        title += f"; for a layer, it costs up to {loss_of_layer:.0f}"
-    figure = heat_maps(
-        panels,
-        f"Figure 9 · {title}",
-        model,
-        f"white: a change of less than {MARGIN:g} points (equivalence test)",
-        "right of the line: the whole layer",
-        f"logarithmic beyond ±{MARGIN:g}",
-        unit="Change (percentage points)",
-        norm=SymLogNorm(MARGIN, linscale=0.5, vmin=-largest, vmax=largest),
-        cmap=DIVERGING,
-    )
-    n_heads = layer_column - 1
-    max_ticks = 12 // style.MAP_COLUMNS if style.in_column() else 20 // len(panels)
-    # The name of the last column needs the room of two ticks.
-    heads = [head for head in counting_ticks(n_heads, max_ticks) if head < n_heads - 1]
-    for axes in figure.axes[: len(panels)]:
-        axes.axvline(layer_column - 0.5, color=INK, linewidth=1)
-        axes.set_xticks([*heads, layer_column], [*map(str, heads), "layer"])
-    return figure
 
 
 @for_column

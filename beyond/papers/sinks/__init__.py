@@ -1,4 +1,4 @@
-"""Norm lens, edge ablation, attribution (Kobayashi et al. 2020, Abnar and Zuidema 2020)."""
+"""Norm lens, edge ablation, attribution and sinks (Kobayashi et al. 2020, Sun et al. 2024)."""
 
 from pathlib import Path
 

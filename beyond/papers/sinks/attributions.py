@@ -1,8 +1,6 @@
 """Attribution: how well attention maps predict the effect of leaving out a token (part three).
 
-A text is the first paragraph of a segment; its vector is the mean of its token vectors.  Rollout
-(Abnar and Zuidema 2020) is the product over layers of half the mean map of the heads plus half the
-identity, which stands for the residual connection.
+A text is the first paragraph of a segment; its vector is the mean of its token vectors.
 """
 
 from __future__ import annotations
@@ -88,18 +86,11 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     return cached("attributions", compute, inputs=inputs, code=CODE)
 
 
-def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:
-    """Compute the share of each input token in each output position (Abnar and Zuidema 2020)."""
-    identity = np.eye(maps.shape[-1])
-    from_last_layer = (maps[::-1] + identity) / 2
-    return np.linalg.multi_dot([*from_last_layer, identity])
-
-
 def attribution_scores(encoder: Encoder, text: Inputs) -> dict[str, TokenScores]:
     """Score each token of a text by each attribution method.
 
-    Attention received (mean over queries and heads): in the last layer, in all
-    layers, through the norm lens, and as rollout of both lenses.
+    The scores are the attention that a token receives (mean over queries and heads): in the last
+    layer, in all layers, and in all layers through the norm lens.
     """
     with value_pass(encoder) as run:
         layer_maps, layer_norms, _ = run([text])
@@ -110,8 +101,6 @@ def attribution_scores(encoder: Encoder, text: Inputs) -> dict[str, TokenScores]
         "attention, last layer": mean_attention[-1].mean(axis=0),
         BASELINE: mean_attention.mean(axis=(0, 1)),
         "norm lens, all layers": mean_moved.mean(axis=(0, 1)),
-        "rollout": rollout(mean_attention.astype(float)).mean(axis=0),
-        "rollout of the norm lens": rollout(mean_moved.astype(float)).mean(axis=0),
     }
 
 

@@ -54,6 +54,7 @@ from beyond.papers.sinks.lenses import (
 )
 from helpers.cache import cached
 from helpers.data.records import Record, evenly_spaced
+from helpers.metrics import by_model
 from helpers.metrics.statistics import difference
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
@@ -68,8 +69,6 @@ SHARES = ["share", "unmatched"]  # see `cut_shares`
 OBJECTIVE = "objective"
 PROBE = "structural probe"
 MAIN = "trained"  # in the column model: the model that the run is about
-# The models of `edge_tables`, and the prefixes of the names of their tables of ratios.
-PREFIXES = {MAIN: "", "random": "random_", "entropy-matched": "entropy_matched_"}
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
 CUT_COLUMNS = ["layers", "keys", "queries"]
 ORDERED_MODES = (DROPPED, REDISTRIBUTED, MASS_MATCHED)  # whose order `order_table` compares
@@ -236,8 +235,8 @@ def edge_tables(
     Parameters
     ----------
     encoders : mapping of str to Encoder
-        The main model under the name `MAIN`, and its controls "random" and "entropy-matched".  A
-        control is measured on every fourth segment.
+        The main model under the name `MAIN`, and its control "random", which is measured on every
+        fourth segment.
     source : Store
         Segments; its records are read, not its maps.
     treebank : Store
@@ -256,8 +255,8 @@ def edge_tables(
         ``edges``: the mean of each measure for each model, cut and mode, with its bootstrap
         interval over articles; ``share``, the share of attention on the cut edges; ``unmatched``,
         the share of rows in which words get less attention than the cut edges.
-        ``edge_ratios``: the angle under one mode over that under another; those of a control in a
-        table with its prefix.  ``edge_orders``: `order_table`.
+        ``edge_ratios``: the angle under one mode over that under another, for each model.
+        ``edge_orders``: `order_table`.
 
     Raises
     ------
@@ -274,12 +273,12 @@ def edge_tables(
     def compute() -> dict[str, pd.DataFrame]:
         records = evenly_spaced_records(source, count)
         frames = []
-        tables = {}
+        ratios = {}
         for name, encoder in encoders.items():
             sample = records if name == MAIN else records[::CONTROL_STRIDE]
             shifts = representation_shifts(encoder, ablations, sample)
             frames.append(mean_table(name, shifts))
-            tables[PREFIXES[name] + "edge_ratios"] = ratio_table(shifts)
+            ratios[name] = ratio_table(shifts)
         if outcomes and main.objective != "next-token":
             batches = batches_of_articles(list_articles(source.records()), count)
             batches = [[source.record(index) for index in batch] for batch in batches]
@@ -288,7 +287,11 @@ def edge_tables(
         if outcomes:
             frames.append(mean_table(MAIN, *probe_losses(main, probed, treebank)))
         edges = with_shares(pd.concat(frames))
-        return {"edges": edges, "edge_orders": order_table({MAIN: edges}), **tables}
+        return {
+            "edges": edges,
+            "edge_orders": order_table(edges),
+            "edge_ratios": by_model(ratios),
+        }
 
     inputs = {
         "models": [encoder.identity for encoder in encoders.values()],
@@ -363,37 +366,36 @@ def ratio_table(shifts: Values) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def order_table(edges_by_model: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def order_table(edges: pd.DataFrame) -> pd.DataFrame:
     """Order the modes by what they change, if the edges to the first token are cut.
 
     Parameters
     ----------
-    edges_by_model : mapping of str to DataFrame
-        The table edges.csv of each model, by the model's name.  Its controls are left out.
+    edges : DataFrame
+        The table edges.csv.  Its controls are left out.
 
     Returns
     -------
     DataFrame
-        One row per model, scope and measure.  Columns: model; scope ("single layers", "layers
-        together" or "all layers"); layers, those of the cut; keys ("cls" or "first"); measure; the
-        value of each of the `ORDERED_MODES`, of single layers the mean; ``order``, from the
-        smallest change to the largest, with "~" between two modes whose difference may be zero
-        (`describe_order`; of single layers, the most common order); ``count``, the number of cuts
-        with this order, and ``of``, the number of all cuts; ``agrees``, whether the values have the
-        same order as in the first row of the scope.
+        One row per scope and measure.  Columns: scope ("single layers", "layers together" or "all
+        layers"); keys ("cls" or "first"); measure; layers, those of the cut; the value of each of
+        the `ORDERED_MODES`, of single layers the mean; ``order``, from the smallest change to the
+        largest, with "~" between two modes whose difference may be zero (`describe_order`; of
+        single layers, the most common order); ``count``, the number of cuts with this order, and
+        ``of``, the number of all cuts; ``agrees``, whether the values have the same order as in the
+        first row of the scope.
     """
+    is_ordered = edges["model"].eq(MAIN) & edges["keys"].isin(FIRST_ROLES)
+    is_ordered &= edges["queries"].eq(ALL_QUERIES) & edges["change"].isin(ORDERED_MODES)
+    edges = edges[is_ordered].astype({"layers": str})
+    scopes = edges["layers"].map(partial(name_scope, n_layers=count_layers(edges)))
     rows = []
-    for model, edges in edges_by_model.items():
-        is_ordered = edges["model"].eq(MAIN) & edges["keys"].isin(FIRST_ROLES)
-        is_ordered &= edges["queries"].eq(ALL_QUERIES) & edges["change"].isin(ORDERED_MODES)
-        edges = edges[is_ordered].astype({"layers": str})
-        scopes = edges["layers"].map(partial(name_scope, n_layers=count_layers(edges)))
-        for (scope, keys, measure), cuts in edges.groupby([scopes, "keys", "measure"], sort=False):
-            by_cut = [cut.set_index("change") for _, cut in cuts.groupby("layers", sort=False)]
-            by_cut = [cut for cut in by_cut if set(ORDERED_MODES) <= set(cut.index)]
-            if by_cut:
-                key = {"model": model, "scope": scope, "keys": keys, "measure": measure}
-                rows.append({**key, **summarise_orders(by_cut)})
+    for (scope, keys, measure), cuts in edges.groupby([scopes, "keys", "measure"], sort=False):
+        by_cut = [cut.set_index("change") for _, cut in cuts.groupby("layers", sort=False)]
+        by_cut = [cut for cut in by_cut if set(ORDERED_MODES) <= set(cut.index)]
+        if by_cut:
+            key = {"scope": scope, "keys": keys, "measure": measure}
+            rows.append({**key, **summarise_orders(by_cut)})
     table = pd.DataFrame(rows)
     if len(table):
         by_value = table["order"].str.replace("~", "<")

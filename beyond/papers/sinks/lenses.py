@@ -7,8 +7,7 @@ both over a corpus, by type of token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +22,8 @@ from beyond.papers.common.fine_tune import concat_with_keys
 from beyond.papers.sinks import CODE
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of, evenly_spaced, roles
-from helpers.errors import InputError, ModelError
 from helpers.metrics.statistics import bootstrap_intervals, divide, effective_clusters
-from helpers.metrics.surface import Sums, combine, head_table
+from helpers.metrics.surface import Sums, combine
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
 from helpers.settings import Settings, capped
@@ -121,26 +119,6 @@ def list_articles(records: Iterable[Record]) -> list[str]:
     return [cluster_of(record, index) for index, record in enumerate(records)]
 
 
-@contextmanager
-def skip_if_unsupported() -> Iterator[None]:
-    """Print one line instead of an error if the model or the text does not support a cell.
-
-    An InputError or a ModelError inside the context is printed as "Left out: ...", and the
-    notebook goes on after the cell.  Errors about damaged files are still raised.
-
-    Yields
-    ------
-    None
-        Use it in a ``with`` statement.
-    """
-    try:
-        yield
-    except InputError as error:
-        if type(error) not in (InputError, ModelError):
-            raise
-        print(f"Left out: {error}")
-
-
 def lens_values(
     lenses: Mapping[str, Float[np.ndarray, "layer head query key"]],
     norms: Float[np.ndarray, "layer head key"],
@@ -176,7 +154,7 @@ def lens_values(
     return values
 
 
-def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
+def lens_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
     """Measure attention and norm lens on segments of a source.
 
     Parameters
@@ -190,10 +168,8 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
 
     Returns
     -------
-    dict of str to DataFrame
-        ``lens_shares`` and ``value_norms``: `lens_values`, one row per head.
-        ``special_tokens``: `special_table`, one row per set of tokens and layer.
-        Intervals are bootstrap intervals over articles.
+    DataFrame
+        `special_table`, one row per set of tokens and layer.
 
     Raises
     ------
@@ -201,13 +177,8 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
         If the value vectors of the model cannot be located.
     """
 
-    def compute() -> dict[str, pd.DataFrame]:
-        sums = lens_sums(encoder, evenly_spaced_records(source, count))
-        return {
-            "lens_shares": head_table(sums, without_first(sums, SHARE_COLUMNS)),
-            "value_norms": head_table(sums, without_first(sums, VALUE_COLUMNS)),
-            "special_tokens": special_table(sums),
-        }
+    def compute() -> pd.DataFrame:
+        return special_table(lens_sums(encoder, evenly_spaced_records(source, count)))
 
     inputs = {"store": source.key, "model": encoder.identity, "segments": count}
     return cached("lenses", compute, inputs=inputs, code=CODE)
@@ -233,12 +204,6 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
         return combine(
             thread_map(sum_segment, range(len(records)), label="lenses", threads=threads)
         )
-
-
-def without_first(sums: Sums, columns: Sequence[str]) -> list[str]:
-    """List columns, without those of the first token if it is [CLS]."""
-    has_first = sums.by_group("attention_first")[1].any()
-    return [name for name in columns if has_first or not name.endswith("_first")]
 
 
 def first_example(layers: Sequence[Tensor]) -> Float[np.ndarray, "layer ..."]:

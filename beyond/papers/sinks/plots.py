@@ -1,16 +1,14 @@
-"""Figures 13 to 15, 17 and 20: what attention moves, what makes a sink, what edges change."""
+"""Figures 14, 15, 17 and 20: what makes a sink, and what edges change."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import cast
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.legend import Legend
 
 from beyond.papers.common.edge_cuts import (
     ALL_QUERIES,
@@ -21,9 +19,8 @@ from beyond.papers.common.edge_cuts import (
     REDISTRIBUTED,
     SPECIAL_KEYS,
 )
-from beyond.papers.common.fine_tune import concat_with_keys
 from beyond.papers.sinks.edges import MAIN, OBJECTIVE, PROBE
-from beyond.papers.sinks.lenses import ALL_LAYERS, LENSES, SPECIAL_TYPES
+from beyond.papers.sinks.lenses import ALL_LAYERS, SPECIAL_TYPES
 from beyond.papers.sinks.transplant import (
     ABLATED,
     BOTH,
@@ -38,9 +35,7 @@ from beyond.papers.sinks.transplant import (
     WHOLE,
 )
 from helpers.plots import style
-from helpers.plots.heads import heads_and_means, present_styles
 from helpers.plots.style import (
-    ALL_STYLES,
     SpecialTokens,
     Style,
     canvas,
@@ -110,50 +105,6 @@ TRANSPLANT_PANELS = {  # values of the column change, by the token and the title
     },
 }
 LENGTH_STYLES = tuple(zip(style.SERIES_COLORS[:4], "os^P", strict=True))
-TITLES = {"attention": "Where heads look: attention", "norm": "What they bring back: norm"}
-SHORT_LABELS = {"attention": "Attention\n(fraction)", "norm": "By norm\n(fraction)"}  # in a column
-
-
-@for_column
-def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: str) -> Figure:
-    """Draw the share of attention by type of token through both lenses, for each layer.
-
-    Parameters
-    ----------
-    shares : DataFrame
-        The table lens_shares.csv: a point is a head, a line is the mean of the heads of a layer.
-    special_tokens : mapping of str to str or None
-        The model's tokens for "cls" and "sep", for the legend.
-    model : str, optional
-        Name of the model, for the subtitle.
-
-    Returns
-    -------
-    Figure
-        Figure 13: Figure 2 of the paper, once per lens.
-    """
-    panels = []
-    for lens in LENSES:
-        styles = {f"{lens}_{name}": token_style for name, token_style in ALL_STYLES.items()}
-        panels.append(present_styles(shares, styles, special_tokens))
-    # The special token with the most attention, or if there is none, the other tokens.
-    means = shares.reindex(columns=[f"attention_{name}" for name in SPECIAL_TYPES]).mean()
-    most = means.idxmax() if means.notna().any() else "attention_other"
-    by_norm = shares[most.replace(*LENSES)].mean()
-    token = panels[0][most].label
-    title = (
-        f"Figure 13 · {token[0].upper()}{token[1:]} gets {shares[most].mean():.0%} of the "
-        f"attention and {by_norm:.0%} by norm"
-    )
-    figure = heads_and_means(shares, panels, title, model, "Average share\n(fraction)")
-    for axes, lens in zip(figure.axes, LENSES, strict=True):
-        axes.set_ylim(-0.02, 1.02)
-        if style.in_column():
-            axes.set_ylabel(SHORT_LABELS[lens])
-        else:
-            axes.set_title(TITLES[lens], loc="right")
-    cast("Legend", figure.axes[-1].get_legend()).remove()  # the same as the first one
-    return figure
 
 
 @for_column
@@ -312,7 +263,7 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
 @for_column
 def fig15_edges(
     edges: pd.DataFrame,
-    ratios: Mapping[str, pd.DataFrame],
+    ratios: pd.DataFrame,
     special_tokens: SpecialTokens,
     *,
     model: str,
@@ -323,8 +274,8 @@ def fig15_edges(
     ----------
     edges : DataFrame
         The table edges.csv.
-    ratios : mapping of str to DataFrame
-        The tables edge_ratios.csv of the model and its controls, by the name of the model.
+    ratios : DataFrame
+        The table edge_ratios.csv.
     special_tokens : mapping of str to str or None
         The model's tokens for "cls" and "sep".
     model : str, optional
@@ -342,7 +293,7 @@ def fig15_edges(
     names = {**special_tokens, FIRST_KEYS: special_tokens.get(FIRST_KEYS) or "the first token"}
     edges = of_all_queries(edges).astype({"layers": str})
     group = edges.loc[edges["keys"] == SPECIAL_KEYS, "layers"]
-    angles = of_all_queries(concat_with_keys(ratios, "model")).astype({"layers": str})
+    angles = of_all_queries(ratios).astype({"layers": str})
     angles = angles[
         angles["ways"].eq(f"{DROPPED} / {MASS_MATCHED}") & angles["layers"].str.isdigit()
     ]

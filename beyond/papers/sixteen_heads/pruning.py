@@ -216,7 +216,7 @@ def seed_pruning(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     Parameters
     ----------
     runs
-        Fine-tuned classifiers, one per task and seed.
+        Fine-tuned classifiers, one per seed (`fine_tune_seeds`).
     seed
         Seed of `head_importance` and of `split_test`.
 

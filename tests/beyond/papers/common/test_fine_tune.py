@@ -226,7 +226,7 @@ def test_tasks_of_two_files_is_their_task_with_a_sample_of_examples(task_files):
 
 @pytest.mark.parametrize("setting", ["one.tsv", "a,b,c"])
 def test_tasks_of_one_or_three_files_is_refused(setting):
-    with pytest.raises(InputError, match=r"--task .*TRAIN\.tsv,TEST\.tsv"):
+    with pytest.raises(InputError, match=r"task .*TRAIN\.tsv,TEST\.tsv"):
         finetune.load_tasks(setting, "", examples=12, seed=0)
 
 

@@ -1,0 +1,106 @@
+"""What later notebooks leave out for a model; each says it in its first output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from beyond.long_texts import check_blocks
+from beyond.papers.common.edge_cuts import key_token_ids
+from beyond.papers.sinks.sinks import layer_modules
+from helpers.errors import InputError, ModelError
+from helpers.model.encoder import Encoder, as_model_error
+from helpers.model.forward import check_lens, padded
+from helpers.model.sites import check_removable, check_softmax, sites
+
+
+def left_out(encoder: Encoder, *measures: str) -> dict[str, str]:
+    """Find out which measures a model does not support, and why.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+    *measures : str
+        Names of `CHECKS`.
+
+    Returns
+    -------
+    dict of str to str
+        The reason of each measure that is left out; empty for most models.
+    """
+    reasons = {}
+    for measure in measures:
+        try:
+            with as_model_error(encoder.name):
+                CHECKS[measure](encoder)
+        except InputError as error:
+            reasons[measure] = str(error)
+    return reasons
+
+
+def print_left_out(encoder: Encoder, *measures: str) -> None:
+    """Print a line for each measure that a notebook leaves out for a model, with the reason."""
+    for measure, reason in left_out(encoder, *measures).items():
+        print(f"left out: {measure}, because {reason}")
+
+
+def require(encoder: Encoder, measure: str) -> None:
+    """Raise ModelError if a model does not support the measure of a whole notebook."""
+    for reason in left_out(encoder, measure).values():
+        raise ModelError(f"{reason} Or leave this notebook out with --only.")
+
+
+@contextmanager
+def skip_if_unsupported() -> Iterator[None]:
+    """Print one line instead of an error if the model or the text does not support a cell.
+
+    An InputError or a ModelError inside the context is printed as "Left out: ...", and the
+    notebook goes on after the cell.  Errors about damaged files are still raised.
+
+    Yields
+    ------
+    None
+        Use it in a ``with`` statement.
+    """
+    try:
+        yield
+    except InputError as error:
+        if type(error) not in (InputError, ModelError):
+            raise
+        print(f"Left out: {error}")
+
+
+def _check_removal(encoder: Encoder) -> None:
+    check_removable(encoder.model, encoder.heads)
+
+
+def _check_sites(encoder: Encoder) -> None:
+    sites(encoder.model)
+
+
+def _check_edges(encoder: Encoder) -> None:
+    key_token_ids(encoder)
+    inputs = padded(encoder, [dict(encoder.tokenizer("a b c"))])
+    check_softmax(encoder.model.base_model, inputs, encoder.layers)
+
+
+def _check_word_predictions(encoder: Encoder) -> None:
+    if encoder.objective not in ("masked-lm", "next-token"):
+        raise ModelError("the model has no head that predicts words")
+
+
+def _check_layers(encoder: Encoder) -> None:
+    if len(layer_modules(encoder.model.base_model)) != encoder.layers:
+        raise ModelError("one module is all its layers, so no vector changes before one of them")
+
+
+CHECKS = {
+    "removal of heads": _check_removal,
+    "argument cues": _check_sites,
+    "norms of what heads move": check_lens,
+    "edges cut": _check_edges,
+    "agreement of verbs": _check_word_predictions,
+    "one value of one token changed": _check_layers,
+    "texts of up to 4,096 tokens": check_blocks,
+}
