@@ -16,7 +16,7 @@ from beyond.claims.engine import check_claims, count_verdicts
 from beyond.pages.compare_plot import comparison
 from beyond.pages.publish import copy_results
 from beyond.pages.report import write_report
-from beyond.papers.registry import later_claims
+from beyond.papers.claims import LATER_CLAIMS
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir, json_digest, write_atomic
 from helpers.metrics.atlas import COLUMNS, HEAD, head_atlas
@@ -188,7 +188,7 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     """
     claims = pd.DataFrame()
     for run in runs:
-        table = check_claims(run.tables, [*CLAIMS, *later_claims()])
+        table = check_claims(run.tables, [*CLAIMS, *LATER_CLAIMS])
         claims[["id", "section", "claim", "paper"]] = table[
             ["id", "section", "claim", "paper_value"]
         ]
