@@ -20,8 +20,8 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 
 from beyond.pages.answers import answers
-from beyond.pages.report import write_report
-from helpers.results import read_tables, run_record
+from beyond.pages.run_folder import open_run
+from helpers.run import write_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "book-source"
@@ -214,9 +214,9 @@ def write_reports(runs: Sequence[Path]) -> None:
     for folder in runs:
         copy = SOURCE / "extra" / "reports" / folder.name
         shutil.copytree(folder, copy)
-        write_report(copy)
+        write_page("report", copy, "index.html", run=str(copy))
         for path in copy.iterdir():
-            if path.suffix in (".png", ".svg"):
+            if path.suffix in (".png", ".svg", ".ipynb"):
                 path.unlink()
 
 
@@ -241,11 +241,10 @@ def run_descriptions() -> dict[str, str]:
 
 def run_page(folder: Path, description: str) -> str:
     """Write the page of a run: what it is, what it found in three sentences, report and atlas."""
-    record = run_record(folder)
-    tables = read_tables(folder)
-    own_tables = {name: table for name, table in tables.items() if name in record["tables"]}
+    run = open_run(folder)
+    record = run.record
     lines = [f"# {folder.name}", "", f"{description[:1].upper()}{description[1:]}", ""]
-    for sentence in answers(own_tables, record.get("special_tokens", {})):
+    for sentence in answers(run.tables, record.get("special_tokens", {})):
         lines.append(f"- {sentence}")
     if (SOURCE / "extra" / "reports" / folder.name).is_dir():
         link = f"../reports/{folder.name}/index.html"

@@ -25,17 +25,19 @@ def main() -> None:
     for name in sys.argv[1:]:
         run = Path(name)
         tables = read_tables(run)
-        written = {}
         if tables.keys() >= {*SECTION_3, "averages_by_article"}:
-            written["layer_summary"] = layer_summary(tables)
-        tables |= written
-        written["claims"] = check_claims(tables, [*CLAIMS, *LATER_CLAIMS])
-        record = run_record(run)
-        for table_name, table in written.items():
-            write_table(table, run / "tables", table_name)
-            record["tables"].setdefault(table_name, "")
-        record["tables"] = dict(sorted(record["tables"].items()))
-        (run / "run.json").write_text(json.dumps(record, indent=1) + "\n")
+            add_table(run, layer_summary(tables), "layer_summary")
+        # As the page reads them: with six digits.
+        claims = check_claims(read_tables(run), [*CLAIMS, *LATER_CLAIMS])
+        add_table(run, claims, "claims")
+
+
+def add_table(run: Path, table: pd.DataFrame, name: str) -> None:
+    """Write a table of a run, and list it in ``run.json``."""
+    write_table(table, run / "tables", name)
+    record = run_record(run)
+    record["tables"] = dict(sorted({name: "", **record["tables"]}.items()))
+    (run / "run.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def layer_summary(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:

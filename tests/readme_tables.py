@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from beyond.claims.clark2019 import CLAIMS
-from beyond.claims.engine import check_claims
 from beyond.pages.answers import answers
-from beyond.pages.compare import Run, claims_side_by_side, open_run
+from beyond.pages.run_folder import Run, open_run, rows_of
 from helpers.metrics.coreference import HELD_OUT
-from helpers.metrics.reference import paper_table1, paper_table2, paper_table3
-from helpers.results import run_record
+from helpers.metrics.reference import (
+    paper_table1,
+    paper_table2,
+    paper_table3,
+    printed_numbers,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = {"MPNet": "mpnet", "MiniLM": "minilm", "SmolLM2": "smollm2"}
@@ -41,14 +42,12 @@ RELATIONS = {
 VERDICTS = ("supported", "not supported", "inconclusive", "not measured")
 POSITIONAL = "4 / 5 of 144"  # heads of the paper, section 3.1
 WITH_TAGS = "(knows the parts of speech)"
-ENTROPY_OF_FIRST = "sec3-last-cls-broad"  # claims
-SEPARATOR = "sec3-special-half"
 
 
 def committed_runs(figures: Path) -> dict[str, Run]:
     """Return the runs that are there, by their heading."""
     return {
-        label: replace(open_run(str(figures / name)), name=label)
+        label: open_run(figures / name)
         for label, name in RUNS.items()
         if (figures / name / "tables").is_dir()
     }
@@ -66,9 +65,9 @@ def blocks(figures: Path) -> dict[str, str]:
     }
     short = pd.DataFrame({name: row.reindex(["paper", *runs]) for name, row in rows.items()}).T
     return {
-        "findings": findings(runs, figures),
+        "findings": findings(runs),
         "in short": _markdown(short),
-        "section 3": _markdown(section_3(runs, claims_side_by_side(list(runs.values())), figures)),
+        "section 3": _markdown(section_3(runs)),
         "section 4": _markdown(section_4(runs)),
         "section 5": _markdown(table_3(runs)),
         "section 6": _markdown(section_6(runs)),
@@ -76,33 +75,35 @@ def blocks(figures: Path) -> dict[str, str]:
     }
 
 
-def findings(runs: Mapping[str, Run], figures: Path) -> str:
+def findings(runs: Mapping[str, Run]) -> str:
     """Write one sentence on each model, which stands at the top of its report, too."""
     lines = []
     for label, number in SENTENCES.items():
         if label in runs:
-            tokens = run_record(figures / RUNS[label])["special_tokens"]
-            sentence = answers(runs[label].tables, tokens)[number]
+            run = runs[label]
+            sentence = answers(run.tables, run.record["special_tokens"])[number]
             lines.append(f"- **{label}**, {WHAT[label]}: {sentence[0].lower()}{sentence[1:]}")
     return "\n".join(lines)
 
 
-def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> pd.DataFrame:
+def section_3(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return section 3 in short."""
-    paper = claims.set_index("id")["paper"]
+    paper = printed_numbers()["text"]
     columns: dict[str, dict[str, str]] = {
         "paper": {
             "heads mostly on the previous / next token": POSITIONAL,
             "special tokens": "[CLS], [SEP]",
-            "most attention to the separator": f"over {100 * paper[SEPARATOR]:.0f}%",
-            "entropy from the first token in the last layer": f"{paper[ENTROPY_OF_FIRST]:.2f} nats",
+            "most attention to the separator": f"over {100 * paper['over-half']:.0f}%",
+            "entropy from the first token in the last layer": (
+                f"{paper['entropy-from-cls']['value']:.2f} nats"
+            ),
         }
     }
     for label, run in runs.items():
-        position = run.tables["relative_position"]
-        types = run.tables["token_types"]
-        entropy = run.tables["entropy"]
-        tokens = run_record(figures / RUNS[label])["special_tokens"]
+        position = rows_of(run.tables, "relative_position")
+        types = rows_of(run.tables, "token_types")
+        entropy = rows_of(run.tables, "entropy")
+        tokens = run.record["special_tokens"]
         mostly = [int((position[side] > 0.5).sum()) for side in ("previous", "next")]
         columns[label] = {
             "heads mostly on the previous / next token": (
@@ -136,7 +137,7 @@ def section_4(runs: Mapping[str, Run]) -> pd.DataFrame:
     ahead: dict[str, str] = {}
     behind: dict[str, str] = {}
     for label, run in runs.items():
-        summary = run.tables["relation_summary"].set_index("quantity")
+        summary = rows_of(run.tables, "relation_summary").set_index("quantity")
         ahead[label] = _with_interval(summary.loc["mean margin"])
         nearest = [name for name in summary.index if "nearest" in name and "margin" in name]
         if nearest:
@@ -154,8 +155,9 @@ def section_6(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Collect the distances between heads of one layer, and of one index."""
     columns = {}
     for label, run in runs.items():
-        if "head_cohesion" in run.tables:
-            near = run.tables["head_cohesion"].set_index("by")
+        cohesion = rows_of(run.tables, "cohesion")
+        if len(cohesion):
+            near = cohesion[cohesion["layer"].isna()].set_index("by")
             share = near["within"] / near["between"]
             columns[label] = {
                 "distance within a layer, of that between layers": f"{share['layer']:.0%}",
@@ -174,7 +176,7 @@ def held_out_relation(runs: Mapping[str, Run], relation: str) -> pd.Series:
     paper = paper_table1().loc[relation]
     texts = {"paper": _with_offset(paper["accuracy"], paper["baseline"], paper["head"])}
     for label, run in runs.items():
-        row = run.tables["dependency_heads_held_out"].set_index("relation").loc[relation]
+        row = rows_of(run.tables, "dependency_heads_held_out").set_index("relation").loc[relation]
         texts[label] = _with_offset(row["dev_accuracy"], row["baseline"], row["head"])
     return pd.Series(texts)
 
@@ -190,7 +192,7 @@ def held_out_antecedents(runs: Mapping[str, Run]) -> pd.Series:
     """
     texts = {"paper": f"{paper_table2().loc['head', 'all']:.0f}"}
     for label, run in runs.items():
-        rows = run.tables["coreference"]
+        rows = rows_of(run.tables, "coreference")
         is_held_out = (rows["system"] == HELD_OUT) & (rows["type"] == "all")
         accuracy = rows[is_held_out].set_index("candidates")["accuracy"]
         texts[label] = f"{accuracy['mentions']:.0f} ({accuracy['words']:.0f})"
@@ -201,7 +203,7 @@ def nearest_word(runs: Mapping[str, Run], relation: str) -> pd.Series:
     """Word the accuracy of the nearest word of the part of speech and side chosen on train."""
     texts = {}
     for label, run in runs.items():
-        row = run.tables["dependency_heads_held_out"].set_index("relation").loc[relation]
+        row = rows_of(run.tables, "dependency_heads_held_out").set_index("relation").loc[relation]
         if "nearest_accuracy" in row:
             texts[label] = f"{row['nearest_accuracy']:.1f}"
     return pd.Series(texts)
@@ -217,7 +219,7 @@ def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
     columns = {"paper": dict(paper_table3())}
     for label, run in runs.items():
         if "probes" in run.tables:
-            rows = run.tables["probes"]
+            rows = rows_of(run.tables, "probes")
             rows = rows[rows["metric"].isin(["UUAS", "UAS without punctuation"])]
             columns[label] = dict(zip(rows["probe"], rows["value"], strict=True))
     rows = [*paper_table3(), "Bilinear probe on hidden states"]
@@ -239,13 +241,13 @@ def counted_verdicts(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Count the verdicts on the claims of each section of the paper."""
     columns = {}
     for label, run in runs.items():
-        claims = check_claims(run.tables, CLAIMS)
+        claims = run.tables["claims"]
         counts = claims.groupby("section")["verdict"].value_counts().unstack(fill_value=0)
         columns[label] = (
             counts.reindex(columns=VERDICTS, fill_value=0).astype(str).agg(" / ".join, axis=1)
         )
     table = pd.DataFrame(columns)
-    return table.set_axis([f"section {section}" for section in table.index])
+    return table.set_axis([f"section {section:g}" for section in table.index])
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -124,6 +124,8 @@ def read_claims(
     for claim_id, fields in declared.items():
         for name in ("statement", "how_measured"):
             fields[name] = " ".join(fields[name].split())
+        if "limits" in fields:
+            fields["limits"] = tuple(map(float, fields["limits"]))
         if isinstance(fields.get("paper"), str):
             fields["paper"] = add_up(fields["paper"], paper_numbers or {})
         claims.append(Claim(id=claim_id, measure=(measures or {}).get(claim_id), **fields))

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from beyond.pages.run_folder import Tables, rows_of
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION, paper_names
 
-Tables = Mapping[str, pd.DataFrame]
-
 ROLES = ("cls", "sep", "first")
-RANDOM = "random_"
+MAX_SENTENCES = 3
 # The probes of attention, and the strongest baseline that reads as much, but no model.
 PROBES = {
     "Attn + GloVe": ("distances and word vectors without a model", "Distances + GloVe"),
@@ -27,10 +26,34 @@ IN_WORDS = {
     "nsubj": "the verb of a subject",
     "amod": "the noun of an adjective",
 }
+# Universal parts of speech, in words.
+PARTS_OF_SPEECH = {
+    "ADJ": "adjective",
+    "ADP": "preposition",
+    "ADV": "adverb",
+    "AUX": "auxiliary",
+    "CCONJ": "conjunction",
+    "DET": "determiner",
+    "INTJ": "interjection",
+    "NOUN": "noun",
+    "NUM": "number",
+    "PART": "particle",
+    "PRON": "pronoun",
+    "PROPN": "name",
+    "PUNCT": "punctuation mark",
+    "SCONJ": "subordinating conjunction",
+    "SYM": "symbol",
+    "VERB": "verb",
+    "X": "other word",
+}
 
 
 def answers(tables: Tables, special_tokens: Mapping[str, str | None]) -> list[str]:
-    """Describe where attention goes, which relation a head finds, and what all heads find.
+    """Describe a run in at most three sentences, as far as it has the tables.
+
+    A run of the paper's notebooks says where attention goes, which relation a head finds, and what
+    all heads find together; a run of later papers' notebooks, what the sink is for, what heads
+    find and do, and what classifiers read.
 
     Parameters
     ----------
@@ -42,44 +65,45 @@ def answers(tables: Tables, special_tokens: Mapping[str, str | None]) -> list[st
     Returns
     -------
     list of str
-        At most three sentences, as far as the run has the tables.
     """
     sentences = (
         _where_attention_goes(tables, special_tokens),
         _best_relation(tables),
         _all_heads(tables),
+        _without_the_sink(tables),
+        _moved_by_special_tokens(tables),
+        _accuracy_and_effect(tables),
+        _partial_inputs(tables),
+        _pruned(tables),
     )
-    return list(filter(None, sentences))
+    return list(filter(None, sentences))[:MAX_SENTENCES]
 
 
 def _where_attention_goes(tables: Tables, special_tokens: Mapping[str, str | None]) -> str:
     """Name the special token with the most attention, and the layer that gives it most."""
-    if "token_types" not in tables:
-        return ""
     names = {role: special_tokens.get(role) or f"[{role.upper()}]" for role in ROLES[:2]}
     names["first"] = "the first token"
-    by_head = tables["token_types"].set_index("layer").filter(ROLES)
-    by_layer = by_head.groupby("layer").mean().dropna(axis=1)
-    shares = by_layer.mean().dropna()
-    if shares.empty:
+    by_head = rows_of(tables, "token_types")
+    if by_head.empty:
         return ""
+    by_layer = by_head.set_index("layer").filter(ROLES).groupby("layer").mean()
+    shares = by_layer.mean().dropna()
     role = shares.idxmax()  # of equal shares, the first: a special token by its own name
-    layer = by_layer[role].idxmax()
     sentence = (
-        f"{shares[role]:.0%} of its attention goes to {names[role]}, and in layer {layer} "
-        f"{by_layer[role].max():.0%}"
+        f"{shares[role]:.0%} of its attention goes to {names[role]}, and in layer "
+        f"{by_layer[role].idxmax()} {by_layer[role].max():.0%}"
     )
-    control = tables.get(f"{RANDOM}token_types")
-    if control is not None and role in control:
+    control = rows_of(tables, "token_types", "random")
+    if len(control):
         sentence += f" (random weights: {control[role].mean():.0%})"
     return sentence + "."
 
 
 def _best_relation(tables: Tables) -> str:
     """Describe the relation of the paper that a head finds best, beside two rules."""
-    if "dependency_heads_held_out" not in tables:
+    table = rows_of(tables, "dependency_heads_held_out")
+    if table.empty:
         return ""
-    table = tables["dependency_heads_held_out"]
     names = table["relation"].map(paper_names(table["relation"])).map(IN_WORDS)
     in_words = table[names.notna()]
     if in_words.empty:
@@ -91,8 +115,9 @@ def _best_relation(tables: Tables) -> str:
         f"{best['baseline']:.0f}%"
     )
     if isinstance(best.get("nearest_class"), str):
+        word = PARTS_OF_SPEECH.get(best["nearest_class"], best["nearest_class"])
         sentence += (
-            f", and the nearest {best['nearest_class'].lower()} on the {best['nearest_side']} "
+            f", and the nearest {word} on the {best['nearest_side']} "
             f"(knows the parts of speech) {best['nearest_accuracy']:.0f}%"
         )
     return sentence + "."
@@ -100,10 +125,10 @@ def _best_relation(tables: Tables) -> str:
 
 def _all_heads(tables: Tables) -> str:
     """Compare the parents that all heads find together with those of controls."""
-    if "probes" not in tables:
+    probes = rows_of(tables, "probes")
+    if probes.empty:
         return ""
-    by_metric = tables["probes"].set_index("metric")
-    scores = by_metric.loc[[UAS_WITHOUT_PUNCTUATION]].set_index("probe")["value"]
+    scores = probes[probes["metric"] == UAS_WITHOUT_PUNCTUATION].set_index("probe")["value"]
     probe = next((name for name in PROBES if name in scores), "")
     if not probe:
         return ""
@@ -116,3 +141,95 @@ def _all_heads(tables: Tables) -> str:
         f"All heads {with_words}together find the parent of {scores[probe]:.0f}% of the words"
     )
     return sentence + (f" ({', '.join(controls)})." if controls else ".")
+
+
+def sink_edges(tables: Tables, model: str = "trained") -> pd.DataFrame:
+    """Select the changes of all attention to special tokens, in the layers with most of it.
+
+    Returns
+    -------
+    DataFrame
+        A row for each measure, with the columns ``dropped`` and ``redistributed``.
+    """
+    edges = rows_of(tables, "edges", model)
+    if edges.empty:
+        return edges
+    all_queries = edges[(edges["queries"] == "all") & (edges["keys"] == "special")]
+    return all_queries.pivot_table("value", "measure", "change", aggfunc="last")
+
+
+def _without_the_sink(tables: Tables) -> str:
+    """Describe what is lost without the attention to special tokens, dropped or redistributed."""
+    changes = sink_edges(tables)
+    if "sentence angle" not in changes.index:
+        return ""
+    angle = changes.loc["sentence angle"]
+    sentence = (
+        "Dropping the attention to special tokens where they get most of it turns the sentence "
+        f"vector by {angle['dropped']:.0f} degrees, redistributing it among the other tokens by "
+        f"{angle['redistributed']:.0f}"
+    )
+    control = sink_edges(tables, "random")
+    if "sentence angle" in control.index:
+        random = control.loc["sentence angle"]
+        sentence += f" (random weights: {random['dropped']:.0f} and {random['redistributed']:.0f})"
+    if "objective" in changes.index:
+        loss = changes.loc["objective"]
+        sentence += (
+            f"; the loss rises by {loss['dropped']:.2f} and {loss['redistributed']:.2f} nats"
+        )
+    return sentence + "."
+
+
+def _moved_by_special_tokens(tables: Tables) -> str:
+    """Compare the attention that special tokens get with their part of what attention moves."""
+    table = rows_of(tables, "special_tokens")
+    if table.empty:
+        return ""
+    means = table[table["token"] == "special"][["attention", "norm"]].mean()
+    return (
+        f"Special tokens get {means['attention']:.0%} of attention and make up {means['norm']:.0%} "
+        "of what attention moves, by the norms of the vectors."
+    )
+
+
+def _accuracy_and_effect(tables: Tables) -> str:
+    """Describe how far the heads that find a relation are those that use it."""
+    correlations = rows_of(tables, "head_edge_correlations")
+    if correlations.empty:
+        return ""
+    measure = "turns" if "turns" in set(correlations["measure"]) else "next token, size"
+    rows = correlations[correlations["measure"] == measure].set_index("predictor")["correlation"]
+    if not {"margin", "margin given attention"} <= set(rows.index):
+        return ""
+    return (
+        "The better a head finds a relation, the more its edge matters to the result (correlation "
+        f"{rows['margin']:.2f}), but not at equal attention ({rows['margin given attention']:.2f})."
+    )
+
+
+def _partial_inputs(tables: Tables) -> str:
+    """Describe what the model reads from the warrants of an argument alone."""
+    table = rows_of(tables, "partial_inputs")
+    if table.empty:
+        return ""
+    is_model = (table["classifier"] == "encoder") & (table["train"] == "original")
+    scores = table[is_model & (table["inputs"] == "warrants")].set_index("test")["mean"]
+    if not {"original", "adversarial"} <= set(scores.index):
+        return ""
+    return (
+        "From the warrants alone, without the argument, it picks the right one for "
+        f"{scores['original']:.0f}% of the arguments (a guess: 50%), and for "
+        f"{scores['adversarial']:.0f}% of the mirrored ones."
+    )
+
+
+def _pruned(tables: Tables) -> str:
+    """Describe how many heads can go before a task is done worse."""
+    table = rows_of(tables, "pruning")
+    if table.empty:
+        return ""
+    removable = table[table["removable"].astype(bool) & (table["order"] == "importance")]
+    shares = removable.groupby("task")["pruned"].max()
+    parts = [f"{share:.0f}% of the heads for {task}" for task, share in shares.items()]
+    return f"It does no worse without {', '.join(parts)}." if parts else ""

@@ -1,250 +1,325 @@
-"""The report: one page with the facts, figures, tables and viewers of a run, to read or to send.
+"""The parts of a run's report as HTML, for ``report.ipynb``.
 
-The page is one file, loads nothing from anywhere, and links only to the notebooks' HTML copies
-that lie beside it.
+A report shows everything in one file and loads nothing; it links to the tables and to the
+notebooks' HTML copies beside it.
 """
 
 from __future__ import annotations
 
 import base64
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from datetime import date
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from html import escape
+from itertools import islice
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
 from beyond.atlas_plot import COLORS
-from beyond.claims.display import LEAST_P, THIS_MODEL, summarise_claims
-from beyond.claims.engine import count_verdicts
 from beyond.pages.answers import answers
-from helpers.cache import read_table
-from helpers.files import atomic_file, write_atomic
-from helpers.results import Results, read_tables, run_record
-from helpers.run.notebooks import read_title
-from helpers.settings import Settings
+from beyond.pages.run_folder import Run
+from helpers.data.records import Record
+from helpers.errors import InputError
 from helpers.study import Study
-from helpers.viewer.page import document, render
-from helpers.viewer.view import Viewer, viewers
+from helpers.viewer.own_text import read
+from helpers.viewer.page import document, show_bidi_controls
+from helpers.viewer.view import Viewer, view
 
-HERE = Path(__file__).parent
-MAX_TABLE_BYTES = 1_500_000
-MAX_VIEWERS = 12  # the page is to be sent by mail
-FIRST_PICTURES = ("fig2_token_types", "nearest_words", "probes", "compare")
-TILE = ("layer", "head", "kind", "name", "number", "relation", "direction")  # of the atlas
-MAX_COLUMNS = 40  # a wider table is only named
-LONG_CELL = 40  # characters: a column with longer cells is broken into lines
+FIRST_PICTURES = ("fig2_token_types", "nearest_words", "probes")
+MAX_ROWS = 200  # of a table in the page; the file has all
+MAX_COLUMNS = 40  # a wider table is only linked
+MAX_OPEN_ROWS = 16  # a longer table is folded
+# The viewer's sentences: few and short, with as many relations as possible.
+VIEWER_SENTENCES = 5
+SENTENCE_POOL = 400
+SENTENCE_WORDS = range(6, 17)
+OWN_SENTENCES = (
+    "The committee that reviewed the proposals rejected my plan. "
+    "My sister bought a red bicycle, but her neighbour never saw it. "
+    "The keys to the old cabinet are on the table. "
+    "After the storm, the crew of the ship was rescued by fishermen."
+)
+VERDICTS = ("not supported", "inconclusive", "supported", "not measured")  # the news first
+NUMBERS = ("value", "value_low", "value_high", "paper_value")  # of a claim
+LEAST_SHOWN = 0.0005
+UNIT_WORDS = {"": "", "correlation": "", "similarity": "", "ratio": " times"}
+SHOWN_SETTINGS = ("random_init", "lens", "text", "segments", "treebank", "sentences", "coref")
 
 
-def write_report(folder: Path, viewers: Sequence[Viewer] = (), *, link: str = "") -> Path:
-    """Write ``index.html``, the page of a run or a comparison, from what its ``run.json`` lists.
+def text(value: object) -> str:
+    """Escape a text for HTML, and show the control characters that would turn it round."""
+    return show_bidi_controls(escape(str(value)))
 
-    It begins with three sentences that answer what the model looks at, the atlas of its heads and
-    three pictures.  The claims follow, section by section.  Then come viewers and, folded, a part
-    for each notebook, and what the run is.
+
+def header(run: Run) -> str:
+    """Write the title, the sentences that answer it, what the model is, and the contents."""
+    model = run.record.get("model", {})
+    name = text(model.get("name", run.name))
+    sentences = answers(run.tables, run.record.get("special_tokens", {}))
+    notes = list(run.record.get("notes", []))
+    if model.get("heads"):
+        size = f"{model['layers']} layers of {model['heads']} heads, named layer-head, from 1."
+        notes.insert(0, size)
+    if run.settings.get("lens") == "norm":
+        notes.insert(1, "Weights are norms of the vectors that they move.")
+    title = f"<h1>What does {name} look at?</h1>"
+    shown = "".join(f'<p class="answer">{text(sentence)}</p>' for sentence in sentences)
+    return f'<header>{title}{shown}<p class="small">{text(" ".join(notes))}</p></header>'
+
+
+def contents(sections: Mapping[str, str]) -> str:
+    """Write links to the sections that a report has, by their ids."""
+    links = [f'<a href="#{name}">{title}</a>' for name, title in sections.items()]
+    return f'<nav aria-label="Contents">{"".join(links)}</nav>'
+
+
+def atlas(run: Run) -> str:
+    """Write a tile for each head, which opens the head in the viewer; empty without an atlas."""
+    table = run.tables.get("atlas", pd.DataFrame(columns=["kind"]))
+    if not len(table):
+        return ""
+    tiles = "".join(_tile(head) for head in table.astype(object).fillna("").to_dict("records"))
+    kinds = [kind for kind in COLORS if (table["kind"] == kind).any()]
+    key = [f'<span><i style="background: {COLORS[kind]}"></i>{kind}</span>' for kind in kinds]
+    return (
+        '<section id="atlas"><h2>Atlas of heads</h2><p>What each head does, by one rule; choose a '
+        "head to see it at work. A relation has the accuracies of the head and of the best fixed "
+        "distance; the other tiles have a share of attention.</p>"
+        f'<div class="tiles" style="--columns: {table["head"].max()}">{tiles}</div>'
+        f'<p class="small key">{"".join(key)}</p>'
+        "<output></output></section>"
+    )
+
+
+def _tile(head: Mapping[Any, Any]) -> str:
+    label = f"{head['layer']}-{head['head']}"
+    name = "" if head["kind"] == "other" else f"<span>{text(head['name'])}</span>"
+    shown = {"data-head": label, "title": f"{label}: {head['name']} {head['number']}"}
+    if head["kind"] == "relation":
+        shown |= {"data-relation": head["relation"], "data-direction": head["direction"]}
+    attributes = " ".join(f'{key}="{text(value)}"' for key, value in shown.items())
+    return (
+        f'<button type="button" class="tile" style="--kind: {COLORS[head["kind"]]}" {attributes}>'
+        f"<b>{label}</b>{name}<small>{text(head['number'])}</small></button>"
+    )
+
+
+def viewer(run: Run) -> str:
+    """Write the viewer of a few sentences with all heads; empty for a run without an atlas.
+
+    The sentences are of the run's treebank; of a committed run, whose maps are not here, our own.
+    """
+    if "atlas" not in run.tables:
+        return ""
+    try:
+        first, examples = sentence_viewer(run)
+    except InputError:  # the model of a run that somebody else made is not here
+        return ""
+    page = text(document(first.heading, first.data(examples)))
+    return (
+        '<section id="viewer"><h2>Look for yourself</h2><p>Choose a head, point at a word.</p>'
+        f'<iframe title="Attention viewer" srcdoc="{page}"></iframe></section>'
+    )
+
+
+def sentence_viewer(run: Run) -> tuple[Viewer, list[int]]:
+    """Open a viewer, and choose its sentences; see `viewer`."""
+    with suppress(InputError):
+        study = Study(**run.settings)
+        if study.results.build.resolve() == run.folder:  # its maps are in the cache
+            store = study.example_store(stream=True)
+            examples = choose_sentences(islice(store.records(), SENTENCE_POOL))
+            return view(store, examples[0]), examples
+    store = read(OWN_SENTENCES, model=run.settings["model"])
+    return view(store), list(range(len(store)))
+
+
+def choose_sentences(records: Iterable[Record]) -> list[int]:
+    """Choose short sentences that together have many relations: each adds the most new ones.
 
     Parameters
     ----------
-    folder : Path
-        The folder with ``run.json``, ``tables/``, the figures and the notebooks' HTML copies, into
-        which the page is written.
-    viewers : sequence of Viewer
-        At most `MAX_VIEWERS` of them are shown (`choose_viewers`).
-    link : str
-        The name of the run whose page is the other half of this one; empty if there is none.
+    records : iterable of Record
+        The records of a store, in their order.
 
     Returns
     -------
-    Path
+    list of int
+        At most `VIEWER_SENTENCES` indices; the first example if none is short.
     """
-    record = run_record(folder)
-    tables = record.pop("tables")
-    figures = record.pop("figures")
-    notes = record.pop("notes", [])
-    special_tokens = record.pop("special_tokens", {})
-    own_tables = {name: table for name, table in read_tables(folder).items() if name in tables}
-    pictures_of: dict[str, list[dict[str, str]]] = {}
-    for name, figure in sorted(figures.items()):
-        picture = _picture(folder, name, figure)
-        if picture:
-            pictures_of.setdefault(figure["notebook"], []).append(picture)
-    parts = []
-    first_writers = {name: writers.split(", ")[0] for name, writers in tables.items()}
-    for notebook in sorted({*first_writers.values(), *pictures_of}):
-        names = sorted(name for name, writer in first_writers.items() if writer == notebook)
-        parts.append(
-            {
-                "id": f"part-{notebook}".replace(" ", "-"),
-                "title": read_title(notebook) or "Other results",
-                "html": f"{notebook}.html" if (folder / f"{notebook}.html").is_file() else "",
-                "pictures": pictures_of.get(notebook, []),
-                "tables": _tables(folder / "tables", names),
-            }
-        )
-    pictures = [picture for part in parts for picture in part["pictures"]]
-    claims_path = folder / "tables" / "claims.csv"
-    page = render(
-        HERE / "report.html",
-        run=folder.name,
-        link=link,
-        today=date.today().isoformat(),
-        name=record.get("model", {}).get("name", folder.name),
-        notes=notes,
-        answers=answers(own_tables, special_tokens),
-        atlas=_tiles(own_tables.get("atlas", pd.DataFrame())),
-        colors=COLORS,
-        claims=_table(claims_path) if claims_path.is_file() else None,
-        first_pictures=[picture for picture in pictures if picture["name"] in FIRST_PICTURES],
-        parts=parts,
-        facts=record,
-        viewers=[
-            (view.heading, document(view.heading, view.data())) for view in choose_viewers(viewers)
-        ],
-        n_viewers=len(viewers),
-        style=(HERE / "report.css").read_text(encoding="utf-8"),
-        script=(HERE / "report.js").read_text(encoding="utf-8"),
+    relations = {}
+    for index, record in enumerate(records):
+        if len(record.get("words", ())) in SENTENCE_WORDS:
+            relations[index] = set(record.get("relations", ()))
+    chosen: list[int] = []
+    covered: set[str] = set()
+    while relations and len(chosen) < VIEWER_SENTENCES:
+        best = max(relations, key=lambda index: len(relations[index] - covered))
+        covered |= relations.pop(best)
+        chosen.append(best)
+    return chosen or [0]
+
+
+def claims(run: Run) -> str:
+    """Write the table of claims, those that are not supported first; empty without claims."""
+    table = run.tables.get("claims", pd.DataFrame())
+    if not len(table):
+        return ""
+    order = table["verdict"].map(VERDICTS.index)
+    rows = claims_in_words(table.loc[order.sort_values(kind="stable").index])
+    supported = (table["verdict"] == "supported").sum()
+    measured = (table["verdict"] != "not measured").sum()
+    return (
+        f'<section id="claims"><h2>Claims</h2><p>{supported} of {measured} measured claims are '
+        f'supported.</p><div class="scroll" tabindex="0">{grid(rows)}</div>'
+        '<p class="small">All columns: <a href="tables/claims.csv">claims.csv</a></p></section>'
     )
-    path = folder / "index.html"
-    write_atomic(path, page.encode())
-    return path
 
 
-def choose_viewers(viewers: Sequence[Viewer]) -> list[Viewer]:
-    """Choose at most `MAX_VIEWERS` viewers, the first of every title before the second of one."""
-    numbers: Counter[str] = Counter()
-    ranks = []
-    for index, view in enumerate(viewers):
-        ranks.append((numbers[view.title], index))
-        numbers[view.title] += 1
-    chosen = sorted(index for _, index in sorted(ranks)[:MAX_VIEWERS])
-    return [viewers[index] for index in chosen]
+def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Write the rows of claims.csv as text.
 
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of ``claims.csv``.
 
-def zip_report(folder: Path) -> Path:
-    """Zip a run's page, which has the tables in it, and the HTML copies of its notebooks."""
-    path = folder / f"{folder.name}.zip"
-    with atomic_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
-        for page in folder.glob("*.html"):
-            archive.write(page, Path(folder.name, page.name))
-    return path
-
-
-def write_run_report(settings: Settings, *, later: bool = False) -> Path:
-    """Write the report of a run, with viewers of its examples and a link to its other half."""
-    study = Study(later=later, **asdict(settings))
-    folder = study.results.build
-    other_run = Results(settings, later=not later)
-    link = other_run.name if (other_run.build / "index.html").is_file() else ""
-    return write_report(folder, example_viewers(study), link=link)
-
-
-def example_viewers(study: Study) -> list[Viewer]:
-    """Make a viewer of each example of Figures 1 and 5 that a notebook has drawn."""
-    tables = study.results.own_tables()
-    example_viewers = []
-    for name in ("fig1_examples", "fig5_examples"):
-        if name in tables:
-            example_viewers += viewers(tables[name], study.example_store, study.coreference_store)
-    return example_viewers
-
-
-def _picture(folder: Path, name: str, figure: Mapping[str, str]) -> dict[str, str]:
-    """Prepare a figure: its title, which is its finding, caption and PNG; empty without a file."""
-    path = folder / f"{name}.png"
-    if not path.is_file():
-        return {}
-    label = name.replace("fig", "figure ").replace("_", " ").capitalize()
-    title = figure.get("title") or label
-    return {"name": name, "title": title, "caption": figure["caption"], "data": _in_base64(path)}
-
-
-def _tiles(atlas: pd.DataFrame) -> list[dict[str, Any]]:
-    """Prepare the atlas of one run, or those of several: the tiles of each, layer by layer."""
-    if not set(TILE) <= set(atlas):
-        return []
-    models = atlas["model"] if "model" in atlas else pd.Series("", index=atlas.index)
-    grids = []
-    for model, heads in atlas.astype(object).fillna("").groupby(models, sort=False):
-        grids.append(
-            {
-                "model": model,
-                "columns": int(heads["head"].max()),
-                "heads": heads[list(TILE)].to_dict("records"),
-                "kinds": [name for name in COLORS if (heads["kind"] == name).any()],
-            }
-        )
-    return grids
-
-
-def _tables(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Prepare the tables of a notebook, except that of claims, which comes first in the page."""
-    paths = [folder / f"{name}.csv" for name in names if name != "claims"]
-    return [_table(path) for path in paths if path.is_file()]
-
-
-def _table(path: Path) -> dict[str, Any]:
-    """Prepare a table for the page: its rows, or a note if it is too large for a page.
-
-    Its numbers are cut short; the file, which the page offers, has all digits.
+    Returns
+    -------
+    DataFrame
+        The columns claim, paper, this model (with its interval), verdict, and note: the reason of
+        a claim that is not measured, or the answer whether the number is larger than in controls.
     """
-    # Text, with the digits that stand in the file.
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    content: dict[str, Any] = {"title": path.stem.replace("_", " ")}
-    if path.stat().st_size > MAX_TABLE_BYTES or table.shape[1] > MAX_COLUMNS:
-        return content | {"note": f"{len(table)} x {table.shape[1]}, too large for a page"}
-    content |= {"file": path.name, "data": _in_base64(path)}
-    if "adjusted_low" in table:  # the claims of a run
-        paper = table[table["section"] < "9"]  # later papers' sections begin with a name
-        content["verdicts"] = count_verdicts(paper["verdict"], paper["due_to_training"])
-        content["sections"] = _claims_by_section(read_table(path, dtype={"section": str}))
-    elif "claim" in table:  # those of several runs
-        content["summary"] = _grid(table)
-    return content | _grid(table)
+    rows = []
+    for row in table.fillna({"unit": "", "reason": ""}).to_dict("records"):
+        scale = 100 if row["unit"].startswith("share") else 1
+        unit = "%" if scale == 100 else UNIT_WORDS.get(row["unit"], f" {row['unit']}")
+        numbers = {name: scale * row[name] for name in NUMBERS}
+        number = _with_unit(numbers["value"], unit)
+        if numbers["value_low"] < numbers["value_high"]:  # an exact number has no interval
+            number += f" ({numbers['value_low']:.3g} to {numbers['value_high']:.3g})"
+        larger = row.get("larger_than_in_controls")
+        answer = f"larger than in controls: {larger}" if isinstance(larger, str) else ""
+        paper = _with_unit(numbers["paper_value"], unit)
+        rows.append((row["claim"], paper, number, row["verdict"], row["reason"] or answer))
+    return pd.DataFrame(rows, columns=["claim", "paper", "this model", "verdict", "note"])
 
 
-def _grid(table: pd.DataFrame) -> dict[str, Any]:
-    """Prepare columns of text for the page, with a CSS class for each, and rows."""
-    short = {name: table[name].apply(_short, is_p_value=name.startswith("p_")) for name in table}
-    return {
-        "columns": [(name.replace("_", " "), _css_class(table[name])) for name in table],
-        "rows": pd.DataFrame(short).to_numpy().tolist(),
+def _with_unit(number: float, unit: str) -> str:
+    if pd.isna(number):
+        return ""
+    return f"{0 if abs(number) < LEAST_SHOWN else number:.3g}{unit}"
+
+
+def pictures(run: Run) -> str:
+    """Write the pictures that come first; empty if the run has none of them."""
+    figures = [picture(run, name) for name in FIRST_PICTURES]
+    if not any(figures):
+        return ""
+    return f'<section id="pictures"><h2>Pictures</h2>{"".join(figures)}</section>'
+
+
+def picture(run: Run, name: str) -> str:
+    """Write a figure with its title, which is its finding, and its caption; empty without a PNG."""
+    path = run.folder / f"{name}.png"
+    figure = run.record["figures"].get(name)
+    if not figure or not path.is_file():
+        return ""
+    title = text(figure.get("title") or name)
+    data = base64.b64encode(path.read_bytes()).decode()
+    return (
+        f'<figure><div class="scroll" tabindex="0"><img src="data:image/png;base64,{data}" '
+        f'alt="{title}"></div>'
+        f"<figcaption>{text(figure['caption'])} "
+        '<button type="button" class="enlarge">Enlarge</button></figcaption></figure>'
+    )
+
+
+def notebooks(run: Run) -> str:
+    """Write a folded part for each notebook: its other figures, and its tables."""
+    tables_of: dict[str, list[str]] = {}
+    for name, writers in run.record["tables"].items():
+        if name in run.tables and name != "claims":
+            tables_of.setdefault(writers.split(", ")[0], []).append(name)
+    figures_of: dict[str, list[str]] = {}
+    for name, figure in run.record["figures"].items():
+        if name not in FIRST_PICTURES:
+            figures_of.setdefault(figure["notebook"], []).append(name)
+    parts = []
+    for notebook in sorted(tables_of.keys() | figures_of.keys()):
+        content = [picture(run, name) for name in sorted(figures_of.get(notebook, ()))]
+        content += [table(run, name) for name in sorted(tables_of.get(notebook, ()))]
+        parts.append(_part(run, notebook, "".join(content)))
+    return f'<section id="notebooks"><h2>Notebook by notebook</h2>{"".join(parts)}</section>'
+
+
+def _part(run: Run, notebook: str, content: str) -> str:
+    number, _, words = notebook.partition("_")
+    title = text(f"{number} · {words.replace('_', ' ').capitalize()}" if words else "Other results")
+    copy = f"{notebook}.html"
+    link = f'<p><a href="{copy}">The executed notebook</a></p>'
+    if not (run.folder / copy).is_file():
+        link = ""
+    return f"<details><summary><h3>{title}</h3></summary>{link}{content}</details>"
+
+
+def table(run: Run, name: str) -> str:
+    """Write a table, folded if it is long, with a link to its file."""
+    frame = run.tables[name]
+    title = f"<b>{text(name.replace('_', ' '))}</b>"
+    link = f'<a href="tables/{text(name)}.csv">{text(name)}.csv</a>'
+    if frame.shape[1] > MAX_COLUMNS:
+        return f"<p>{title}: {len(frame)} rows of {frame.shape[1]} columns in {link}</p>"
+    size = f"{len(frame)} rows"
+    if len(frame) > MAX_ROWS:
+        size = f"{MAX_ROWS} of {size}"
+    is_open = " open" if len(frame) <= MAX_OPEN_ROWS else ""
+    return (
+        f'<details{is_open}><summary>{title} ({size})</summary><p class="small">{link}</p>'
+        f'<div class="scroll" tabindex="0">{grid(frame.head(MAX_ROWS))}</div></details>'
+    )
+
+
+def grid(frame: pd.DataFrame) -> str:
+    """Write the cells of a table as HTML, numbers with four digits."""
+    names = [str(name).replace("_", " ") for name in frame]
+    with pd.option_context("display.max_colwidth", None):
+        cells = frame.set_axis(names, axis=1).to_html(
+            index=False, na_rep="", border=0, float_format=_short
+        )
+    return show_bidi_controls(cells)
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+def description(run: Run) -> str:
+    """Write what was run: model, settings that count, corpora, and code."""
+    record = run.record
+    facts = {"run": run.name, **record.get("corpora", {})}
+    for name in SHOWN_SETTINGS:
+        if run.settings.get(name) not in (None, ""):
+            facts[name] = run.settings[name]
+    facts |= {"commit": record.get("commit"), **record.get("versions", {})}
+    rows = [
+        f"<div><dt>{text(name.replace('_', ' '))}</dt><dd>{text(fact)}</dd></div>"
+        for name, fact in facts.items()
+    ]
+    return f'<section id="run"><h2>The run</h2><dl>{"".join(rows)}</dl></section>'
+
+
+def page(parts: Sequence[str]) -> str:
+    """Put the sections of a report behind its header and contents; empty ones are left out."""
+    head, *sections = parts
+    titles = {
+        "atlas": "Atlas",
+        "viewer": "Look for yourself",
+        "claims": "Claims",
+        "pictures": "Pictures",
+        "notebooks": "Notebooks",
+        "run": "The run",
     }
-
-
-def _claims_by_section(claims: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
-    """Prepare claims as sentences: the numbers with their units, the threshold and the verdict."""
-    rows = summarise_claims(claims).rename(columns={THIS_MODEL: "here"}).to_dict("records")
-    sections: dict[str, list[dict[str, str]]] = {}
-    for row, claim in zip(rows, claims.to_dict("records"), strict=True):
-        row["mark"] = claim["verdict"].replace(" ", "-")
-        row["threshold"] = f"{claim['threshold']:.3g}" if pd.notna(claim["threshold"]) else ""
-        sections.setdefault(str(claim["section"]), []).append(row)
-    return list(sections.items())
-
-
-def _css_class(column: pd.Series) -> str:
-    """Choose how a column of text is set: as numbers, as long text in several lines, or plainly."""
-    numbers = pd.to_numeric(column, errors="coerce")
-    if (numbers.notna() | (column == "")).all():
-        return "number"
-    return "text" if column.map(len).max() > LONG_CELL else ""
-
-
-def _short(cell: str, *, is_p_value: bool = False) -> str:
-    """Shorten a number to four digits after its leading zeros."""
-    try:
-        number = float(cell)
-    except ValueError:
-        return cell
-    if is_p_value and number < LEAST_P:
-        return f"< {LEAST_P:.4f}"
-    if cell.lstrip("-").isdecimal():
-        return cell
-    return f"{number:.1f}" if abs(number) >= 1000 else f"{number:.4g}"
-
-
-def _in_base64(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode()
+    present = "".join(sections)
+    links = {name: title for name, title in titles.items() if f'<section id="{name}">' in present}
+    return head + contents(links) + present

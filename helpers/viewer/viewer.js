@@ -1013,7 +1013,6 @@ function start(root, data) {
     const link = message?.attentionViewer;
     if (source === window.parent && link && typeof link === "object") view.follow(link);
   });
-  if (window.parent !== window) window.parent.postMessage({ attentionViewerListens: true }, "*");
   let width = root.clientWidth;
   new ResizeObserver(() => {
     if (window.frameElement) window.frameElement.style.height = `${root.offsetHeight + 8}px`;

@@ -1,4 +1,4 @@
-"""The viewer, the report and a notebook, in a real browser with the network off."""
+"""The viewer and a notebook, in a real browser with the network off."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from html import escape
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,7 +21,6 @@ import pandas as pd
 import pytest
 import torch
 from jinja2.utils import htmlsafe_json_dumps
-from PIL import Image
 from viewer_stores import (
     DOCUMENT,
     HOSTILE,
@@ -32,7 +31,6 @@ from viewer_stores import (
     word_store,
 )
 
-from beyond.pages.report import write_report
 from helpers.files import PROJECT_ROOT
 from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
@@ -721,141 +719,10 @@ def test_the_html_copy_of_a_notebook(offline, tmp_path):
     assert_drawn(drawn(frame), store[0].attention[2, 3])
 
 
-@pytest.fixture
-def atlas_page(offline, tmp_path):
-    """A report with a table of 48 rows, of two models, 12 layers and two behaviours."""
-    rows = ["model,layer,behaviour"]
-    for model, layer in product(("minilm", HOSTILE), range(1, 13)):
-        rows += [f"{model},{layer},next", f"{model},{layer},broad"]
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "atlas.csv").write_text("\n".join(rows))
-    tables = {"atlas": "atlas", "spread": "spread"}
-    record = {"notes": [HOSTILE], "tables": tables, "figures": {}}
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    path = write_report(tmp_path)
-    offline.goto(path.as_uri())
-    offline.locator("#part-atlas summary").first.click()
-    offline.locator("#part-atlas summary").nth(1).click()
-    return offline
-
-
-def test_a_long_table_can_be_searched(atlas_page):
-    box = atlas_page.get_by_role("searchbox", name="Find rows: atlas")
-    expect(atlas_page.get_by_role("searchbox")).to_have_count(1)
-    box.focus()
-    atlas_page.keyboard.type("mini BROAD")
-    visible_rows = atlas_page.locator("#part-atlas tbody tr:visible")
-    expect(visible_rows).to_have_count(12)
-    expect(atlas_page.locator("output")).to_have_text("12 of 48 rows")
-    atlas_page.keyboard.type(" 12")
-    assert visible_rows.all_text_contents() == ["minilm12broad"]
-    box.fill(HOSTILE)
-    expect(visible_rows).to_have_count(24)
-    box.fill("")
-    expect(visible_rows).to_have_count(48)
-    expect(atlas_page.locator("header")).to_contain_text(HOSTILE)
-
-
-def test_the_keyboard_sorts_a_long_table(atlas_page):
-    box = atlas_page.get_by_role("searchbox", name="Find rows: atlas")
-    box.fill(HOSTILE)
-    visible_rows = atlas_page.locator("#part-atlas tbody tr:visible")
-    expect(visible_rows).to_have_count(24)
-    for _ in range(3):  # to the scrolled table, then to its first heading
-        atlas_page.keyboard.press("Tab")
-    atlas_page.keyboard.press("Enter")
-    assert visible_rows.first.locator("td").nth(1).text_content() == "1"
-
-
-@pytest.fixture
-def report_page(offline, tmp_path):
-    """A report with a figure, two tables and a viewer."""
-    (tmp_path / "tables").mkdir()
-    Image.new("RGB", (1600, 90), "red").save(tmp_path / "probes.png")
-    rows = "dobj,3-1,86.8\namod,3-10,\ndet,3-9,9.5\n"
-    (tmp_path / "tables" / "entropy.csv").write_text("entropy\n" + 20 * "1\n")
-    (tmp_path / "tables" / "dependency_heads.csv").write_text("relation,head,accuracy\n" + rows)
-    record = {
-        "model": {"name": "toy"},
-        "settings": {"text": HOSTILE},
-        "tables": {"entropy": "03_focused_vs_broad", "dependency_heads": "04_individual_heads"},
-        "figures": {
-            "probes": {
-                "notebook": "04_individual_heads",
-                "title": "Attention helps",
-                "caption": "",
-            }
-        },
-    }
-    viewers = [view(word_store(SENTENCE))]
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    path = write_report(tmp_path, viewers)
-    offline.goto(path.as_uri())
-    return offline
-
-
-def test_the_report_has_a_heading_and_a_skip_link(report_page):
-    expect(report_page.locator("h1")).to_have_text("What does toy look at?")
-    report_page.keyboard.press("Tab")
-    report_page.keyboard.press("Enter")
-    expect(report_page.locator("main")).to_be_focused()
-
-
-def test_the_report_prints_without_folded_parts(report_page):
-    report_page.emulate_media(media="print")
-    expect(report_page.locator("#part-03_focused_vs_broad")).to_be_hidden()
-    expect(report_page.locator("#pictures")).to_be_visible()
-
-
-def test_the_report_enlarges_a_figure(report_page):
-    enlarge = report_page.get_by_role("button", name="Enlarge: Attention helps").first
-    enlarge.press("Enter")
-    assert report_page.locator("dialog img").bounding_box()["width"] > 1050
-    report_page.keyboard.press("Escape")
-    expect(enlarge).to_be_focused()
-
-
-def test_the_report_sorts_a_table(report_page):
-    """Empty cells come last, 9 before 10, and a second click reverses the order."""
-    report_page.locator("nav").get_by_text("04").click()  # which unfolds the part
-    clicks = [("accuracy", "det dobj amod"), ("head", "dobj det amod"), ("head", "amod det dobj")]
-    for column, order in clicks:
-        report_page.get_by_role("button", name=column, exact=True).click()
-        first_cells = report_page.locator("#part-04_individual_heads td:first-child")
-        expect(first_cells).to_have_text(order.split())
-
-
-def test_the_report_unfolds_a_viewer(report_page):
-    report_page.locator("#viewers summary").click()
-    frame = report_page.frame_locator("iframe")
-    expect(frame.locator(".av-name")).to_contain_text("Head 1-1")
-    assert_drawn(drawn(frame), word_store(SENTENCE)[0].attention[0, 0])
-
-
-def test_a_tile_of_the_atlas_opens_the_viewer_at_its_head(offline, tmp_path):
-    (tmp_path / "tables").mkdir()
-    tiles = ["layer,head,kind,name,number,relation,direction"]
-    for layer, head in product((1, 2), (1, 2)):
-        tiles.append(f"{layer},{head},relation,object to verb,9%,dobj,{DIRECTIONS[1]}")
-    (tmp_path / "tables" / "atlas.csv").write_text("\n".join(tiles))
-    (tmp_path / "run.json").write_text(json.dumps({"tables": {"atlas": ""}, "figures": {}}))
-    offline.goto(write_report(tmp_path, [view(word_store(SENTENCE))]).as_uri())
-    frame = offline.frame_locator("iframe")
-    for label in ("2-1", "1-2"):
-        offline.get_by_role("button", name=f"{label} object to verb").click()
-        expect(frame.locator(".av-name")).to_contain_text(f"Head {label}")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_have_no_violation_of_accessibility(browser, tmp_path, scheme):
-    """The rules of axe on a report, a viewer and the copy of a notebook."""
+    """The rules of axe on a viewer and the copy of a notebook."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe").Axe()
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "atlas.csv").write_text(
-        "layer,head,kind,name,number,relation,direction\n1,1,broad,broad,9 tokens,det,\n"
-    )
-    record = {"tables": {"atlas": "06_clustering"}, "figures": {}, "model": {"name": "toy"}}
-    (tmp_path / "run.json").write_text(json.dumps(record))
     a_view = view(word_store(SENTENCE))
     table = nbformat.v4.new_output(
         "display_data", {"text/html": pd.DataFrame({"share": [0.5]})._repr_html_()}
@@ -871,10 +738,7 @@ def test_pages_have_no_violation_of_accessibility(browser, tmp_path, scheme):
     write_html(tmp_path / "one.ipynb")
     context = browser.new_context(bypass_csp=True, color_scheme=scheme)
     page = context.new_page()
-    for path in (
-        write_report(tmp_path, [a_view]), a_view.save(tmp_path / "head.html"),
-        tmp_path / "one.html",
-    ):  # fmt: skip
+    for path in (a_view.save(tmp_path / "head.html"), tmp_path / "one.html"):
         page.goto(path.as_uri())
         page.locator("h1").first.wait_for()
         violations = axe.run(page).response["violations"]

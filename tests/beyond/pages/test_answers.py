@@ -6,11 +6,14 @@ from made_up_runs import heads, run_like_the_paper
 from plot_checks import BERT
 
 from beyond.pages.answers import answers
+from helpers.metrics.models import by_model
 
 
 def test_answers_of_a_run_with_every_table():
     tables = run_like_the_paper()
-    tables["random_token_types"] = tables["token_types"].assign(cls=0.01, sep=0.02)
+    types = tables["token_types"]
+    control = types.assign(cls=0.01, sep=0.02)
+    tables["token_types"] = by_model({"trained": types, "random": control})
     where, relation, together = answers(tables, BERT)
     assert where == ("42% of its attention goes to [SEP], and in layer 4 70% (random weights: 2%).")
     assert relation.startswith("On texts that did not choose it, head ")
@@ -35,7 +38,7 @@ def test_answers_has_the_relation_with_the_largest_margin_and_both_rules():
             "dev_accuracy": [74.0, 73.0, 99.0],
             "baseline": [49.0, 40.0, 10.0],
             "margin": [25.0, 33.0, 89.0],  # punct is no relation of the paper's Table 1 in words
-            "nearest_class": ["NOUN", "VERB", None],
+            "nearest_class": ["NOUN", "ADP", None],
             "nearest_side": ["right", "left", None],
             "nearest_accuracy": [80.0, 93.0, np.nan],
         }
@@ -43,8 +46,8 @@ def test_answers_has_the_relation_with_the_largest_margin_and_both_rules():
     (sentence,) = answers({"dependency_heads_held_out": held_out}, BERT)
     assert sentence == (
         "On texts that did not choose it, head 3-1 finds the verb of an object in 73% of the "
-        "cases; a fixed distance would find 40%, and the nearest verb on the left (knows the parts "
-        "of speech) 93%."
+        "cases; a fixed distance would find 40%, and the nearest preposition on the left (knows "
+        "the parts of speech) 93%."
     )
     without_tags = held_out.assign(nearest_class=None)
     (sentence,) = answers({"dependency_heads_held_out": without_tags}, BERT)
@@ -54,3 +57,23 @@ def test_answers_has_the_relation_with_the_largest_margin_and_both_rules():
 def test_answers_without_tables_is_empty():
     assert answers({}, BERT) == []
     assert answers({"token_types": heads(cls=[0.1] * 6).iloc[:0]}, BERT) == []
+
+
+def test_answers_of_later_papers():
+    edges = pd.DataFrame(
+        [
+            ("trained", "special", "dropped", 5.2), ("trained", "special", "redistributed", 40.5),
+            ("random", "special", "dropped", 1.0), ("random", "special", "redistributed", 1.1),
+        ],
+        columns=["model", "keys", "change", "value"],
+    ).assign(layers="2-5", queries="all", measure="sentence angle")  # fmt: skip
+    special = pd.DataFrame({"token": ["special"] * 2, "attention": [0.3, 0.4], "norm": [0.1, 0]})
+    inputs = pd.DataFrame(
+        {"classifier": "encoder", "train": "original", "inputs": "warrants"}, [0, 1]
+    )
+    partial = inputs.assign(test=["original", "adversarial"], mean=[66.0, 34.0])
+    tables = {"edges": edges, "special_tokens": special, "partial_inputs": partial}
+    sink, moved, warrants = answers(tables, BERT)
+    assert "by 5 degrees" in sink and "(random weights: 1 and 1)" in sink
+    assert "35% of attention" in moved and "5% of what" in moved
+    assert "66%" in warrants and "34%" in warrants

@@ -9,7 +9,6 @@ from toy_corpora import SENTENCES, corpus_of
 from toy_decoders import random_decoder
 
 from beyond.claims.engine import check_claims
-from beyond.claims.tables import NotMeasurable
 from beyond.papers.accuracy_and_function import causal, plots
 from beyond.papers.accuracy_and_function.causal import (
     DOSES,
@@ -25,7 +24,7 @@ from beyond.papers.accuracy_and_function.causal import (
     Sizes,
 )
 from beyond.papers.accuracy_and_function.centred_ranks import centred_correlation
-from beyond.papers.accuracy_and_function.claims import CLAIMS, margin_correlation, over_yardstick
+from beyond.papers.accuracy_and_function.claims import CLAIMS
 from beyond.papers.common.edge_cuts import MOST_ATTENDED
 from beyond.papers.common.head_edges import (
     ANGLE,
@@ -234,39 +233,25 @@ def test_causal_tables_refuse_a_treebank_with_too_few_edges(encoder_run):
         )
 
 
-def correlation_table(correlation, ceiling):
+@pytest.mark.parametrize(
+    ("ceiling", "reason"), [(0.8, ""), (0.15, "could not have been seen here")]
+)
+def test_a_correlation_that_a_perfect_predictor_would_not_reach_is_not_tested(ceiling, reason):
     row = {
-        "measure": TURNS, "predictor": "margin", "correlation": correlation,
-        "correlation_low": correlation - 0.2, "correlation_high": correlation + 0.2,
-        "correlation_df": 10, "least": 0.2, "ceiling": ceiling,
+        "measure": TURNS, "predictor": "margin given attention", "correlation": 0.5,
+        "correlation_low": 0.3, "correlation_high": 0.7, "correlation_df": 10, "least": 0.2,
+        "ceiling": ceiling,
     }  # fmt: skip
-    return {"head_edge_correlations": pd.DataFrame([row])}
+    table = check_claims({"head_edge_correlations": pd.DataFrame([row])}, CLAIMS)
+    assert table[["id", "reason"]].to_numpy().tolist() == [
+        ["causal-margin-turns-given-attention", reason]
+    ]
 
 
-def test_claims_say_what_could_not_have_been_seen():
-    options = {"measure": TURNS, "predictor": "margin"}
-    assert margin_correlation(correlation_table(0.5, ceiling=0.8), **options).value == 0.5
-    with pytest.raises(NotMeasurable, match="could not have been seen"):
-        margin_correlation(correlation_table(0.1, ceiling=0.15), **options)
-    tables = {
-        "head_edge_yardsticks": causal.yardstick_table(
-            TURNS, planted_ablations([3, 5, 1], [1, 1, 1], [2, 2, 1])
-        )
-    }
-    with pytest.raises(NotMeasurable, match="could not have been seen"):
-        over_yardstick(tables, measure=TURNS, yardstick=MOST_ATTENDED)
-    with pytest.raises(NotMeasurable, match="does not predict words"):
-        over_yardstick(tables, measure=NEXT, yardstick=MOST_ATTENDED)
-
-
-def test_claims_of_a_run_are_checked_with_their_controls(encoder_run):
-    tables = dict(encoder_run.tables)
-    for name, table in encoder_run.tables.items():
-        tables[f"random_{name}"] = table
-    table = check_claims(tables, CLAIMS).set_index("id")
-    assert set(table["verdict"]) <= {"supported", "not supported", "inconclusive", "not measured"}
-    assert "does not predict words" in table.loc["causal-margin-next-token", "reason"]
-    assert not (table["due_to_training"] == "yes").any()  # the control has the same tables
+def test_claims_of_a_run_have_rows_only_for_what_the_model_predicts(encoder_run):
+    ids = check_claims(encoder_run.tables, CLAIMS)["id"]
+    assert len(ids)
+    assert not ids.str.contains("next-token|later-word").any()
 
 
 @pytest.mark.parametrize(("panel", "predictor"), [(0, "margin"), (1, "margin given attention")])

@@ -7,7 +7,8 @@ from scipy.stats import t as student
 
 from beyond.claims.engine import check_claims
 from beyond.papers.sixteen_heads import claims
-from beyond.papers.sixteen_heads.data_sets import ALL_HEADS
+
+MEASURES = {claim.id: claim.measure for claim in claims.CLAIMS}
 
 
 def pruning(single, random):
@@ -39,7 +40,7 @@ def correlations(correlation, low):
     """Make correlations of two tasks over halves of the articles."""
     rows = [("a task", correlation, low), ("a second", correlation + 0.05, low)]
     columns = ["task", "rank_correlation", "rank_correlation_low"]
-    table = pd.DataFrame(rows, columns=columns).assign(heads=ALL_HEADS)
+    table = pd.DataFrame(rows, columns=columns).assign(heads="all")
     table["rank_correlation_high"] = 2 * table["rank_correlation"] - table["rank_correlation_low"]
     no_change = table.iloc[:1].assign(task="a third", rank_correlation=np.nan)
     return pd.concat([table, no_change])
@@ -101,9 +102,9 @@ CONTRADICTED = {  # the values of `contradicting`
 }
 
 
-@pytest.mark.parametrize("claim_id", claims.MEASURES)
+@pytest.mark.parametrize("claim_id", MEASURES)
 def test_measure_is_the_worst_of_the_tasks_that_count(supporting, claim_id):
-    measured = claims.MEASURES[claim_id](supporting).value
+    measured = MEASURES[claim_id](supporting).value
     assert measured == pytest.approx(EXPECTED[claim_id])
 
 
@@ -117,12 +118,6 @@ def test_contradicting_tables_contradict_a_claim(contradicting, claim_id):
     checked = check_claims(contradicting, claims.CLAIMS).set_index("id").loc[claim_id]
     assert checked["value"] == pytest.approx(CONTRADICTED[claim_id])
     assert checked["verdict"] == "not supported"
-
-
-def test_claims_without_their_tables_are_not_measured(contradicting):
-    checked = check_claims(contradicting, claims.CLAIMS)
-    measured = checked[checked["verdict"] != "not measured"]
-    assert len(measured) == len(CONTRADICTED)
 
 
 def test_layers_that_are_not_shown_to_lose_leave_the_claim_open(supporting):

@@ -1,0 +1,335 @@
+"""Solutions of the exercises in plain loops, and hints for known mistakes.
+
+They are the references of `helpers.check.check` where neither ``helpers`` nor a library has the
+function.  The solutions that are folded in the notebooks are shorter, in NumPy; tests compare both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Texts = Sequence[Sequence[str]]  # lists of words
+
+# 00: what a map is
+
+
+def softmax_row(query: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Compute the attention from one query to each key."""
+    scores = [sum(query * key) / len(query) ** 0.5 for key in keys]
+    exponentials = [np.exp(score) for score in scores]
+    return np.array([value / sum(exponentials) for value in exponentials])
+
+
+def words_from_tokens(token_map: np.ndarray, word_of_token: np.ndarray) -> np.ndarray:
+    """Compute the map over words: sum over the tokens looked at, mean over those that look."""
+    n_words = max(word_of_token) + 1
+    word_map = np.zeros((n_words, n_words))
+    for query, row in enumerate(token_map):
+        for key, weight in enumerate(row):
+            n_tokens = sum(word_of_token == word_of_token[query])
+            word_map[word_of_token[query], word_of_token[key]] += weight / n_tokens
+    return word_map
+
+
+def map_bytes(layers: int, heads: int, lengths: Sequence[int]) -> int:
+    """Count the bytes of the float16 maps of examples."""
+    return sum(2 * layers * heads * length**2 for length in lengths)
+
+
+# 01: relative position
+
+
+def two_back(attention: np.ndarray) -> np.ndarray:
+    """Compute the share for the token before the previous one."""
+    n = attention.shape[-1]
+    return sum(attention[..., query, query - 2] for query in range(2, n)) / n
+
+
+def previous_without(attention: np.ndarray, left_out: np.ndarray) -> np.ndarray:
+    """Compute the share for the previous token among the rows that are not left out."""
+    queries = [query for query in range(len(left_out)) if not left_out[query]]
+    weights = [attention[..., query, query - 1] for query in queries if query]
+    return np.sum(weights, axis=0) / len(queries)
+
+
+# 02: token types, gradients
+
+
+def share_of_keys(attention: np.ndarray, is_key: np.ndarray) -> np.ndarray:
+    """Compute the mean attention of a row to the marked keys."""
+    return sum(attention[..., key].mean(axis=-1) for key in range(len(is_key)) if is_key[key])
+
+
+def uniform_share(visible: np.ndarray, is_key: np.ndarray) -> float:
+    """Compute the share of the marked keys under uniform attention."""
+    shares = [row[is_key].sum() / row.sum() for row in visible]
+    return sum(shares) / len(shares)
+
+
+def slope(function: Callable[[float], float], x: float) -> float:
+    """Compute the derivative of a function of one number by a finite difference."""
+    step = 1e-4
+    return (function(x + step) - function(x - step)) / (2 * step)
+
+
+# 03: entropy
+
+
+def entropy_of_row(weights: np.ndarray) -> float:
+    """Compute the entropy of a row in nats."""
+    return sum(weight * np.log(1 / weight) for weight in weights if weight > 0)
+
+
+def count_broad(entropies: np.ndarray, uniform: float, cut_off: float) -> np.ndarray:
+    """Count the heads of each layer whose entropy is at least cut_off x uniform."""
+    return np.array([sum(entropy >= cut_off * uniform for entropy in row) for row in entropies])
+
+
+# 04: a head as a classifier
+
+
+def accuracy(picks: np.ndarray, parents: np.ndarray) -> float:
+    """Compute the percentage of the picks that are the parent."""
+    right = [pick == parent for pick, parent in zip(picks, parents, strict=True)]
+    return 100 * sum(right) / len(right)
+
+
+def best_offset(words: np.ndarray, parents: np.ndarray) -> int:
+    """Find the distance from a word to its parent that is right most often."""
+    return Counter((parents - words).tolist()).most_common(1)[0][0]
+
+
+# 05: probes
+
+
+def word_losses(scores: np.ndarray, parents: np.ndarray) -> np.ndarray:
+    """Compute -log p(parent) of each word."""
+    rows = zip(scores, parents, strict=True)
+    return np.array([np.log(np.exp(row).sum()) - row[parent] for row, parent in rows])
+
+
+def is_tree(heads: Sequence[int]) -> bool:
+    """Tell whether heads, from 1 with 0 for the root, is a tree with one root."""
+    for word in range(1, len(heads) + 1):
+        steps = 0
+        while word and steps <= len(heads):
+            word = heads[word - 1]
+            steps += 1
+        if word:
+            return False
+    return list(heads).count(0) == 1
+
+
+def right_branching(n_words: int) -> np.ndarray:
+    """Give each word the next word as its parent, and the last one the root."""
+    return np.array([*range(2, n_words + 1), 0])
+
+
+# 06: distances between heads
+
+
+def js_divergence(p: np.ndarray, q: np.ndarray) -> float:
+    """Compute the Jensen-Shannon divergence of two distributions in nats."""
+    return entropy_of_row((p + q) / 2) - (entropy_of_row(p) + entropy_of_row(q)) / 2
+
+
+def head_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Add up the divergence over the rows of two maps."""
+    return sum(js_divergence(p, q) for p, q in zip(a, b, strict=True))
+
+
+def nearest_heads(distances: np.ndarray) -> np.ndarray:
+    """Find the nearest other head of each head."""
+    nearest = []
+    for head, row in enumerate(distances):
+        candidates = [index for index in range(len(row)) if index != head]
+        nearest.append(min(candidates, key=row.__getitem__))
+    return np.array(nearest)
+
+
+# 07: patterns of maps, fine-tuning
+
+
+def diagonal_share(attention: np.ndarray) -> float:
+    """Compute the mean attention of a row to its own token and its two neighbours."""
+    n = len(attention)
+    near = [(i, j) for i in range(n) for j in range(n) if abs(i - j) <= 1]
+    return sum(attention[i, j] for i, j in near) / n
+
+
+def darkest_column(attention: np.ndarray) -> int:
+    """Find the token that gets most attention from all rows together."""
+    column_sums = attention.sum(axis=0).tolist()
+    return column_sums.index(max(column_sums))
+
+
+def cosine(before: np.ndarray, after: np.ndarray) -> float:
+    """Compute the cosine of the angle between two maps."""
+    product = (before * after).sum()
+    return product / ((before**2).sum() * (after**2).sum()) ** 0.5
+
+
+# 08: removing heads
+
+
+def without_head(outputs: np.ndarray, head: int) -> np.ndarray:
+    """Set the outputs of one head to zero."""
+    outputs[..., head, :] = 0
+    return outputs
+
+
+def with_mean_output(outputs: np.ndarray, head: int) -> np.ndarray:
+    """Replace the output of one head by its mean over tokens."""
+    mean = sum(outputs[:, head]) / len(outputs)
+    for token in range(len(outputs)):
+        outputs[token, head] = mean
+    return outputs
+
+
+def changed_answers(before: np.ndarray, after: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Count the answers that were right and are now wrong, and those that became right."""
+    rows = list(zip(before, after, labels, strict=True))
+    lost = sum(old == label and new != label for old, new, label in rows)
+    won = sum(old != label and new == label for old, new, label in rows)
+    return np.array([lost, won])
+
+
+# 09: cues
+
+
+def coverage(first: Texts, second: Texts, cue: str) -> float:
+    """Compute the percentage of arguments with the cue in one warrant only."""
+    pairs = list(zip(first, second, strict=True))
+    return 100 * sum((cue in warrant) != (cue in rival) for warrant, rival in pairs) / len(pairs)
+
+
+def productivity(right: Texts, wrong: Texts, cue: str) -> float:
+    """Compute in how many percent of the arguments that the cue decides it is right."""
+    pairs = zip(right, wrong, strict=True)
+    decisive = [cue in warrant for warrant, rival in pairs if (cue in warrant) != (cue in rival)]
+    return 100 * sum(decisive) / len(decisive)
+
+
+def accuracy_on_both(is_right: np.ndarray, is_right_on_counterpart: np.ndarray) -> float:
+    """Compute the percentage of right answers to arguments and counterparts together."""
+    return 100 * (sum(is_right) + sum(is_right_on_counterpart)) / (2 * len(is_right))
+
+
+# 10: is attention to special tokens a no-op?
+
+
+def moved_shares(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Compute the share of each key in the sizes of weight times vector."""
+    terms = zip(weights, vectors, strict=True)
+    sizes = [weight * (vector @ vector) ** 0.5 for weight, vector in terms]
+    return np.array(sizes) / sum(sizes)
+
+
+def redistributed(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Set the chosen weights to zero and scale the others to the old sum of the row."""
+    remaining = np.where(chosen, 0, weights)
+    return remaining * weights.sum() / remaining.sum()
+
+
+def angle(before: np.ndarray, after: np.ndarray) -> float:
+    """Compute the angle between two vectors in degrees."""
+    return np.degrees(np.arccos(min(1, cosine(before, after))))
+
+
+# 11: accuracy and function
+
+
+def nearest_of_class(tags: Sequence[str], word: int, tag: str, side: int) -> int:
+    """Find the nearest position with a tag on one side; -1 if there is none."""
+    position = word + side
+    while 0 <= position < len(tags):
+        if tags[position] == tag:
+            return position
+        position += side
+    return -1
+
+
+def first_order_effect(weight: float, gradient: float) -> float:
+    """Compute what an edge brings to the outcome, to first order."""
+    return weight * gradient
+
+
+def without_group_means(values: np.ndarray) -> np.ndarray:
+    """Subtract column means, then row means."""
+    centred = values - values.mean(axis=0, keepdims=True)
+    return centred - centred.mean(axis=1, keepdims=True)
+
+
+# 12: what makes a sink?
+
+
+def sink_share(attention: np.ndarray) -> np.ndarray:
+    """Compute the mean attention of each head to the first token."""
+    return np.array([[head[:, 0].mean() for head in layer] for layer in attention])
+
+
+def count_sinks(shares: np.ndarray, threshold: float) -> int:
+    """Count the heads that give the first token more than a threshold."""
+    return sum(share > threshold for row in shares for share in row)
+
+
+def outlier_dimension(vectors: np.ndarray) -> int:
+    """Find the dimension in which the first token stands out from the median token."""
+    sizes = np.abs(vectors)
+    ratios = [sizes[0, i] / np.median(sizes[1:, i]) for i in range(len(sizes[0]))]
+    return ratios.index(max(ratios))
+
+
+# Known wrong functions of an exercise, and what to tell a student who answers as they do.
+Hints = dict[Callable[..., Any], str]
+HINTS: dict[str, Hints] = {
+    "softmax_row": {
+        lambda query, keys: softmax_row(query * (len(query) / len(keys)) ** 0.5, keys): (
+            "you divide by the root of the number of keys; it is the width of the query."
+        )
+    },
+    "relative_position": {
+        lambda maps: np.diagonal(maps, -1, -2, -1).mean(axis=-1): (
+            "you divide by n - 1; the first row counts, too."
+        )
+    },
+    "previous_without": {
+        lambda maps, left_out: maps[..., ~left_out, np.flatnonzero(~left_out) - 1].mean(axis=-1): (
+            "the index -1 is the last token; the first one has no previous token."
+        )
+    },
+    "best_offset": {
+        lambda words, parents: parents[0] - words[0]: (
+            "this is the distance of the first word, not the most frequent one."
+        )
+    },
+    "coverage": {
+        lambda first, second, cue: (
+            100 * np.mean([cue in a or cue in b for a, b in zip(first, second, strict=True)])
+        ): "a cue in both warrants decides nothing."
+    },
+    "productivity": {
+        lambda right, wrong, cue: (
+            100 * np.mean([cue in a for a, b in zip(right, wrong, strict=True) if cue in [*a, *b]])
+        ): "an argument with the cue in both warrants does not count."
+    },
+    "redistributed": {
+        lambda weights, chosen: redistributed(weights / weights.sum(), chosen): (
+            "you scale to one; the old sum of the row may be less."
+        )
+    },
+    "nearest_of_class": {
+        lambda tags, word, tag, side: next((i for i in range(len(tags)) if tags[i] == tag), -1): (
+            "this is the first word with the tag, not the nearest one on that side."
+        )
+    },
+    "outlier_dimension": {
+        lambda vectors: np.abs(vectors[0]).argmax(): (
+            "a dimension that is large in all tokens is no mark: divide by their median."
+        )
+    },
+}

@@ -1,0 +1,94 @@
+"""The paper's numbers next to a run's, on a model whose heads are planted."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import planted_bert
+import pytest
+import tiny_models
+import torch
+from executed_pages import execute
+from made_up_runs import write_run
+
+from beyond.claims.paper_heads import is_paper_model, score_paper_heads
+from beyond.pages.replicate import replication_table
+from helpers import metrics
+from helpers.metrics.reference import paper_table1
+from helpers.study import Study
+
+HEADS = pd.DataFrame({
+    "relation": ["det"], "count": 400, "paper_head": "8-11", "accuracy": 94.3, "rank": 1,
+    "best_head": "8-11", "best_accuracy": 94.3, "paper_offset": 1, "offset_accuracy": 51.7,
+    "best_offset": 1, "used_instead": "",
+})  # fmt: skip
+DET = "det: accuracy of head 8-11 (%)"
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Measure a planted model: its tables as a run would have them."""
+    root = tmp_path_factory.mktemp("planted")
+    torch.manual_seed(0)
+    tiny_models.save(root / "model", *planted_bert.model_and_tokenizer())
+    planted_bert.treebank(root / "wsj.conllu")
+    planted_bert.text(root / "text")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("figures", "build", "cache"):
+            patch.setenv(f"ATTENTION_{name.upper()}", str(root / name))
+        patch.delenv("ATTENTION_PROFILE", raising=False)  # its samples are too small
+        study = Study(
+            model=str(root / "model"), text=str(root / "text"), max_tokens=64, device="cpu",
+            treebank=str(root / "wsj.conllu"), sentences=None,
+        )  # fmt: skip
+        assert is_paper_model(study.encoder)
+        heads = metrics.surface.head_table(study.sums, metrics.surface.SECTION_3)
+        tables = dict.fromkeys(["relative_position", "token_types", "entropy"], heads)
+        tables["head_positions"] = metrics.clustering.head_behaviours(heads)
+        run = write_run(root / "run", tables, asdict(study.settings))
+        execute("replicate", root / "replication.html", run=str(run))
+        saved = pd.read_csv(run / "tables" / "replication.csv")
+        return tables | {"paper_heads": score_paper_heads(study), "replication": saved}
+
+
+def test_replication_of_heads_as_in_the_paper(planted):
+    table = replication_table(planted)
+    assert planted["replication"]["outcome"].to_list() == table["outcome"].to_list()
+    is_of_section_3 = table["source"].str.startswith("section") | (table["source"] == "Figure 1")
+    assert set(table.loc[is_of_section_3, "outcome"]) == {"within tolerance"}
+    outcome = table.set_index("quantity")["outcome"]
+    for relation in planted_bert.RELATIONS:
+        is_slip = relation == "auxpass"  # planted as printed
+        head = outcome[f"{relation}: accuracy of head {paper_table1().loc[relation, 'head']} (%)"]
+        assert head == ("outside" if is_slip else "within tolerance")
+
+
+def test_paper_heads_have_the_planted_accuracies(planted):
+    heads = planted["paper_heads"].set_index("relation")
+    half_a_word = 50 / planted_bert.WORDS_OF_A_RELATION + 1e-9  # of which one is 1.7%
+    for relation in planted_bert.RELATIONS:
+        published = paper_table1().loc[relation]
+        assert heads.loc[relation, "rank"] == 1
+        assert heads.loc[relation, "accuracy"] == pytest.approx(
+            published["accuracy"], abs=half_a_word
+        )
+
+
+def test_tolerance_is_that_of_two_samples():
+    row = replication_table({"paper_heads": HEADS}).set_index("quantity").loc[DET]
+    by_hand = 196 * np.sqrt(2 * 0.943 * 0.057 / 400) + 0.05
+    assert row["tolerance"] == pytest.approx(by_hand)
+    assert row["outcome"] == "within tolerance"
+
+
+def test_replication_names_heads_that_are_elsewhere():
+    heads = HEADS.assign(rank=2, best_head="8-10", best_accuracy=95.0)
+    row = replication_table({"paper_heads": heads}).set_index("quantity").loc[DET]
+    assert (row["outcome"], row["note"]) == ("another head", "rank 2; best: 8-10, 95.0")
+
+
+def test_replication_on_another_treebank_says_so():
+    table = replication_table({"paper_heads": HEADS.assign(used_instead="ewt")})
+    row = table.set_index("quantity").loc[DET]
+    assert (row["outcome"], row["note"]) == ("on another corpus", "used: ewt")
+    assert (table["outcome"] == "not measured").sum() == len(table) - 2
