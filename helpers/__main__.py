@@ -220,7 +220,7 @@ def _run(options: argparse.Namespace) -> int:
                 check_publishable(results, {path.stem for path in run_paths})
     # The bundled default needs no check, which takes seconds.
     if options.dry_run or settings != Settings(name=settings.name):
-        _check_inputs(settings, paths, dry_run=options.dry_run)
+        _check_inputs(settings, paths)
     if options.dry_run:
         return 0
     for results, run_paths in paths_of.items():
@@ -230,35 +230,20 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -> None:
-    """Read all that notebooks need; print what it is, and how much is to be extracted.
-
-    A dry run also prints what the model supports.
-    """
+def _check_inputs(settings: Settings, paths: Sequence[Path]) -> None:
+    """Read all that notebooks need; print what it is, and how much is to be extracted."""
     from helpers.run.check import check_files, check_inputs
-    from helpers.run.notebooks import is_later, used_settings
+    from helpers.run.notebooks import used_settings
     from helpers.study import Study
 
     study = Study(**asdict(settings))
     used = set().union(*map(used_settings, paths))
     check_files(study)
-    if settings.task or settings.arct:
-        from beyond.papers.registry import check_inputs as check_later_inputs
-
-        check_later_inputs(settings)
-    if any(map(is_later, paths)):
-        from beyond.pages.supports import check_supported  # torch
-
-        check_supported(study, {path.name[:2] for path in paths})
     for line in check_inputs(study, used):
         print(line, flush=True)
     cache_root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_root()).free
     print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
-    if dry_run:
-        from beyond.pages.supports import describe_support
-
-        print(*describe_support(study.encoder), sep="\n")
     del study
     gc.collect()  # of the model's weights, half a gigabyte of SmolLM2; the study refers to itself
 

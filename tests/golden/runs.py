@@ -38,17 +38,6 @@ QUICK = ("00", "01", "02", "03", "04", "06")
 PROBES = {"encoder": ("05",), "decoder": ("05",), "window": ()}
 LATER = {"encoder": ("07", "08", "10", "11", "12"), "decoder": (), "window": ()}
 
-# Tables that later versions no longer have, or whose rows and columns are choices.
-GOES = {
-    "disabling", "head_edge_doses", "lens_shares", "value_norms",
-}  # fmt: skip
-# The entropy-matched control stays in 3.3, section 5 and 11.
-ENTROPY_MATCHED = (
-    "entropy", "averages_by_article", "probe_differences", "head_edge_ablations",
-    "head_edge_correlations", "head_edge_yardsticks", "agreement", "agreement_correlations",
-    "agreement_heads",
-)  # fmt: skip
-CONTROLS = {"random": "random", "entropy_matched": "entropy-matched", "shuffled": "shuffled"}
 # Columns that say which head, offset, word or place was chosen, or that are prose.
 CHOICES = {
     "direction", "offset", "baseline_offset", "nearest_class", "nearest_side", "x", "y", "kind",
@@ -117,25 +106,12 @@ def golden_tables(build):
     """Read the tables of the runs in a folder and arrange them as they are kept."""
     parts = {}
     for path in sorted(build.glob("*/tables/*.csv")):
-        measure, model = path.stem, "trained"
-        for prefix, control in CONTROLS.items():
-            if measure.startswith(f"{prefix}_") and measure != "random_weights":
-                measure, model = measure.removeprefix(f"{prefix}_"), control
-        if measure in GOES or (model == "entropy-matched" and measure not in ENTROPY_MATCHED):
-            continue
-        if path.stat().st_size < 4:
-            continue
-        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
-        if "model" not in table:
-            table.insert(0, "model", model)
-        parts.setdefault(measure, []).append(table)
-    order = ["trained", *CONTROLS.values()]
-    stacked = {}
-    for measure, rows in parts.items():
-        rows.sort(key=lambda table: order.index(table["model"].iloc[0]) if len(table) else 9)
-        stacked[measure] = pd.concat(rows, ignore_index=True)
+        if path.stat().st_size >= 4:
+            table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            parts.setdefault(path.stem, []).append(table)
+    stacked = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
     claims = check_claims(stacked, [*CLAIMS, *LATER_CLAIMS])  # as the page does
-    stacked["claims"] = claims.assign(model="trained").replace("", None)
+    stacked["claims"] = claims.replace("", None)
     return {measure: arrange(measure, table) for measure, table in stacked.items()}
 
 
@@ -151,6 +127,6 @@ def arrange(measure, table):
     if "layer" not in table:
         chosen |= {"head"} & set(table.columns)
     table = table.drop(columns=list(chosen))
-    if table["model"].nunique() == 1:
+    if "model" in table and table["model"].nunique() == 1:
         table = table.drop(columns="model")
     return table.dropna(axis="columns", how="all")
