@@ -117,9 +117,7 @@ class Study:
             hint = f"did you mean {close[0]!r}?" if close else "helpers.Settings lists them all"
             raise InputError(f"there is no setting {name!r}; {hint}")
         self.settings = Settings(**settings)
-        self.results = Results(
-            self.settings, later=later, special_tokens=lambda: self.encoder.special_tokens
-        )
+        self.results = Results(self.settings, later=later)
         self.uses_cluster = bool(self.settings.workers or self.settings.scheduler)
         self.slug = run_name(self.settings)
         self.save_table = self.results.save_table
@@ -159,8 +157,6 @@ class Study:
     def encoder(self) -> Encoder:
         """The model, loaded once."""
         encoder = self._load(self.settings.random_init)
-        if self.settings.entropy_matched:
-            encoder = self._match_entropies(encoder, self._load(None))
         self._record(model=encoder.identity, special_tokens=encoder.special_tokens)
         return encoder
 
@@ -751,7 +747,6 @@ class Study:
         dict of str to DataFrame
             The tables by the names of their files.
         """
-        from helpers.metrics.nearest_words import NEEDS_TAGS
         from helpers.metrics.relation_tables import OF_CONTROLS
 
         store = self.treebank_store()
@@ -764,7 +759,7 @@ class Study:
             other_tables = self.relation_tables(other_store)
             tables |= {f"{name}_{table}": other_tables[table] for table in OF_CONTROLS}
         for name, table in tables.items():
-            self.save_table(table, name, optional=NEEDS_TAGS)
+            self.save_table(table, name)
         return tables
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:

@@ -9,7 +9,7 @@ from IPython.display import HTML, display
 
 from beyond.claims.clark2019 import CLAIMS
 from beyond.claims.display import claim_details, summarise_claims
-from beyond.claims.engine import NUMERIC_COLUMNS, Claim, check_claims, merge_claims
+from beyond.claims.engine import Claim, check_claims, merge_claims
 from helpers.study import Study
 
 
@@ -40,7 +40,7 @@ def save_claims(
     checked = check_claims(study.tables(), together)
     saved = study.results.own_tables().get("claims")
     table = merge_claims(checked, saved, section=section)
-    study.save_table(table, "claims", optional=NUMERIC_COLUMNS)
+    study.save_table(table, "claims")
     return checked[checked["section"].str.startswith(section)]
 
 

@@ -24,7 +24,7 @@ from beyond.pages.answers import answers
 from helpers.cache import read_table
 from helpers.files import atomic_file, write_atomic
 from helpers.results import Results, read_tables, run_record
-from helpers.run.notebooks import read_title
+from helpers.run import read_title
 from helpers.settings import Settings
 from helpers.study import Study
 from helpers.viewer.page import document, render

@@ -7,18 +7,6 @@ the command line is slow with it.
 from __future__ import annotations
 
 from beyond.claims.engine import Claim
-from beyond.papers.argument_cues.arguments import argument_corpus
-from helpers.settings import Settings
-
-
-def check_inputs(settings: Settings) -> None:
-    """Raise InputError or CorpusError if a study cannot read its settings, before a run starts."""
-    if settings.task:
-        from beyond.papers.common.fine_tune import load_tasks  # torch
-
-        load_tasks(settings.task, "", examples=2, seed=0)
-    if settings.arct:
-        argument_corpus(settings.arct)
 
 
 def later_claims() -> list[Claim]:

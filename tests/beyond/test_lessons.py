@@ -17,7 +17,7 @@ from helpers.metrics import surface
 from helpers.metrics.head_distance import head_distances
 from helpers.model.forward import to_words
 from helpers.results import read_tables
-from helpers.run.notebooks import notebooks
+from helpers.run import list_notebooks
 from tests.committed import committed_figures
 
 STUB = re.compile(r"^check\.(\w+)\((\w+)\)$", re.MULTILINE)
@@ -96,7 +96,7 @@ def test_print_findings_says_what_a_run_lacks(capsys):
     assert "gradients" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", list_notebooks(), ids=lambda path: path.stem)
 def test_solutions_of_a_notebook_solve_its_exercises(path):
     names = {"np": np, "pd": pd}
     cells = nbformat.read(path, as_version=4).cells

@@ -35,14 +35,13 @@ from helpers.errors import ModelError
 from helpers.files import (
     build_folder,
     cache_root,
-    checksum_problems,
     json_digest,
     resolve_user_path,
     slugify,
 )
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
-from helpers.settings import small_profile
+from helpers.settings import NO_LIMIT, capped, small_profile
 from helpers.store.extract import model_key
 from helpers.torch_utils import batch_threads, thread_map
 
@@ -57,6 +56,7 @@ LARGEST_NORM = 1.0  # of the gradient of a step
 TASK_SEEDS = {NEXT: 1, SHIFT: 5}
 DEFAULT_SEEDS = 3
 SMALL_TASKS = (NEXT, NUMBER)  # in the small profile: one of text pairs and one of single texts
+SMALL_EXAMPLES = 6  # to train, and to test, on in it
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
     def train(run: FineTuningRun) -> None:
         build_folder(run.folder, partial(_train, run))
 
-    missing = [run for run in runs if checksum_problems(run.folder)]
+    missing = [run for run in runs if not run.folder.is_dir()]
     for run in missing:  # models are loaded here, because only trainings may run side by side
         _ = run.encoder.model
     threads = batch_threads(runs[0].encoder.model.device)
@@ -170,17 +170,18 @@ def concat_with_keys(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.Data
     return table.reset_index(names).reset_index(drop=True)
 
 
-def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list[Task]:
+def load_tasks(task: str, text: str, *, examples: int | str | None, seed: int) -> list[Task]:
     """Read the user's task, or make tasks from a text.
 
     Parameters
     ----------
     task
-        The setting ``--task``: two files, ``TRAIN.tsv,TEST.tsv``; empty to make tasks.
+        The parameter ``task``: two files, ``TRAIN.tsv,TEST.tsv``; empty to make tasks.
     text
         The setting ``--text``: a dump or text file; empty for the bundled sample.
     examples
-        The largest number of training examples of a task, and of test examples (None: no limit).
+        The largest number of training examples of a task, and of test examples ('all' or None: no
+        limit).
     seed
         Seed of the samples.
 
@@ -195,6 +196,10 @@ def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list
     CorpusError
         If a file cannot be read as a task, or the text is too short.
     """
+    if examples == NO_LIMIT:
+        examples = None
+    if small_profile():
+        examples = capped(examples, SMALL_EXAMPLES)
     if not task:
         path = resolve_user_path(text) if text else sample_path()
         tasks = wikipedia_tasks(path, count=examples, seed=seed)
