@@ -29,6 +29,7 @@ setup: $(READY)
 
 run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
+	$(if $(ARGS),,-$(BIN)/python scripts/compare_tables.py minilm)
 
 test: $(DEV_READY) lint
 	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)

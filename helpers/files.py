@@ -26,7 +26,6 @@ from helpers.errors import StoreError
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent  # the folder that holds ``helpers/``
 IN_CHECKOUT = (PROJECT_ROOT / "notebooks").is_dir()  # an installed copy has no notebooks
-CHECKSUMS = "checksums.json"
 FREE_SPACE_ADVICE = (
     "make room or set ATTENTION_CACHE (for results ATTENTION_FIGURES, ATTENTION_BUILD) to a folder "
     "that can be written to, then run again: everything that was finished is kept"
@@ -181,33 +180,32 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def build_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Create a folder atomically, unless an undamaged one exists.
+    """Create a folder atomically, unless it exists.
 
     Parameters
     ----------
     folder : Path
-        The folder.  If it exists but is damaged, it is replaced.
+        The folder.
     write : callable
-        Writes the files to a temporary folder, which then gets checksums and is renamed.
+        Writes the files to a temporary folder, which is then renamed.
 
     Raises
     ------
     StoreError
         If the disk refuses.
     """
+    with folder_lock(folder):
+        if not folder.is_dir():  # else another process was faster
+            write_folder(folder, write)
+
+
+def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Create a folder as `build_folder` does; the caller has its lock."""
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with folder_lock(folder), write_errors(folder):
-        problems = checksum_problems(folder)
-        if not problems:  # another process was faster
-            return
-        if folder.is_dir():
-            print(f"{problems[0]}; made again", file=sys.stderr)
-            shutil.rmtree(folder)
+    with write_errors(folder):
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that failed or was killed
         temporary.mkdir()
         write(temporary)
-        digests = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
-        (temporary / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
         for file in temporary.iterdir():
             inherit_permissions(file)
         temporary.rename(folder)
@@ -260,14 +258,3 @@ def sha256(path: Path) -> str:
     """Compute the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def checksum_problems(folder: Path) -> list[str]:
-    """Compare the files of a folder with their checksums; list the problems, one line each."""
-    path = folder / CHECKSUMS
-    expected = read_json(path)
-    if not expected:
-        return [f"{path}: missing or damaged"]
-    digests = {file.name: sha256(file) for file in folder.iterdir() if file != path}
-    names = {name for name, _ in expected.items() ^ digests.items()}
-    return [f"{folder / name}: missing or changed" for name in sorted(names)]

@@ -16,21 +16,19 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from helpers.cache import LIBRARIES, code_digest, read_table
-from helpers.errors import InputError, TableError, or_wider
+from helpers.errors import InputError
 from helpers.files import (
     PROJECT_ROOT,
-    atomic_file,
     build_dir,
     cache_root,
     figures_dir,
@@ -60,22 +58,9 @@ if TYPE_CHECKING:
 
 
 RECORD = "run.json"
-MIXED = "mixed"  # says in it that the folder also has results of another run, which are not listed
 COMMIT_VARIABLE = "ATTENTION_COMMIT"  # the commit at the start of a batch run
 LATER = "-later"  # the end of the name of a run of later papers' notebooks
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
-# The beginnings of the names of columns that may be empty.
-MAY_BE_MISSING = (
-    "paper", "p", "within", "between", "neighbouring", "validation",
-    "reason",  # of a row that is not measured
-    "next", "sink",  # no next token under a causal mask, no missing mass in most models
-)  # fmt: skip
-# What the first token gives, which under a causal mask sees nothing but itself.
-GIVEN_BY_FIRST = ("first_to_first", "cls_to_cls", "entropy_from_cls")
-NON_FINITE_HINT = (
-    "the model has weights or states that are not finite, or a store is damaged; try "
-    "'python -m helpers verify'"
-)
 
 
 class Results:
@@ -87,9 +72,6 @@ class Results:
         The settings of the run.
     later : bool
         Whether this is the run of the notebooks on later papers, which has a folder of its own.
-    special_tokens : callable
-        Function that returns the model's tokens for "cls" and "sep"; it is called if a column
-        about one of them is empty.
 
     Attributes
     ----------
@@ -103,31 +85,15 @@ class Results:
         What ``run.json`` says about the model and the corpora; a `Study` adds what it opens.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        later: bool = False,
-        special_tokens: Callable[[], Mapping[str, str | None]] = dict,
-    ) -> None:
+    def __init__(self, settings: Settings, *, later: bool = False) -> None:
         self.settings = settings
-        self.special_tokens = special_tokens
         self.name = run_name(settings) + LATER * later
         self.build = build_dir(self.name)
         self.published = figures_dir(self.name)
         self.facts: dict[str, Any] = {}
-        self._has_said_mixed = False
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The settings, the versions and the code of the results; a folder has those of one run."""
-        code = {name: value for name, value in made_by().items() if name != "commit"}
-        return {"settings": serialize_settings(self.settings), **code}
-
-    def save_table(
-        self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
-    ) -> pd.DataFrame:
-        """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
+    def save_table(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
+        """Write a table to ``tables/`` and return it for display.
 
         Parameters
         ----------
@@ -135,62 +101,17 @@ class Results:
             The table.
         name : str
             Name of its file, without the suffix.
-        optional : collection of str
-            Columns that may be empty.
 
         Returns
         -------
         DataFrame
             The table.
-
-        Raises
-        ------
-        TableError
-            As in `check_table`.
         """
-        check_table(
-            table,
-            name,
-            special_tokens=self.special_tokens,
-            optional=optional,
-            dtype=self.settings.dtype,
-        )
         with self.edited_record() as record:
             writers = {*record["tables"].get(name, "").split(", "), notebook_name()} - {""}
             record["tables"][name] = ", ".join(sorted(writers))
-            write_table(table, self.build / "tables", name, latex=self.settings.latex)
+            write_table(table, self.build / "tables", name)
         return table
-
-    def save_parquet(self, tables: Iterable[pd.DataFrame], name: str) -> Path:
-        """Write a large table to ``per_example/``, part by part; it is not published.
-
-        Parameters
-        ----------
-        tables : iterable of DataFrame
-            Its parts, with the same columns.
-        name : str
-            Name of the file, without the suffix.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
-        import pyarrow as pa
-        from pyarrow.parquet import ParquetWriter
-
-        with self.edited_record():
-            pass  # the folder is that of a run from now on
-        path = self.build / "per_example" / f"{name}.parquet"
-        with atomic_file(path) as temporary, ExitStack() as files:
-            writer = None
-            for table in tables:
-                part = pa.Table.from_pandas(table, preserve_index=False)
-                if writer is None:
-                    writer = files.enter_context(ParquetWriter(temporary, part.schema))
-                writer.write_table(part.cast(writer.schema))
-            files.close()
-        return path
 
     def save_figure(self, figure: Figure, name: str, *, caption: str = "") -> Image:
         """Write a figure to ``build/<run>/`` and return its picture for display.
@@ -223,7 +144,7 @@ class Results:
                 "title": title,
                 "caption": " ".join(caption.split()),
             }
-        path = save_figure(figure, self.build, name, paper=self.settings.figures == "pdf")
+        path = save_figure(figure, self.build, name, formats=self.settings.formats.split(","))
         width = round(figure.get_figwidth() * SCREEN_DPI)
         return Image(path.read_bytes(), width=width, alt=title.replace("\n", " "))
 
@@ -238,17 +159,11 @@ class Results:
         dict of str to DataFrame
             The tables by the names of their files.
         """
-        own_tables = self.own_tables()
-        return read_tables(self.published, without=own_tables) | own_tables
+        return read_tables(self.published) | self.own_tables()
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         """Read the tables in ``build/<run>/``, unless they are of other settings or code."""
-        return read_tables(self.build) if self.own_record() else {}
-
-    def own_record(self) -> dict[str, Any]:
-        """Read ``run.json`` in ``build/<run>/``; empty if it is of other settings or code."""
-        record = run_record(self.build)
-        return {} if self._differing(record) else record
+        return {} if self._differing(run_record(self.build)) else read_tables(self.build)
 
     def check_name(self) -> None:
         """Refuse a ``--name`` of a folder that no run wrote, or of other settings in ``figures/``.
@@ -256,20 +171,14 @@ class Results:
         Raises
         ------
         InputError
-            With the folder, or the settings that differ.
+            With the folder.
         """
         check_run_folder(self.build)
         check_run_folder(self.published)
-        recorded = run_record(self.published).get("settings", {})
-        conflicts = [
-            f"{name} is {recorded[name]!r} there, {value!r} here"
-            for name, value in serialize_settings(self.settings).items()
-            if recorded.get(name, value) != value
-        ]
-        if self.settings.name and conflicts:
+        if self.settings.name and "settings" in self._differing(run_record(self.published)):
             raise InputError(
-                f"--name {self.name}: {self.published} has a run with other settings "
-                f"({'; '.join(conflicts)}); choose another name, or remove that folder"
+                f"--name {self.name}: {self.published} has a run with other settings; choose "
+                "another name, or remove that folder"
             )
 
     @contextmanager
@@ -277,50 +186,42 @@ class Results:
         """Yield ``run.json`` to be changed, and write it.
 
         If the folder is of another run, a batch run starts it afresh, at its start (``starts_run``)
-        or in a notebook, which opens the corpora.  Outside a batch run, all files stay.
+        or in a notebook, which opens the corpora.  Outside a batch run all files stay, and
+        ``run.json`` lists those of this run.
         """
         with folder_lock(cache_root() / "locks" / self.name):
-            record = self._record_to_edit(starts_run or NOTEBOOK_VARIABLE in os.environ)
+            check_run_folder(self.build)
+            record = run_record(self.build)
+            differing = ", ".join(self._differing(record))
+            if differing:
+                record = {}
+                print(f"{self.build}: its results were of other {differing}", file=sys.stderr)
+                if starts_run or NOTEBOOK_VARIABLE in os.environ:
+                    remove_contents(self.build)
             record = {"tables": {}, "figures": {}, "seconds": {}} | record
-            record |= made_by() | self.identity
+            record |= {"commit": made_by()["commit"], **self._identity()}
             for name, value in self.facts.items():
                 record[name] = record.get(name, {}) | value if isinstance(value, dict) else value
             yield record
             text = json.dumps(record, indent=1, default=str) + "\n"
             write_atomic(self.build / RECORD, text.encode())
 
-    def _record_to_edit(self, is_batch: bool) -> dict[str, Any]:
-        """Read ``run.json``; that of another run is emptied, with the folder in a batch run."""
-        check_run_folder(self.build)
-        record = run_record(self.build)
-        differing = self._differing(record)
-        if not (self.build / RECORD).is_file() or not (differing or MIXED in record):
-            return record
-        if is_batch:
-            names = ", ".join(differing) or "settings or code, in part"
-            print(f"{self.build}: started afresh; it was of other {names}", file=sys.stderr)
-            remove_contents(self.build)
-            return {}
-        if not self._has_said_mixed:
-            print(
-                f"{self.build}: its other results are of other settings, model, corpus or code; "
-                "they stay and are not read; 'python -m helpers run' makes all of them again",
-                file=sys.stderr,
-            )
-        self._has_said_mixed = True
-        return {MIXED: True} if differing else record
+    def _identity(self) -> dict[str, Any]:
+        """Collect the settings, the versions and the code, which all results of a folder share."""
+        code = {name: value for name, value in made_by().items() if name != "commit"}
+        return {"settings": serialize_settings(self.settings), **code}
 
     def _differing(self, record: Mapping[str, Any]) -> list[str]:
         """List in what a folder's results are of another run: code, settings, model, corpora."""
-        today = json.loads(json.dumps(self.facts | self.identity, default=str))
+        today = json.loads(json.dumps(self.facts | self._identity(), default=str))
         differing = []
         for name, value in today.items():
-            recorded = record.get(name)
-            if isinstance(value, dict) and isinstance(recorded, dict):
+            recorded = record.get(name, value)
+            if isinstance(value, dict) and isinstance(recorded, dict):  # what neither lacks
                 differs = any(recorded.get(key, item) != item for key, item in value.items())
             else:
-                differs = recorded is not None and recorded != value
-            if differs or (name in self.identity and name not in record):
+                differs = recorded != value
+            if differs:
                 differing.append(name)
         return differing
 
@@ -349,7 +250,7 @@ def notebook_name() -> str:
     return os.environ.get(NOTEBOOK_VARIABLE) or Path(session).stem
 
 
-def run_name(settings: Settings) -> str:
+def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) -> str:
     """Compute the name of a run's folders: ``--name``, or the model and what differs.
 
     The default run of a model that is bundled or on the hub is called after the model.  The name of
@@ -360,6 +261,8 @@ def run_name(settings: Settings) -> str:
     ----------
     settings : Settings
         The settings of the run.
+    parameters : mapping, optional
+        The parameters of notebooks that are no settings (``run -p``).
 
     Returns
     -------
@@ -368,11 +271,7 @@ def run_name(settings: Settings) -> str:
     """
     if settings.name:
         return settings.name
-    label = slug(
-        settings.model,
-        random_seed=settings.random_init,
-        entropy_matched=settings.entropy_matched,
-    )
+    label = slug(settings.model, random_seed=settings.random_init)
     defaults = Settings(quick=settings.quick)  # in a preset the defaults are smaller, too
     differing = {
         name: getattr(settings, name)
@@ -380,6 +279,8 @@ def run_name(settings: Settings) -> str:
         if name not in MODEL_SETTINGS and getattr(settings, name) != getattr(defaults, name)
     }
     hashed_settings = [*MODEL_SETTINGS, *differing]
+    parameters = parameters or {}
+    differing |= parameters
     if differing.pop("lens", None):
         label += f"-{settings.lens}"
     for name, value in differing.items():
@@ -393,7 +294,7 @@ def run_name(settings: Settings) -> str:
     is_long = len(label) > MAX_LABEL_LENGTH
     if not (differing or is_local or is_long or label in RESERVED_NAMES):
         return label
-    values = serialize_settings(settings, hashed_settings)
+    values = {**serialize_settings(settings, hashed_settings), **parameters}
     return f"{label[:MAX_LABEL_LENGTH]}-{json_digest(values)[:6]}"
 
 
@@ -458,110 +359,26 @@ def git_commit() -> str | None:
     return f"{commit.strip()}-dirty" if changes else commit.strip()
 
 
-def check_table(
-    table: pd.DataFrame,
-    name: str,
-    *,
-    special_tokens: Callable[[], Mapping[str, str | None]],
-    optional: Collection[str] = (),
-    dtype: str = "float32",
-) -> None:
-    """Refuse a table with a column of numbers that are infinite, or all missing.
-
-    A column may be empty if it is optional, a bound of an interval, about two heads or layers or
-    about a number of the paper (`MAY_BE_MISSING`), about a special token that the model lacks, or
-    about what the first token gives (`GIVEN_BY_FIRST`); and if each row has a reason.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The table.
-    name : str
-        Its name in messages.
-    special_tokens : callable
-        Function that returns the model's tokens for "cls" and "sep"; it is called if a column
-        about one of them is empty.
-    optional : collection of str
-        Columns that may be empty.
-    dtype : str
-        Precision of the run, for the advice in messages.
-
-    Raises
-    ------
-    TableError
-        With the table, the column and the likely cause.
-    """
-    says_why = "reason" in table and bool(table["reason"].fillna("").astype(bool).all())
-    for column in table.select_dtypes("float"):
-        values = table[column]
-        parts = str(column).removeprefix("uniform_").split("_")
-        may_be_empty = (
-            not len(table)
-            or says_why
-            or column in optional
-            or parts[0] in MAY_BE_MISSING
-            or column in GIVEN_BY_FIRST
-            or parts[-1] in ("low", "high")
-            or values.notna().any()
-        )
-        roles = {"cls", "sep"}.intersection(parts)
-        if np.isinf(values).any():
-            problem = "has infinite numbers"
-        elif may_be_empty or any(special_tokens()[role] is None for role in roles):
-            continue
-        else:
-            problem = "has no number"
-        raise TableError(
-            f"{name}.csv: column {column} {problem}; {NON_FINITE_HINT}{or_wider(dtype)}"
-        )
-
-
-def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
-    """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
+def write_table(table: pd.DataFrame, folder: Path, name: str) -> None:
+    """Write ``folder/name.csv`` with six digits."""
     text = table.to_csv(index=False, float_format="%.6g")
     write_atomic(folder / f"{name}.csv", text.encode())
-    if latex:
-        write_atomic(folder / f"{name}.tex", as_latex(table).encode())
 
 
-def as_latex(table: pd.DataFrame) -> str:
-    """Write a table as LaTeX (booktabs), its numbers rounded to about three digits.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The table; underscores in the names of its columns become spaces.
-
-    Returns
-    -------
-    str
-        A ``tabular`` environment.
-    """
-
-    def format_number(value: float) -> str:
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-    table = table.rename(columns=lambda name: str(name).replace("_", " "))
-    text = table.to_latex(index=False, escape=True, na_rep="", float_format=format_number)
-    return text.replace("·", r"\textperiodcentered{}")
-
-
-def read_tables(results: Path, *, without: Collection[str] = ()) -> dict[str, pd.DataFrame]:
+def read_tables(results: Path) -> dict[str, pd.DataFrame]:
     """Read the tables that a folder's ``run.json`` lists, by name; InputError if one is no table.
 
     Parameters
     ----------
     results : Path
         The folder of a run.
-    without : collection of str
-        Names of tables that are not read.
 
     Returns
     -------
     dict of str to DataFrame
     """
     tables = {}
-    for name in sorted(run_record(results).get("tables", {}).keys() - without):
+    for name in sorted(run_record(results).get("tables", {})):
         path = results / "tables" / f"{name}.csv"
         try:
             tables[name] = read_table(path)

@@ -9,6 +9,7 @@ from helpers.errors import InputError
 
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
+FORMATS = ("png", "svg", "pdf")  # of figures
 RUN_NAME = re.compile(r"|[^\W_][\w.+-]{0,59}")  # empty: it is made from the settings
 # A run cannot have the name of another folder of ``build/``, or of a column of compared runs.
 RESERVED_NAMES = (
@@ -50,9 +51,6 @@ class Settings:
         None,
         "a seed: keep the embeddings, re-initialise all other weights (a control)",
         minimum=0,
-    )
-    entropy_matched: bool = _flag(
-        False, "with random_init: give each head the trained one's mean entropy"
     )
     text: str = _flag(
         "",
@@ -126,24 +124,6 @@ class Settings:
         "attention (the weights), or norm (weights times value vectors, Kobayashi 2020)",
         choices=("attention", "norm"),
     )
-    task: str = _flag(
-        "",
-        "TRAIN.tsv,TEST.tsv for fine-tuning (default: from the text), and in 02 for a classifier",
-        is_path=True,
-    )
-    task_examples: int | None = _flag(
-        2000,
-        "largest number of examples to train, and to test, on ('all': no limit)",
-        minimum=2,
-        unlimited=True,
-        small=6,
-    )
-    arct: str = _flag(
-        "", "corpus name or folder of arguments (default: the bundled ones)", is_path=True
-    )
-    appendix: bool = _flag(
-        False, "07, 08 and 10: also run the experiments of their appendices", execution=True
-    )
     stream: bool = _flag(
         False, "compute the maps of sections 3 and 6 when they are read; store none", execution=True
     )
@@ -156,16 +136,9 @@ class Settings:
     name: str = _flag(
         "", "name of the results folder (default: the model and what differs)", execution=True
     )
-    figures: str = _flag(
-        "",
-        "pdf: also write figures as PDF for papers (no title, fonts embedded)",
-        choices=("pdf", ""),
-        execution=True,
+    formats: str = _flag(
+        "png", "formats of figures, such as png,svg,pdf; PNG is always written", execution=True
     )
-    per_example: bool = _flag(
-        False, "also write the measures of each example as Parquet files (01 to 04)", execution=True
-    )
-    latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)", execution=True)
 
     def __post_init__(self) -> None:
         preset = self.preset
@@ -179,8 +152,8 @@ class Settings:
                 value = capped(value, setting.metadata[preset])
             # The one change of a frozen object: it is still being made.
             object.__setattr__(self, setting.name, value)
-        if self.entropy_matched and self.random_init is None:
-            raise InputError("--entropy-matched needs --random-init SEED; give a seed")
+        if not set(self.formats.split(",")) <= set(FORMATS):
+            raise InputError(f"--formats {self.formats}: expected one or more of png,svg,pdf")
         if self.treebank and self.pairs:
             raise InputError("--pairs takes the place of --treebank; give one of them")
         if self.name in RESERVED_NAMES or not RUN_NAME.fullmatch(self.name):
@@ -220,7 +193,7 @@ SIZES = [
 # Settings that hold paths.
 PATH_SETTINGS = [setting.name for setting in fields(Settings) if "is_path" in setting.metadata]
 # Settings that identify the model.
-MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
+MODEL_SETTINGS = ("model", "random_init")
 
 
 def default_settings() -> dict[str, Any]:
@@ -271,7 +244,7 @@ def _expected(setting: Field) -> str:
     """Describe the values that a setting can have."""
     limits = setting.metadata
     if "choices" in limits:
-        return " or ".join(choice or "nothing" for choice in limits["choices"])
+        return " or ".join(limits["choices"])
     if "minimum" in limits:
         number = f"a whole number from {limits['minimum']} to {MAX_NUMBER:,}"
         return f"{number}, or {NO_LIMIT}" if "unlimited" in limits else number

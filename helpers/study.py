@@ -117,9 +117,7 @@ class Study:
             hint = f"did you mean {close[0]!r}?" if close else "helpers.Settings lists them all"
             raise InputError(f"there is no setting {name!r}; {hint}")
         self.settings = Settings(**settings)
-        self.results = Results(
-            self.settings, later=later, special_tokens=lambda: self.encoder.special_tokens
-        )
+        self.results = Results(self.settings, later=later)
         self.uses_cluster = bool(self.settings.workers or self.settings.scheduler)
         self.slug = run_name(self.settings)
         self.save_table = self.results.save_table
@@ -159,8 +157,6 @@ class Study:
     def encoder(self) -> Encoder:
         """The model, loaded once."""
         encoder = self._load(self.settings.random_init)
-        if self.settings.entropy_matched:
-            encoder = self._match_entropies(encoder, self._load(None))
         self._record(model=encoder.identity, special_tokens=encoder.special_tokens)
         return encoder
 

@@ -33,7 +33,6 @@ PAGES = {
     "helpers/README.md": "package.md",
     "helpers/data/README.md": "corpora.md",
     "helpers/model/README.md": "models.md",
-    "helpers/run/README.md": "runs-and-caches.md",
     "helpers/store/README.md": "clusters.md",
     "SAFETY.md": "safety.md",
     "CHANGELOG.md": "changelog.md",

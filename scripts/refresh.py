@@ -1,12 +1,9 @@
 """Take over the executed notebooks of the default run as the committed ones: ``make notebooks``.
 
 A run with default settings executes the notebooks as they are.  Here its copies lose what differs
-between machines: times, progress bars and the state of live widgets.  A run with ``--appendix`` is
-taken over, too: its notebooks lose the cell with that parameter, so that the appendix is off for
-who opens them, and has its outputs.
+between machines: times, progress bars and the state of live widgets.
 """
 
-import ast
 import sys
 from pathlib import Path
 
@@ -14,17 +11,16 @@ import nbformat
 
 from helpers.errors import InputError
 from helpers.results import Results, made_by, run_record
-from helpers.run.notebooks import OTHER_SETTINGS, is_later, notebooks
+from helpers.run import is_later, list_notebooks
 from helpers.settings import Settings
 
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is folded
-INJECTED = "injected-parameters"  # papermill's tag of the cell with what differs from the defaults
 
 
 def main() -> None:
     """Take over each notebook whose executed copy is of today's code."""
-    for path in notebooks():
+    for path in list_notebooks():
         results = Results(Settings(), later=is_later(path))
         record = run_record(results.build)
         if record.get("code") != made_by()["code"] or path.stem not in record["seconds"]:
@@ -37,7 +33,6 @@ def take_over(executed: Path, target: Path) -> None:
     """Write the cells of an executed notebook without what differs between machines."""
     notebook = nbformat.read(executed, as_version=4)
     source = nbformat.read(target, as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if not sets_appendix(cell)]
     if [cell.source for cell in notebook.cells] != [cell.source for cell in source.cells]:
         raise InputError(f"{executed}: its cells are not those of {target}; run it again")
     notebook.metadata = source.metadata
@@ -54,18 +49,6 @@ def take_over(executed: Path, target: Path) -> None:
                     output.execution_count = count
                 output.get("data", {}).pop(LIVE_WIDGET, None)
     nbformat.write(notebook, target)
-
-
-def sets_appendix(cell: nbformat.NotebookNode) -> bool:
-    """Tell whether papermill wrote a cell, and the cell sets nothing but the appendix and name."""
-    if INJECTED not in cell.metadata.get("tags", []):
-        return False
-    assigned = {}
-    for statement in ast.parse(cell.source).body:
-        name = ast.unparse(statement.targets[0])
-        value = ast.literal_eval(statement.value)
-        assigned |= value if name == OTHER_SETTINGS else {name: value}
-    return assigned.keys() <= {"appendix", "name"}
 
 
 if __name__ == "__main__":

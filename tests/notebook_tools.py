@@ -9,10 +9,10 @@ import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
 
-from helpers.run import notebooks
+from helpers.run import list_notebooks
 
 
-def draw(figure, folder, name, *, paper=False):
+def draw(figure, folder, name, *, formats=()):
     """Lay out and draw a figure for a page and for a column, in place of `save_figure`."""
     figure.draw_without_rendering()
     if hasattr(figure, "draw_for_column"):
@@ -29,7 +29,7 @@ def executed(number, *, files=False, **parameters):
     Without ``files``, figures are drawn and not written, which would take half of the time: nbval
     writes those of all notebooks.
     """
-    (path,) = notebooks.notebooks(number)
+    (path,) = list_notebooks(number)
     names = {}
     column_width = pd.option_context("display.max_colwidth", 50)  # which a notebook sets
     figures = nullcontext() if files else mock.patch("helpers.plots.style.save_figure", draw)

@@ -234,22 +234,12 @@ def test_cached_runs_an_edited_function_of_a_script_again(tmp_path):
     assert run_user_script(tmp_path, "2") == "2\n"
 
 
-@pytest.mark.parametrize("damage", ["", "x\n7\n", None], ids=["cut", "changed", "removed"])
-def test_cached_computes_a_damaged_table_again(own_cache, damage):
-    values = iter([1, 2])
+def test_cached_keeps_an_error_of_its_function(own_cache):
+    def fail():
+        raise FileNotFoundError("corpus.txt")
 
-    def load():
-        table = cached("t", lambda: pd.DataFrame({"x": [next(values)]}), inputs={}, code=CODE)
-        return table["x"].tolist()
-
-    assert load() == [1]
-    (file,) = (own_cache / "derived").glob("*/t.csv")
-    if damage is None:
-        file.unlink()
-    else:
-        file.write_text(damage)
-    assert load() == [2]
-    assert load() == [2]
+    with pytest.raises(FileNotFoundError):  # not one of the disk
+        cached("t", fail, inputs={}, code=CODE)
 
 
 def test_read_table_keeps_titles_of_articles_as_they_are(tmp_path):

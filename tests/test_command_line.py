@@ -2,21 +2,19 @@
 
 import dataclasses
 import re
-import shutil
-import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from pathlib import Path
 from unittest import mock
 
 import pandas as pd
 import pytest
-from papermill.exceptions import PapermillExecutionError
+from store_tools import content, extract_small, flip
 
-from beyond.pages.supports import supports
+from helpers import run
 from helpers.__main__ import main
-from helpers.model.encoder import load_encoder
-from helpers.run import notebooks
+from helpers.errors import InputError
+from helpers.run import NotebookFailed, declared, list_notebooks
 from helpers.settings import Settings, flag
 
 
@@ -25,13 +23,13 @@ def calls(monkeypatch, figures):
     """Collect the runs that the command starts: notebooks, settings and name; nothing runs."""
     calls = []
 
-    def run(paths, settings, results):
+    def record(paths, settings, results, parameters):
         numbers = [path.name[:2] for path in paths]
         calls.append((numbers, dataclasses.asdict(settings), results.name))
         results.save_table(pd.DataFrame({"layer": [1]}), "anything")
 
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    monkeypatch.setattr(notebooks, "run", run)
+    monkeypatch.setattr(run, "run", record)
     return calls
 
 
@@ -45,7 +43,7 @@ def fails(capsys, *arguments):
     return output.err.strip()
 
 
-NUMBERS = [path.name[:2] for path in notebooks.notebooks()]
+NUMBERS = [path.name[:2] for path in list_notebooks()]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def test_run_chooses_notebooks_and_the_default_settings(
     assert calls == [(numbers, defaults, name) for name, numbers in expected.items()]
     output = capsys.readouterr().out
     for name in expected:
-        assert f"report: {figures.parent / 'build' / name / 'index.html'}" in output
+        assert f"{name}: 1 tables are in {figures.parent / 'build' / name}" in output
         assert (figures.parent / "build" / name / "tables" / "anything.csv").is_file()
     assert not figures.exists()
 
@@ -101,7 +99,8 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     before = set(tmp_path.rglob("*.safetensors"))
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
     inputs, _, support = capsys.readouterr().out.partition("what this model supports:\n")
-    assert support.count("\n") == len(supports(load_encoder(options[3])))
+    answers = [line for line in support.splitlines() if line.startswith(" ")]
+    assert len(answers) == 5 and all(line.endswith(": yes") for line in answers[2:])
     *stores, in_all, disk = inputs.splitlines()
     first_lines = [line for line in stores if not line.startswith("  ")]
     assert [re.sub(r"\d+ MB", "MB", line) for line in first_lines] == [
@@ -124,7 +123,7 @@ INVALID = [
     ("--only", "abc", "the series has 00, 01"),
     ("--only", ",", "the series has 00, 01"),
 ]
-CORPORA = ("--text", "--treebank", "--coref", "--vectors", "--task", "--arct")
+CORPORA = ("--text", "--treebank", "--coref", "--vectors")
 
 
 @pytest.mark.parametrize(("option", "value", "message"), INVALID)
@@ -157,7 +156,7 @@ print({"torch", "anywidget", "spacy"} & set(sys.modules))
 def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
     parent, arguments, calls, capsys, figures, monkeypatch
 ):
-    monkeypatch.setattr("helpers.run.check.check_inputs", mock.Mock(side_effect=AssertionError))
+    monkeypatch.setattr("helpers.run.check_inputs", mock.Mock(side_effect=AssertionError))
     page = figures.parent / parent / "screens" / "viewer.png"
     page.parent.mkdir(parents=True)
     page.touch()
@@ -170,39 +169,6 @@ def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
 def test_run_refuses_the_name_of_another_folder_of_build(name, calls, capsys):
     assert f"--name {name}: " in fails(capsys, "run", "--name", name)
     assert not calls
-
-
-def test_run_publishes_only_committed_runs(calls, capsys):
-    error = fails(capsys, "run", "--name", "mine", "--publish")
-    assert "--publish: mine is none of the committed runs" in error
-    assert not calls
-
-
-class InterruptedWhenFreed:
-    """An object that only the garbage collector frees, and Ctrl-C at that moment."""
-
-    def __init__(self):
-        self.cycle = self
-
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_between_the_check_and_the_first_notebook_is_not_lost(
-    figures, capsys, monkeypatch
-):
-    """Python drops the KeyboardInterrupt of a finalizer."""
-    execute = mock.Mock()
-    monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "started_kernel", lambda *_: nullcontext())
-    monkeypatch.setattr(notebooks, "write_html", mock.Mock())
-    monkeypatch.setattr("beyond.pages.report.write_run_report", mock.Mock())
-    monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [str(InterruptedWhenFreed())])
-    assert main(["run", "--only", "03", "--max-tokens", "48"]) == 130
-    assert not execute.called
-    assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; run again")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
@@ -224,23 +190,11 @@ def test_run_refuses_folders_that_cannot_be_written_to(name, calls, capsys, tmp_
     assert not calls
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
-    [
-        ("ModelError", 2, "error: 00_extract: here: not a model"),
-        ("KeyError", 1, "KeyError: here: not a model"),
-    ],
-)
-def test_run_prints_the_error_of_a_notebook(error, status, message, monkeypatch, capsys, tmp_path):
-    """An error of the user's arrives from the kernel as the one line of the command."""
-
-    def execute(*_, **__):
-        raise PapermillExecutionError(3, 1, "", error, "here: not a model", [])
-
-    monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
-    monkeypatch.setattr("papermill.execute_notebook", execute)
+@pytest.mark.parametrize(("error", "status"), [(InputError, 2), (NotebookFailed, 1)])
+def test_run_prints_the_error_of_a_notebook(error, status, monkeypatch, capsys, figures):
+    monkeypatch.setattr(run, "execute_all", mock.Mock(side_effect=error("00_extract: broken")))
     assert main(["run", "--only", "00"]) == status
-    assert f"{message}\n" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: 00_extract: broken\n"
 
 
 @pytest.fixture
@@ -248,19 +202,11 @@ def parameters(monkeypatch, figures):
     """Collect the parameters of each notebook, by its number; nothing is executed."""
     by_number = {}
 
-    def execute(path, output, **options):
-        by_number[path.name[:2]] = options["parameters"]
-        shutil.copy(path, output)
+    def execute(jobs, finished=None):
+        by_number.update({Path(job.notebook).name[:2]: job.parameters for job in jobs})
 
-    monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "started_kernel", lambda *_: nullcontext())
-    monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
-    monkeypatch.setattr("helpers.run.check.check_files", lambda *_: None)
-    monkeypatch.setattr("helpers.run.check.check_inputs", lambda *_: [])
-    monkeypatch.setattr("beyond.papers.registry.check_inputs", lambda *_: None)
-    monkeypatch.setattr("beyond.pages.supports.check_supported", lambda *_: None)
-    monkeypatch.setattr("beyond.per_example.save_per_example", lambda *_: [])
-    monkeypatch.setattr("beyond.pages.report.example_viewers", lambda *_: [])
+    monkeypatch.setattr(run, "execute_all", execute)
+    monkeypatch.setattr(run, "check_inputs", lambda *_: [])
     # No weights are loaded that it could free, and among the objects of all tests it takes long.
     monkeypatch.setattr("helpers.__main__.gc", mock.Mock())
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
@@ -269,7 +215,7 @@ def parameters(monkeypatch, figures):
 
 # A value for each setting, by its type, or by its name if it does not take any text.
 VALUES_BY_TYPE = {str: "x", str | None: "x", int: 9, int | None: 9, bool: True}
-VALUES_BY_NAME = {"lens": "norm", "dtype": "float16", "figures": "pdf"}
+VALUES_BY_NAME = {"lens": "norm", "dtype": "float16", "formats": "png,pdf"}
 
 
 @pytest.mark.parametrize("setting", dataclasses.fields(Settings), ids=lambda setting: setting.name)
@@ -278,28 +224,41 @@ def test_every_flag_reaches_every_notebook(setting, parameters):
     arguments = [flag(setting.name)]
     if value is not True:
         arguments.append(str(value))
-    if setting.name == "entropy_matched":
-        arguments += ["--random-init", "7"]
     only = "00,01,04" if setting.name == "pairs" else ""  # the others need trees
     assert main(["run", "--extended", "--only", only, *arguments]) == 0
-    for path in notebooks.notebooks(only):
+    for path in list_notebooks(only):
         values = parameters[path.name[:2]]
-        taken = values if setting.name in notebooks.declared(path) else values["settings"]
+        taken = values if setting.name in declared(path) else values["settings"]
         assert taken[setting.name] == value
 
 
 def test_all_on_the_command_line_is_no_limit(parameters):
-    assert main(["run", "--only", "00,07", "--segments", "all", "--task-examples", "all"]) == 0
+    assert main(["run", "--only", "00,07", "--segments", "all"]) == 0
     assert parameters["00"]["segments"] is None
-    values = parameters["07"] | parameters["07"]["settings"]
-    assert values["segments"] is None and values["task_examples"] is None
+    assert parameters["07"]["settings"]["segments"] is None
     assert "sentences" not in parameters["00"]  # its default stands in the notebook
 
 
 def test_a_run_with_default_settings_has_no_parameters(parameters):
     """Its executed notebooks can therefore be committed."""
     assert main(["run"]) == 0
-    assert parameters == {number: {} for number in NUMBERS[:7]}
+    assert not any(parameters[number] for number in NUMBERS[:7])
+
+
+def test_a_parameter_reaches_the_notebooks_that_declare_it(parameters):
+    """It counts for the name of the run."""
+    assert main(["run", "--only", "03,09,11", "-p", "arct", "mine"]) == 0
+    assert parameters["09"]["arct"] == "mine"
+    assert "arct" not in parameters["11"]
+    names = {parameters[number]["settings"]["name"] for number in ("03", "09", "11")}
+    assert len(names) == 1 and names.pop().startswith("minilm--arct-mine-")
+
+
+def test_run_refuses_a_parameter_that_no_chosen_notebook_declares(parameters, capsys):
+    assert "(09)" in fails(capsys, "run", "--only", "03,07", "-p", "arct", "mine")
+    assert "(there is none)" in fails(capsys, "run", "-p", "task_examplse", "3")
+    assert "give it as --seed" in fails(capsys, "run", "-p", "seed", "3")
+    assert not parameters
 
 
 @pytest.mark.parametrize(
@@ -327,3 +286,47 @@ def test_run_refuses_a_corpus_that_no_chosen_notebook_takes(parameters, capsys):
     error = fails(capsys, "run", "--only", "03", "--treebank", "mine.conllu")
     assert "--treebank mine.conllu: " in error and "(00" in error
     assert not parameters
+
+
+def test_compare_executes_the_page_on_the_folders_of_runs(figures, monkeypatch, capsys):
+    jobs = []
+    monkeypatch.setattr(run, "execute_all", jobs.extend)
+    monkeypatch.setattr(run, "PAGES", figures.parent)
+    (figures.parent / "compare.ipynb").touch()
+    folders = [figures.parent / "build" / "mine", figures / "minilm"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+    assert main(["compare", "mine", "minilm"]) == 0
+    (job,) = jobs
+    assert job.parameters == {"runs": [str(folder) for folder in folders]}
+    assert job.html == str(figures.parent / "build" / "compare" / "mine-minilm" / "index.html")
+    assert "no run of this name" in fails(capsys, "compare", "mine", "another")
+
+
+@pytest.fixture
+def stores(own_cache, encoder, tiny_encoder):
+    return [
+        extract_small(store_encoder, own_cache, count).folder
+        for store_encoder, count in ((encoder, 8), (tiny_encoder("electra"), 4), (encoder, 4))
+    ]
+
+
+def test_verify_repair_removes_damaged_files_that_a_run_makes_again(
+    stores, own_cache, encoder, capsys
+):
+    before = content(stores[0])
+    assert main(["verify"]) == 0
+    flip(stores[0] / "shard-00000.safetensors")
+    for path in (stores[1] / "manifest.json", stores[2] / "examples.jsonl"):
+        path.write_bytes(path.read_bytes()[:50])
+    assert main(["verify"]) == 1
+    capsys.readouterr()
+    assert main(["verify", "--repair"]) == 1
+    output = capsys.readouterr().out
+    assert output.count("  removed; the next run that needs it makes it again\n") == 2
+    assert output.count(f"  not repaired: {stores[1] / 'manifest.json'}: ") == 1
+    assert main(["verify", stores[0].name]) == 1
+    extract_small(encoder, own_cache, 8)
+    assert content(stores[0]) == before
+    assert main(["verify", stores[0].name]) == 0

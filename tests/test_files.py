@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 
@@ -44,14 +43,14 @@ def test_write_once_writes_again_after_a_failure(tmp_path):
         paths.build_folder(folder, write_half)
     assert not folder.exists()
     paths.build_folder(folder, write_file)
-    assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
+    assert {path.name for path in folder.iterdir()} == {"file"}
 
 
 def test_write_once_writes_once(tmp_path):
     folder = tmp_path / "runs" / "one"
     paths.build_folder(folder, write_file)
     paths.build_folder(folder, write_again)
-    assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
+    assert {path.name for path in folder.iterdir()} == {"file"}
 
 
 def test_write_once_removes_what_a_killed_process_left(tmp_path):
@@ -60,46 +59,8 @@ def test_write_once_removes_what_a_killed_process_left(tmp_path):
     leftover.parent.mkdir()
     leftover.touch()
     paths.build_folder(folder, write_file)
-    assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
+    assert {path.name for path in folder.iterdir()} == {"file"}
     assert not leftover.parent.exists()
-
-
-def test_write_once_replaces_a_damaged_folder(tmp_path, capsys):
-    folder = tmp_path / "one"
-    paths.build_folder(folder, write_file)
-    (folder / "file").write_text("y")
-    paths.build_folder(folder, write_file)
-    assert (folder / "file").read_text() == "x"
-    assert f"{folder / 'file'}: missing or changed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [
-        (lambda folder: (folder / "file").write_text("y"), "file: missing or changed"),
-        (lambda folder: (folder / "file").unlink(), "file: missing or changed"),
-        (lambda folder: (folder / "more").write_text("y"), "more: missing or changed"),
-        (lambda folder: (folder / "checksums.json").unlink(), "checksums.json: missing"),
-        (lambda folder: (folder / "checksums.json").write_text("[1]"), "checksums.json: missing"),
-        (lambda folder: (folder / "checksums.json").write_text("{"), "checksums.json: missing"),
-    ],
-    ids=["changed", "removed", "added", "no checksums", "a list", "half"],
-)
-def test_broken_seals_names_the_file(tmp_path, damage, problem):
-    folder = tmp_path / "one"
-    paths.build_folder(folder, write_file)
-    assert paths.checksum_problems(folder) == []
-    damage(folder)
-    (message,) = paths.checksum_problems(folder)
-    assert message.startswith(str(folder / problem.partition(":")[0]))
-    assert problem in message
-
-
-def test_checksums_are_the_digest_of_each_file(tmp_path):
-    folder = tmp_path / "one"
-    paths.build_folder(folder, write_file)
-    digests = json.loads((folder / "checksums.json").read_text())
-    assert digests == {"file": paths.sha256(folder / "file")}
 
 
 def test_given_path_prefers_the_working_folder(tmp_path, monkeypatch):

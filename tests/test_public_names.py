@@ -43,7 +43,7 @@ def from_folder_with_helpers(folder, *command):
 
 def test_console_script_says_which_package_hides_the_project(tmp_path):
     script = ROOT / "attention_notebooks.py"
-    done = from_folder_with_helpers(tmp_path, str(script), "doctor")
+    done = from_folder_with_helpers(tmp_path, str(script), "verify")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"finds a package 'helpers' in {tmp_path / 'helpers'} and not the one in" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -119,16 +119,10 @@ def test_a_folder_that_no_run_wrote_is_refused(today):
         with pytest.raises(InputError, match=f"{folder}: .* no run wrote; choose another --name"):
             run.check_name()
     mine = Results(Settings(name="mine"))
-    for write in (save, start, lambda run: run.save_parquet([pd.DataFrame({"x": [1]})], "each")):
+    for write in (save, start):
         with pytest.raises(InputError, match="no run wrote"):
             write(mine)
     assert [path.name for path in mine.build.iterdir()] == ["thesis.txt"]
-
-
-def test_a_folder_of_measures_of_each_example_alone_is_of_a_run(today):
-    run = Results(Settings(name="mine"))
-    run.save_parquet([pd.DataFrame({"x": [1]})], "each")
-    run.check_name()
 
 
 def test_a_notebook_of_a_batch_run_starts_the_folder_of_another_text_afresh(today, monkeypatch):

@@ -46,8 +46,7 @@ HEAVY = ("torch", "transformers", "spacy", "matplotlib", "seaborn", "distributed
         ("text", None, "--text None: expected text"),
         ("lens", "values", "--lens values: expected attention or norm"),
         ("dtype", "float64", "--dtype float64: expected float32 or float16 or bfloat16"),
-        ("entropy_matched", True, "--entropy-matched needs --random-init SEED; give a seed"),
-        ("figures", "eps", "--figures eps: expected pdf or nothing"),
+        ("formats", "eps", "--formats eps: expected one or more of png,svg,pdf"),
     ],
 )
 def test_settings_of_a_wrong_type_are_refused_with_the_flag(setting, value, message):
@@ -75,7 +74,7 @@ def test_other_values_of_numpy_are_refused_with_the_flag(setting, value):
         Settings(**{setting: value})
 
 
-@pytest.mark.parametrize("setting", ["segments", "sentences", "gradient_segments", "task_examples"])
+@pytest.mark.parametrize("setting", ["segments", "sentences", "gradient_segments"])
 def test_sizes_without_a_limit_are_none_and_not_zero(setting, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     for no_limit in (None, "all"):
@@ -98,7 +97,6 @@ def test_sizes_without_a_limit_are_none_and_not_zero(setting, monkeypatch):
         ("segments", 1),
         ("sentences", 1),
         ("gradient_segments", 1),
-        ("task_examples", 1),
         ("workers", -1),
     ],
 )
@@ -144,7 +142,7 @@ print([name for name in {HEAVY} if name in sys.modules])"""
     ("settings", "name"),
     [
         ({}, "minilm"),
-        ({"device": "cpu", "stream": True, "figures": "pdf", "latex": True}, "minilm"),
+        ({"device": "cpu", "stream": True, "formats": "png,pdf"}, "minilm"),
         ({"model": "mpnet"}, "mpnet"),
         ({"model": "google/electra"}, "google--electra"),
         ({"lens": "norm"}, "minilm-norm"),
@@ -189,6 +187,24 @@ def test_run_name_of_many_settings_is_a_name_that_a_run_can_be_given(monkeypatch
 def test_run_name_differs_between_files_of_one_name():
     names = {run_name(Settings(text=f"{folder}/my.txt")) for folder in "abc"}
     assert len(names) == 3
+
+
+def test_run_name_is_that_of_the_file_and_not_of_its_path(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "my.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    name = run_name(Settings(text="my.txt"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run_name(Settings(text="../my.txt")) == name
+    (tmp_path / "elsewhere" / "my.txt").touch()
+    assert run_name(Settings(text="my.txt")) != name
+
+
+def test_run_name_counts_parameters(monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    names = {run_name(Settings(), {"task": f"{folder}/a.tsv,b.tsv"}) for folder in "xy"}
+    assert len(names) == 2
+    assert all(Settings(name=name).name.startswith("minilm--task-") for name in names)
 
 
 def test_run_name_of_a_local_model_is_not_that_of_a_bundled_one(tmp_path, monkeypatch):

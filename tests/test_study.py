@@ -108,12 +108,6 @@ def test_distances_of_a_control_are_its_own(study):
         assert not square.equals(trained) and not square.equals(among_words)
 
 
-def test_encoder_of_a_focused_study_is_the_control_of_a_trained_one(study):
-    encoder = varied(study, random_init=study.settings.seed, entropy_matched=True).encoder
-    assert encoder.identity == study.controls["entropy_matched"].identity
-    assert encoder.slug == "bert-random-0-entropy-matched"
-
-
 def test_control_sums_go_through_the_lens_of_the_run(study):
     of_weights = mean_entropy(study.control_sums["random"])
     of_norms = mean_entropy(varied(study, lens="norm").control_sums["random"])
@@ -206,12 +200,12 @@ def saved_files(study):
     return files
 
 
-def test_save_for_papers_adds_pdf_and_latex_to_the_same_files(figures):
+def test_save_figure_writes_the_formats_of_the_settings(figures):
     usual = saved_files(Study(name="usual"))
-    for_papers = saved_files(Study(name="papers", figures="pdf", latex=True))
-    assert usual.keys() == {"entropy.csv", "fig4.png", "fig4.svg"}
-    assert for_papers.keys() - usual.keys() == {"fig4.pdf", "entropy.tex"}
-    assert all(for_papers[name] == usual[name] for name in usual)
+    vector = saved_files(Study(name="vector", formats="png,svg,pdf"))
+    assert usual.keys() == {"entropy.csv", "fig4.png"}
+    assert vector.keys() == {"entropy.csv", "fig4.png", "fig4.svg", "fig4.pdf"}
+    assert all(vector[name] == usual[name] for name in usual)
 
 
 def test_study_lists_its_settings_and_names_the_one_that_was_meant():

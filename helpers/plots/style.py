@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from io import BytesIO
@@ -33,7 +33,6 @@ SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") a
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 COLUMN_WIDTH = 3.3  # inches, of a column of a paper
-COLUMN_FOLDER = "column"  # of the figures for a column
 COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
 MAX_COLUMNS = 5  # heat maps in a row
 TITLE_LETTERS_IN_ROW = 95  # of the titles of a row of heat maps together
@@ -513,11 +512,12 @@ def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
 
 
 @theme()
-def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False) -> Path:
-    """Write a figure as PNG and SVG, for a column of a paper, and optionally as PDF.
+def save_figure(
+    figure: Figure, folder: Path, name: str, *, formats: Collection[str] = ("png",)
+) -> Path:
+    """Write a figure as PNG and in other formats.
 
-    A figure that can be drawn `for_column` has a ``column/name.pdf``, in which text is text.  No
-    file holds a date or a random identifier.  A file is written completely or not at all.
+    No file holds a date or a random identifier.  A file is written completely or not at all.
 
     Parameters
     ----------
@@ -527,8 +527,8 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
         Created if it does not exist.
     name : str
         File name without suffix.
-    paper : bool, optional
-        For a paper, also write ``name.pdf``, as wide as the PNG, without title and footnote.
+    formats : collection of str
+        Also "svg" and "pdf", as wide as the PNG.
 
     Returns
     -------
@@ -550,18 +550,13 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     image.save(png, "png", optimize=True)
     path = folder / f"{name}.png"
     write_atomic(path, png.getvalue())
-    svg = BytesIO()
     title = title_of(figure).replace("\n", " ") or name  # screen readers and browsers show it
-    metadata = {"Date": None, "Creator": None, "Title": title}
-    figure.savefig(svg, dpi=SVG_DPI, format="svg", metadata=metadata)
-    write_atomic(path.with_suffix(".svg"), svg.getvalue())
-    if paper:
-        write_atomic(path.with_suffix(".pdf"), _pdf_of(figure, bbox_inches="tight"))
-    draw_for_column = getattr(figure, "draw_for_column", None)
-    if draw_for_column is not None:
-        column = draw_for_column()
-        _settle_layout(column)
-        write_atomic(folder / COLUMN_FOLDER / f"{name}.pdf", _pdf_of(column))
+    dates = {"svg": "Date", "pdf": "CreationDate"}
+    for suffix in dates.keys() & set(formats):
+        drawing = BytesIO()
+        metadata = {dates[suffix]: None, "Creator": None, "Title": title}
+        figure.savefig(drawing, dpi=SVG_DPI, format=suffix, metadata=metadata)
+        write_atomic(path.with_suffix(f".{suffix}"), drawing.getvalue())
     return path
 
 
@@ -571,17 +566,3 @@ def _settle_layout(figure: Figure) -> None:
     if figure.axes and layout_engine is not None:
         layout_engine.execute(figure)
     figure.set_layout_engine(None)
-
-
-def _pdf_of(figure: Figure, **options: Any) -> bytes:
-    """Draw a figure as a PDF page without the texts that a paper has in its caption.
-
-    ``options`` are those of ``Figure.savefig``.
-    """
-    headings = figure.findobj(lambda artist: artist.get_label() == HEADING)
-    plt.setp(headings, visible=False)
-    metadata = {"CreationDate": None, "Creator": None}
-    page = BytesIO()
-    figure.savefig(page, dpi=DPI, format="pdf", metadata=metadata, **options)
-    plt.setp(headings, visible=True)
-    return page.getvalue()

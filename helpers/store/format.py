@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -130,7 +129,7 @@ class Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a store; StoreError if it is missing, damaged or of another format."""
     path = folder / MANIFEST
-    remedy = f"'python -m helpers cache --remove {folder.name}' makes room for a new extraction"
+    remedy = "remove its folder, to make room for a new extraction"
     if not path.is_file():
         raise unfinished(folder)
     contents = read_json(path)
@@ -195,25 +194,6 @@ def check(path: Path, digest: str) -> None:
 def stores() -> list[Path]:
     """Return the folders of the stores in the cache, finished or not."""
     return sorted(path.parent for path in cache_root().glob(f"*/{MANIFEST}"))
-
-
-def describe(folder: Path) -> dict[str, Any]:
-    """Describe a store for a table: corpus, examples and state."""
-    try:
-        manifest = read_manifest(folder)
-    except StoreError:
-        return {"finished": "damaged, or of another format: see verify"}
-    return {
-        "finished": "yes" if manifest.shards else "no",
-        "corpus": manifest.spec.corpus["name"],
-        "examples": f"{manifest.n_examples:,}",
-    }
-
-
-def remove(folder: Path) -> None:
-    """Remove a store's folder and its lock."""
-    shutil.rmtree(folder)
-    folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
 
 
 def verify(folder: Path) -> dict[Path, str]:

@@ -1,7 +1,6 @@
 """Colours are distinguishable, and a figure's files are complete."""
 
 import itertools
-import re
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,6 @@ from plot_checks import BERT, head_table
 from helpers.plots import style
 from helpers.plots.heads import fig2_token_types
 from helpers.plots.style import (
-    COLUMN_WIDTH,
     RIGHT,
     TOKEN_COLORS,
     WRONG,
@@ -95,10 +93,17 @@ def test_save_figure_returns_the_path_of_the_png(tmp_path):
     assert save_figure(figure(), tmp_path / "new", "fig2") == tmp_path / "new/fig2.png"
 
 
-def test_the_files_of_a_figure_have_no_date(tmp_path):
-    path = save_figure(figure(), tmp_path, "fig2", paper=True)
+def test_save_figure_writes_each_format_without_a_date_and_with_embedded_fonts(tmp_path):
+    path = save_figure(figure(), tmp_path, "fig2", formats=["svg", "pdf"])
     assert b"<dc:date>" not in path.with_suffix(".svg").read_bytes()
-    assert b"/CreationDate" not in path.with_suffix(".pdf").read_bytes()
+    page = path.with_suffix(".pdf").read_bytes()
+    assert b"/CreationDate" not in page
+    assert b"/FontFile2" in page and b"/Type3" not in page
+
+
+def test_save_figure_writes_png_unless_asked(tmp_path):
+    save_figure(figure(), tmp_path, "fig2")
+    assert [path.name for path in tmp_path.iterdir()] == ["fig2.png"]
 
 
 def test_canvas_has_its_texts_in_what_a_notebook_shows():
@@ -109,35 +114,6 @@ def test_canvas_has_its_texts_in_what_a_notebook_shows():
     for text in figure.texts:
         bounds = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
         assert cropped.y0 <= bounds.y0 < bounds.y1 <= cropped.y1, text.get_text()
-
-
-def test_save_figure_for_a_paper_leaves_the_figure_unchanged(tmp_path):
-    saved_twice = figure()
-    first = save_figure(saved_twice, tmp_path / "first", "fig2", paper=True)
-    second = save_figure(saved_twice, tmp_path / "second", "fig2")
-    assert first.read_bytes() == second.read_bytes()
-
-
-def test_save_figure_writes_a_pdf_for_papers_only(tmp_path):
-    path = save_figure(figure(), tmp_path, "fig2")
-    assert not path.with_suffix(".pdf").exists()
-
-
-def test_the_pdf_for_a_paper_has_no_title_and_embedded_fonts(tmp_path):
-    drawn = figure()
-    page = save_figure(drawn, tmp_path, "fig2", paper=True).with_suffix(".pdf").read_bytes()
-    assert b"/FontFile2" in page and b"/Type3" not in page
-    box = re.search(rb"/MediaBox \[ ([\d. ]+) \]", page)[1]
-    height = float(box.split()[-1]) / 72  # inches
-    assert height < drawn.get_figheight() - 0.35  # without the title
-
-
-def test_save_figure_writes_a_pdf_as_wide_as_a_column(tmp_path):
-    save_figure(figure(), tmp_path, "fig2")
-    page = (tmp_path / "column" / "fig2.pdf").read_bytes()
-    assert b"/FontFile2" in page and b"/Type3" not in page and b"/CreationDate" not in page
-    box = re.search(rb"/MediaBox \[ ([\d. ]+) \]", page)[1]
-    assert float(box.split()[2]) == pytest.approx(72 * COLUMN_WIDTH)
 
 
 def test_missing_glyphs_replaces_characters_without_one_with_one_warning(monkeypatch):

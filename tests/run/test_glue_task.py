@@ -1,9 +1,9 @@
-"""A task in GLUE's files, from the setting ``task`` to the table of fine-tuning of notebook 07."""
+"""A task in GLUE's files, from the parameter ``task`` to the table of fine-tuning of 07."""
 
 import nbformat
 import pandas as pd
 
-from helpers.run.notebooks import notebooks
+from helpers.run import list_notebooks
 
 ADJECTIVES = {"1": ("fine", "warm", "funny"), "0": ("dull", "cold", "empty")}
 NOUNS = ("film", "story", "comedy", "drama")
@@ -41,7 +41,7 @@ def test_a_task_in_the_layout_of_sst2_reaches_the_table_of_fine_tuning(
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     train = write_sst2(tmp_path / "SST-2" / "train.tsv", rows=36)
     test = write_sst2(tmp_path / "SST-2" / "dev.tsv", rows=24)
-    (notebook,) = notebooks("07")
+    (notebook,) = list_notebooks("07")
     table = figures.parent / "build" / "glue-later" / "tables" / "fine_tuning.csv"
     parameters = {
         "model": str(tiny_folder("bert")), "task": f"{train},{test}", "task_examples": 30,

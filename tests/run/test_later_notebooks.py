@@ -58,6 +58,8 @@ def test_a_lesson_ends_on_any_model_with_the_claims_of_its_own_tables(
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     # Each permutation passes several checks of types; p-values of random weights mean nothing.
     monkeypatch.setattr("beyond.papers.accuracy_and_function.centred_ranks.PERMUTATIONS", 100)
+    if number not in ("07", "08"):
+        del corpora["task"]
     executed(
         number, model=str(tiny_folder(family)), **corpora, max_tokens=96, device="cpu", name="tiny"
     )

@@ -147,3 +147,102 @@ def test_find_run_prefers_build_and_takes_folders(figures):
     assert compare_tables.find_run(str(figures / "mine")) == figures / "mine"
     with pytest.raises(SystemExit):
         compare_tables.find_run("nobody")
+
+
+def test_main_compares_the_part_that_a_run_has_with_the_committed_run(figures, monkeypatch, capsys):
+    committed = old_layout()
+    part = {name: committed[name] for name in ("entropy", "claims")}
+    other_section = committed["claims"].assign(id="b", section="Kovaleva")
+    committed["claims"] = pd.concat([committed["claims"], other_section])
+    monkeypatch.setattr(compare_tables, "find_run", lambda name: figures.parent / "build" / name)
+    for folder, tables in ((figures, committed), (figures.parent / "build", part)):
+        (folder / "minilm" / "tables").mkdir(parents=True)
+        for name, table in tables.items():
+            table.to_csv(folder / "minilm" / "tables" / f"{name}.csv", index=False)
+    monkeypatch.setattr(sys, "argv", ["compare_tables.py", "minilm"])
+    with pytest.raises(SystemExit) as stopped:
+        compare_tables.main()
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == "all 2 tables agree with the committed run\n"
+
+
+def table(**columns):
+    return pd.DataFrame(columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        (
+            "entropy",
+            table(layer=[1, 2], entropy=[4.0, 1.0]),
+            table(layer=[1, 2], entropy=[4, 1.003]),
+        ),
+        (
+            "probes",
+            table(probe=["Attn"], value=[60.0]),
+            table(probe=["Attn"], value=[60.19]),
+        ),
+        (
+            "probes",
+            table(probe=["Structural probe"], value=[60.0]),
+            table(probe=["Structural probe"], value=[61.9]),
+        ),
+        ("no_op", table(p_value=[0.051]), table(p_value=[0.0555])),
+        ("each_head", table(head=["1-1"], accuracy=[9.0]), table(head=["1-2"], accuracy=[9.1])),
+        (
+            "anything",
+            table(relation=["a", "b"], x=[1.0, 2.0]),
+            table(relation=["b", "a"], x=[2.0, 1.0]),
+        ),
+        (
+            "claims",
+            table(
+                id=["a", "b"], section=["3.1", "5"], unit=["share", "percent"], value=[0.5, 60.0]
+            ),
+            table(
+                id=["b", "a"], section=["5", "3.1"], unit=["percent", "share"], value=[61.0, 0.505]
+            ),
+        ),
+        (
+            "probe_fits",
+            table(loss=[0.8356], gradient=[0.0012], passes=[93]),
+            table(loss=[0.8358], gradient=[0.0014], passes=[88]),
+        ),
+        ("probe_heads", table(layer=[1, 2], gain=[2.0, 1.0]), table(layer=[2, 1], gain=[1.0, 2.0])),
+    ],
+)
+def test_compare_models_allows_the_tolerance_of_the_unit(name, before, after):
+    assert not list(compare_tables.compare_models(before, after, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        (
+            "entropy",
+            table(layer=[1, 2], entropy=[4.0, 1.0]),
+            table(layer=[1, 2], entropy=[4, 1.005]),
+        ),
+        ("probes", table(probe=["Attn"], value=[60.0]), table(probe=["Attn"], value=[60.3])),
+        ("probes", table(probe=["Attn"], value=[60.0]), table(probe=["Attn"], value=[np.nan])),
+        ("no_op", table(p_value=[0.051]), table(p_value=[0.058])),
+        ("anything", table(word=["a"]), table(word=["b"])),
+        (
+            "anything",
+            table(relation=["a", "b"], x=[1.0, 2.0]),
+            table(relation=["b", "a"], x=[1.0, 2.0]),
+        ),
+        (
+            "claims",
+            table(id=["a"], section=["4.2"], unit=["percent"], value=[60.0], verdict=["supported"]),
+            table(
+                id=["a"], section=["4.2"], unit=["percent"], value=[60.0], verdict=["not supported"]
+            ),
+        ),
+        ("anything", table(word=["a"]), table(word=["a", "a"])),
+        ("anything", table(word=["a"]), table(text=["a"])),
+    ],
+)
+def test_compare_models_names_what_differs_by_more(name, before, after):
+    assert list(compare_tables.compare_models(before, after, name))

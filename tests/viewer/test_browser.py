@@ -34,7 +34,7 @@ from viewer_stores import (
 from helpers.files import PROJECT_ROOT
 from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
-from helpers.run.notebooks import write_html
+from helpers.run import write_html
 from helpers.store.store import Example
 from helpers.viewer.page import DIRECTION_LABELS, SCRIPT, document
 from helpers.viewer.view import ViewerWidget, view

@@ -35,7 +35,6 @@ from helpers.errors import InputError, ModelError
 from helpers.files import (
     build_folder,
     cache_root,
-    checksum_problems,
     json_digest,
     resolve_user_path,
     slugify,
@@ -133,7 +132,7 @@ def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
     def train(run: FineTuningRun) -> None:
         build_folder(run.folder, partial(_train, run))
 
-    missing = [run for run in runs if checksum_problems(run.folder)]
+    missing = [run for run in runs if not run.folder.is_dir()]
     for run in missing:  # models are loaded here, because only trainings may run side by side
         _ = run.encoder.model
     threads = batch_threads(runs[0].encoder.model.device)

@@ -1,1 +1,0 @@
-"""Whole runs: notebooks, report, comparison, and what is on this machine."""
