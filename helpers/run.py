@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -303,7 +303,7 @@ def execute_all(
                     bar.update()
         finally:
             for process in running:
-                process.stdin.close()  # which tells it to stop
+                cast("IO[str]", process.stdin).close()  # which tells it to stop
             for process in running:
                 process.wait()
 
@@ -329,7 +329,7 @@ def _start(job: Job, threads: int, bar: tqdm) -> subprocess.Popen:
     )
 
     def show_lines() -> None:
-        for line in process.stderr:
+        for line in cast("IO[str]", process.stderr):
             bar.write(line, file=sys.stderr, end="")
 
     threading.Thread(target=show_lines, daemon=True).start()
@@ -341,7 +341,7 @@ def _check_end(process: subprocess.Popen, job: Job) -> None:
     if process.returncode == 0:
         return
     name = Path(job.notebook).name
-    lines = process.stdout.read().splitlines()
+    lines = cast("IO[str]", process.stdout).read().splitlines()
     if not lines:
         raise NotebookFailed(
             f"{name}: its process was killed or did not start, maybe because memory ran out; what "

@@ -226,7 +226,7 @@ def draw_comparison(runs: Sequence[Run]) -> Figure:
     title = f"The most accurate head for {len(accuracies)} relations: {', '.join(parts)}"
     figure = canvas(4.2 + 0.24 * len(table), title, "curves: layers; bars: 95% intervals")
     rows = figure.add_gridspec(2, 1, height_ratios=[2.6, 1.6 + 0.24 * len(table)])
-    entropy, special = rows[0].subgridspec(1, 2).subplots()
+    entropy, special = rows[0].subgridspec(1, 2).subplots(squeeze=False)[0]
     for run, run_style in zip(runs, styles, strict=True):
         _draw_layers(entropy, rows_of(run.tables, "entropy"), ["entropy"], run_style)
         _draw_layers(special, rows_of(run.tables, "token_types"), list(ROLES), run_style)
@@ -261,8 +261,15 @@ def _draw_best_heads(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
         draw_intervals(axes, low, high, y, color=color, elinewidth=1.1)
         options = {"color": color, "marker": marker, "linestyle": "", **style.WHITE_EDGES}
         axes.plot(accuracy, y, label=name, **options)
-    paper = {"color": style.ACCENT, "markerfacecolor": "none", "label": "the paper"}
-    axes.plot(table["paper accuracy"], range(len(table)), "D", **paper)
+    axes.plot(
+        table["paper accuracy"],
+        range(len(table)),
+        marker="D",
+        linestyle="",
+        color=style.ACCENT,
+        markerfacecolor="none",
+        label="the paper",
+    )
     axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
     axes.set(title="Best head for each relation", xlabel="Accuracy (%)", xlim=(0, 100))
     axes.set_ylim(len(table) - 0.5, -0.5)
