@@ -39,7 +39,7 @@ def is_number(column):
 
 def in_order(table, keys):
     """Sort the rows by the columns that name them; rows of one name stay in their order."""
-    rank = table[keys].astype(str).apply(tuple, axis=1)
+    rank = table[keys].astype(object).fillna("").astype(str).apply(tuple, axis=1)
     return table.loc[rank.sort_values(kind="stable").index].reset_index(drop=True)
 
 
