@@ -21,6 +21,7 @@ from beyond.papers.accuracy_and_function.causal import (
     causal_tables,
 )
 from beyond.papers.accuracy_and_function.claims import CLAIMS
+from helpers.metrics import by_model
 from helpers.metrics.head_counts import count_heads
 from helpers.store.extract import extract
 
@@ -57,7 +58,7 @@ def models(request, tmp_path_factory):
 
 def measures(tables):
     """List the measures of effects that a model has."""
-    named = tables["head_edge_effects"]["measure"].unique().tolist()
+    named = tables["head_edge_correlations"]["measure"].unique().tolist()
     assert named in ([TURNS], [NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER]])
     return named
 
@@ -125,16 +126,16 @@ def test_accurate_heads_do_more_than_heads_with_the_same_attention_only_if_plant
 
 
 def test_planted_effects_are_due_to_training_if_the_control_has_the_maps_only(models):
-    tables = dict(models.by_accuracy)
-    for name, table in models.by_attention.items():
-        tables[f"random_{name}"] = table
-    checked = margins_of(verdicts(tables))
-    assert (checked["due_to_training"] == "yes").any()
-    assert "no" not in set(checked["due_to_training"])
-    swapped = dict(models.by_attention)
+    tables = {}
+    swapped = {}
     for name, table in models.by_accuracy.items():
-        swapped[f"random_{name}"] = table
-    assert "yes" not in set(margins_of(verdicts(swapped))["due_to_training"])
+        same_maps = models.by_attention[name]
+        tables[name] = by_model({"trained": table, "random": same_maps})
+        swapped[name] = by_model({"trained": same_maps, "random": table})
+    answers = margins_of(verdicts(tables))["larger_than_in_controls"]
+    assert (answers == "yes").any()
+    assert "no" not in set(answers)
+    assert "yes" not in set(margins_of(verdicts(swapped))["larger_than_in_controls"])
 
 
 def test_intervals_of_correlations_end_at_one(models):
