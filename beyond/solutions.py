@@ -46,7 +46,8 @@ def map_bytes(layers: int, heads: int, lengths: Sequence[int]) -> int:
 def two_back(attention: np.ndarray) -> np.ndarray:
     """Compute the share for the token before the previous one."""
     n = attention.shape[-1]
-    return sum(attention[..., query, query - 2] for query in range(2, n)) / n
+    weights = [attention[..., query, query - 2] for query in range(2, n)]
+    return np.sum(weights, axis=0) / n
 
 
 def previous_without(attention: np.ndarray, left_out: np.ndarray) -> np.ndarray:
@@ -61,7 +62,8 @@ def previous_without(attention: np.ndarray, left_out: np.ndarray) -> np.ndarray:
 
 def share_of_keys(attention: np.ndarray, is_key: np.ndarray) -> np.ndarray:
     """Compute the mean attention of a row to the marked keys."""
-    return sum(attention[..., key].mean(axis=-1) for key in range(len(is_key)) if is_key[key])
+    shares = [attention[..., key].mean(axis=-1) for key in np.flatnonzero(is_key)]
+    return np.sum(shares, axis=0)
 
 
 def uniform_share(visible: np.ndarray, is_key: np.ndarray) -> float:

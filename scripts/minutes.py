@@ -20,7 +20,7 @@ MINUTES_PER_FIGURE = 2
 MINUTES_PER_EXERCISE = 5
 SOLUTION = re.compile(r"<details>.*?</details>", re.DOTALL)
 FIGURE = re.compile(r"save_figure\(|plt\.subplots\(")
-EXERCISE = re.compile(r"^check\.", re.MULTILINE)
+EXERCISE = re.compile(r"^check\(", re.MULTILINE)
 OBJECTIVES = re.compile(r"After this notebook, you can\n\n((?:- .*\n(?:  .*\n)*)+)")
 # The notebooks of each plan, and the minutes that a class has.
 PLANS = {

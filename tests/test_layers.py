@@ -20,7 +20,7 @@ LAYERS = (  # of helpers, from the bottom up
     {"plots"},
     {"viewer"},
     {"results", "study"},
-    {"run"},
+    {"check", "run"},
     {"__main__"},
 )
 # The model computes, and the cache is called above it; what measures and draws keeps nothing.

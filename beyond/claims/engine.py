@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -146,7 +146,7 @@ def measure(claim: Claim, tables: Tables) -> Estimate:
 
 def compare(claim: Claim, tables: Tables) -> Comparison:
     """Measure a claim's number and its threshold on the tables of the model."""
-    threshold = claim.above if claim.below is None else claim.below
+    threshold = cast("float | str", claim.above if claim.below is None else claim.below)
     if isinstance(threshold, str):
         threshold = cell(tables, "layer_summary", quantity=threshold).value
     return Comparison(claim.id, claim.family, claim.sign, measure(claim, tables), threshold)

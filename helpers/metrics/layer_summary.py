@@ -139,7 +139,7 @@ def estimate_quantities(
 
 def dominant_special_token(averages: pd.DataFrame) -> SpecialToken:
     """Choose the special token from the averages by layer, see the top of this module."""
-    shares = mean_of_middle_layers(averages[["sep", "cls"]])
+    shares = pd.Series(mean_of_middle_layers(averages[["sep", "cls"]]))
     return "first" if shares.isna().all() else shares.idxmax()
 
 

@@ -80,8 +80,8 @@ class Estimate:
     replicates
         The number from each resample of a bootstrap (`bootstrap_estimate`), for differences.
     limits
-        The least and the largest number that is possible, such as 0 and 1 for a share.  Intervals
-        of other levels do not pass them.
+        The least and the largest number that is possible, such as 0 and 1 for a share; see
+        `p_value`.
     own_p
         The p-value of a test of its own, such as a permutation test, against the threshold that the
         number is compared with.  NaN if Student's t is to be used.
@@ -131,22 +131,6 @@ class Estimate:
             columns[f"{name}_df"] = self.df
         return columns
 
-    def interval(self, level: float) -> tuple[Real, Real]:
-        """Compute the bounds of the interval of another level, by Student's t.
-
-        Either side is stretched by the ratio of two quantiles.  If the number has limits, it is the
-        logarithm of the distance to the limit that is stretched.
-        """
-        stretch = t_quantile(self.df, level) / t_quantile(self.df)
-        least, largest = self.limits
-        low = self.value - stretch * self.below
-        high = self.value + stretch * self.above
-        if np.isfinite(least):
-            low = least + _stretch(self.value - least, self.low - least, stretch)
-        if np.isfinite(largest):
-            high = largest - _stretch(largest - self.value, largest - self.high, stretch)
-        return low, high
-
     def scaled(self, factor: Real) -> Estimate:
         """Multiply the number and its interval by a positive factor, such as 100 for percent."""
         replicates = None if self.replicates is None else factor * self.replicates
@@ -157,13 +141,6 @@ class Estimate:
             high=factor * self.high,
             replicates=replicates,
         )
-
-
-def _stretch(distance: Real, nearest: Real, factor: Real) -> Real:
-    """Stretch an interval that begins at a distance from a limit, on the scale of logarithms."""
-    if distance <= 0:
-        return distance  # the number is at its limit
-    return distance * (max(nearest, 0) / distance) ** factor
 
 
 def t_quantile(df: Real | Sequence[Real], level: float = LEVEL) -> Any:
@@ -285,7 +262,7 @@ def p_value(estimate: Estimate, threshold: Real = 0) -> float:
     The distance to the threshold, in standard errors, is compared with Student's t.  A standard
     error is taken from the half of the 95% interval on the threshold's side, so that p is below 5%
     if the interval leaves the threshold out.  If the number has a limit on this side, distances
-    are those of logarithms, as in `Estimate.interval`.
+    are those of logarithms.
 
     Returns
     -------
@@ -605,19 +582,17 @@ def mcnemar(
     return np.minimum(1, 2 * binom.cdf(np.minimum(lost, won), lost + won, 0.5))
 
 
-def holm(p_values: Values, largest: Real = 1) -> Float[np.ndarray, " test"]:
+def holm(p_values: Values) -> Float[np.ndarray, " test"]:
     """Adjust p-values for their number: Holm's (1979) control of the family-wise error rate.
 
     It suits a few tests of which each would be a claim.  For a list that may hold some false
-    findings, use `scipy.stats.false_discovery_control`.  NaN does not count as a test.  Without
-    the limit ``largest``, the quotient of adjusted and given p-value is the number that p was
-    multiplied by.
+    findings, use `scipy.stats.false_discovery_control`.  NaN does not count as a test.
     """
     p_values = np.asarray(p_values, float)
     order = np.argsort(p_values, kind="stable")  # NaN last
     tests_remaining = np.count_nonzero(~np.isnan(p_values)) - np.arange(len(p_values))
     adjusted = np.maximum.accumulate(p_values[order] * tests_remaining)
-    return adjusted[np.argsort(order, kind="stable")].clip(max=largest)
+    return adjusted[np.argsort(order, kind="stable")].clip(max=1)
 
 
 def resampled_sums(counts: Clusters, *, draws: int = RESAMPLES) -> Replicates:

@@ -8,9 +8,10 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -387,7 +388,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
 
 
 def layer_resamples(
-    articles: pd.DataFrame, name: str, article_names: Iterable[Hashable]
+    articles: pd.DataFrame, name: str, article_names: Iterable[Any]
 ) -> tuple[pd.DataFrame, float]:
     """Compute the means of one measure by layer in bootstrap resamples of the articles.
 

@@ -25,8 +25,9 @@ def smallest_pattern_share(tables: Tables, pattern: str) -> Estimate:
 
     It is exact, because it counts all heads of the models.
     """
-    where = {"weights": tasks.FINE_TUNED, "pattern": pattern}
-    shares = tasks.estimates_by_task(tables, "pattern_shares", "share", **where)
+    shares = tasks.estimates_by_task(
+        tables, "pattern_shares", "share", weights=tasks.FINE_TUNED, pattern=pattern
+    )
     return exact(min(shares.values()).value)
 
 

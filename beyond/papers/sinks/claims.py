@@ -40,8 +40,16 @@ def special_layers(tables: Tables, table: str) -> str:
 def ratio_in_group(tables: Tables, keys: str, matched: str) -> Estimate:
     """Read a ratio of two ablations in the layers that attend to special tokens most."""
     group = special_layers(tables, "edge_ratios")
-    where = {"keys": keys, "ways": f"{DROPPED} / {matched}", "measure": "sentence angle"}
-    return cell(tables, "edge_ratios", "ratio", **where, layers=group, **ALL_QUERIES)
+    return cell(
+        tables,
+        "edge_ratios",
+        "ratio",
+        keys=keys,
+        ways=f"{DROPPED} / {matched}",
+        measure="sentence angle",
+        layers=group,
+        queries="all",
+    )
 
 
 def loss_in_group(tables: Tables, keys: str, measure: str, matched: str) -> Estimate:

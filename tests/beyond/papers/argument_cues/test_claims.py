@@ -11,7 +11,7 @@ from helpers.metrics import by_model
 
 
 def tables_of_means(*means, seeds=5, spread=1.0):
-    """Make both tables of (classifier, inputs, train, test, mean); half-widths 0.5 over arguments."""
+    """Make both tables of (classifier, inputs, train, test, mean), with half-widths of 0.5."""
     key = ["classifier", "inputs", "train", "test"]
     table = pd.DataFrame(means, columns=[*key, "mean"]).assign(corpus="arct", arguments=444)
     table["mean_low"] = table["mean"] - 0.5
