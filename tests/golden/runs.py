@@ -108,10 +108,12 @@ def golden_tables(build):
     for path in sorted(build.glob("*/tables/*.csv")):
         if path.stat().st_size >= 4:
             table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            if "model" not in table:
+                table.insert(0, "model", "trained")
             parts.setdefault(path.stem, []).append(table)
     stacked = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
     claims = check_claims(stacked, [*CLAIMS, *LATER_CLAIMS])  # as the page does
-    stacked["claims"] = claims.replace("", None)
+    stacked["claims"] = claims.assign(model="trained").replace("", None)
     return {measure: arrange(measure, table) for measure, table in stacked.items()}
 
 
@@ -127,6 +129,6 @@ def arrange(measure, table):
     if "layer" not in table:
         chosen |= {"head"} & set(table.columns)
     table = table.drop(columns=list(chosen))
-    if "model" in table and table["model"].nunique() == 1:
+    if table["model"].nunique() == 1:
         table = table.drop(columns="model")
     return table.dropna(axis="columns", how="all")

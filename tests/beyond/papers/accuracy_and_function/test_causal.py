@@ -37,6 +37,7 @@ from beyond.papers.common.head_edges import (
 )
 from helpers.data.records import Sentence
 from helpers.errors import InputError
+from helpers.metrics import by_model
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, by_head
 from helpers.store.extract import extract
@@ -144,15 +145,13 @@ def test_effects_of_an_encoder_are_angles_of_all_heads(encoder_run):
 
 def test_effects_of_a_decoder_are_of_first_order(decoder_run):
     table = decoder_run.tables["head_edge_effects"]
-    assert list(table["measure"].unique()) == [NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER]]
-    sample = decoder_run.sample(LATER)
+    assert set(table["measure"]) == {NEXT}
+    sample = decoder_run.sample(NEXT)
     cases = [case for case, owner in zip(sample.cases, sample.owner, strict=True) if owner == 0]
     brings = first_order_effects(decoder_run.encoder, cases)
-    rows = table[table["relation"] == sample.relations[0]].set_index("measure")
+    rows = table[table["relation"] == sample.relations[0]]
     error = log_probability_error(decoder_run.encoder)
-    np.testing.assert_allclose(by_head(rows.loc[LATER], "effect"), brings.mean(axis=0), atol=error)
-    sizes = np.abs(brings).mean(axis=0)
-    np.testing.assert_allclose(by_head(rows.loc[SIZE_OF[LATER]], "effect"), sizes, atol=error)
+    np.testing.assert_allclose(by_head(rows, "effect"), brings.mean(axis=0), atol=error)
 
 
 def test_ablations_are_measured_on_the_edges_that_heads_were_not_chosen_on(decoder_run):
@@ -219,12 +218,6 @@ def test_yardstick_table_subtracts_what_the_yardsticks_take():
     assert table.loc[LARGEST, MOST_ATTENDED]["difference"] == pytest.approx(0, abs=0.02)
 
 
-def test_dose_table_has_the_mean_of_each_dose():
-    table = causal.dose_table(TURNS, planted_ablations([3, 5, 1], [1, 1, 1], [2, 2, 1]))
-    values = table[table["role"] == MOST_ACCURATE].set_index("dose")["value"]
-    np.testing.assert_allclose(values, [4 * (1 - dose) for dose in DOSES], atol=0.02)
-
-
 def test_causal_tables_refuse_a_treebank_with_too_few_edges(encoder_run):
     sizes = SIZES._replace(minimum=1000)
     with pytest.raises(InputError, match="1000 edges"):
@@ -270,54 +263,32 @@ def test_points_of_fig16_have_the_correlations_of_the_table(panel, predictor):
     ]
     table = pd.DataFrame({"predictor": ["margin", "margin given attention"], "measure": TURNS})
     table = table.assign(correlation=correlations, correlation_low=-1, correlation_high=1)
-    figure = plots.fig16_causal({"trained": rows}, {"trained": table}, model=LONG_NAME)
+    tables = [by_model({"trained": values}) for values in (rows, table)]
+    figure = plots.fig16_causal(*tables, model=LONG_NAME)
     points = np.asarray(figure.axes[panel].collections[0].get_offsets())
     expected = table.set_index("predictor").loc[predictor, "correlation"]
     assert np.corrcoef(points.T)[0, 1] == pytest.approx(expected)
     check_long_name(figure)
 
 
-def test_figures_draw_the_values_of_their_tables(decoder_run):
-    tables = decoder_run.tables
-    correlations = {"trained": tables["head_edge_correlations"]}
-    figure = plots.fig16_causal(
-        {"trained": tables["head_edge_effects"]}, correlations, model="tiny"
-    )
-    measures = list(tables["head_edge_effects"]["measure"].unique())
+def test_fig16_draws_the_values_of_its_tables(decoder_run):
+    effects, correlations = [
+        by_model({"trained": decoder_run.tables[f"head_edge_{name}"]})
+        for name in ("effects", "correlations")
+    ]
+    figure = plots.fig16_causal(effects, correlations, model="tiny")
     *panels, of_correlations, _ = figure.axes
-    assert len(panels) == 2 * 4
+    assert len(panels) == 2
     for axes in panels:
         points = axes.collections[0].get_offsets()
         assert len(points) == 2 * 12
         np.testing.assert_allclose(np.mean(points, axis=0), 0, atol=1e-9)
-    measured = correlations["trained"].pivot(index="predictor", columns="measure")["correlation"]
+    measured = correlations.pivot(index="predictor", columns="measure")["correlation"]
     drawn = [line.get_xdata() for line in of_correlations.lines[:2]]
+    measures = list(correlations["measure"].unique())
+    assert len(measures) == 4
     for values, predictor in zip(drawn, ("margin", "margin given attention"), strict=True):
         np.testing.assert_allclose(values, measured.loc[predictor, measures])
-    check_column(figure)
-    figure = plots.fig18_doses(
-        tables["head_edge_doses"], tables["head_edge_yardsticks"], model="tiny"
-    )
-    assert len(figure.axes) == 3
-    doses = tables["head_edge_doses"]
-    for axes, measure in zip(figure.axes, (SIZE_OF[NEXT], TURNS, SIZE_OF[LATER]), strict=True):
-        rows = doses[(doses["measure"] == measure) & (doses["role"] == MOST_ACCURATE)]
-        np.testing.assert_allclose(axes.lines[0].get_ydata(), rows["value"])
-    check_column(figure)
-
-
-def test_fig18_has_the_most_accurate_heads_and_other_words_in_its_title():
-    doses = pd.DataFrame({"dose": [0.0, 1.0], "value": [1.25, 0.0], "value_df": 9.0})
-    doses = doses.assign(measure=TURNS, role=MOST_ACCURATE, value_low=0.0, value_high=2.0)
-    yardsticks = pd.DataFrame({"yardstick": [MOST_ATTENDED, MATCHED_HEAD]})
-    yardsticks = yardsticks.assign(measure=TURNS, role=MOST_ACCURATE, yardstick_value=[0.45, 0.6])
-    figure = plots.fig18_doses(doses, yardsticks, model=LONG_NAME)
-    title = (
-        "Figure 18 · Angle without the edge of the most accurate head: 1.2 degrees; "
-        "if other words lose as much: 0.45"
-    )
-    assert figure.texts[0].get_text().replace("\n", " ") == title
-    check_long_name(figure)
     check_column(figure)
 
 

@@ -3,12 +3,14 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from beyond.papers.argument_cues import choosers, partial_inputs
 from beyond.papers.argument_cues.arguments import Argument, argument_corpus
 from beyond.papers.argument_cues.partial_inputs import MODELS, score_tables
 from helpers.data.glove import Embeddings
+from helpers.metrics import rows_of_model
 from helpers.model.encoder import load_encoder
 
 ROWS = {word: row for row, word in enumerate(["not", "do", "does", "a", "of"])}
@@ -41,10 +43,10 @@ def run_tables(tables_in, tmp_path_factory):
 
 
 def test_choice_tables_have_every_planned_run_once(run_tables):
-    table = run_tables["partial_inputs"]
-    assert not table.duplicated(["model", "train", "inputs", "test"]).any()
-    runs = table[["model", "train", "inputs"]].drop_duplicates()
-    runs = runs.value_counts(["model", "train"], sort=False)
+    table = rows_of_model(run_tables["partial_inputs"])
+    assert not table.duplicated(["classifier", "train", "inputs", "test"]).any()
+    runs = table[["classifier", "train", "inputs"]].drop_duplicates()
+    runs = runs.value_counts(["classifier", "train"], sort=False)
     assert runs.unstack(fill_value=0)[["original", "negated"]].T.to_dict("list") == {
         "bag of vectors": [4, 1],
         "BiLSTM": [4, 1],
@@ -52,7 +54,7 @@ def test_choice_tables_have_every_planned_run_once(run_tables):
         "random-init encoder": [1, 1],
     }
     assert (table["seeds"] == 1).all()
-    assert len(run_tables["partial_input_seeds"]) == len(table)
+    assert len(rows_of_model(run_tables["partial_input_seeds"])) == len(table)
 
 
 def test_choice_tables_of_the_bundled_sample_have_no_paper_columns(run_tables):
@@ -62,21 +64,23 @@ def test_choice_tables_of_the_bundled_sample_have_no_paper_columns(run_tables):
 
 
 def test_choices_by_warrants_only_are_right_on_half_of_the_pairs(run_tables):
-    table = run_tables["partial_inputs"]
+    table = rows_of_model(run_tables["partial_inputs"])
     warrants = table.query("inputs == 'warrants' and train == 'original'").set_index(
-        ["model", "test"]
+        ["classifier", "test"]
     )["mean"]
-    for model in table["model"].unique():
-        assert warrants[model, "both"] == 50
-        assert warrants[model, "original"] + warrants[model, "adversarial"] == pytest.approx(100)
+    for name in table["classifier"].unique():
+        assert warrants[name, "both"] == 50
+        assert warrants[name, "original"] + warrants[name, "adversarial"] == pytest.approx(100)
     assert warrants["bag of vectors", "original"] > 65
 
 
-def test_control_tables_have_the_rows_of_the_control_as_the_encoder(run_tables):
+def test_choice_tables_have_the_rows_of_the_control_as_the_encoder(run_tables):
     table = run_tables["partial_inputs"]
-    as_encoder = run_tables["random_partial_inputs"].query("model == 'encoder'")
-    of_control = table.query("model == 'random-init encoder'")
-    assert as_encoder.drop(columns="model").equals(of_control.drop(columns="model"))
+    as_encoder = rows_of_model(table, "random").query("classifier == 'encoder'")
+    of_control = rows_of_model(table).query("classifier == 'random-init encoder'")
+    expected = of_control.drop(columns="classifier").reset_index(drop=True)
+    control = as_encoder.drop(columns="classifier").reset_index(drop=True)
+    pd.testing.assert_frame_equal(control, expected)
 
 
 def test_choice_tables_continue_after_an_interruption(run_tables, tables_in, tmp_path, monkeypatch):

@@ -23,7 +23,16 @@ def choices():
         for inputs, train in trained:
             for test, mean in MEANS.items():
                 rows.append((model, train, inputs, test, mean, mean - 5, mean + 5, np.nan))
-    columns = ["model", "train", "inputs", "test", "mean", "mean_low", "mean_high", "paper_mean"]
+    columns = [
+        "classifier",
+        "train",
+        "inputs",
+        "test",
+        "mean",
+        "mean_low",
+        "mean_high",
+        "paper_mean",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -72,7 +81,9 @@ def test_fig12_of_unigrams_only_is_drawn_without_a_warning(cues):
 
 
 def test_fig12_has_the_best_model_as_written_in_its_title(cues):
-    better = choices().assign(mean=choices()["mean"] + (choices()["model"] == "bag of vectors"))
+    better = choices().assign(
+        mean=choices()["mean"] + (choices()["classifier"] == "bag of vectors")
+    )
     figure = fig12_cues(cues, better, model="")
     title = "Bag of vectors: 72% of warrants right as written, 30% if the claim is negated"
     drawn = figure.texts[0].get_text().replace("\n", " ")

@@ -14,6 +14,7 @@ from beyond.papers.common import fine_tune as finetune
 from beyond.papers.common.classifier import Classifier, batches, outputs
 from beyond.papers.common.fine_tune import FineTuningRun, Recipe
 from beyond.papers.common.tasks import Pair, Task
+from beyond.papers.common.wikipedia_tasks import NEXT, NUMBER, SHIFT
 from helpers.errors import InputError, ModelError
 
 
@@ -230,7 +231,7 @@ def test_tasks_of_one_or_three_files_is_refused(setting):
         finetune.load_tasks(setting, "", examples=12, seed=0)
 
 
-NAMES = (finetune.NEXT, finetune.SHIFT, finetune.NUMBER)
+NAMES = (NEXT, SHIFT, NUMBER)
 
 
 @pytest.fixture
@@ -256,15 +257,23 @@ def test_fine_tune_tasks_trains_each_task_once(planned_runs):
 def test_fine_tune_tasks_in_the_small_profile_has_fewer_tasks(planned_runs, monkeypatch):
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     runs = planned_runs()
-    assert [run.task.name for run in runs] == [finetune.NEXT, finetune.NUMBER]
+    assert [run.task.name for run in runs] == [NEXT, NUMBER]
 
 
-def test_fine_tune_more_seeds_begins_with_the_runs_that_it_is_given(planned_runs):
-    runs = planned_runs()
-    of_seeds = finetune.fine_tune_more_seeds(runs)
-    seeds = [(run.task.name, run.recipe.seed) for run in of_seeds]
-    of_shift = [(finetune.SHIFT, seed) for seed in (3, 4, 5, 6, 7)]
-    of_number = [(finetune.NUMBER, seed) for seed in (3, 4, 5)]
-    assert seeds == [(finetune.NEXT, 3), *of_shift, *of_number]
-    first_runs = [run for run in of_seeds if run.recipe.seed == 3]
-    assert [run.folder for run in first_runs] == [run.folder for run in runs]
+def test_fine_tune_seeds_begins_with_the_run_that_it_is_given(planned_runs):
+    run = planned_runs()[1]
+    of_seeds = finetune.fine_tune_seeds(run)
+    assert [of_seed.recipe.seed for of_seed in of_seeds] == [3, 4, 5, 6, 7]
+    assert {of_seed.task.name for of_seed in of_seeds} == {SHIFT}
+    assert of_seeds[0].folder == run.folder
+
+
+@pytest.mark.parametrize("examples", [1, True, 2.5, "many"])
+def test_load_tasks_refuses_a_number_of_examples(task_files, examples):
+    with pytest.raises(InputError, match=f"task_examples {examples}: expected a whole number"):
+        finetune.load_tasks(task_files, "", examples=examples, seed=0)
+
+
+def test_load_tasks_of_all_examples_has_no_limit(task_files):
+    (task,) = finetune.load_tasks(task_files, "", examples="all", seed=0)
+    assert len(task.train) == 24

@@ -164,7 +164,7 @@ def test_run_interventions_equals_full_passes_to_the_last_bit(tiny_encoder, fami
     interventions = [
         Intervention(0, lambda model: uniform_attention(model, 0, 1)),
         Intervention(1, lambda model: head_mask(model, mask)),
-        Intervention(2, lambda model: uniform_attention(model, 2)),
+        Intervention(2, lambda model: uniform_attention(model, 2, 0)),
         Intervention(2, lambda _: nullcontext()),
     ]
     batches = [batch_of(encoder), batch_of(encoder, "the dog watched", "coffee")]

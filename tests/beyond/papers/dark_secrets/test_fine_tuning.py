@@ -9,10 +9,9 @@ from toy_corpora import conllu
 
 from beyond.papers.common import fine_tune
 from beyond.papers.common.classifier import batches
-from beyond.papers.common.head_removal import split_test, uniform_attention
+from beyond.papers.common.head_removal import split_test, uniform_attention, uniform_change
 from beyond.papers.common.tasks import PRETRAINED, RANDOM
 from beyond.papers.dark_secrets import fine_tuning, links, patterns
-from beyond.papers.dark_secrets.fine_tuning import WHOLE_LAYER
 from beyond.papers.dark_secrets.maps import text_maps
 from helpers.data.corpora import resolve_treebank
 from helpers.data.wikipedia import segments
@@ -121,43 +120,19 @@ def test_similarity_table_has_each_head_and_changes(start, request):
     assert (table["similarity"] < 1 - 1e-9).any()
 
 
-@pytest.fixture(scope="module")
-def disabling(runs):
-    return fine_tuning.disabling_table(runs, seed=0)
-
-
-def test_disabling_table_has_heads_and_layers(disabling):
-    assert (disabling.groupby("task").size() == LAYERS * (HEADS + 1)).all()
-    assert (disabling["head"] == WHOLE_LAYER).sum() == len(TASKS) * LAYERS
-
-
-def accuracy_with_uniform_attention(run, pairs, layer, head):
-    """Compute the accuracy (percent) from full passes."""
-    right = []
-    classifier = run.classifier
-    with uniform_attention(classifier.encoder, layer, head), torch.no_grad():
-        for batch, labels, _ in batches(run.encoder, pairs, max_tokens=MAX_TOKENS):
-            right += (classifier(**batch).argmax(dim=-1) == labels).tolist()
-    return 100 * np.mean(right)
-
-
-def test_disabling_table_scores_heads_on_the_examples_of_the_split(runs, disabling):
+def test_uniform_change_is_that_of_full_passes(runs):
     run = runs[0]
     _, scored = split_test(run, 0)
-    rows = disabling[(disabling["task"] == run.task.name) & (disabling["head"] != WHOLE_LAYER)]
-    for row in rows.iloc[::4].itertuples():
-        expected = accuracy_with_uniform_attention(run, scored, row.layer - 1, row.head - 1)
-        assert row.accuracy == pytest.approx(expected)
-
-
-def test_disabling_table_scores_layers_on_all_test_examples(runs, disabling):
-    run = runs[0]
-    accuracy = 100 * np.mean(run.predictions == run.labels)
-    rows = disabling[(disabling["task"] == run.task.name) & (disabling["head"] == WHOLE_LAYER)]
-    for row in rows.itertuples():
-        expected = accuracy_with_uniform_attention(run, run.task.test, row.layer - 1, None)
-        assert row.accuracy == pytest.approx(expected)
-        assert row.change == pytest.approx(row.accuracy - accuracy)
+    is_right = []
+    with uniform_attention(run.classifier.encoder, 1, 2), torch.no_grad():
+        for batch, labels, _ in batches(run.encoder, scored, max_tokens=MAX_TOKENS):
+            is_right += (run.classifier(**batch).argmax(dim=-1) == labels).tolist()
+    with torch.no_grad():
+        before = []
+        for batch, labels, _ in batches(run.encoder, scored, max_tokens=MAX_TOKENS):
+            before += (run.classifier(**batch).argmax(dim=-1) == labels).tolist()
+    expected = 100 * (np.mean(is_right) - np.mean(before))
+    assert uniform_change(run, 1, 2, seed=0) == pytest.approx(expected)
 
 
 # Patterns and links of the same model

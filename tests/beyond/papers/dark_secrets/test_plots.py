@@ -4,7 +4,6 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.colors import to_hex
 from plot_checks import LONG_NAME, check_column, check_long_name
 
@@ -94,34 +93,10 @@ def test_fig8_finetuning_shows_the_change_of_every_head():
         np.testing.assert_allclose(image.ravel(), 1 - rows["similarity"])
 
 
-@pytest.mark.parametrize("draw", [plots.fig9_disabling, plots.semantic_links])
-def test_no_change_is_white(draw):
-    table = head_table(tasks=["task 0"]).assign(change=-3.0, removable=False, difference=0.1)
-    (image,) = draw(table, model="tiny").axes[0].images
+def test_no_difference_is_white():
+    table = head_table(tasks=["task 0"]).assign(difference=0.1)
+    (image,) = plots.semantic_links(table, model="tiny").axes[0].images
     assert to_hex(image.cmap(image.norm(0.0))) == "#ffffff"
-
-
-def test_fig9_disabling_shows_heads_and_then_layers():
-    table = head_table(first_head=0)  # head 0 is a layer
-    table["change"] = RNG.uniform(size=len(table))
-    table["removable"] = False
-    figure = plots.fig9_disabling(table, model="tiny")
-    for image, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
-        changes = rows["change"].to_numpy().reshape(LAYERS, HEADS + 1)
-        np.testing.assert_array_equal(image, np.roll(changes, -1, axis=1))
-
-
-def test_fig9_disabling_leaves_heads_blank_that_are_equivalent_to_none():
-    table = head_table(first_head=0).assign(change=-3.0)
-    table["removable"] = table["head"] == 2
-    table.loc[table["head"] == 0, "change"] = -8.0
-    figure = plots.fig9_disabling(table, model="tiny")
-    for image in images(figure)[:2]:
-        assert (image[:, 1] == 0).all()
-        assert (np.delete(image, 1, axis=1) < 0).all()
-    title = figure.texts[0].get_text().replace("\n", " ")
-    assert title.startswith("Figure 9 · For 6 of 24 heads, uniform attention changes")
-    assert title.endswith("less than 2 points; for a layer, it costs up to 8")
 
 
 def test_semantic_links_shows_differences_and_marks_linked_heads():
@@ -135,8 +110,8 @@ def test_semantic_links_shows_differences_and_marks_linked_heads():
 
 def test_a_long_name_of_a_model_stays_on_the_page():
     figures = [plots.fig7_patterns(pattern_table(), example_maps(), model=LONG_NAME)]
-    columns = {"similarity": 0.8, "change": -3.0, "removable": False, "difference": 0.1}
-    for draw in (plots.fig8_finetuning, plots.fig9_disabling, plots.semantic_links):
+    columns = {"similarity": 0.8, "difference": 0.1}
+    for draw in (plots.fig8_finetuning, plots.semantic_links):
         tasks = ["task 0"] if draw is plots.semantic_links else ["task 0", "task 1"]
         figures.append(draw(head_table(tasks).assign(**columns), model=LONG_NAME))
     for figure in figures:

@@ -1,6 +1,5 @@
-"""Rollout by explicit products, and tokens left out by hand."""
+"""Tokens left out by hand."""
 
-import numpy as np
 import pytest
 import torch
 from store_tools import many_segments
@@ -14,20 +13,6 @@ from helpers.store.extract import stream
 
 def records_of(encoder, count=6):
     return list(stream(encoder, many_segments(count), max_tokens=60).records())
-
-
-def test_rollout_is_the_product_of_the_layers_with_residuals():
-    first_map = np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]])
-    second_map = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    identity = np.eye(3)
-    first_layer = (first_map + identity) / 2
-    second_layer = (second_map + identity) / 2
-    np.testing.assert_allclose(attributions.rollout(first_map[None]), first_layer)
-    two_layers = attributions.rollout(np.stack([first_map, second_map]))
-    np.testing.assert_allclose(two_layers, second_layer @ first_layer)
-    # Position 0 gets half from itself, and half through position 1.
-    assert two_layers[0, 0] == pytest.approx(0.5 * 1 + 0.5 * 0.25)
-    np.testing.assert_allclose(two_layers.sum(axis=1), 1)
 
 
 def mean_vector(encoder, ids, left_out=None):

@@ -25,6 +25,7 @@ from beyond.papers.common.edge_cuts import (
 )
 from beyond.papers.sinks import edges, plots
 from beyond.papers.sinks.lenses import evenly_spaced_records
+from helpers.metrics import rows_of_model
 from helpers.model.encoder import Loaded, load_encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
@@ -100,9 +101,9 @@ class EdgeRun:
         sample = records[:: edges.CONTROL_STRIDE]
         self.control_angles = angles_of(edges.representation_shifts(control, ablations, sample))
 
-    def ratio_row(self, prefix):
+    def ratio_row(self, model):
         key = ["layers", "keys", "ways", "measure"]
-        table = self.tables[f"{prefix}edge_ratios"].set_index(key)
+        table = rows_of_model(self.tables["edge_ratios"], model).set_index(key)
         return table.loc[("2-3", "special", DROPPED_OVER_MATCHED, "sentence angle")]
 
 
@@ -190,21 +191,20 @@ def ratio_of(angles):
 
 
 def test_edge_ratios_are_of_the_angles_of_each_model(edge_run):
-    assert edge_run.ratio_row("")["ratio"] == pytest.approx(ratio_of(edge_run.angles), rel=1e-3)
+    assert edge_run.ratio_row("trained")["ratio"] == pytest.approx(
+        ratio_of(edge_run.angles), rel=1e-3
+    )
     # These segments are in other batches here, and float32 rounds differently.
     expected = ratio_of(edge_run.control_angles)
-    assert edge_run.ratio_row("random_")["ratio"] == pytest.approx(expected, rel=1e-3)
+    assert edge_run.ratio_row("random")["ratio"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_fig15_draws_the_tables_of_a_run(edge_run):
-    ratios = {
-        "trained": edge_run.tables["edge_ratios"],
-        "random": edge_run.tables["random_edge_ratios"],
-    }
+    ratios = edge_run.tables["edge_ratios"]
     figure = plots.fig15_edges(
         edge_run.tables["edges"], ratios, {"cls": "[CLS]", "sep": "[SEP]"}, model="tiny"
     )
-    rows = ratios["trained"].query(f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}'")
+    rows = rows_of_model(ratios).query(f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}'")
     (line, *_) = figure.axes[1].lines
     np.testing.assert_allclose(line.get_ydata(), rows["ratio"][:LAYERS])
     assert list(rows["layers"]) == ["1", "2", "3", "2-3"]
@@ -294,7 +294,7 @@ def rows_of_modes(layers, values, *, measure=edges.ANGLE, keys="cls", width=0.1)
     return pd.DataFrame(rows, columns=[*names, "value", "value_low", "value_high", "value_df"])
 
 
-def test_order_table_orders_modes_and_compares_models():
+def test_order_table_orders_modes():
     encoder_edges = pd.concat(
         [
             rows_of_modes("1", (1, 9, 5)),
@@ -304,23 +304,24 @@ def test_order_table_orders_modes_and_compares_models():
             rows_of_modes("1-3", (1, 5.01, 5)),
         ]
     )
-    decoder_edges = pd.concat(
-        [
-            rows_of_modes("1", (2, 3, 1), keys="first"),
-            rows_of_modes("1-2", (2, 3, 1), keys="first", measure=edges.OBJECTIVE),
-            rows_of_modes("2", (2, 3, 1), keys="first"),
-        ]
-    )
-    table = edges.order_table({"encoder": encoder_edges, "decoder": decoder_edges})
-    orders = table.set_index(["model", "scope"])
-    row = orders.loc[("encoder", "single layers")]
+    table = edges.order_table(encoder_edges)
+    orders = table.set_index("scope")
+    row = orders.loc["single layers"]
     assert row["order"] == "dropped < mass-matched < redistributed"
     assert (row["count"], row["of"]) == (2, 3)
-    assert orders.loc[("encoder", "layers together"), "layers"] == "2-3"
-    of_all = orders.loc[("encoder", "all layers")]
-    assert of_all["order"] == "dropped < mass-matched ~ redistributed"
-    of_decoder = orders.loc[("decoder", "all layers")]
-    assert of_decoder["order"] == "mass-matched < dropped < redistributed"
-    assert of_decoder["layers"] == "1-2"
-    assert of_all["agrees"] and not of_decoder["agrees"]
-    assert not orders.loc[("decoder", "single layers"), "agrees"]
+    assert orders.loc["layers together", "layers"] == "2-3"
+    assert orders.loc["all layers", "order"] == "dropped < mass-matched ~ redistributed"
+
+
+def test_order_table_compares_the_measures_of_a_scope():
+    decoder_edges = pd.concat(
+        [
+            rows_of_modes("1-2", (2, 3, 1), keys="first"),
+            rows_of_modes("1-2", (2, 1, 3), keys="first", measure=edges.OBJECTIVE),
+        ]
+    )
+    table = edges.order_table(decoder_edges)
+    assert table["order"].tolist() == [
+        "mass-matched < dropped < redistributed", "redistributed < dropped < mass-matched",
+    ]  # fmt: skip
+    assert table["agrees"].tolist() == [True, False]

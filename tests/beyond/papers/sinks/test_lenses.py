@@ -6,8 +6,7 @@ import tiny_models
 from store_tools import many_segments
 
 from beyond.papers.sinks import lenses
-from beyond.papers.sinks.lenses import LENSES, sample_sizes, skip_if_unsupported
-from helpers.errors import InputError, ModelError
+from beyond.papers.sinks.lenses import LENSES, sample_sizes
 from helpers.model.forward import norm_maps
 from helpers.settings import Settings
 from helpers.store.extract import extract, stream
@@ -118,14 +117,6 @@ def test_special_table_without_cls_has_the_first_token(tiny_encoder, family, tok
     assert first["all"] == pytest.approx(np.mean(to_first), abs=2e-3)
 
 
-def test_lens_tables_have_a_row_per_head_or_layer(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    source = stream(encoder, many_segments(8), max_tokens=60)
-    tables = lenses.lens_tables(encoder, source, 5)
-    assert set(tables) == {"lens_shares", "special_tokens", "value_norms"}
-    assert len(tables["lens_shares"]) == 12
-
-
 @pytest.mark.parametrize(("limit", "segments"), [(1000, 300), (None, 300), (50, 50)])
 def test_sample_sizes_are_within_the_segments_of_the_run(limit, segments):
     assert sample_sizes(Settings(segments=limit), 72).segments == segments
@@ -146,14 +137,3 @@ def test_sample_sizes_of_the_small_profile_are_smaller(monkeypatch):
     segments = sample_sizes(Settings(), 144).segments
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert sample_sizes(Settings(), 144).segments < segments
-
-
-def test_skip_if_unsupported_prints_one_line_and_goes_on(capsys):
-    with skip_if_unsupported():
-        raise InputError("no special tokens")
-    with skip_if_unsupported():
-        raise ModelError("no value projection")
-    assert capsys.readouterr().out.splitlines() == [
-        "Left out: no special tokens",
-        "Left out: no value projection",
-    ]

@@ -1,4 +1,4 @@
-"""Figures 13 and 15 draw the values of their tables."""
+"""Figures 14 to 20 draw the values of their tables."""
 
 import numpy as np
 import pandas as pd
@@ -7,8 +7,8 @@ from matplotlib.collections import LineCollection
 from plot_checks import LONG_NAME, check_column, check_long_name
 
 from beyond.papers.sinks import plots
-from beyond.papers.sinks.lenses import SHARE_COLUMNS
 from beyond.papers.sinks.transplant import CHANGES, INTACT, SINK, TARGET_TOKEN
+from helpers.metrics import by_model
 from helpers.metrics.heads import head_rows
 
 SPECIAL_TOKENS = {"cls": "<s>", "sep": "</s>"}
@@ -20,50 +20,9 @@ def random_head_table(columns, *, scale=1.0):
     return head_rows(3, 5, **{name: scale * rng.random((3, 5)) for name in columns})
 
 
-def lens_shares():
-    """Make a table like lens_shares.csv."""
-    columns = [name for name in SHARE_COLUMNS if not name.endswith("_first")]
-    bounds = [f"{name}_{end}" for name in columns for end in ("low", "high")]
-    return random_head_table([*columns, *bounds], scale=0.25)
-
-
 def line_of(axes, label):
     (line,) = [line for line in axes.lines if line.get_label() == label]
     return line.get_ydata()
-
-
-def test_fig13_draws_means_of_both_lenses():
-    shares = lens_shares()
-    attention_axes, norm_axes = plots.fig13_lenses(shares, SPECIAL_TOKENS, model="m").axes
-    means = shares.groupby("layer").mean()
-    np.testing.assert_allclose(line_of(attention_axes, "<s>"), means["attention_cls"])
-    np.testing.assert_allclose(line_of(norm_axes, "</s>"), means["norm_sep"])
-
-
-def test_fig13_names_every_type_of_token():
-    shares = lens_shares()
-    axes, _ = plots.fig13_lenses(shares, SPECIAL_TOKENS, model="tiny").axes
-    labels = [line.get_label() for line in axes.lines]
-    assert labels == ["<s>", "</s>", "periods and commas", "other tokens"]
-    without_cls = shares.assign(attention_cls=np.nan, norm_cls=np.nan)
-    axes, _ = plots.fig13_lenses(without_cls, {"cls": None, "sep": "</s>"}, model="tiny").axes
-    assert [line.get_label() for line in axes.lines] == [
-        "</s>",
-        "periods and commas",
-        "other tokens",
-    ]
-    with_first = without_cls.rename(columns=lambda name: name.replace("_sep", "_first"))
-    with_first = with_first.assign(attention_first=0.5)
-    axes, _ = plots.fig13_lenses(with_first, {"cls": None, "sep": "</s>"}, model="tiny").axes
-    np.testing.assert_allclose(line_of(axes, "the first token"), 0.5)
-
-
-def test_the_title_of_fig13_has_the_special_token_with_most_attention():
-    shares = lens_shares().assign(attention_sep=0.6, norm_sep=0.12)
-    figure = plots.fig13_lenses(shares, SPECIAL_TOKENS, model="m")
-    expected = "Figure 13 · </s> gets 60% of the attention and 12% by norm"
-    assert figure.texts[0].get_text() == expected
-    assert [axes.get_legend() is None for axes in figure.axes] == [False, True]
 
 
 def sink_causes():
@@ -111,12 +70,10 @@ def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
             rows.append((layer, keys, "redistributed / dropped", 9.0, 8.0, 10.0))
     names = ["layers", "keys", "ways", "ratio", "ratio_low", "ratio_high"]
     ratios = pd.DataFrame(rows, columns=names).assign(queries="all")
-    by_model = {"trained": ratios, "random": ratios.assign(ratio=5), "entropy-matched": ratios}
+    ratios = by_model({"trained": ratios, "random": ratios.assign(ratio=5)})
     same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
     table = edges({"objective": same_order, "structural probe": {"cls": (2, 1), "sep": (2, 1)}})
-    *token_axes, of_loss, of_probe = plots.fig15_edges(
-        table, by_model, SPECIAL_TOKENS, model=""
-    ).axes
+    *token_axes, of_loss, of_probe = plots.fig15_edges(table, ratios, SPECIAL_TOKENS, model="").axes
     titles = ["Attention to <s>", "Attention to </s>"]
     assert [axes.get_title("left") for axes in token_axes] == titles
     for axes in token_axes:
@@ -147,8 +104,8 @@ def test_the_title_of_fig15_has_the_ranges_of_each_token():
     names = ["layers", "keys", "queries", "ways", "ratio", "ratio_low", "ratio_high"]
     ratios = pd.DataFrame(rows, columns=names)
     table = edges({"objective": ANGLES, "structural probe": ANGLES})
-    by_model = {"trained": ratios, "random": ratios.assign(ratio=9.0)}
-    figure = plots.fig15_edges(table, by_model, SPECIAL_TOKENS, model=LONG_NAME)
+    ratios = by_model({"trained": ratios, "random": ratios.assign(ratio=9.0)})
+    figure = plots.fig15_edges(table, ratios, SPECIAL_TOKENS, model=LONG_NAME)
     title = (
         "Figure 15 · If attention to <s> is dropped, the sentence vector turns 0.1 to 0.8 times "
         "as far as if words lose as much (</s>: 1.3 to 3.7)"
@@ -173,7 +130,8 @@ def test_fig15_draws_the_loss_of_a_decoder_by_layer():
     rows = [(layers, "first", "all", "dropped / mass-matched", 2.0) for layers in ("1", "2", "3")]
     ratios = pd.DataFrame(rows, columns=["layers", "keys", "queries", "ways", "ratio"])
     ratios = ratios.assign(ratio_low=1.0, ratio_high=3.0)
-    figure = plots.fig15_edges(table, {"trained": ratios}, {"cls": None, "sep": None}, model="")
+    ratios = ratios.assign(model="trained")
+    figure = plots.fig15_edges(table, ratios, {"cls": None, "sep": None}, model="")
     of_token, by_layer, of_group = figure.axes
     assert of_token.get_title("left") == "Attention to the first token"
     np.testing.assert_allclose(line_of(by_layer, "redistributed"), [2, 3, 4])
@@ -234,7 +192,6 @@ def test_fig20_draws_means_by_length_and_each_head():
 def test_a_long_name_of_a_model_stays_on_the_page():
     measures = pd.concat(length_tables().values(), ignore_index=True)
     for figure in (
-        plots.fig13_lenses(lens_shares(), SPECIAL_TOKENS, model=LONG_NAME),
         plots.fig14_sinks(sink_causes(), "<s>", model=LONG_NAME),
         plots.fig17_transplant(transplants(), "<s>", model=LONG_NAME),
         plots.fig20_lengths(measures, "<s>", model=LONG_NAME),
