@@ -62,7 +62,7 @@ def test_every_block_of_python_runs_as_it_stands(page, block, figures, tmp_path,
     runpy.run_path(str(script))
     if "save_figure" in block:
         saved = (figures.parent / "build").rglob("*.*g")
-        assert {path.suffix for path in saved} == {".png", ".svg"}
+        assert {path.suffix for path in saved} == {".png"}
 
 
 def test_every_command_line_is_one():
