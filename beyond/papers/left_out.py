@@ -71,14 +71,6 @@ def skip_if_unsupported() -> Iterator[None]:
         print(f"Left out: {error}")
 
 
-def _check_removal(encoder: Encoder) -> None:
-    check_removable(encoder.model, encoder.heads)
-
-
-def _check_sites(encoder: Encoder) -> None:
-    sites(encoder.model)
-
-
 def _check_edges(encoder: Encoder) -> None:
     key_token_ids(encoder)
     inputs = padded(encoder, [dict(encoder.tokenizer("a b c"))])
@@ -96,8 +88,8 @@ def _check_layers(encoder: Encoder) -> None:
 
 
 CHECKS = {
-    "removal of heads": _check_removal,
-    "argument cues": _check_sites,
+    "removal of heads": lambda encoder: check_removable(encoder.model, encoder.heads),
+    "argument cues": lambda encoder: sites(encoder.model),
     "norms of what heads move": check_lens,
     "edges cut": _check_edges,
     "agreement of verbs": _check_word_predictions,

@@ -336,12 +336,13 @@ def log_probabilities(encoder: Encoder, cases: Sequence[EdgeCase]) -> Float[np.n
     return np.array(map_over_model_copies(encoder.model, cases, measure, "log-probabilities"))
 
 
-def first_order_effects(
+def attention_and_effects(
     encoder: Encoder, cases: Sequence[EdgeCase]
-) -> Float[np.ndarray, "case layer head"]:
-    """Compute what each edge brings to the log-probability, to first order, in every head.
+) -> Float[np.ndarray, "two case layer head"]:
+    """Compute the attention on each edge, and what it brings, in every head, with one pass each.
 
-    This is ``sum over the edge of A[i, j] * d log p / dA[i, j]``, in nats: what would be lost
+    The attention is that of `edge_attention`.  The second is the effect on the log-probability to
+    first order, ``sum over the edge of A[i, j] * d log p / dA[i, j]``, in nats: what would be lost
     without the edge if the log-probability were linear in the weight.
 
     Parameters
@@ -351,13 +352,6 @@ def first_order_effects(
     cases
         Edges with continuations.
     """
-    return attention_and_effects(encoder, cases)[1]
-
-
-def attention_and_effects(
-    encoder: Encoder, cases: Sequence[EdgeCase]
-) -> Float[np.ndarray, "two case layer head"]:
-    """Compute `edge_attention` and `first_order_effects` with one pass for each case."""
 
     def measure(model: PreTrainedModel, case: EdgeCase) -> Float[np.ndarray, "two layer head"]:
         edge_pass = EdgePass(encoder, model, case)

@@ -10,7 +10,7 @@ from toy_decoders import random_decoder
 
 from beyond.papers.accuracy_and_function import agreement
 from beyond.papers.common.edge_cuts import MOST_ATTENDED
-from beyond.papers.common.head_edges import HeadCut, cut_effects, first_order_effects
+from beyond.papers.common.head_edges import HeadCut, attention_and_effects, cut_effects
 from helpers.data.records import Sentence
 from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import count_heads
@@ -142,7 +142,7 @@ def test_agreement_tables_are_those_of_plain_passes(tiny_encoder, family):
     assert tables["agreement"].set_index("words_between").loc["1", "pairs"] == 0
 
     heads = tables["agreement_heads"]
-    first_order = first_order_effects(encoder, cases).mean(axis=0)
+    first_order = attention_and_effects(encoder, cases)[1].mean(axis=0)
     error = float32_error(np.log(encoder.model.config.vocab_size))
     np.testing.assert_allclose(by_head(heads, "first_order"), first_order, atol=error)
     expected = counts.of_split("train").accuracy("nsubj")[1]

@@ -31,9 +31,9 @@ from beyond.papers.common.head_edges import (
     EFFECTS,
     LOG_PROBABILITY,
     HeadCut,
+    attention_and_effects,
     cut_effects,
     edge_attention,
-    first_order_effects,
 )
 from helpers.data.records import Sentence
 from helpers.errors import InputError
@@ -148,7 +148,7 @@ def test_effects_of_a_decoder_are_of_first_order(decoder_run):
     assert set(table["measure"]) == {NEXT}
     sample = decoder_run.sample(NEXT)
     cases = [case for case, owner in zip(sample.cases, sample.owner, strict=True) if owner == 0]
-    brings = first_order_effects(decoder_run.encoder, cases)
+    brings = attention_and_effects(decoder_run.encoder, cases)[1]
     rows = table[table["relation"] == sample.relations[0]]
     error = log_probability_error(decoder_run.encoder)
     np.testing.assert_allclose(by_head(rows, "effect"), brings.mean(axis=0), atol=error)
@@ -161,7 +161,7 @@ def test_ablations_are_measured_on_the_edges_that_heads_were_not_chosen_on(decod
     assert sample.is_for_choice.tolist() == [True, False] * 4
     is_chosen = (table["measure"] == NEXT) & (table["relation"] == sample.relations[0])
     rows = table[is_chosen & (table["role"] == LARGEST)]
-    brings = first_order_effects(decoder_run.encoder, sample.cases)[:4]
+    brings = attention_and_effects(decoder_run.encoder, sample.cases)[1][:4]
     chosen_on = brings[[0, 2]].mean(axis=0).ravel()
     order = np.argsort(-np.abs(chosen_on), kind="stable")[:2]
     heads = (4 * (rows["layer"] - 1) + rows["head"] - 1).tolist()

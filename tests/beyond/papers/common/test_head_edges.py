@@ -97,7 +97,7 @@ def test_log_probability_equals_the_models_own_loss(decoder):
 
 @pytest.mark.parametrize("queries", [(5,), (3, 4, 5)])
 def test_first_order_effects_are_finite_differences(decoder, monkeypatch, queries):
-    effects = head_edges.first_order_effects(decoder, [case_of(queries)])[0]
+    effects = head_edges.attention_and_effects(decoder, [case_of(queries)])[1][0]
     assert effects.shape == (3, 4)
     double = decoder.model.double()
     step = 1e-2  # the softmax of Llama is in single precision
@@ -191,7 +191,7 @@ def test_planted_edges_matter_in_the_head_that_copies_the_number(tiny_encoder):
     attention = head_edges.edge_attention(planted, cases)
     assert (attention > 0.95).all()
     assert (head_edges.log_probabilities(planted, cases) > 0.5).all()
-    first_order = head_edges.first_order_effects(planted, cases)[:, 0]
+    first_order = head_edges.attention_and_effects(planted, cases)[1][:, 0]
     lost = head_edges.cut_effects(planted, cases, [HeadCut(0, 0), HeadCut(0, 1)])
     before = head_edges.log_probabilities(planted, cases)
     for by_head in (first_order, lost[..., 0]):
