@@ -260,7 +260,7 @@ def _compare(options: argparse.Namespace) -> int:
     from helpers.run import write_page
 
     runs = [_find_run(name) for name in options.runs or DEFAULT_COMPARISON]
-    folder = build_dir("compare") / "-".join(run.name for run in runs)
+    folder = build_dir("compare") / "-vs-".join(run.name for run in runs)
     folder.mkdir(parents=True, exist_ok=True)
     write_page("compare", folder, "index.html", runs=[str(run) for run in runs])
     _print_page(folder / "index.html")

@@ -199,6 +199,10 @@ class Results:
                 if starts_run or NOTEBOOK_VARIABLE in os.environ:
                     remove_contents(self.build)
             record = {"tables": {}, "figures": {}, "seconds": {}} | record
+            if starts_run:  # a notebook that was opened by hand has left files of another run
+                for path in [*self.build.glob("tables/*.csv"), *self.build.glob("*.png")]:
+                    if path.stem not in record["tables"] | record["figures"]:
+                        path.unlink()
             record |= {"commit": made_by()["commit"], **self._identity()}
             for name, value in self.facts.items():
                 record[name] = record.get(name, {}) | value if isinstance(value, dict) else value

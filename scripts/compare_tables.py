@@ -111,7 +111,7 @@ def compare_runs(first: Path, second: Path, *, only_common: bool = False) -> Ite
         if claims in before:
             expected = before[claims]
             sections = set(after[claims]["section"].astype(str))
-            before[claims] = expected[expected["section"].astype(str).isin(sections)]
+            before[claims] = read_again(expected[expected["section"].astype(str).isin(sections)])
     for name, model in sorted(before.keys() | after.keys()):
         label = name if model == TRAINED else f"{name} ({model})"
         if (name, model) not in before:

@@ -300,7 +300,7 @@ def test_compare_executes_the_page_on_the_folders_of_runs(figures, monkeypatch, 
     assert main(["compare", "mine", "minilm"]) == 0
     (job,) = jobs
     assert job.parameters == {"runs": [str(folder) for folder in folders]}
-    assert job.html == str(figures.parent / "build" / "compare" / "mine-minilm" / "index.html")
+    assert job.html == str(figures.parent / "build" / "compare" / "mine-vs-minilm" / "index.html")
     assert "no run of this name" in fails(capsys, "compare", "mine", "another")
 
 

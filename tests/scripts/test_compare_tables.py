@@ -162,7 +162,7 @@ def test_main_compares_the_part_that_a_run_has_with_the_committed_run(figures, m
     monkeypatch.setattr(sys, "argv", ["compare_tables.py", "minilm"])
     with pytest.raises(SystemExit) as stopped:
         compare_tables.main()
-    assert stopped.value.code == 0
+    assert not stopped.value.code
     assert capsys.readouterr().out == "all 2 tables agree with the committed run\n"
 
 
