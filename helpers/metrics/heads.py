@@ -18,7 +18,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.data.records import Pair, Record
-from helpers.metrics.reference import ALL, EVERY_RELATION, NOT_ADJACENT
+from helpers.metrics.reference import ALL, EVERY_RELATION
 from helpers.metrics.statistics import Whole
 from helpers.store.store import Example
 
@@ -30,7 +30,7 @@ POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
 POSSESSIVE_MARKS = frozenset({"'s", "s'"})
 COREFERENCE = "coreference"  # name of the only relation of a coreference corpus
 ROOT = "root"  # its name in lower case
-RESERVED = frozenset({ALL, EVERY_RELATION, NOT_ADJACENT, COREFERENCE})
+RESERVED = frozenset({ALL, EVERY_RELATION, COREFERENCE})
 
 
 def head_label(layer: Whole, head: Whole) -> str:

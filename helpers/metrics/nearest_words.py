@@ -31,6 +31,7 @@ Rule = tuple[str, Side]
 SIDES: tuple[Side, ...] = get_args(Side)
 DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
 LAST_OF_DISTANCES = (1, 2, 5)  # the largest distances of all classes but the last
+FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
 MEAN_LEAD = "mean margin over the nearest word"
 FAR_PARENTS = "heads minus nearest words, far parents"

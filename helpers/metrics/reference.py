@@ -16,7 +16,6 @@ import pandas as pd
 
 ALL = "All"
 EVERY_RELATION = "every relation"  # the words of all relations together
-NOT_ADJACENT = "every relation, parent not next to the word"
 UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"
 UUAS = "UUAS"
 COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # the metrics of Table 3

@@ -9,8 +9,6 @@ from helpers.metrics import nearest_words
 from helpers.metrics.head_counts import HeadCounts
 from helpers.store.store import Store
 
-FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
-
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
     """Compute the tables of section 4.2 that are made of the model and of its controls.
@@ -30,7 +28,7 @@ def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[s
         By the names of their files: ``dependency_heads_held_out`` (`held_out_heads` with the
         columns of `nearest_words.add_nearest`), ``relation_summary`` (with the rows of
         `nearest_words.nearest_summary` and `possessive_summary`), ``accuracy_by_distance`` (of
-        `nearest_words`, from `FEWEST_WORDS` words on) and ``no_op`` (`no_op_table`).
+        `nearest_words`, from `nearest_words.FEWEST_WORDS` words on) and ``no_op`` (`no_op_table`).
 
     Raises
     ------
@@ -50,6 +48,6 @@ def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[s
     return {
         "dependency_heads_held_out": held_out,
         "relation_summary": pd.concat(summaries, ignore_index=True),
-        "accuracy_by_distance": by_distance[by_distance["count"] >= FEWEST_WORDS],
+        "accuracy_by_distance": by_distance[by_distance["count"] >= nearest_words.FEWEST_WORDS],
         "no_op": heads.no_op_table(store, held_out),
     }

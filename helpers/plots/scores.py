@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
-from helpers.metrics.nearest_words import DISTANCES
+from helpers.metrics.nearest_words import DISTANCES, FEWEST_WORDS
 from helpers.metrics.reference import ALL, COMPARED
 from helpers.plots import style
 from helpers.plots.style import (
@@ -268,12 +268,11 @@ def accuracy_by_distance(
                 draw_curve(
                     axes, rows.dropna(subset=column), "place", column, series_style, clip_on=False
                 )
-        counts = rows["count"].fillna(0).astype(int)
-        n = "" if short else "n = "
-        labels = [
-            f"{distance.replace(' to ', '–') if short else distance}\n{n}{count:,}"
-            for distance, count in zip(DISTANCES, counts, strict=True)
-        ]
+        labels = []
+        for distance, count in zip(DISTANCES, rows["count"], strict=True):
+            n = f"n < {FEWEST_WORDS}" if pd.isna(count) else f"n = {count:,.0f}"
+            words = distance.replace(" to ", "–") if short else distance
+            labels.append(f"{words}\n{n.removeprefix('n = ') if short else n}")
         axes.set_xticks(rows["place"], labels)
         axes.set(ylim=(0, 100), xlim=(-0.3, len(DISTANCES) - 0.7))
         axes.set_title(title, parse_math=False)

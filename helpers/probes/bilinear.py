@@ -157,7 +157,7 @@ def choose_layer_and_rank(data: ProbeData, ranks: Sequence[int] = RANKS) -> pd.D
     Returns
     -------
     DataFrame
-        The table bilinear_layers.csv: ``layer``, ``rank``, ``validation_uas`` in percent (without
+        Rows of probe_layers.csv: ``layer``, ``rank``, ``validation_uas`` in percent (without
         punctuation), its 95% interval over articles ``validation_uas_low`` and
         ``validation_uas_high``, and whether the row is ``chosen``.
     """

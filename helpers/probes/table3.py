@@ -50,7 +50,7 @@ COMPARISONS = (
 
 
 ProbeCounts = Mapping[str, Counts]  # correct attachments of each dev sentence, by metric
-TaskFit = tuple[str, str, Fit]  # name of the probe, `UAS` or `CONTROL_TASK`, and the fit
+TaskFits = dict[tuple[str, str], Fit]  # by probe, and `UAS` or `CONTROL_TASK`
 
 
 def table3(
@@ -90,7 +90,7 @@ def table3(
     ranks = model.bilinear_layers.query("chosen")["rank"].tolist()
     random = random_results(random_examples, vectors, linear_probes, ranks)
     matched_data = prepare(matched_examples, vectors)
-    matched, _, _ = fit_probes(matched_data, ENTROPY_MATCHED, linear_probes, (), ranks, 1)
+    matched, _, _ = fit_probes(matched_data, linear_probes, (), ranks, 1)
     by_name = {
         **model.results,
         RANDOM_INIT + probe: random[RANDOM_INIT + probe],
@@ -125,8 +125,10 @@ class ModelResults(NamedTuple):
         they are therefore its control.
     n_train
         Number of sentences that probes are fitted to.
-    head_weights, structural_layers, bilinear_layers
-        The tables of these names.
+    head_weights
+        The table probe_heads.csv.
+    structural_layers, bilinear_layers
+        The two parts of `layer_table`.
     """
 
     results: dict[str, ProbeCounts]
@@ -156,13 +158,12 @@ def model_results(
     }
     if vectors:
         results[DISTANCES_GLOVE] = trained_result(data, DISTANCES_GLOVE, fit_distances, seeds)
-    fitted, fits, bilinear_layers = fit_probes(data, "", linear_probes, linear_probes, RANKS, seeds)
-    _, _, attn = fits[0]
+    fitted, fits, bilinear_layers = fit_probes(data, linear_probes, linear_probes, RANKS, seeds)
     return ModelResults(
         results={**results, **fitted},
         on_embeddings=structural_result(data, by_layer[0]),
         n_train=len(data.splits["train"]),
-        head_weights=head_weights(attn.probe, data),
+        head_weights=head_weights(fits[ATTN, UAS].probe, data),
         structural_layers=structural_layers,
         bilinear_layers=bilinear_layers,
     )
@@ -211,11 +212,8 @@ def linear_result(
 
 def linear_results(
     data: ProbeData, probes: Sequence[str], with_control_task: Sequence[str]
-) -> tuple[dict[str, ProbeCounts], list[TaskFit]]:
-    """Fit the linear probes to train, all together, and score them on dev.
-
-    The parameters are those of `fit_probes`; the names of the fits have no prefix.
-    """
+) -> tuple[dict[str, ProbeCounts], TaskFits]:
+    """Fit the linear probes to train, all together, and score them on dev; see `fit_probes`."""
     tasks = {}
     for probe in probes:
         tasks[probe, UAS] = Task(with_words=probe == ATTN_GLOVE)
@@ -223,9 +221,8 @@ def linear_results(
             tasks[probe, CONTROL_TASK] = Task(probe == ATTN_GLOVE, on_control_task=True)
     control_data = data.control_task()
     results = {}
-    fits = []
-    for (probe, task), fit in zip(tasks, fit_together(data, list(tasks.values())), strict=True):
-        fits.append((probe, task, fit))
+    fits = dict(zip(tasks, fit_together(data, list(tasks.values())), strict=True))
+    for (probe, task), fit in fits.items():
         if task == UAS:
             results[probe] = scores_of(fit.probe, data, data.splits["dev"])
         else:
@@ -237,20 +234,17 @@ def linear_results(
 
 def fit_probes(
     data: ProbeData,
-    prefix: str,
     probes: Sequence[str],
     with_control_task: Sequence[str],
     ranks: Sequence[int],
     seeds: int,
-) -> tuple[dict[str, ProbeCounts], list[TaskFit], pd.DataFrame]:
+) -> tuple[dict[str, ProbeCounts], TaskFits, pd.DataFrame]:
     """Fit the linear probes and the bilinear probe to the maps and hidden states of a model.
 
     Parameters
     ----------
     data
         The sentences.
-    prefix
-        What the names of the fits begin with.
     probes
         The linear probes.
     with_control_task
@@ -263,18 +257,17 @@ def fit_probes(
     Returns
     -------
     results
-        The scores of each probe, without the prefix.
+        The scores of each probe.
     fits
         The fits of linear probes.
     layers
         The table of `choose_layer_and_rank`.
     """
-    results, linear_fits = linear_results(data, probes, with_control_task)
-    fits = [(prefix + probe, task, fit) for probe, task, fit in linear_fits]
+    results, fits = linear_results(data, probes, with_control_task)
     layers = choose_layer_and_rank(data, ranks)
     (best,) = layers.query("chosen").itertuples()
     fit_best = partial(fit_bilinear, layer=best.layer, rank=best.rank)
-    results[BILINEAR] = trained_result(data, prefix + BILINEAR, fit_best, seeds)
+    results[BILINEAR] = trained_result(data, BILINEAR, fit_best, seeds)
     return results, fits, layers
 
 
@@ -303,11 +296,10 @@ def random_results(
     """
     first, *later_initialisations = initialisations
     probe = probes[-1]
-    results, fits, _ = fit_probes(prepare(first, vectors), RANDOM_INIT, probes, [probe], ranks, 1)
-    _, _, control_fit = fits[-1]  # with the penalty of the fit to the heads
+    results, fits, _ = fit_probes(prepare(first, vectors), probes, [probe], ranks, 1)
     by_initialisation = [results[probe]]
     for examples in later_initialisations:
-        _, result = linear_result(prepare(examples, vectors), probe, l2=control_fit.l2)
+        _, result = linear_result(prepare(examples, vectors), probe, l2=fits[probe, UAS].l2)
         by_initialisation.append(result)
     stacked = stack_results(by_initialisation)
     results[RANDOM_INIT + probe] = with_selectivity(stacked, results[probe][CONTROL_TASK])

@@ -14,7 +14,6 @@ KEYS = ("layer", "head", "distance", "dose", "rank", "tokens")
 # Where numbers are trained or resampled, in their own unit.
 WIDER = {
     "probes": 2.0, "probe_differences": 2.0, "probe_layers": 2.0,
-    "structural_layers": 2.0, "bilinear_layers": 2.0,
 }  # fmt: skip
 P_TOLERANCE = 0.005
 

@@ -117,7 +117,7 @@ def test_accuracy_by_distance_draws_each_relation_of_the_titles():
     assert head.get_ydata().tolist() == [70, 60, 20]
     assert set(offset.get_ydata()) == {1} and set(nearest.get_ydata()) == {2}
     labels = [label.get_text() for label in panels[0].get_xticklabels()]
-    assert labels[2].endswith("n = 0") and labels[3].endswith("n = 9")
+    assert labels[2].endswith("n < 20") and labels[3].endswith("n = 9")
 
 
 def test_a_long_name_of_a_model_stays_on_the_page():

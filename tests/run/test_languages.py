@@ -99,7 +99,6 @@ def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, 
     tables = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
     assert not {"coreference", "silver_quality"} & tables.keys()
     assert {"nsubj", "det"} <= set(tables["universal_relations"]["relation"])
-    assert "det" in set(tables["fig5_examples"]["relation"])
     probes = set(tables["probes"]["probe"])
     assert {"Attn", "Random-init Attn"} <= probes
     assert not any("GloVe" in probe for probe in probes)
