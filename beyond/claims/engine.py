@@ -148,7 +148,7 @@ def compare(claim: Claim, tables: Tables) -> Comparison:
     """Measure a claim's number and its threshold on the tables of the model."""
     threshold = cast("float | str", claim.above if claim.below is None else claim.below)
     if isinstance(threshold, str):
-        threshold = cell(tables, "layer_summary", quantity=threshold).value
+        threshold = float(cell(tables, "layer_summary", quantity=threshold).value)
     return Comparison(claim.id, claim.family, claim.sign, measure(claim, tables), threshold)
 
 

@@ -58,7 +58,7 @@ def models(request, tmp_path_factory):
 
 def measures(tables):
     """List the measures of effects that a model has."""
-    named = tables["head_edge_effects"]["measure"].unique().tolist()
+    named = tables["head_edge_correlations"]["measure"].unique().tolist()
     assert named in ([TURNS], [NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER]])
     return named
 
