@@ -58,7 +58,7 @@ class Links(NamedTuple):
     @property
     def is_root(self) -> Bool[np.ndarray, " link"]:
         """The links that no word answers."""
-        return ~self.gold.any(axis=1)
+        return ~np.any(self.gold, axis=1)
 
 
 class _Link(NamedTuple):

@@ -338,7 +338,10 @@ def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> D
     """Make a spaCy document of words; without ``sentence_starts`` the parser finds sentences."""
     from spacy.tokens import Doc
 
-    return Doc(pipeline().vocab, words=list(words), sent_starts=sentence_starts)  # pyright: ignore
+    starts: list[bool | int | None] | None = None
+    if sentence_starts is not None:
+        starts = list(sentence_starts)
+    return Doc(pipeline().vocab, words=list(words), sent_starts=starts)
 
 
 def parser_versions(name: str = PIPELINE) -> dict[str, str]:
