@@ -178,7 +178,6 @@ def run_like_the_paper():
             "relation beyond_next_word beyond_next_word_low beyond_next_word_high",
             ("poss", 20.0, 15.0, 25.0),
         ),
-        "commonest_tokens": table("token count", ("the", 9), (",", 8), (".", 7), ("of", 4)),
         "special_candidates": heads(change=[-9, -4, -3, -2, -1, 0]).assign(
             change_low=lambda changes: changes["change"] - 0.5,
             change_high=lambda changes: changes["change"] + 0.5,

@@ -14,7 +14,7 @@ from committed import committed_figures
 
 from helpers.__main__ import parser
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.coreference import read_brackets
+from helpers.data.coreference_files import read_documents
 from helpers.data.glove import read_glove
 from helpers.data.pairs import read_pairs
 from helpers.run import check_settings, list_notebooks
@@ -108,7 +108,7 @@ def test_example_of_pairs_is_read(tmp_path):
 
 
 def test_examples_of_coreference_and_vectors_are_read(tmp_path):
-    (document,) = read_brackets(example_of("brackets", tmp_path, "tale.txt"), Counter())
+    (document,) = read_documents(example_of("brackets", tmp_path, "tale.txt"), Counter())
     assert document.name == "tale-01"
     assert [chain for _, _, chain in document.spans] == [1, 1, 2, None, 2]
     assert read_glove(example_of("glove", tmp_path, "glove.txt")).matrix.shape == (2, 3)

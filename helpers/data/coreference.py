@@ -1,16 +1,7 @@
 """Coreference corpora: documents with mentions, their chains and their head words (section 4.3).
 
-Corpora are the bundled sample, CoNLL-2012, CorefUD, GUM, OntoGUM, and text in brackets, a notation
-that people can write::
-
-    ## A comment.
-    # tale-01 story
-    [Ann]1 lost [[her]1 ring]2, and [a magpie] found [it]2.
-
-A header line names a document and its genre; its text follows, over as many lines as it takes.
-``[...]7`` is a mention of chain 7, ``[...]`` a mention that nothing else refers to.  Mentions
-nest.  The reader separates words, punctuation and clitics (``'s``, ``n't``) as the Penn Treebank
-does.
+Corpora are the bundled sample, CoNLL-2012, CorefUD, GUM, OntoGUM, and text in brackets (see
+`helpers.data.coreference_files`).
 
 The head word of a mention comes from the dependency trees of the corpus, if it has any, and
 otherwise from spaCy's parse of its words.  That parser is English.  In another language the last
@@ -19,43 +10,24 @@ word of a mention is taken for its head, and the tags are those of the file, if 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
-from operator import itemgetter
 from pathlib import Path
 
-from helpers.data.columns import read_documents
+from helpers.data.coreference_files import read_documents
 from helpers.data.language import is_english
 from helpers.data.other_formats import refuse_other_formats
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span, name_chains
-from helpers.data.text_files import file_fingerprint, lines, one_line, word
+from helpers.data.text_files import file_fingerprint, plain_name
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 SAMPLE_NAME = "coreference-sample"
-SPLITS = ("train", "dev")  # documents take turns
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
-_HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
-_PIECE = re.compile(
-    r"""
-    (\[)
-  | (\]([0-9]{1,9})?)                  # with the chain
-  | (
-        (?:Mr|Mrs|Ms|Dr|St)\.
-      | \d+(?:[.,:]\d+)+              # 1,200  3.5  10:30
-      | \w+(?=n't\b) | n't\b
-      | '(?:s|re|ve|ll|d|m)\b
-      | \w+(?:-\w+)*                  # well-known
-      | \.{3} | [^\w\s]
-    )
-    """,
-    re.VERBOSE,
-)
 _HEAD_RANKS = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
 
 
@@ -91,21 +63,19 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
         "kind": "coreference",
         "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files},
     }
-    if any(file.suffix != ".conllu" for file in files):
+    if not all(plain_name(file).endswith(".conllu") for file in files):
         spec["heads"] = parser_versions()
 
     def read(counts: Counter[str]) -> Iterator[Document]:
         texts: list[AnnotatedText] = []
         for file in progress(files, "Reading documents", unit=" files"):
-            read_file = read_brackets if file.suffix == ".txt" else read_documents
-            texts += read_file(file, counts)
+            texts += read_documents(file, counts)
         if not any(text.spans for text in texts):
-            raise CorpusError(
-                source, "no document has a mention; use a corpus with coreference annotation"
-            )
+            problem = "no document has a mention; use a corpus with coreference annotation"
+            raise CorpusError(source, problem)
         english = is_english(" ".join(text.words) for text in texts)
         names = dict.fromkeys(text.name for text in texts)  # in order, each once
-        splits = dict(zip(names, cycle(SPLITS), strict=False))
+        splits = dict(zip(names, cycle(("train", "dev")), strict=False))
         for text in texts:
             spans = one_mention_per_span(text.spans, counts)
             counts["documents read"] += 1
@@ -148,32 +118,21 @@ def one_mention_per_span(spans: Sequence[Span], counts: Counter[str]) -> tuple[S
         The mentions, in order.  A joined chain has the number of the one that was listed first.
     """
     chains: dict[tuple[int, int], int | None] = {}
-    joined: dict[int, int] = {}  # the chain into which a chain was joined
+    joined = {chain: chain for *_, chain in spans}  # each chain's, or the one that it joined
     for start, end, chain in spans:
         if (start, end) not in chains:
             chains[start, end] = chain
             continue
         counts["mentions dropped: listed twice"] += 1
-        first_chain = chains[start, end]
+        first_chain = joined[chains[start, end]]
+        chain = joined[chain]
         if first_chain is None:
             chains[start, end] = chain
-        elif chain is not None:
-            first_root = _root(joined, first_chain)
-            root = _root(joined, chain)
-            if first_root != root:
-                counts["chains joined: they share a mention"] += 1
-                joined[root] = first_root
-    return tuple(
-        (start, end, chain if chain is None else _root(joined, chain))
-        for (start, end), chain in chains.items()
-    )
-
-
-def _root(joined: Mapping[int, int], chain: int) -> int:
-    """Find the chain into which a chain was joined, in any depth, or itself."""
-    while chain in joined:
-        chain = joined[chain]
-    return chain
+        elif chain not in (None, first_chain):
+            counts["chains joined: they share a mention"] += 1
+            for name, root in joined.items():
+                joined[name] = first_chain if root == chain else root
+    return tuple((start, end, joined[chain]) for (start, end), chain in chains.items())
 
 
 def _with_heads(
@@ -243,62 +202,3 @@ def head_candidates(
         tag_rank = _HEAD_RANKS.get(tags[candidate], 2) if tags else 0
         ranks[candidate] = (tag_rank, depth)
     return sorted(ranks, key=ranks.__getitem__)
-
-
-def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
-    """Yield the documents of a file in bracket notation; invisible words are counted."""
-    documents: list[tuple[re.Match[str], list[tuple[int, str]]]] = []  # header, numbered lines
-    for number, line in lines(path):
-        if line.startswith("##") or not line.strip():
-            continue
-        if line.startswith("#"):
-            header = _HEADER.fullmatch(line.rstrip())
-            if not header:
-                raise CorpusError(
-                    path,
-                    "expected '# name genre' (or '##', a comment); if the file is in CoNLL-2012, "
-                    "give it a name that ends with conll",
-                    number,
-                )
-            documents.append((header, []))
-        elif documents:
-            _, text = documents[-1]
-            text.append((number, one_line(line)))
-        else:
-            raise CorpusError(
-                path,
-                "text before the first header; begin with a line such as '# tale-01 story'",
-                number,
-            )
-    for header, text in documents:
-        words, spans = _words_and_spans(path, text, counts)
-        name = header["name"]
-        tags = (None,) * len(words)
-        yield AnnotatedText(name, f"{name} ({header['genre']})", words, spans, tags)
-
-
-def _words_and_spans(
-    path: Path, text: list[tuple[int, str]], counts: Counter[str]
-) -> tuple[tuple[str, ...], tuple[Span, ...]]:
-    """Separate the words of a document and read its mentions, in order."""
-    words: list[str] = []
-    spans: list[Span] = []
-    open_mentions: list[tuple[int, int]] = []  # first word and line
-    for number, line in text:
-        for opening, _, chain, piece in _PIECE.findall(line):
-            if opening:
-                open_mentions.append((len(words), number))
-            elif piece:
-                words.append(word(piece, counts))
-            elif not open_mentions:
-                raise CorpusError(path, "']' closes no mention; remove it", number)
-            else:
-                start, _ = open_mentions.pop()
-                if start == len(words):
-                    problem = "a mention has no words; put words between its brackets"
-                    raise CorpusError(path, problem, line=number)
-                spans.append((start, len(words), int(chain) if chain else None))
-    if open_mentions:
-        _, number = open_mentions[-1]
-        raise CorpusError(path, "'[' is never closed in this document; add its ']'", number)
-    return tuple(words), tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -26,7 +26,6 @@ from helpers.files import cache_root, resolve_user_path
 from helpers.progress import progress
 
 HERE = Path(__file__).parent
-CONNECT_AND_READ_TIMEOUT = (10, 60)  # seconds
 
 
 @cache
@@ -188,7 +187,7 @@ def _download(path: Path, url: str, sha256: str) -> None:
     import pooch
 
     pooch.get_logger().setLevel("WARNING")  # its line per file would break the progress bar
-    downloader = pooch.HTTPDownloader(timeout=CONNECT_AND_READ_TIMEOUT)
+    downloader = pooch.HTTPDownloader(timeout=(10, 60))  # seconds, to connect and to read
     try:
         pooch.retrieve(url, sha256, path.name, path.parent, downloader=downloader)
     except (OSError, ValueError) as error:  # the latter: a wrong hash

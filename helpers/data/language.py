@@ -14,20 +14,17 @@ ENGLISH_WORDS = frozenset((
     "their", "been", "has", "would", "there", "when", "what", "can", "more", "who", "will",
     "other", "about",
 ))  # fmt: skip
-MIN_ENGLISH_SHARE = 0.1  # English prose has 0.25 to 0.45
-SAMPLE_WORDS = 2000
 ENGLISH = "English"
 # What is bundled for English only, by the setting that takes another one.
 BUNDLED_IN_ENGLISH = {"vectors": "word vectors", "coref": "coreference documents"}
-MIN_WORDS = 20  # of a text in the Latin alphabet; fewer words do not tell
-_WORD = re.compile(r"\w+")
 
 
 def is_english(texts: Iterable[str]) -> bool:
-    """Tell whether a text can be English, by its first `SAMPLE_WORDS` words.
+    """Tell whether a text can be English, by its first 2,000 words.
 
-    Most of their letters have to be of the Latin alphabet without accents, and `MIN_ENGLISH_SHARE`
-    of the words have to be frequent words of English, unless there are less than `MIN_WORDS`.
+    Most of their letters have to be of the Latin alphabet without accents, and a tenth of the words
+    have to be frequent words of English (English prose has 0.25 to 0.45), unless there are fewer
+    than 20 words, which do not tell.
 
     Parameters
     ----------
@@ -38,9 +35,10 @@ def is_english(texts: Iterable[str]) -> bool:
     -------
     bool
     """
-    words = list(islice(chain.from_iterable(map(_WORD.findall, texts)), SAMPLE_WORDS))
+    all_words = chain.from_iterable(re.findall(r"\w+", text) for text in texts)
+    words = list(islice(all_words, 2000))
     letters = "".join(words)
     if sum(map(str.isascii, letters)) < len(letters) / 2:
         return False
     n_frequent = sum(word.lower() in ENGLISH_WORDS for word in words)
-    return len(words) < MIN_WORDS or n_frequent >= MIN_ENGLISH_SHARE * len(words)
+    return len(words) < 20 or n_frequent >= 0.1 * len(words)

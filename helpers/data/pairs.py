@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from helpers.data.records import Corpus, Pair, PairedText
-from helpers.data.text_files import existing_file, file_fingerprint, lines, quoted, word
+from helpers.data.text_files import existing_file, file_fingerprint, lines, plain_name, word
 from helpers.data.treebank import sample_splits, split_by_document
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
 EXPECTED_LINE = (
     'expected one JSON object per line, such as {"words": ["She", "reads"], '
-    '"pairs": [[0, 1, "nsubj"]]}'
+    '"pairs": [[0, 1, "nsubj"]], "document": "d1", "tags": ["PRON", null]}'
 )
-KEYS = frozenset({"words", "pairs", "document", "tags"})
+FIELDS = {"words", "pairs", "document", "tags"}
 
 
 def paired_corpus(
@@ -89,64 +89,50 @@ def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
     CorpusError
         With the line, for what breaks the format, and if no sentence has a pair.
     """
-    name = path.name.removesuffix(".gz").removesuffix(".bz2")
     n_texts = 0
     for number, line in lines(path):
         if not line.strip():
             continue
         try:
             text = _read_object(line)
-            words = _read_words(text)
-            pairs = _read_labels(text, len(words))
-            tags = _read_tags(text, len(words))
-            document = text.get("document", "")
-            if not isinstance(document, str):
-                raise ValueError(f"document {document!r} is no text; give the name of a document")
+            pairs = dict.fromkeys(read_pair(pair, len(text["words"])) for pair in text["pairs"])
         except ValueError as error:
             raise CorpusError(path, str(error), number) from error
         if not pairs:
             counts["sentences dropped: no pair"] += 1
             continue
         n_texts += 1
-        source = f"{name}, document {document}" if document else name
+        document = text.get("document")
+        origin = f"{plain_name(path)}, document {document}" if document else plain_name(path)
         yield PairedText(
-            words=tuple(word(form, counts) for form in words),
-            pairs=pairs,
+            words=tuple(word(form, counts) for form in text["words"]),
+            pairs=tuple(pairs),
             split="",
-            source=f"{source}, sentence {number}",
-            tags=tags,
+            source=f"{origin}, sentence {number}",
+            tags=tuple(text["tags"]),
         )
     if not n_texts:
         raise CorpusError(path, f"has no sentence with a pair; {EXPECTED_LINE}")
 
 
 def _read_object(line: str) -> dict[str, Any]:
-    """Read the JSON object of a line; ValueError says what is wrong with it."""
+    """Read the JSON object of a line; ValueError for one with other fields than the format has."""
     try:
         text = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"this line is no JSON ({error}); {EXPECTED_LINE}") from error
-    if not isinstance(text, dict) or not text.keys() >= {"words", "pairs"}:
-        raise ValueError(f"this line is no object with words and pairs; {EXPECTED_LINE}")
-    unknown = sorted(text.keys() - KEYS)
-    if unknown:
-        raise ValueError(f"there is no field {quoted(unknown[0])}; use {', '.join(sorted(KEYS))}")
+    types = {"words": str, "pairs": list, "tags": str | None}
+    has_fields = isinstance(text, dict) and {"words", "pairs"} <= text.keys() <= FIELDS
+    if not has_fields or not isinstance(text.get("document", ""), str):
+        raise ValueError(f"this line has other fields; {EXPECTED_LINE}")
+    for name, item_type in types.items():
+        values = text.setdefault(name, [])
+        is_list = isinstance(values, list)
+        if not is_list or not all(isinstance(value, item_type) for value in values):
+            raise ValueError(f"{name} is not such a list; {EXPECTED_LINE}")
+    if not text["words"] or len(text["tags"]) not in (0, len(text["words"])):
+        raise ValueError(f"no words, or not a tag for each; {EXPECTED_LINE}")
     return text
-
-
-def _read_words(text: dict[str, Any]) -> list[str]:
-    """Read the words of a sentence; ValueError says what is wrong with them."""
-    words = text["words"]
-    if not isinstance(words, list) or not words or not all(isinstance(form, str) for form in words):
-        raise ValueError('"words" must be a list of words, such as ["She", "reads"]')
-    return words
-
-
-def _read_labels(text: dict[str, Any], n_words: int) -> tuple[Pair, ...]:
-    """Read the pairs of a sentence, each once; ValueError says what is wrong with them."""
-    if not isinstance(text["pairs"], list):
-        raise ValueError('"pairs" must be a list of pairs, such as [[0, 1, "nsubj"]]')
-    return tuple(dict.fromkeys(read_pair(pair, n_words) for pair in text["pairs"]))
 
 
 def read_pair(pair: Any, n_words: int) -> Pair:
@@ -168,23 +154,15 @@ def read_pair(pair: Any, n_words: int) -> Pair:
     ValueError
         With the problem and the remedy, for words that the sentence does not have, or another form.
     """
-    is_pair = isinstance(pair, (list, tuple)) and len(pair) == 3
-    if not is_pair or not (isinstance(pair[2], str) and pair[2].strip()):
+    if not isinstance(pair, (list, tuple)) or len(pair) != 3:
         raise ValueError(f"the pair {pair!r} is not [dependent, parent, label]; give all three")
-    for index in pair[:2]:
+    dependent, parent, label = pair
+    if not (isinstance(label, str) and label.strip()):
+        raise ValueError(f"the pair {pair!r} has no label; give a text")
+    for index in (dependent, parent):
         if type(index) is not int or not 0 <= index < n_words:
             raise ValueError(
                 f"the pair {list(pair)} has the word {index!r}, but the words are 0 to "
                 f"{n_words - 1}; count words from 0"
             )
-    return pair[0], pair[1], pair[2]
-
-
-def _read_tags(text: dict[str, Any], n_words: int) -> tuple[str | None, ...]:
-    """Read the tags of a sentence; ValueError says what is wrong with them."""
-    tags = text.get("tags") or []
-    if not isinstance(tags, list) or not all(tag is None or isinstance(tag, str) for tag in tags):
-        raise ValueError('"tags" must be a list with a part of speech for each word, or null')
-    if tags and len(tags) != n_words:
-        raise ValueError(f"{len(tags)} tags for {n_words} words; give one for each word, or null")
-    return tuple(tags)
+    return dependent, parent, label

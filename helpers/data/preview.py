@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 
+from helpers.data.links import labelled_pairs
 from helpers.data.prose import SENTENCE_END
 from helpers.data.records import Record
 from helpers.data.text_files import quoted
 from helpers.data.wikipedia import Article
 
 PREVIEW_WORDS = 60
-# A larger share of unknown tokens is worth a warning.
-MAX_UNKNOWN_SHARE = 0.05
-# The beginning of a text that its notes are about.
-NOTED_PARAGRAPHS = 500
-# Larger shares of paragraphs with markup, and of paragraphs that go on in the next, are noted.
-MAX_MARKUP_SHARE = 0.05
-MAX_CONTINUED_SHARE = 0.3
+NOTED_PARAGRAPHS = 500  # the beginning of a text that its notes are about
 # Tags, wiki links and templates, rows of tables, headings of Markdown, LaTeX, character references.
 _MARKUP = re.compile(
     r"</?[A-Za-z][^<>]*>|\[\[|\]\]|\{\{|\}\}|^\|.*\||^#{1,6} |\\[a-z]{2,20}\{|&[a-z]{2,10};"
@@ -40,9 +35,7 @@ def describe_record(record: Record) -> str:
         One line: the source and at most `PREVIEW_WORDS` tokens or words.  A word of a sentence has
         its relation and its parent, and mentions of a document are in brackets with their chains.
     """
-    if "relations" in record:
-        pieces = _words_with_parents(record)
-    elif "pairs" in record:
+    if "relations" in record or "pairs" in record:
         pieces = _words_with_partners(record)
     elif "mentions" in record:
         pieces = _words_with_mentions(record)
@@ -53,20 +46,10 @@ def describe_record(record: Record) -> str:
     return f"{record.get('title') or record.get('source') or 'text'}: {text}{ending}"
 
 
-def _words_with_parents(record: Record) -> list[str]:
-    """Write each word of a sentence with its relation and its parent, as in ``She/nsubj<reads``."""
-    words = record["words"]
-    pieces = []
-    for word, head, relation in zip(words, record["heads"], record["relations"], strict=True):
-        parent = f"<{words[head - 1]}" if head else ""
-        pieces.append(f"{word}/{relation}{parent}")
-    return pieces
-
-
 def _words_with_partners(record: Record) -> list[str]:
-    """Write each word of a sentence with its pairs, as in ``She/nsubj<reads``."""
+    """Write each word of a sentence with its parent or its pairs, as in ``She/nsubj<reads``."""
     pieces = list(record["words"])
-    for dependent, parent, label in record["pairs"]:
+    for dependent, parent, label in labelled_pairs(record):
         partner = f"<{record['words'][parent]}" if parent != dependent else ""
         pieces[dependent] += f"/{label}{partner}"
     return pieces
@@ -101,7 +84,7 @@ def count_used(records: Iterable[Record], report: Mapping[str, int]) -> dict[str
         The numbers used and read of "segments", of "sentences", or of "documents" and "mentions".
         A sentence over the limit of tokens is read and not used, and so is a mention beyond it.
     """
-    used = {"segments": 0, "sentences": 0, "documents": 0, "mentions": 0}
+    used: Counter[str] = Counter()
     for record in records:
         if "relations" in record or "pairs" in record:
             used["sentences"] += 1
@@ -111,8 +94,10 @@ def count_used(records: Iterable[Record], report: Mapping[str, int]) -> dict[str
         else:
             used["segments"] += 1
     n_segments = report.get("segments", 0) - report.get("segments not sampled", 0)
-    read = {unit: report.get(f"{unit} read", 0) for unit in used} | {"segments": n_segments}
-    return {unit: (count, read[unit] or count) for unit, count in used.items() if count}
+    n_read = {"segments read": n_segments, **report}
+    return {
+        unit: (count, n_read.get(f"{unit} read") or count) for unit, count in used.items() if count
+    }
 
 
 def describe_used(counts: Mapping[str, tuple[int, int]]) -> str:
@@ -146,12 +131,9 @@ def unknown_share(
     for record in records:
         tokens = record["tokens"] if "tokens" in record else record["inputs"]["input_ids"]
         for token in tokens[1:]:
-            if token in unknown:
-                n_unknown += 1
-                n_tokens += 1
-            elif token not in special:
-                n_tokens += 1
-    return n_unknown / n_tokens if n_tokens else 0.0
+            n_unknown += token in unknown
+            n_tokens += token in unknown or token not in special
+    return n_unknown / max(n_tokens, 1)
 
 
 def note_unknown(share: float, name: str) -> str:
@@ -164,7 +146,7 @@ def note_unknown(share: float, name: str) -> str:
     name : str
         Name of the corpus.
     """
-    if share < MAX_UNKNOWN_SHARE:
+    if share < 0.05:
         return ""
     return (
         f"{name}: {share:.0%} of the tokens are unknown to the model, which sees one and the same "
@@ -186,23 +168,19 @@ def note_text(articles: Iterable[Article]) -> list[str]:
     list of str
         One sentence for the problem and one for the remedy of each; empty for prose.
     """
-    pairs = islice(_paragraphs_with_next(articles), NOTED_PARAGRAPHS)
-    n_paragraphs = 0
+    pairs = list(islice(_paragraphs_with_next(articles), NOTED_PARAGRAPHS))
+    n_paragraphs = len(pairs)
     n_continued = 0
-    with_markup = []
     for paragraph, following in pairs:
-        n_paragraphs += 1
-        if following[:1].islower() and not SENTENCE_END.search(paragraph):
-            n_continued += 1
-        if _MARKUP.search(paragraph):
-            with_markup.append(paragraph)
+        n_continued += following[:1].islower() and not SENTENCE_END.search(paragraph)
+    with_markup = [paragraph for paragraph, _ in pairs if _MARKUP.search(paragraph)]
     notes = []
-    if len(with_markup) > MAX_MARKUP_SHARE * n_paragraphs:
+    if len(with_markup) > 0.05 * n_paragraphs:
         notes.append(
             f"{len(with_markup):,} of the first {n_paragraphs:,} paragraphs have markup, such as "
             f"{quoted(with_markup[0])}. Remove it from the text."
         )
-    if n_continued > MAX_CONTINUED_SHARE * n_paragraphs:
+    if n_continued > 0.3 * n_paragraphs:
         notes.append(
             f"{n_continued:,} of the first {n_paragraphs:,} paragraphs end within a sentence, "
             "because each line is taken for one. Put a blank line between paragraphs."

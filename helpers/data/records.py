@@ -20,14 +20,6 @@ from jaxtyping import Bool
 from helpers.errors import InputError
 from helpers.files import json_digest
 
-# The source of a sentence, or of a part of a document (CoNLL-2012), whose document is known; the
-# document is one of the groups.
-_IN_DOCUMENT = re.compile(
-    r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+|(.+) part \d+"
-)
-# What the names of full stops and commas have in common in Unicode, as in IDEOGRAPHIC FULL STOP,
-# ARABIC COMMA or DEVANAGARI DANDA.
-_STOP_OR_COMMA = re.compile(r"\b(FULL STOP|COMMA|DANDA)\b")
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
 SPECIAL_ROLES = ("cls", "sep", "first")
 KEY_TYPES = ("sep", "cls", "punctuation", "other", "first")  # of Figure 3, in its order
@@ -234,7 +226,11 @@ def document_of(record: Mapping[str, Any]) -> str | None:
     """
     if record.get("title"):
         return record["title"]
-    in_document = _IN_DOCUMENT.fullmatch(record.get("source", ""))
+    # A sentence of an article or a treebank, or a part of a document (CoNLL-2012).
+    in_document = re.fullmatch(
+        r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+|(.+) part \d+",
+        record.get("source", ""),
+    )
     return in_document[in_document.lastindex or 0] if in_document else None
 
 
@@ -304,8 +300,10 @@ def is_punctuation(token: str) -> bool:
     from tokenizers.decoders import ByteLevel
 
     text = ByteLevel().decode([token.lstrip(WORD_MARKS)])
-    is_single_mark = len(text) == 1 and unicodedata.category(text).startswith("P")
-    return is_single_mark and bool(_STOP_OR_COMMA.search(unicodedata.name(text, "")))
+    if len(text) != 1 or unicodedata.category(text)[0] != "P":
+        return False
+    # Such as IDEOGRAPHIC FULL STOP, ARABIC COMMA or DEVANAGARI DANDA.
+    return bool(re.search(r"\b(FULL STOP|COMMA|DANDA)\b", unicodedata.name(text, "")))
 
 
 def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:

@@ -28,15 +28,15 @@ LARGE_FILE_BYTES = 1 << 24  # the digests of larger files are remembered
 TEXT_PATTERNS = ("*.txt", "*.md", "wiki_[0-9][0-9]*")
 # How files are opened whose content begins with these bytes.
 _PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}
-# Archives that are not read, by the bytes with which they begin.
-_ARCHIVES = {
-    b"PK\x03\x04": "zip",
-    b"7z\xbc\xaf": "7-Zip",
-    b"\xfd7zXZ": "xz",
-    b"\x28\xb5\x2f\xfd": "Zstandard",
-}
+# How archives begin that are not read: zip, 7-Zip, xz, Zstandard.
+_ARCHIVES = (b"PK\x03\x04", b"7z\xbc\xaf", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def plain_name(path: Path) -> str:
+    """Return the name of a file without the suffix of packing."""
+    return path.name.removesuffix(".gz").removesuffix(".bz2")
 
 
 def existing_file(path: str | Path) -> Path:
@@ -106,10 +106,9 @@ def unpacked(path: Path) -> Iterator[io.BufferedReader]:
     try:
         with path.open("rb") as file:
             beginning = file.read(6)
-        for magic, archive in _ARCHIVES.items():
-            if beginning.startswith(magic):
-                problem = f"is a {archive} archive, which is not read; unpack it first"
-                raise CorpusError(path, f"{problem} (gzip and bzip2 are read as they are)")
+        if beginning.startswith(_ARCHIVES):
+            problem = "is an archive, which is not read; unpack it (only gzip and bzip2 are read)"
+            raise CorpusError(path, problem)
         open_file = _PACKED.get(beginning[:3], open)
         with open_file(path, "rb") as stream:
             yield io.BufferedReader(stream)

@@ -47,7 +47,6 @@ SENTENCE_WORDS = range(5, 41)  # punctuation included
 MAX_PARAGRAPH_CHARACTERS = 20_000  # a longer paragraph is not parsed
 BATCH = 32  # paragraphs that are parsed together
 NOT_ENGLISH = "does not look like English, and the bundled parser is for English only"
-MIN_STOP_SHARE = 0.15  # English sentences have about 0.4 of words such as "she" and "of"
 _CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
 _ASCII_LETTER = re.compile(r"[A-Za-z]")
 _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
@@ -89,9 +88,8 @@ def treebank(
         For a file that is missing or breaks its format.
     """
     if train.is_dir():
-        folder = train
-        train = _split_file(folder, "train")
-        dev = _split_file(folder, "dev")
+        dev = _split_file(train, "dev")
+        train = _split_file(train, "train")
     files = {"train": train} if dev is None else {"train": train, "dev": dev}
     spec = {
         "kind": "treebank",
@@ -135,11 +133,8 @@ def _split_file(folder: Path, split: str) -> Path:
     files = sorted(folder.glob(f"*{split}.conll*")) or sorted(folder.glob(f"{split}.txt*"))
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
-        raise CorpusError(
-            folder,
-            f"{split} files in this folder: {names}; "
-            f"expected one with a name like en-ud-{split}.conllu or {split}.txt",
-        )
+        expected = f"expected one with a name like en-ud-{split}.conllu or {split}.txt"
+        raise CorpusError(folder, f"{split} files in this folder: {names}; {expected}")
     return files[0]
 
 
@@ -222,10 +217,9 @@ def silver_treebank(
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         if not (parser or is_english_text(text)):
             raise InputError(
-                f"{text}: {NOT_ENGLISH}; "
-                "give a --treebank of its language, or --parser with an installed spaCy pipeline, "
-                "or run the notebooks that need neither, --only 01,02,03,06 "
-                f"(--parser {PIPELINE} takes the text for English nevertheless)"
+                f"{text}: {NOT_ENGLISH}; give a --treebank of its language, or --parser with an "
+                "installed spaCy pipeline, or run the notebooks that need neither, --only "
+                f"01,02,03,06 (--parser {PIPELINE} takes the text for English nevertheless)"
             )
         parses = cached(
             "parses",
@@ -303,12 +297,11 @@ def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict
     sentences = sorted(islice(bar, count))
     article_sizes = Counter(article for article, *_ in sentences)
     if len(article_sizes) < 2:
-        raise CorpusError(
-            path,
-            f"has {len(sentences)} usable sentences (English prose, 5 to 40 words), which are not "
-            "from two articles or more; train and dev need different articles, so use a longer "
-            "text, or a --treebank",
+        problem = (
+            f"has {len(sentences)} usable sentences (prose, 5 to 40 words), which are not from two "
+            "articles or more, for train and dev; use a longer text, or a --treebank"
         )
+        raise CorpusError(path, problem)
     if count is not None:
         counts["sentences fewer than asked for"] += count - len(sentences)
     dev_articles = _dev_documents(article_sizes, seed)
@@ -359,10 +352,8 @@ def parser_versions(name: str = PIPELINE) -> dict[str, str]:
     try:
         return {"spacy": version("spacy"), name: version(name)}
     except PackageNotFoundError as error:
-        raise InputError(
-            f"--parser {name}: no spaCy pipeline of this name is installed; install it, for "
-            "example with 'python -m spacy download', or give a --treebank"
-        ) from error
+        problem = "no spaCy pipeline of this name is installed; install it, or give a --treebank"
+        raise InputError(f"--parser {name}: {problem}") from error
 
 
 def parsed_text(written: str, parser: str = "") -> Corpus[Sentence]:
@@ -400,7 +391,8 @@ def parsed_text(written: str, parser: str = "") -> Corpus[Sentence]:
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         doc = pipeline(name)(text)
-        if not parser and sum(token.is_stop for token in doc) < MIN_STOP_SHARE * len(doc):
+        # English sentences have about 0.4 of words such as "she" and "of".
+        if not parser and sum(token.is_stop for token in doc) < 0.15 * len(doc):
             print(
                 f"{quoted(text)} is parsed as English. If it is not, name an installed spaCy "
                 "pipeline with parser=.",

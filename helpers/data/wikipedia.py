@@ -1,26 +1,51 @@
-"""Wikipedia segments: two consecutive paragraphs of one article, as in BERT's pre-training.
+"""Text: its articles or documents, and segments, two consecutive paragraphs as in pre-training.
 
-The text is plain text, or in files that mark articles (see :mod:`helpers.data.plain_text`).
+Plain text is a file or a folder of files.  Blank lines separate paragraphs, whose lines are joined.
+In a file without a blank line inside, each line is a paragraph.  A file is a document.  Intervals
+are drawn over documents, and train and dev consist of different ones.  Therefore a single file is
+divided into blocks of its paragraphs.
+
+Files of other programs mark where an article begins, and keep only its paragraphs of prose.
+WikiExtractor writes files such as ``AA/wiki_00``, in which a paragraph is a line::
+
+    <doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Bridge">
+    Bridge
+
+    A bridge is a structure that ...
+    </doc>
+
+The WikiText corpora have headings between equals signs, ``= Bridge =`` for an article and
+``= = History = =`` for a section, and words with spaces between them (``19 @-@ 20``).
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from helpers.data import plain_text, text_files
-from helpers.data.other_formats import EXPECTED
+from helpers.data.other_formats import EXPECTED, refuse_other_formats
+from helpers.data.prose import prose, unescape
 from helpers.data.records import Corpus, Segment, reservoir
+from helpers.data.text_files import (
+    existing_file,
+    file_fingerprint,
+    lines,
+    one_line,
+    text_paths,
+    visible,
+)
 from helpers.errors import CorpusError
 from helpers.files import slugify
 from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("wikipedia_sample.txt.bz2")
-SAMPLE_NAME = "wikipedia-sample"
+MAX_BLOCK_PARAGRAPHS = 10
 
 
 class Article(NamedTuple):
@@ -38,7 +63,7 @@ def sample_path() -> Path:
 def corpus_name(path: Path) -> str:
     """Make a readable slug for a corpus file: its name up to the first dot."""
     if path == SAMPLE:
-        return SAMPLE_NAME
+        return "wikipedia-sample"
     return slugify(path.name.partition(".")[0].lower()) or "corpus"
 
 
@@ -57,13 +82,96 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     ------
     Article
         For files of WikiExtractor and WikiText: an article with its paragraphs of prose.  For plain
-        text: a document, with every visible paragraph.
+        text: each file of a folder, or each block of a single file, with every visible paragraph.
+
+    Raises
+    ------
+    CorpusError
+        For a file that begins as one in another format.
     """
     counts = Counter() if counts is None else counts
-    for title, article_paragraphs in plain_text.documents(path, counts):
-        counts["articles"] += 1
-        counts["paragraphs kept"] += len(article_paragraphs)
-        yield Article(title, tuple(article_paragraphs))
+    files = text_paths(path)
+    for file in files:
+        refuse_other_formats(file, "text")
+        if _has_marked_articles(file):
+            documents = _marked_articles(file, counts)
+        elif len(files) > 1:
+            documents = [(file.relative_to(path).as_posix(), list(_paragraphs(file)))]
+        else:
+            documents = _file_blocks(file)
+        for title, paragraphs in documents:
+            counts["articles"] += 1
+            counts["paragraphs kept"] += len(paragraphs)
+            yield Article(title, tuple(paragraphs))
+
+
+def _has_marked_articles(file: Path) -> bool:
+    """Tell whether a text file begins with the mark of an article."""
+    first = next((line.strip() for _, line in lines(file) if line.strip()), "")
+    return _article_title(first) is not None
+
+
+def _marked_articles(file: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title of each article and its paragraphs of running prose.
+
+    ``counts`` receives the number of paragraphs that were dropped, by reason.
+    """
+    title = ""
+    texts: list[str] = []
+    for _, line in lines(file):
+        text = line.strip()
+        next_title = _article_title(text)
+        if next_title is not None:
+            if texts:
+                yield title or texts[0], list(prose(texts, counts))
+            title = next_title
+            texts = []
+        elif text and text != "</doc>" and not re.fullmatch("= = .* = =", text):
+            texts.append(re.sub(r" @([-.,])@ ", r"\1", unescape(text)))
+    if texts:
+        yield title or texts[0], list(prose(texts, counts))
+
+
+def _article_title(text: str) -> str | None:
+    """Read the title in the mark of an article, which may be empty; None for any other line."""
+    if text.startswith("<doc ") and text.endswith(">"):
+        title = re.search(r'\btitle="([^"]*)"', text)
+        return unescape(title[1]) if title else ""
+    heading = re.fullmatch("= ([^=].*) =", text)
+    return heading[1] if heading else None
+
+
+def _file_blocks(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title and the paragraphs of each block of a file.
+
+    A block is a tenth of the file: an even number of paragraphs, from 2 to `MAX_BLOCK_PARAGRAPHS`.
+    """
+    paragraphs = _paragraphs(file)
+    beginning = list(islice(paragraphs, 10 * MAX_BLOCK_PARAGRAPHS))
+    size = max(len(beginning) // 20 * 2, 2)
+    all_paragraphs = chain(beginning, paragraphs)
+    number = 1
+    while block := list(islice(all_paragraphs, size)):
+        yield f"{file.name} {number}", block
+        number += 1
+
+
+def _paragraphs(file: Path) -> Iterator[str]:
+    """Yield the paragraphs of a file."""
+    has_blank_line = len(list(islice(_blocks(file), 2))) == 2  # between its lines
+    for texts in _blocks(file):
+        if has_blank_line:
+            yield " ".join(texts)
+        else:
+            yield from texts
+
+
+def _blocks(file: Path) -> Iterator[Iterator[str]]:
+    """Yield the texts of neighbouring lines; lines of which nothing shows count as blank ones."""
+    texts = (one_line(line) for _, line in lines(file))
+    for has_text, block in groupby(texts, visible):
+        if has_text:
+            yield block
 
 
 def segments(
@@ -89,10 +197,10 @@ def segments(
     CorpusError
         For a file that is missing or damaged, or that holds no segment.
     """
-    path = sample_path() if path is None else text_files.existing_file(path)
+    path = SAMPLE if path is None else existing_file(path)
     spec = {
         "kind": "segments",
-        "file": text_files.file_fingerprint(path),
+        "file": file_fingerprint(path),
         "count": count,
         "seed": seed if count is not None else None,
     }

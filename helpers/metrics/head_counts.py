@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
+from helpers.data.links import ROOT
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
-    ROOT,
     PickFrom,
     by_dependent,
     pair_questions,

@@ -17,8 +17,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
-from helpers.data.records import Pair, Record
-from helpers.metrics.reference import ALL, EVERY_RELATION
+from helpers.data.links import (
+    COREFERENCE,
+    POSSESSIVE_MARKS,
+    POSSESSIVE_RELATIONS,
+    labelled_pairs,
+    ordered_mentions,
+)
+from helpers.data.records import Record
 from helpers.metrics.statistics import Whole
 from helpers.store.store import Example
 
@@ -26,11 +32,6 @@ PerHead = Float[np.ndarray, "layer head"]
 Direction = Literal["dependent attends to head", "head attends to dependent"]
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
-POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
-POSSESSIVE_MARKS = frozenset({"'s", "s'"})
-COREFERENCE = "coreference"  # name of the only relation of a coreference corpus
-ROOT = "root"  # its name in lower case
-RESERVED = frozenset({ALL, EVERY_RELATION, COREFERENCE})
 
 
 def head_label(layer: Whole, head: Whole) -> str:
@@ -228,37 +229,6 @@ def by_dependent(
     return maps if direction == DIRECTIONS[0] else maps.swapaxes(-1, -2)
 
 
-def labelled_pairs(record: Record) -> list[Pair]:
-    """List the labelled pairs of words of a sentence; a tree has one for each word.
-
-    Parameters
-    ----------
-    record : dict
-        A record with ``pairs``, or with the ``heads`` and ``relations`` of a tree.
-
-    Returns
-    -------
-    list of (int, int, str)
-        Dependent, parent and label, words from 0.  A root is paired with itself.  The list is empty
-        if the record has neither.  A label that is a name of the program's own (`RESERVED`, and
-        "root" between two words) is changed: "All" is "All (label)".
-    """
-    pairs = record.get("pairs")
-    if pairs is None:
-        arcs = zip(record.get("heads", ()), record.get("relations", ()), strict=True)
-        words = enumerate(arcs)
-        pairs = [(word, head - 1 if head else word, relation) for word, (head, relation) in words]
-    return [
-        (word, parent, f"{label} (label)" if _is_reserved(label, word == parent) else label)
-        for word, parent, label in pairs
-    ]
-
-
-def _is_reserved(label: str, is_root: bool) -> bool:
-    """Whether a label is a name that the program gives to rows of its own."""
-    return label in RESERVED or (label.lower() == ROOT and not is_root)
-
-
 class Question(NamedTuple):
     """A word, and the words that a head should pick for it according to the annotation.
 
@@ -345,11 +315,6 @@ def pair_questions(record: Record) -> Iterator[Question]:
             gold=tuple(parent for parent in parents if parent != word),
             mark=word + 1 if next_word and has_mark else None,
         )
-
-
-def ordered_mentions(record: Record) -> list[list]:
-    """List the mentions of a document, ``[start, end, chain, head]``, by first and last word."""
-    return sorted(record["mentions"], key=lambda mention: mention[:2])
 
 
 def predict_link(

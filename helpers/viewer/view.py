@@ -8,7 +8,7 @@ in other editors, the same view shows the maps that it holds.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from numbers import Integral
@@ -22,7 +22,7 @@ from anywidget.experimental import command
 
 from helpers.errors import InputError
 from helpers.files import json_digest, write_atomic
-from helpers.metrics.heads import COREFERENCE, DIRECTIONS, Direction, head_label
+from helpers.metrics.heads import DIRECTIONS, Direction, head_label
 from helpers.plots.style import SEQUENTIAL_COLORS
 from helpers.store.store import Store
 from helpers.viewer import page
@@ -261,36 +261,6 @@ def check_example(store: Store, example: int) -> None:
     """Raise InputError if a store has no such example, counted from 0."""
     if not 0 <= example < len(store):
         raise InputError(f"there is no example {example}; the store has 0 to {len(store) - 1}")
-
-
-def viewers(
-    table: pd.DataFrame,
-    treebank: Callable[[], Store],
-    documents: Callable[[], Store],
-) -> list[Viewer]:
-    """Make a viewer for each row of `helpers.plots.examples.panel_table`.
-
-    Parameters
-    ----------
-    table
-        One row per example: ``title``, ``example``, ``layer``, ``head``, ``relation``,
-        ``direction``. If it is empty, the treebank's first sentence is shown.
-    treebank, documents
-        Functions that open the stores of the treebank and of the coreference documents. They are
-        called for rows that need them only.
-
-    Returns
-    -------
-    list of Viewer
-        One per row, in the store of the row's relation.
-    """
-    rows = table.astype(object).to_dict("records") or [{}]
-    row_viewers = []
-    for row in rows:
-        store = documents() if row.get("relation") == COREFERENCE else treebank()
-        filled = {name: cell for name, cell in row.items() if pd.notna(cell) and cell != ""}
-        row_viewers.append(view(store, **filled))
-    return row_viewers
 
 
 class ViewerWidget(anywidget.AnyWidget):

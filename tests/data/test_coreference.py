@@ -1,9 +1,9 @@
-"""Coreference: bracket notation, head words, cuts, folders, and the bundled sample."""
+"""Coreference: three formats, head words, folders, and the corpora."""
 
 import csv
+import gzip
 import json
 import os
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,105 +11,155 @@ import other_languages
 import pytest
 from toy_corpora import write
 
-from helpers.data.coreference import (
-    coreference_corpus,
-    head_candidates,
-    one_mention_per_span,
-    read_brackets,
-)
-from helpers.data.records import Mention
+from helpers.data.coreference import coreference_corpus, head_candidates, one_mention_per_span
+from helpers.data.coreference_files import read_documents
 from helpers.errors import CorpusError
-from helpers.metrics.coreference import SYSTEMS, document_mentions, select_antecedent
-
-CORPORA = os.environ.get("CORPORA_DIR")
+from helpers.metrics.coreference import document_mentions
 
 
-def stored(document):
-    """Return the record of a document as a store keeps it, in JSON."""
-    return json.loads(json.dumps(document._asdict()))
+def row_2012(index, word, tag, coreference, *arguments):
+    columns = ["nw/x", "0", str(index), word, tag, "*", "-", "-", "-", "-", "*"]
+    return "   ".join([*columns, *arguments, coreference]) + "\n"
 
 
-CONLLU = (
-    "# newdoc id = pets\n1\tDogs\tdog\tNOUN\t_\t_\t2\tnsubj\t_\tEntity=(1\n"
-    "2\tand\tand\tCCONJ\t_\t_\t0\troot\t_\t_\n3\tcats\tcat\tNOUN\t_\t_\t1\tconj\t_\tEntity=(2)1)\n"
-)
+def document_2012(*rows, name="nw/x", part="000"):
+    return f"#begin document ({name}); part {part}\n{''.join(rows)}\n#end document\n"
 
 
-def test_coreference_corpus_takes_head_words_from_trees(tmp_path):
+def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(tmp_path):
+    rows = (
+        row_2012(0, "Ann", "NNP", "(0"),
+        row_2012(1, "Lee", "NNP", "0)|(2"),
+        row_2012(2, "saw", "VBD", "2)", "(V*)"),
+        row_2012(3, "her", "PRP$", "(1|(0)", "*"),
+        row_2012(4, "dog", "NN", "1)", "*") + "\n",
+        row_2012(0, "It", "PRP", "(1)"),
+    )
+    second_part = document_2012(row_2012(0, "Rain", "NN", "-"), part="001")
+    second_text = document_2012(row_2012(0, "He", "PRP", "(4)"), name="nw/y")
+    path = write(tmp_path, "x.v4_gold_conll", document_2012(*rows) + second_part + second_text)
+    first, second, third = read_documents(path, Counter())
+    assert first.words == ("Ann", "Lee", "saw", "her", "dog", "It")
+    assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PRON")
+    assert first.spans == ((0, 2, 0), (1, 3, 2), (3, 4, 0), (3, 5, 1), (5, 6, 1))
+    assert first.sentence_starts == (True, False, False, False, False, True)
+    assert (first.source, second.source) == ("nw/x part 000", "nw/x part 001")
+    assert third.spans == ((0, 1, 4),)
+    documents = coreference_corpus(path).records()
+    assert [mention.head for mention in documents[0].mentions][-3:] == [3, 4, 5]  # of a parse
+    assert [document.split for document in documents] == ["train", "train", "dev"]
+
+
+# CorefUD: a zero subject is an empty node, and e2 has a gap in its first mention.
+CZECH = """\
+# newdoc id = cs
+# global.Entity = eid-etype-head-other
+1-2\tAnnaspí\t_\t_\t_\t_\t_\t_\t_\t_
+1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsubj\t_\tEntity=(e1-person-1-)
+2\tspí\tspát\tVERB\t_\t_\t0\troot\t_\t_
+
+0.1\t_\ton\tPRON\t_\t_\t_\t_\t1:nsubj\tEntity=(e1-person-1-)
+1\tVidí\tvidět\tVERB\t_\t_\t0\troot\t_\t_
+2\tdům\tdům\tNOUN\t_\t_\t1\tobj\t_\tEntity=(e2[1/2]-thing-1-
+3\ts\ts\tADP\t_\t_\t5\tcase\t_\tEntity=e2[1/2])
+4\tdnes\tdnes\tADV\t_\t_\t1\tadvmod\t_\tEntity=(e3-time-1-)
+5\tzahradou\tzahrada\tNOUN\t_\t_\t2\tnmod\t_\tEntity=(e2[2/2])
+
+1\tMá\tmít\tVERB\t_\t_\t0\troot\t_\tEntity=(e4-event-1-
+1.1\t_\ton\tPRON\t_\t_\t_\t_\t_\tEntity=(e1-person-1-%28x%29)
+2\tho\ton\tPRON\t_\t_\t1\tobj\t_\tBridge=e2<e1:part|Entity=e4)(e2-thing-1-)
+3\tdům\tdům\tNOUN\t_\t_\t1\tobj\t_\tEntity=(e2-thing-1-)
+"""
+
+
+@pytest.mark.parametrize("name", ["cs.conllu", "cs.conllu.gz"])
+def test_read_documents_of_corefud_leave_out_empty_nodes_and_gaps(tmp_path, name):
+    content = gzip.compress(CZECH.encode()) if name.endswith(".gz") else CZECH
+    path = write(tmp_path, name, content)
     counts = Counter()
-    (document,) = coreference_corpus(write(tmp_path, "pets.conllu", CONLLU)).read(counts)
-    assert document.words == ("Dogs", "and", "cats")
-    assert document.mentions == (Mention(0, 3, None, 1), Mention(2, 3, None, 2))  # singletons
-    assert (document.tags, document.source) == (("NOUN", "CCONJ", "NOUN"), "pets")
-    assert counts["mention heads that needed a tie-break"] == 0
+    (document,) = read_documents(path, counts)
+    assert document.words == (
+        *["Anna", "spí", "Vidí", "dům", "s", "dnes", "zahradou", "Má", "ho", "dům"],
+    )
+    assert document.spans == ((0, 1, 1), (5, 6, 3), (7, 9, 4), (8, 9, 2), (9, 10, 2))
+    assert document.heads == (1, -1, -1, 2, 6, 2, 3, -1, 7, 7)
+    assert counts == {"mentions dropped: of empty nodes only": 2, "mentions dropped: with gaps": 1}
+    (with_heads,) = coreference_corpus(path).records()
+    assert [mention.chain for mention in with_heads.mentions] == [None, None, None, 2, 2]
+    assert [mention.head for mention in with_heads.mentions] == [0, 5, 7, 8, 9]
 
 
-def conll_2012(*rows: str) -> str:
-    """Write a document of words with their tags and brackets."""
-    lines = []
-    for index, row in enumerate(rows):
-        word, tag, brackets = row.split()
-        lines.append(f"nw/0 0 {index} {word} {tag} - - - - - - {brackets}\n")
-    return f"#begin document (nw/0); part 000\n{''.join(lines)}\n#end document\n"
-
-
-ONCE = conll_2012(
-    "Ann NNP (1)", "told VBD -", "herself PRP (1)", "that IN -", "her PRP$ (2|(1)", "ring NN 2)",
-    "was VBD -", "lost VBN -",
-)  # fmt: skip
+def test_read_documents_of_gum_have_the_chains_of_groups_and_names(tmp_path):
+    gum = CZECH.replace("eid-", "GRP-").replace("(e", "(").replace("=e", "=")
+    (document,) = read_documents(write(tmp_path, "gum.conllu", gum), Counter())
+    assert [chain for *_, chain in document.spans] == [1, 3, 4, 2, 2]
+    named = CZECH.replace("e4", "být")
+    (document,) = read_documents(write(tmp_path, "named.conllu", named), Counter())
+    assert [chain for *_, chain in document.spans] == [1, 2, 3, 4, 4]  # in order
 
 
 @pytest.mark.parametrize(
-    ("replacements", "dropped", "joined"),
+    ("old", "new", "line"),
     [
-        ({}, 0, 0),
-        ({"herself PRP - - - - - - (1)": "herself PRP - - - - - - (1)|(1)"}, 1, 0),
-        ({"NNP - - - - - - (1)": "NNP - - - - - - (1)|(3)",
-          "herself PRP - - - - - - (1)": "herself PRP - - - - - - (3)"}, 1, 1),
-        ({"NNP - - - - - - (1)": "NNP - - - - - - (3)|(1)",
-          "herself PRP - - - - - - (1)": "herself PRP - - - - - - (3)|(1)"}, 2, 1),
+        ("eid-etype-head-other", "etype-eid", 4),
+        ("Entity=e2[1/2])", "Entity=e2)", 10),
+        ("Entity=(e3-time-1-)", "Entity=(e3-time-1-", 11),
+        ("Entity=(e3-time-1-)", "Entity=((e3)", 11),
+        ("5\tcase", "9\tcase", 10),
     ],
-    ids=["once", "twice in a chain", "in two chains", "twice in two chains"],
-)  # fmt: skip
-def test_coreference_corpus_asks_once_about_a_span(tmp_path, replacements, dropped, joined):
-    text = ONCE
-    for old, new in replacements.items():
-        assert old in text
-        text = text.replace(old, new)
-    counts = Counter()
-    (document,) = coreference_corpus(write(tmp_path, "a_conll", text)).read(counts)
-    (expected,) = coreference_corpus(write(tmp_path, "b_conll", ONCE)).records()
-    assert [(m.start, m.end, m.head) for m in document.mentions] == [
-        (m.start, m.end, m.head) for m in expected.mentions
-    ]
-    chains = {}
-    for mention in document.mentions:
-        chains.setdefault(mention.chain, []).append(mention.start)
-    assert sorted(chains.values()) == [[0, 2, 4], [4]]
-    mentions = document_mentions(stored(document))
-    for system in SYSTEMS:  # "herself" has one candidate, which is not a copy of itself
-        assert select_antecedent(system, mentions, 1) in (0, None)
-    assert counts["mentions dropped: listed twice"] == dropped
-    assert counts["chains joined: they share a mention"] == joined
-    assert counts["mentions read"] == 4
+)
+def test_read_documents_of_corefud_name_the_line_of_damage(tmp_path, old, new, line):
+    assert old in CZECH
+    path = write(tmp_path, "cs.conllu", CZECH.replace(old, new))
+    with pytest.raises(CorpusError) as error:
+        list(read_documents(path, Counter()))
+    assert str(error.value).startswith(f"{path}:{line}: ")
 
 
-def test_one_mention_per_span_prefers_a_chain_to_none():
-    counts = Counter()
-    spans = ((0, 1, None), (0, 1, 4), (2, 3, 4), (2, 3, None), (4, 5, 5), (4, 5, 6), (6, 7, 6))
-    assert one_mention_per_span(spans, counts) == ((0, 1, 4), (2, 3, 4), (4, 5, 5), (6, 7, 5))
-    assert one_mention_per_span((), counts) == ()
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a_gold_conll", document_2012(row_2012(0, "[WORD]", "NN", "-")), 2),
+        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(1")), 2),
+        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(one)")), 2),
+        ("a.txt", "# a b\n[x]1 ]2\n", 2),
+        ("a.txt", "# a b\nfine\n[x\n", 3),
+        ("a.txt", "# a b\n[x] [ ]\n", 2),
+        ("a.txt", "\nx\n# a b\n", 2),
+        ("a.txt", "# a\n[x]\n", 1),
+    ],
+)
+def test_coreference_corpus_names_the_line_of_a_broken_document(tmp_path, name, text, line):
+    path = write(tmp_path, name, text)
+    with pytest.raises(CorpusError) as error:
+        coreference_corpus(path).records()
+    assert str(error.value).startswith(f"{path}:{line}: ")
 
 
-def test_read_brackets_separates_words_and_nests_mentions(tmp_path):
+def test_read_documents_of_brackets_separate_words_and_nest_mentions(tmp_path):
     body = "# t-01 tale\n[[Ann\u200b]1's dog]2 didn't eat\n"
     body += "[3.5 well-known [pies]], [she]1 left \u200d.\n"
     counts = Counter()
-    (text,) = read_brackets(write(tmp_path, "t.txt", "## a comment\n" + body), counts)
+    (text,) = read_documents(write(tmp_path, "t.txt", "## a comment\n" + body), counts)
     assert " ".join(text.words) == "Ann 's dog did n't eat 3.5 well-known pies , she left _ ."
     assert text.spans == ((0, 1, 1), (0, 3, 2), (6, 9, None), (8, 9, None), (10, 11, 1))
     assert text.source == "t-01 (tale)"
     assert counts == {"words that are empty or invisible, read as _": 1}
+
+
+def test_one_mention_per_span_joins_the_chains_that_share_one():
+    counts = Counter()
+    spans = (
+        *((0, 1, None), (0, 1, 4), (2, 3, 4), (2, 3, None)),
+        *((4, 5, 5), (4, 5, 6), (6, 7, 6), (8, 9, 7), (8, 9, 6), (10, 11, 5)),
+    )
+    expected = ((0, 1, 4), (2, 3, 4), (4, 5, 7), (6, 7, 7), (8, 9, 7), (10, 11, 7))
+    assert one_mention_per_span(spans, counts) == expected
+    assert counts == {
+        "mentions dropped: listed twice": 4,
+        "chains joined: they share a mention": 2,
+    }
+    assert one_mention_per_span((), counts) == ()
 
 
 def test_head_candidates_are_in_the_order_of_tags_and_depth():
@@ -117,7 +167,6 @@ def test_head_candidates_are_in_the_order_of_tags_and_depth():
     heads = (1, 2, -1, 2, 3)
     assert head_candidates(0, 2, heads, None) == [1]  # the only one with its head outside
     assert head_candidates(3, 5, heads, None) == [3]
-    assert head_candidates(0, 1, heads, None) == [0]
     # 0 and 2 attach outside of 0-2; 2 is nearer to the root, which is 4.
     assert head_candidates(0, 3, (3, 2, 4, 4, -1), None) == [2, 0]
     # As near: the first, unless tags say that only the second is a noun.
@@ -125,48 +174,27 @@ def test_head_candidates_are_in_the_order_of_tags_and_depth():
     assert head_candidates(0, 2, (2, 2, -1), ("ADP", "NOUN", "VERB")) == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        ("# a b\n[x]1 ]2\n", 2, "closes no mention"),
-        ("# a b\nfine\n[x\n", 3, "never closed"),
-        ("# a b\n[x] [ ]\n", 2, "put words"),
-        ("\nx\n# a b\n", 2, "before the first"),
-        ("# a\n[x]\n", 1, "# name genre"),
-    ],
-)
-def test_coreference_corpus_refuses_damage_with_file_and_line(tmp_path, text, line, message):
-    path = write(tmp_path, "a.txt", text)
-    with pytest.raises(CorpusError) as error:
-        coreference_corpus(path).records()
-    assert f"{path}:{line}: " in str(error.value)
-    assert message in str(error.value)
-
-
 def test_coreference_corpus_refuses_folders_without_files_or_mentions(tmp_path):
-    unmarked = tmp_path / "some"
-    unmarked.mkdir()
-    for folder in ("missing", "some"):
-        with pytest.raises(CorpusError, match="no coreference file"):
-            coreference_corpus(tmp_path / folder)
-    write(unmarked, "a.txt", "# a b\nNobody is marked here.\n# b c\n")
+    with pytest.raises(CorpusError, match="no coreference file"):
+        coreference_corpus(tmp_path)
+    write(tmp_path, "a.txt", "# a b\nNobody is marked here.\n# b c\n")
     with pytest.raises(CorpusError, match="coreference annotation"):
-        coreference_corpus(unmarked).records()
+        coreference_corpus(tmp_path).records()
 
 
 def test_coreference_corpus_reads_one_format_of_a_folder(tmp_path):
     write(tmp_path, "LICENSE.txt", "not a corpus")
-    path = write(tmp_path, "x.conllu", CONLLU)
+    path = write(tmp_path, "x.conllu", CZECH)
     corpus = coreference_corpus(tmp_path)
-    assert [document.source for document in corpus.records()] == ["pets"]
+    assert [document.source for document in corpus.records()] == ["cs"]
     assert list(corpus.spec["files"]) == ["x.conllu"]
-    path.write_text(CONLLU.replace("Dogs", "Cows"), encoding="utf-8")
+    path.write_text(CZECH.replace("Anna", "Jana"), encoding="utf-8")
     assert coreference_corpus(tmp_path).fingerprint != corpus.fingerprint
 
 
-@pytest.mark.skipif(not CORPORA, reason="CORPORA_DIR is not set")
+@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
 def test_coreference_corpus_has_the_counts_published_with_ontogum():
-    folder = Path(CORPORA) / "ontogum"
+    folder = Path(os.environ["CORPORA_DIR"]) / "ontogum"
     with (folder / "documents.tsv").open(encoding="utf-8") as file:
         table = {row["document"]: row for row in csv.DictReader(file, delimiter="\t")}
     counts = Counter()
@@ -186,35 +214,6 @@ def test_coreference_corpus_has_the_counts_published_with_ontogum():
     assert Counter(document.split for document in documents) == {"train": 42, "dev": 41}
 
 
-def as_corefud(text: str) -> str:
-    """Write OntoGUM's brackets as CorefUD does: names of entities, their type and head."""
-    written = []
-    for line in text.replace("global.Entity = GRP", "global.Entity = eid-etype-head-other").split(
-        "\n"
-    ):
-        before, entity, brackets = line.partition("Entity=")
-        if line[:1].isdigit() and entity:
-            brackets, *rest = brackets.split("|")
-            brackets = re.sub(r"\(([0-9]+)", r"(e\1-person-1-", brackets)
-            brackets = re.sub(r"(^|\))([0-9]+)\)", r"\1e\2)", brackets)
-            brackets = re.sub(r"(^|\))([0-9]+)\)", r"\1e\2)", brackets)
-            line = "|".join([f"{before}{entity}{brackets}", *rest])
-        written.append(line)
-    return "\n".join(written)
-
-
-@pytest.mark.skipif(not CORPORA, reason="CORPORA_DIR is not set")
-def test_documents_of_ontogum_are_the_same_in_corefud(tmp_path):
-    folder = Path(CORPORA) / "ontogum" / "conllu"
-    for path in folder.glob("*.conllu"):
-        text = as_corefud(path.read_text(encoding="utf-8"))
-        assert "Entity=(e" in text
-        (tmp_path / path.name).write_text(text, encoding="utf-8")
-    documents = coreference_corpus(tmp_path).records()
-    assert documents == coreference_corpus(folder).records()
-    assert sum(len(document.mentions) for document in documents) > 8_000
-
-
 @pytest.mark.parametrize("language", other_languages.DOCUMENTS)
 def test_mentions_of_another_language_have_no_guessed_types(language, tmp_path):
     path = other_languages.documents(tmp_path, language)
@@ -222,5 +221,5 @@ def test_mentions_of_another_language_have_no_guessed_types(language, tmp_path):
     assert set(document.tags) == {None}
     for mention in document.mentions:
         assert mention.head == mention.end - 1
-    mentions = document_mentions(stored(document))
+    mentions = document_mentions(json.loads(json.dumps(document._asdict())))
     assert {mention.type for mention in mentions} == {"unknown"}

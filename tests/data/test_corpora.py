@@ -127,37 +127,25 @@ def test_find_corpus_refuses_unknown_names_with_those_that_exist(tiny, tmp_path)
         corpora.resolve_treebank(f"{path},b,c")
 
 
-@pytest.mark.parametrize(
-    ("source", "annotation", "meant"),
-    [
-        ("ontogumm", "coreference", "ontogum"),
-        ("UD_English-EWT", "treebank", "ud-english-ewt"),
-        ("english-ewt", "treebank", "ud-english-ewt"),
-    ],
-)
-def test_find_corpus_says_which_name_was_meant(source, annotation, meant):
-    with pytest.raises(InputError, match=rf"Did you mean {meant}\?"):
-        corpora.find_corpus(source, annotation)
-    with pytest.raises(InputError) as error:
-        corpora.find_corpus("nowhere", annotation)
-    assert "Did you mean" not in str(error.value)
+def test_find_corpus_suggests_a_similar_name():
+    for source in ("UD_English-EWT", "english-ewt"):
+        with pytest.raises(InputError, match=r"Did you mean ud-english-ewt\?"):
+            corpora.find_corpus(source, "treebank")
+    with pytest.raises(InputError, match=r"[^?]$"):
+        corpora.find_corpus("nowhere", "treebank")
 
 
-def test_resolve_treebank_takes_files_and_folders_in_the_home_folder(tiny, monkeypatch, tmp_path):
+def test_resolve_treebank_takes_files_folders_and_names_with_a_comma(tiny, monkeypatch, tmp_path):
     (tmp_path / "a-train.conllu").write_text(TREE * 3)
     (tmp_path / "a-dev.conllu").write_text(TREE * 2)
     monkeypatch.setenv("HOME", str(tmp_path.parent))
-    for folder in (str(tmp_path), f"~/{tmp_path.name}"):
-        for source in (f"{folder}/a-train.conllu,{folder}/a-dev.conllu", folder):
-            splits = [sentence.split for sentence in corpora.resolve_treebank(source).records()]
-            assert splits == ["train"] * 3 + ["dev"] * 2
-        assert len(corpora.resolve_treebank(f"{folder}/a-train.conllu", sentences=2).records()) == 2
-
-
-def test_resolve_treebank_takes_a_path_with_a_comma(tiny, tmp_path):
-    path = tmp_path / "Smith, 2020.conllu"
-    path.write_text(TREE * 4)
-    assert len(corpora.resolve_treebank(str(path)).records()) == 4
+    folder = f"~/{tmp_path.name}"
+    for source in (f"{folder}/a-train.conllu,{folder}/a-dev.conllu", folder, str(tmp_path)):
+        splits = [sentence.split for sentence in corpora.resolve_treebank(source).records()]
+        assert splits == ["train"] * 3 + ["dev"] * 2
+    (tmp_path / "Smith, 2020.conllu").write_text(TREE * 4)
+    path = str(tmp_path / "Smith, 2020.conllu")
+    assert len(corpora.resolve_treebank(path, sentences=2).records()) == 2
 
 
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")

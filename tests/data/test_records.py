@@ -29,6 +29,9 @@ def test_roles_gives_every_position_one_role():
     masks = token_roles.masks()
     assert (sum(mask.astype(int) for mask in masks.values()) == 1).all()
     assert list(masks) == ["cls", "sep", "punctuation", "other"]
+    assert roles(["a", "</s>"], {"cls": None, "sep": "</s>"}).cls is None
+    marks = roles([".", ",", "Ġ.", "▁,", "...", ";", "!", "-", "##.", "Ġ", "▁"], BERT).punctuation
+    assert marks.tolist() == [True] * 4 + [False] * 7
 
 
 @pytest.mark.parametrize("mark", "。，、｡،۔।॥՝።፣")
@@ -43,19 +46,6 @@ def test_is_punctuation_of_other_scripts(mark):
 @pytest.mark.parametrize("word", ["、の", "?", "؟", "¿", ";", "؛", "·", "", "Ġ", "word", "…", "ÃĢ"])
 def test_is_punctuation_of_other_tokens(word):
     assert not is_punctuation(word)
-
-
-def test_roles_counts_full_stops_and_commas_only_as_punctuation():
-    punctuation = [".", ",", "Ġ.", "▁,"]
-    words_and_marks = ["...", ";", "!", "-", "##.", "Ġ", "▁"]
-    token_roles = roles([*punctuation, *words_and_marks], BERT)
-    assert token_roles.punctuation.tolist() == [True] * 4 + [False] * 7
-
-
-def test_roles_without_a_special_token_has_no_mask_for_it():
-    token_roles = roles(["a", "</s>"], {"cls": None, "sep": "</s>"})
-    assert token_roles.cls is None
-    assert token_roles.sep.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "folder"])

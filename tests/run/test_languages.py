@@ -1,5 +1,7 @@
 """Runs in other languages than English, with three kinds of tokenizers."""
 
+from pathlib import Path
+
 import numpy as np
 import other_languages
 import pandas as pd
@@ -47,7 +49,6 @@ def test_sections_3_and_6_need_no_parses(language, numbers, settings, figures):
         # Figure 1, which has words of the text, is written in the script with most characters.
         executed(number, files=language == "Chinese" and number == "01", **options)
     tables = figures.parent / "build" / language / "tables"
-    assert len(pd.read_csv(tables / "fig1_examples.csv")) >= 3
     if "02" in numbers:
         assert pd.read_csv(tables / "token_types.csv")["punctuation"].between(0.001, 0.5).any()
 
@@ -132,7 +133,7 @@ def test_compare_scores_heads_of_one_language_in_the_others(tmp_path, tiny_folde
         treebank = other_languages.treebank(tmp_path, language)
         _, tables[language] = universal_table(tiny_folder, treebank)
     runs = [
-        Run(name, {"universal_relations": table}, {"model": "xlm"})
+        Run(Path(name), {"settings": {"model": "xlm"}}, {"universal_relations": table})
         for name, table in tables.items()
     ]
     table = across_treebanks(runs)

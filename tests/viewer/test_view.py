@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import seaborn as sns
 from viewer_stores import (
@@ -26,7 +25,7 @@ from viewer_stores import (
 )
 
 from helpers.errors import InputError
-from helpers.metrics.heads import COREFERENCE, DIRECTIONS, gold_links, predict_link
+from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
 from helpers.plots.style import SEQUENTIAL_COLORS
 from helpers.store.store import Example
 from helpers.viewer import view as view_module
@@ -37,7 +36,7 @@ from helpers.viewer.page import (
     summaries,
     thumbnails,
 )
-from helpers.viewer.view import ViewerWidget, view, viewers
+from helpers.viewer.view import ViewerWidget, view
 
 
 def html_of(viewer):
@@ -321,29 +320,6 @@ def test_notebook_output_has_a_page_for_readers_without_a_kernel(limit, heads, m
 def test_view_refuses_what_the_store_does_not_have(arguments, message):
     with pytest.raises(InputError, match=message):
         view(word_store(SENTENCE), **arguments)
-
-
-def test_viewers_open_each_example_in_its_own_store():
-    treebank = word_store(SENTENCE)
-    documents = word_store(DOCUMENT, DOCUMENT)
-    columns = ["title", "example", "layer", "head", "relation", "direction"]
-    rows = [
-        ("a", 0, 1, 2, "", ""),
-        ("b", 1, 2, 1, COREFERENCE, ""),
-        ("c", 0, 2, 2, "dobj", DIRECTIONS[1]),
-    ]
-    table = pd.DataFrame(rows, columns=columns)
-    first, second, third = viewers(table, lambda: treebank, lambda: documents)
-    assert (first.store, first.example, first.head) == (treebank, 0, (0, 1))
-    assert (second.store, second.example, second.head) == (documents, 1, (1, 0))
-    assert (third.store, third.example, third.head) == (treebank, 0, (1, 1))
-    assert third.direction == DIRECTIONS[1]
-
-
-def test_viewers_of_an_empty_table_show_the_first_sentence():
-    treebank = word_store(SENTENCE)
-    (viewer,) = viewers(pd.DataFrame(), lambda: treebank, lambda: word_store(DOCUMENT))
-    assert (viewer.store, viewer.example) == (treebank, 0)
 
 
 def test_view_is_the_same_output_in_every_kernel_and_another_for_every_view(monkeypatch):
