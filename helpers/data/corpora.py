@@ -40,29 +40,6 @@ def corpus_files() -> pd.DataFrame:
     return pd.read_csv(HERE / "corpora_files.csv")
 
 
-def corpora_table() -> pd.DataFrame:
-    """Make the table of corpora with a name.
-
-    Returns
-    -------
-    DataFrame
-        One row per corpus: name, kind, files (their number), megabytes, licence, homepage and
-        citation.
-    """
-    files = corpus_files().groupby("corpus")
-    table = registry().assign(
-        files=files.size(),
-        megabytes=(files["bytes"].sum() / 1e6).round(1),
-    )
-    columns = ["kind", "files", "megabytes", "licence", "homepage", "citation"]
-    return table[columns].reset_index()
-
-
-def embedded_table() -> pd.DataFrame:
-    """Read the table of the bundled parts: one row per part, with its package and its licence."""
-    return pd.read_csv(HERE / "embedded.csv")
-
-
 def find_corpus(source: str, annotation: str) -> Path:
     """Find the corpus that the user names.
 

@@ -10,7 +10,6 @@ import pandas as pd
 import pooch
 import pytest
 
-from helpers.__main__ import main
 from helpers.data import corpora
 from helpers.errors import CorpusError, InputError
 
@@ -67,12 +66,9 @@ def test_registry_has_pinned_files_of_every_corpus():
         assert ".." not in file.path and not Path(file.path).is_absolute()
 
 
-def test_corpora_command_lists_corpora_with_the_licence_of_each_part(capsys):
-    assert main(["corpora"]) == 0
-    printed = capsys.readouterr().out
-    for row in corpora.embedded_table().itertuples():
-        assert row.part in printed and row.licence in printed
-    assert all(name in printed for name in corpora.registry().index)
+def test_the_page_of_formats_lists_the_corpora():
+    page = (corpora.HERE / "README.md").read_text()
+    assert all(f"| [{name}](" in page for name in corpora.registry().index)
 
 
 def test_fetch_prefers_the_local_folder_and_compares_unpacked_content(tiny, monkeypatch, tmp_path):
