@@ -52,7 +52,7 @@ def refuse_other_formats(path: Path, purpose: Purpose) -> None:
     for purposes, pattern, sentence in REFUSALS:
         if purpose in purposes and re.match(rf"(?:#.*\n)*?(?:{pattern})", beginning):
             problem = f"looks like {sentence}; expected {EXPECTED[purpose]}"
-            raise CorpusError(path, problem)
+            raise CorpusError(path, problem, 1)
 
 
 def _beginning(path: Path) -> str:

@@ -3,6 +3,7 @@
 import nbformat
 import pandas as pd
 
+from helpers.metrics import rows_of_model
 from helpers.run import list_notebooks
 
 ADJECTIVES = {"1": ("fine", "warm", "funny"), "0": ("dull", "cold", "empty")}
@@ -54,11 +55,9 @@ def test_a_task_in_the_layout_of_sst2_reaches_the_table_of_fine_tuning(
         (text,) = pair.texts
         adjective = text.split()[3]
         assert adjective in ADJECTIVES[task.labels[pair.label]]
-    rows = pd.read_csv(table)
+    rows = rows_of_model(pd.read_csv(table))
     assert set(rows["task"]) == {"SST-2"}
-    assert rows["start"].tolist() == [
-        "pretrained", "random", "most frequent label", "bag of words", "classifier alone",
-    ]  # fmt: skip
+    assert {"pretrained", "random", "most frequent label", "bag of words"} < set(rows["start"])
     assert set(rows["test"]) == {24}
     assert rows.set_index("start").loc["bag of words", "accuracy"] > 90
     assert (rows["accuracy_low"] <= rows["accuracy"]).all()

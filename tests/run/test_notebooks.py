@@ -84,5 +84,5 @@ def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch
     for number in ("03", "06"):
         executed(number, model=str(model), text=str(text), max_tokens=32, device="cpu", name="one")
     tables = figures.parent / "build" / "one" / "tables"
-    assert pd.read_csv(tables / "layer_cohesion.csv")["between"].isna().all()
-    assert pd.read_csv(tables / "head_cohesion.csv")["within"].isna().all()
+    cohesion = pd.read_csv(tables / "cohesion.csv")
+    assert cohesion[["within", "between"]].isna().all(axis=None)

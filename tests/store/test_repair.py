@@ -139,7 +139,7 @@ def test_a_store_with_a_damaged_list_is_extracted_again(folder, encoder, tmp_pat
 def test_repair_names_a_manifest_that_it_cannot_read(change, problem, folder):
     change(folder / "manifest.json")
     before = content(folder)
-    with pytest.raises(StoreError, match=f"{problem}.*cache --remove {folder.name}"):
+    with pytest.raises(StoreError, match=f"{problem}.*remove its folder"):
         repair(folder)
     assert content(folder) == before
 

@@ -166,9 +166,9 @@ def change_list(folder):
 @pytest.mark.parametrize(
     ("damage", "file", "problem"),
     [
-        (cut_manifest, MANIFEST, "cache --remove"),
+        (cut_manifest, MANIFEST, "remove its folder"),
         (change_format, MANIFEST, "format is not 5"),
-        (change_manifest, MANIFEST, "cache --remove"),
+        (change_manifest, MANIFEST, "remove its folder"),
         (cut_list, LIST, "SHA-256"),
         (change_list, LIST, "SHA-256"),
     ],
@@ -182,7 +182,7 @@ def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, f
     assert message.startswith(str(folder / file))
     assert problem in message
     assert "\n" not in message
-    assert "verify --repair" in message or "cache --remove" in message
+    assert "verify --repair" in message or "remove its folder" in message
     assert list(verify(folder).values()) == [message]
 
 

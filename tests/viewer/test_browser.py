@@ -712,7 +712,7 @@ def test_the_html_copy_of_a_notebook(offline, tmp_path):
     output = nbformat.v4.new_output("display_data", data=bundle)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=[output])])
     nbformat.write(notebook, tmp_path / "one.ipynb")
-    write_html(tmp_path / "one.ipynb")
+    write_html(tmp_path / "one.ipynb", tmp_path / "one.html")
     offline.goto((tmp_path / "one.html").as_uri())
     frame = offline.frame_locator("iframe")
     expect(frame.locator(".av-name")).to_contain_text("Head 3-4")
@@ -735,7 +735,7 @@ def test_pages_have_no_violation_of_accessibility(browser, tmp_path, scheme):
         nbformat.v4.new_code_cell(code, outputs=[table], execution_count=1),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "one.ipynb")
-    write_html(tmp_path / "one.ipynb")
+    write_html(tmp_path / "one.ipynb", tmp_path / "one.html")
     context = browser.new_context(bypass_csp=True, color_scheme=scheme)
     page = context.new_page()
     for path in (a_view.save(tmp_path / "head.html"), tmp_path / "one.html"):

@@ -200,14 +200,6 @@ def test_fine_tune_trains_an_interrupted_run_again(encoder, tmp_path, environmen
     assert are_equal(read_weights(train_run(encoder, epochs=2)), expected)
 
 
-def test_fine_tune_trains_a_run_with_cut_weights_again(encoder):
-    run = train_run(encoder, epochs=2)
-    expected = read_weights(run)
-    path = run.folder / "final.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    assert are_equal(read_weights(train_run(encoder, epochs=2)), expected)
-
-
 # The runs of the notebooks
 
 
