@@ -38,7 +38,7 @@ def test_refuse_other_formats_by_their_beginning(purpose, content, format, tmp_p
     path = write(tmp_path, "x.txt", content)
     with pytest.raises(CorpusError, match=f"looks like {format}") as error:
         refuse_other_formats(path, purpose)
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(f"{path}:1: ")
 
 
 @pytest.mark.parametrize(
