@@ -148,9 +148,9 @@ def test_compare_scores_heads_of_one_language_in_the_others(tmp_path, tiny_folde
         assert scores[chooser].loc[place, "train_accuracy"] == of_chooser.max()
         for name, scored in scores.items():
             assert row[name] == scored.loc[place, "margin"]
-    other_model = Run("other", runs[0].tables, {"model": "bert"})
+    other_model = Run(Path("other"), {"settings": {"model": "bert"}}, runs[0].tables)
     assert across_treebanks([runs[0], other_model]).empty
-    assert across_treebanks([runs[0], Run("clear", {}, {"model": "xlm"})]).empty
+    assert across_treebanks([runs[0], Run(Path("clear"), {"settings": {"model": "xlm"}}, {})]).empty
 
 
 def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tiny_folder, capsys):
