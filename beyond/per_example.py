@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from helpers.data.links import read_links
 from helpers.data.records import cluster_of
 from helpers.files import atomic_file
-from helpers.metrics.head_counts import is_right_pick, links_that_count, read_links
+from helpers.metrics.head_counts import is_right_pick, links_that_count
 from helpers.metrics.heads import DIRECTIONS, PickFrom, head_rows, picks_in
 from helpers.metrics.surface import example_values
 from helpers.progress import progress
@@ -108,24 +109,24 @@ def picks(store: Store) -> Iterator[pd.DataFrame]:
 
 def _picks_of(example: Example) -> pd.DataFrame:
     """Tabulate the picks of all heads in a example, in both directions."""
-    links = read_links(example)
+    links = read_links(example.record)
     words = example.word_positions
     counts = links_that_count(example, links)  # [direction, layer, question]
     variants = [PickFrom(example.is_word, direction) for direction in DIRECTIONS]
     picked = picks_in(example, variants)[..., words] - words.start  # [direction, layer, head, word]
-    is_counted = np.broadcast_to(counts[:, :, None], (*picked.shape[:3], len(links.words)))
+    is_counted = np.broadcast_to(counts[:, :, None], (*picked.shape[:3], len(links.word)))
     direction, layer, head, question = np.nonzero(is_counted)
     return pd.DataFrame(
         {
             "example": np.int32(example.index),
             "article": cluster_of(example.record, example.index),
             "split": example.record.get("split", ""),
-            "word": links.words[question].astype(np.int16),
-            "relation": links.relations[question],
+            "word": links.word[question].astype(np.int16),
+            "relation": links.relation[question],
             "direction": np.array(DIRECTIONS)[direction],
             "layer": (layer + 1).astype(np.int16),
             "head": (head + 1).astype(np.int16),
-            "picked": picked[..., links.queries][is_counted].astype(np.int16),
+            "picked": picked[..., links.query][is_counted].astype(np.int16),
             "right": is_right_pick(picked, links)[is_counted],
         }
     )

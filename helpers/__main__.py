@@ -246,8 +246,15 @@ def _print_page(path: Path) -> None:
 
 def _replicate(options: argparse.Namespace) -> int:
     from helpers.results import Results
-    from helpers.run import write_page
+    from helpers.run import is_paper_model, write_page
+    from helpers.study import Study
 
+    if not is_paper_model(Study(**_settings(options)).encoder):
+        raise InputError(
+            f"--model {options.model}: replicate needs the paper's model, a BERT of 12 layers of "
+            "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
+            "other"
+        )
     status = _run(options)
     if status == 0:
         folder = Results(Settings(**_settings(options))).build

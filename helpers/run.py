@@ -57,6 +57,7 @@ KERNEL_ENVIRONMENT = {
     # Pools of memory, by default 16 on two processors: notebook 02 then needs 2.2 GB, not 1.8.
     "MALLOC_ARENA_MAX": "2",
 }
+BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
 USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 OBJECTIVES = {
     "masked-lm": "its own masked-LM loss",
@@ -502,6 +503,13 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     yield f"{total / 1e9:.1f} GB to extract in all"
 
 
+def is_paper_model(encoder: Encoder) -> bool:
+    """Tell whether a model is the paper's: a BERT of 12 layers of 12 heads with its vocabulary."""
+    config = encoder.model.config
+    is_bert = config.model_type == "bert" and config.vocab_size in BERT_VOCABULARIES
+    return is_bert and (encoder.layers, encoder.heads) == (12, 12)
+
+
 def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     from helpers.data import preview
@@ -518,7 +526,7 @@ def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str
 
 
 def describe_support(encoder: Encoder) -> Iterator[str]:
-    """Yield what notebooks 00 to 06 can measure of a model, and what this machine lacks."""
+    """Describe the measurements that a model allows in 00 to 06, and the gaps of this machine."""
     from helpers.model.encoder import as_model_error
     from helpers.model.forward import check_lens, padded
     from helpers.model.sites import check_softmax

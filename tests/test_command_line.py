@@ -288,6 +288,12 @@ def test_run_refuses_a_corpus_that_no_chosen_notebook_takes(parameters, capsys):
     assert not parameters
 
 
+def test_replicate_refuses_another_model_than_the_paper_s(tiny_folder, parameters, capsys):
+    error = fails(capsys, "replicate", "--model", str(tiny_folder("bert")))
+    assert "replicate needs the paper's model" in error
+    assert not parameters
+
+
 def test_compare_executes_the_page_on_the_folders_of_runs(figures, monkeypatch, capsys):
     jobs = []
     monkeypatch.setattr(run, "execute_all", jobs.extend)

@@ -10,10 +10,7 @@ from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import COREFERENCE, head_label, parse_head
 from helpers.metrics.reference import paper_names, paper_table1, printed_numbers, scheme_of
-from helpers.model.encoder import Encoder
 from helpers.study import Study
-
-BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
 
 COLUMNS = (
     "relation", "count", "paper_head", "accuracy", "rank", "best_head", "best_accuracy",
@@ -89,14 +86,6 @@ def _compare_heads(
         "best_head": head_label(*best_head),
         "best_accuracy": accuracy.max(),
     }
-
-
-def is_paper_model(encoder: Encoder) -> bool:
-    """Whether a model is the paper's: a BERT of 12 layers of 12 heads with its vocabulary."""
-    if (encoder.layers, encoder.heads) != (12, 12):
-        return False
-    config = encoder.model.config
-    return config.model_type == "bert" and config.vocab_size in BERT_VOCABULARIES
 
 
 def score_paper_heads(study: Study) -> pd.DataFrame:

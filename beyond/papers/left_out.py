@@ -1,4 +1,4 @@
-"""What later notebooks leave out for a model; each says it in its first output."""
+"""Parts that later notebooks leave out for a model; each says so in its first output."""
 
 from __future__ import annotations
 

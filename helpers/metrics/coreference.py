@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num
 
+from helpers.data.links import ordered_mentions
 from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import (
@@ -29,7 +30,6 @@ from helpers.metrics.heads import (
     Question,
     gold_links,
     head_label,
-    ordered_mentions,
     picks_in,
 )
 from helpers.metrics.reference import HERE, paper_table2

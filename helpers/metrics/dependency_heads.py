@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from helpers.data.links import POSSESSIVE_RELATIONS, read_links
 from helpers.data.records import cluster_of
-from helpers.metrics.head_counts import OFFSETS, HeadCounts, read_links
+from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import (
     DIRECTIONS,
-    POSSESSIVE_RELATIONS,
     Direction,
     gold_links,
     head_label,
@@ -471,20 +471,20 @@ def _special_token_sums(
     but the words that it leads to; attention from the words that none of the head's relations is
     read from to special tokens, and their number; and the number of the former words.
     """
-    links = read_links(example)
+    links = read_links(example.record)
     words = example.word_positions
     maps = example.attention[:, :, words]  # [layer, head, word, key]
     to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
     labels = rows["head"].to_numpy()
     layers, heads = layers_and_heads.T
     attention = to_special[layers, heads]  # [row, word]
-    n_words = links.is_gold.shape[1]
+    n_words = links.gold.shape[1]
     is_dependent = np.zeros((len(rows), n_words), dtype=bool)
     leads_to = np.zeros((len(rows), n_words, n_words), dtype=bool)  # [row, dependent, parent]
     for row, relation in enumerate(rows["relation"]):
-        is_asked = links.relations == relation
-        is_dependent[row, links.words[is_asked]] = True
-        leads_to[row, links.words[is_asked]] = links.is_gold[is_asked]
+        is_asked = links.relation == relation
+        is_dependent[row, links.word[is_asked]] = True
+        leads_to[row, links.word[is_asked]] = links.gold[is_asked]
     is_parent = leads_to.any(axis=1)
     reads_dependents = rows[["direction"]].to_numpy() == DIRECTIONS[0]
     is_with = np.where(reads_dependents, is_dependent, is_parent)

@@ -11,20 +11,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, starmap
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
-from helpers.data.links import ROOT
+from helpers.data.links import ROOT, Links, read_links
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
     PickFrom,
     by_dependent,
-    pair_questions,
     picks_in,
 )
 from helpers.metrics.reference import ALL
@@ -232,14 +230,19 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
-        links = read_links(example)
+        if not record.keys() & {"pairs", "heads"}:
+            raise InputError(
+                f"example {example.index} has no syntactic heads and no pairs; give the store of a "
+                "treebank, or records with pairs"
+            )
+        links = read_links(record)
         words = example.word_positions
         all_positions = np.ones(len(example), dtype=bool)
         variants = list(starmap(PickFrom, product((example.is_word, all_positions), DIRECTIONS)))
         # Counted from the first word on: special tokens are outside.
         picked = picks_in(example, variants)[..., words] - words.start
         right, right_with_special = np.split(is_right_pick(picked, links), 2)  # by candidates
-        relations = links.relations
+        relations = links.relation
         names = [ALL, *np.unique(relations).tolist()]
         at_offset = np.arange(len(record["words"])) + OFFSETS[:, None]  # [offset, word]
         counts = links_that_count(example, links)  # [direction, layer, question]
@@ -265,67 +268,6 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     columns["relation"], names = pd.factorize(columns["relation"])
     by_article = np.stack(list(with_special.values()))
     return HeadCounts(names=tuple(names), right_with_special=by_article, **columns)
-
-
-class Links(NamedTuple):
-    """The questions of a sentence as arrays.
-
-    Attributes
-    ----------
-    relations : array of shape (question,)
-        The label of each question.
-    words : int array of shape (question,)
-        The word that is asked about, from 0.
-    queries : int array of shape (question,)
-        The word from which the answer is read: for a possessor, its 's.
-    is_gold : bool array of shape (question, word)
-        The words that are right; none for a root.
-    """
-
-    relations: Shaped[np.ndarray, " question"]
-    words: Int[np.ndarray, " question"]
-    queries: Int[np.ndarray, " question"]
-    is_gold: Bool[np.ndarray, "question word"]
-
-    @property
-    def is_root(self) -> Bool[np.ndarray, " question"]:
-        """The questions that no word answers."""
-        return ~np.any(self.is_gold, axis=1)
-
-
-def read_links(example: Example) -> Links:
-    """Read the questions of a sentence, roots included.
-
-    Parameters
-    ----------
-    example : Example
-        A sentence with a tree, or with pairs.
-
-    Returns
-    -------
-    Links
-
-    Raises
-    ------
-    InputError
-        If the record has neither.
-    """
-    record = example.record
-    if "pairs" not in record and not record.keys() >= {"heads", "relations"}:
-        raise InputError(
-            f"example {example.index} has no syntactic heads and no pairs; give the store of a "
-            "treebank, or records with pairs"
-        )
-    questions = list(pair_questions(record))
-    is_gold = np.zeros((len(questions), len(record["words"])), dtype=bool)
-    for number, question in enumerate(questions):
-        is_gold[number, list(question.gold)] = True
-    return Links(
-        relations=np.array([question.relation for question in questions], dtype=object),
-        words=np.array([question.word for question in questions], dtype=int),
-        queries=np.array([question.query for question in questions], dtype=int),
-        is_gold=is_gold,
-    )
 
 
 def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
@@ -356,11 +298,11 @@ def is_right_pick(
     picks: Int[np.ndarray, "*predictor word"], links: Links
 ) -> Bool[np.ndarray, "*predictor question"]:
     """Mark the questions that each predictor gets right; ``picks`` has its pick for each word."""
-    picked = picks[..., links.queries]
-    n_questions, n_words = links.is_gold.shape
+    picked = picks[..., links.query]
+    n_questions, n_words = links.gold.shape
     is_word = (picked >= 0) & (picked < n_words)  # not a special token, nor beyond the sentence
-    is_gold = links.is_gold[np.arange(n_questions), np.where(is_word, picked, 0)]
-    return is_gold & is_word & (picked != links.queries)  # a word that picks itself picks nothing
+    is_gold = links.gold[np.arange(n_questions), np.where(is_word, picked, 0)]
+    return is_gold & is_word & (picked != links.query)  # a word that picks itself picks nothing
 
 
 def links_that_count(
@@ -372,7 +314,7 @@ def links_that_count(
     for layer in range(example.shape[0]):
         visible = example.visible_in(layer)[words, words]
         by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
-        by_layer.append((by_direction[:, links.queries] & links.is_gold).any(axis=-1))
+        by_layer.append((by_direction[:, links.query] & links.gold).any(axis=-1))
     return np.stack(by_layer, axis=1) | links.is_root
 
 

@@ -9,7 +9,6 @@ none has any.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -19,10 +18,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.data.links import (
     COREFERENCE,
-    POSSESSIVE_MARKS,
-    POSSESSIVE_RELATIONS,
-    labelled_pairs,
-    ordered_mentions,
+    NO_MENTION,
+    read_links,
 )
 from helpers.data.records import Record
 from helpers.metrics.statistics import Whole
@@ -283,38 +280,35 @@ def gold_links(record: Record) -> Iterator[Question]:
         One for each word and label of its pairs, except roots; then one for each mention that has
         an antecedent.
     """
-    for question in pair_questions(record):
+    for question in _questions(record):
         if question.gold:  # not the root
             yield question
-    mentions = ordered_mentions(record) if "mentions" in record else []
-    head_words = {head_word for *_, head_word in mentions}
-    for index, (_, _, chain, head_word) in enumerate(mentions):
-        earlier = mentions[:index]
-        antecedents = {head for _, _, earlier_chain, head in earlier if earlier_chain == chain}
-        if chain is not None and antecedents:
-            yield Question(
-                COREFERENCE,
-                head_word,
-                gold=tuple(sorted(antecedents - {head_word})),
-                mention=index,
-                candidates=tuple(sorted(head_words - {head_word})),
-            )
 
 
 def pair_questions(record: Record) -> Iterator[Question]:
     """Yield a question for each word and label of a record's pairs; that of a root has no gold."""
-    partners: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for dependent, parent, label in labelled_pairs(record):
-        partners[dependent, label].append(parent)
-    for (word, label), parents in partners.items():
-        next_word = record["words"][word + 1 : word + 2]
-        has_mark = label in POSSESSIVE_RELATIONS and POSSESSIVE_MARKS.issuperset(next_word)
-        yield Question(
-            label,
+    for question in _questions(record):
+        if question.mention is None:
+            yield question
+
+
+def _questions(record: Record) -> Iterator[Question]:
+    """Yield the links of a record one by one."""
+    links = read_links(record)
+    for row in range(len(links.word)):
+        word = int(links.word[row])
+        query = int(links.query[row])
+        question = Question(
+            str(links.relation[row]),
             word,
-            gold=tuple(parent for parent in parents if parent != word),
-            mark=word + 1 if next_word and has_mark else None,
+            gold=tuple(np.flatnonzero(links.gold[row]).tolist()),
+            mark=None if query == word else query,
         )
+        if links.mention[row] != NO_MENTION:
+            candidates = tuple(np.flatnonzero(links.candidates[row]).tolist())
+            mention = int(links.mention[row])
+            question = question._replace(mention=mention, candidates=candidates)
+        yield question
 
 
 def predict_link(

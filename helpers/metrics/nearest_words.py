@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int, Shaped
 
+from helpers.data.links import Links, read_links
 from helpers.data.records import cluster_of
-from helpers.metrics.head_counts import Links, is_right_pick, links_that_count, read_links
+from helpers.metrics.head_counts import is_right_pick, links_that_count
 from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words
 from helpers.metrics.reference import ALL, EVERY_RELATION
 from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
@@ -102,7 +103,7 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         if example.record.get("split") != "train":
             continue
         sentence = _read(example)
-        counts = np.zeros((len(rows), len(sentence.links.words)), dtype=bool)  # [row, question]
+        counts = np.zeros((len(rows), len(sentence.links.word)), dtype=bool)  # [row, question]
         for number, row in enumerate(rows):
             counts[number] = _questions_of(row, sentence)
         for rule in product(sorted(set(sentence.tags) - {None}), SIDES):
@@ -169,8 +170,8 @@ def _judge(
     picked = picked_words(weights, direction=row["direction"], visible=sentence.visible[layer])
     all_words = np.arange(len(weights))
     at_offset = all_words + int(row["baseline_offset"])
-    distances = np.abs(links.words[:, None] - all_words)  # [question, word]
-    to_parent = np.where(links.is_gold, distances, len(weights)).min(axis=1)
+    distances = np.abs(links.word[:, None] - all_words)  # [question, word]
+    to_parent = np.where(links.gold, distances, len(weights)).min(axis=1)
     values = {
         "distance": np.where(links.is_root, 0, to_parent),
         "head": is_right_pick(picked, links),
@@ -179,19 +180,19 @@ def _judge(
     if row["nearest_class"] is None:
         return values
     nearest = nearest_word(sentence.tags, row["nearest_class"], row["nearest_side"])
-    has_nearest = nearest[links.words] != links.words
-    picks_nearest = picked[links.queries] == nearest[links.words]
+    has_nearest = nearest[links.word] != links.word
+    picks_nearest = picked[links.query] == nearest[links.word]
     return values | {
         "nearest": _finds_parent(nearest, links),
         "has_nearest": has_nearest,
-        "head_to_nearest": (picked[links.queries] != links.queries) & picks_nearest & has_nearest,
+        "head_to_nearest": (picked[links.query] != links.query) & picks_nearest & has_nearest,
     }
 
 
 def _read(example: Example) -> _Sentence:
     """Read the pairs and tags of a sentence, and find the questions that count."""
     record = example.record
-    links = read_links(example)
+    links = read_links(example.record)
     positions = example.word_positions
     visible = example.visible_keys[:, positions, positions]
     return _Sentence(
@@ -206,12 +207,12 @@ def _questions_of(row: dict[str, Any], sentence: _Sentence) -> Bool[np.ndarray, 
     """Mark the questions of a relation that count in the layer and direction of its head."""
     layer, _ = parse_head(row["head"])
     counts = sentence.counts[DIRECTIONS.index(row["direction"]), layer]
-    return counts & ((sentence.links.relations == row["relation"]) | (row["relation"] == ALL))
+    return counts & ((sentence.links.relation == row["relation"]) | (row["relation"] == ALL))
 
 
 def _finds_parent(picked: Int[np.ndarray, " word"], links: Links) -> Bool[np.ndarray, " question"]:
     """Mark the questions whose word picks a partner; here a possessor has no 's."""
-    return is_right_pick(picked, links._replace(queries=links.words))
+    return is_right_pick(picked, links._replace(query=links.word))
 
 
 def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:

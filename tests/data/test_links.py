@@ -1,10 +1,8 @@
 """The links of trees, pairs and coreference chains, counted by hand."""
 
-import json
-
-from helpers.data import coreference, links, treebank
+from helpers.data import links
 from helpers.data.links import NO_MENTION, read_links
-from helpers.metrics import heads, reference
+from helpers.metrics import reference
 
 TREE = {
     "words": ["Ann", "'s", "dog", "saw", "her"],
@@ -66,24 +64,5 @@ def test_read_links_of_a_record_without_annotation_are_none():
     assert len(made.word) == len(made.gold) == 0 and made.is_root.tolist() == []
 
 
-def links_of_questions(record):
-    """Make the links of a record from the questions that metrics ask."""
-    syntactic = list(heads.pair_questions(record))
-    questions = [*syntactic, *(q for q in heads.gold_links(record) if q.mention is not None)]
-    gold = [sorted(question.gold) for question in questions]
-    words = [(q.relation, q.word, q.query) for q in questions]
-    mentions = [NO_MENTION if q.mention is None else q.mention for q in questions]
-    return words, gold, mentions
-
-
-def test_read_links_are_the_questions_that_metrics_ask():
-    documents = coreference.coreference_corpus().records()
-    trees = treebank.parse_words([["Ann", "'s", "dog", "saw", "her", "."]])
-    for record in [TREE, *(json.loads(json.dumps(text._asdict())) for text in documents + trees)]:
-        made = read_links(record)
-        words, gold, mentions = links_of_questions(record)
-        assert list(zip(made.relation, made.word, made.query, strict=True)) == words
-        assert [row.nonzero()[0].tolist() for row in made.gold] == gold
-        assert made.mention.tolist() == mentions
-    names = {reference.ALL, reference.EVERY_RELATION, links.COREFERENCE}
-    assert names == links.RESERVED  # of rows of tables
+def test_names_of_rows_of_tables_are_reserved():
+    assert {reference.ALL, reference.EVERY_RELATION, links.COREFERENCE} == links.RESERVED

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers.data.links import labelled_pairs
 from helpers.data.visible import Visible
 from helpers.metrics.heads import (
     COREFERENCE,
@@ -14,7 +15,6 @@ from helpers.metrics.heads import (
     head_label,
     head_labels,
     head_rows,
-    labelled_pairs,
     pair_questions,
     parse_head,
     picked_words,
@@ -122,7 +122,7 @@ def test_questions_of_pairs_are_asked_once_for_each_word_and_label():
     pairs = [[0, 3, "contact"], [4, 4, "root"], [0, 1, "contact"], [0, 2, "bond"]]
     record = {"words": POSSESSORS["words"], "pairs": pairs}
     assert list(gold_links(record)) == [
-        Question("contact", 0, (3, 1)),
+        Question("contact", 0, (1, 3)),
         Question("bond", 0, (2,)),
     ]
     assert list(pair_questions(record))[1] == Question("root", 4, ())
@@ -139,7 +139,7 @@ def test_questions_of_a_sentence_leave_out_the_root():
 
 def test_questions_of_a_document_are_mentions_with_an_antecedent():
     mentions = [[4, 5, 1, 4], [0, 2, 1, 1], [2, 3, None, 2], [6, 8, 1, 7], [9, 10, 2, 9]]
-    assert list(gold_links({"mentions": mentions})) == [
+    assert list(gold_links({"words": ["a"] * 10, "mentions": mentions})) == [
         Question(COREFERENCE, 4, (1,), mention=2, candidates=(1, 2, 7, 9)),
         Question(COREFERENCE, 7, (1, 4), mention=3, candidates=(1, 2, 4, 9)),
     ]

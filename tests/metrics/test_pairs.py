@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 
 from beyond import per_example
+from helpers.data.links import labelled_pairs
 from helpers.metrics import surface
 from helpers.metrics.head_counts import OFFSETS, count_heads
-from helpers.metrics.heads import DIRECTIONS, gold_links, labelled_pairs
+from helpers.metrics.heads import DIRECTIONS, gold_links
 from helpers.metrics.nearest_words import FAR_PARENTS
 from helpers.metrics.reference import ALL
 from helpers.metrics.relation_tables import relation_tables

@@ -48,14 +48,6 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     return Estimate(removable_share, removable_share, at_most, own_p=1.0)
 
 
-def rank_correlation_of_halves(tables: Tables) -> Estimate:
-    """Find the smallest rank correlation, over tasks, between the halves of the articles."""
-    correlations = estimates_by_task(
-        tables, "cross_data", "rank_correlation", select=_learned_rows, heads="all"
-    )
-    return smallest_over_tasks(correlations.values())
-
-
 def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
 
@@ -138,7 +130,6 @@ def _learned_rows(tables: Tables, table: str) -> pd.DataFrame:
 MEASURES = {
     "michel-heads-removable": share_of_removable_heads,
     "michel-one-head-enough": share_of_layers_with_one_head,
-    "michel-halves-agree": rank_correlation_of_halves,
     "michel-prune-a-fifth": partial(smallest_change, pruned=20),
     "michel-prune-two-fifths": partial(smallest_change, pruned=40),
     "michel-importance-over-single-ablation": lead_over_single_ablation,

@@ -11,10 +11,11 @@ import torch
 from executed_pages import execute
 from made_up_runs import write_run
 
-from beyond.claims.paper_heads import is_paper_model, score_paper_heads
+from beyond.claims.paper_heads import score_paper_heads
 from beyond.pages.replicate import replication_table
 from helpers import metrics
 from helpers.metrics.reference import paper_table1
+from helpers.run import is_paper_model
 from helpers.study import Study
 
 HEADS = pd.DataFrame({

@@ -36,16 +36,6 @@ def removable(yes, no):
     return pd.concat([table, table.iloc[-1:].assign(task="other")], ignore_index=True)
 
 
-def correlations(correlation, low):
-    """Make correlations of two tasks over halves of the articles."""
-    rows = [("a task", correlation, low), ("a second", correlation + 0.05, low)]
-    columns = ["task", "rank_correlation", "rank_correlation_low"]
-    table = pd.DataFrame(rows, columns=columns).assign(heads="all")
-    table["rank_correlation_high"] = 2 * table["rank_correlation"] - table["rank_correlation_low"]
-    no_change = table.iloc[:1].assign(task="a third", rank_correlation=np.nan)
-    return pd.concat([table, no_change])
-
-
 def pruning_seeds(fifth, two_fifths):
     """Make the changes of one seed of a task, of three of a second, and of one that needs no heads.
 
@@ -67,7 +57,6 @@ def supporting():
         "ablation": removable(yes=17, no=3),
         "pruning_seeds": pruning_seeds(fifth=-0.5, two_fifths=-1.2),
         "one_head": removable(yes=19, no=1),
-        "cross_data": correlations(0.6, low=0.3),
         "pruning": pruning(single=2, random=15),
     }
 
@@ -77,7 +66,6 @@ def contradicting():
     """Make tables that contradict the claims that they measure."""
     return {
         "pruning": pruning(single=-1, random=-30),
-        "cross_data": correlations(-0.8, low=-0.9),
         "pruning_seeds": pruning_seeds(fifth=-3.4, two_fifths=-9),
     }
 
@@ -85,7 +73,6 @@ def contradicting():
 EXPECTED = {  # the values of `supporting`, over all tasks or in the worst of them
     "michel-heads-removable": 17 / 20,
     "michel-one-head-enough": 0.95,
-    "michel-halves-agree": 0.6,
     "michel-prune-a-fifth": -0.5,
     "michel-prune-two-fifths": -1.2,
     "michel-importance-over-single-ablation": 2,
@@ -93,7 +80,6 @@ EXPECTED = {  # the values of `supporting`, over all tasks or in the worst of th
     "michel-importance-over-random-order": 15,
 }
 CONTRADICTED = {  # the values of `contradicting`
-    "michel-halves-agree": -0.8,
     "michel-prune-a-fifth": -3.4,
     "michel-prune-two-fifths": -9,
     "michel-importance-over-single-ablation": -1,
