@@ -19,23 +19,30 @@ def uniform_maps(tokens):
     return np.full((LAYERS, HEADS, tokens, tokens), 1 / tokens, np.float16)
 
 
-def chain(words, *, index=0, maps=None, split="train"):
-    """Make a document that is a tree as well.
+def sentence(words, *, index=0, maps=None):
+    """Make a tree in which each word depends on the one before."""
+    record = {
+        "tokens": ["[CLS]", *["slept"] * words, "[SEP]"],
+        "words": ["slept"] * words,
+        "heads": list(range(words)),
+        "relations": ["root", *["dep"] * (words - 1)],
+        "split": "train",
+    }
+    return Example(index, uniform_maps(words + 2) if maps is None else maps, record)
 
-    Each word depends on the one before, and every second word is "she", a mention of one chain.
-    """
+
+def document(words, *, index=0, split="train"):
+    """Make a document in which every second word is "she", a mention of one chain."""
     is_mention = [number % 2 == 0 for number in range(words)]
     texts = ["she" if mention else "slept" for mention in is_mention]
     record = {
         "tokens": ["[CLS]", *texts, "[SEP]"],
         "words": texts,
         "tags": ["PRON" if mention else "VERB" for mention in is_mention],
-        "heads": list(range(words)),
-        "relations": ["root", *["dep"] * (words - 1)],
         "mentions": [[word, word + 1, 1, word] for word in range(0, words, 2)],
         "split": split,
     }
-    return Example(index, uniform_maps(words + 2) if maps is None else maps, record)
+    return Example(index, uniform_maps(words + 2), record)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,26 +50,26 @@ def test_count_heads_accepts_rounding_to_float16(seed):
     """A row of 128 stored weights is off from a sum of 1 by at most 128 rounding errors."""
     generator = np.random.default_rng(seed)
     maps = generator.dirichlet(np.full(MAX_TOKENS, 0.05), (LAYERS, HEADS, MAX_TOKENS))
-    counts = count_heads([chain(MAX_TOKENS - 2, maps=maps.astype(np.float16))])
+    counts = count_heads([sentence(MAX_TOKENS - 2, maps=maps.astype(np.float16))])
     assert counts.size("All") == MAX_TOKENS - 2
 
 
 def test_metrics_of_a_sentence_of_one_word():
     """The word is the root, which no head gets right, and its mention has no antecedent."""
-    counts = count_heads([chain(1)])
+    counts = count_heads([sentence(1)])
     assert counts.size("All") == 1
     assert not counts.accuracy("All").any()
     assert (dependency_heads(counts, minimum=1)["accuracy"] == 0).all()  # the root is a miss
     with pytest.raises(InputError, match="no mention has an antecedent"):
-        evaluate_antecedents([chain(1)])
+        evaluate_antecedents([document(1)])
 
 
 def test_coreference_table_is_nan_only_where_nothing_was_counted():
     documents = [
-        chain(6),
-        chain(6, index=1),
-        chain(5, index=2, split="dev"),
-        chain(5, index=3, split="dev"),
+        document(6),
+        document(6, index=1),
+        document(5, index=2, split="dev"),
+        document(5, index=3, split="dev"),
     ]
     table = coreference_table(evaluate_antecedents(documents))
     is_nan = table[["accuracy", "accuracy_low", "accuracy_high"]].isna()
@@ -74,7 +81,7 @@ def test_coreference_table_is_nan_only_where_nothing_was_counted():
 
 
 def test_dependency_heads_has_no_nan_in_its_own_columns():
-    table = dependency_heads(count_heads([chain(6), chain(5, index=1)]), minimum=1)
+    table = dependency_heads(count_heads([sentence(6), sentence(5, index=1)]), minimum=1)
     columns = [name for name in table if not name.startswith("paper_")]
     assert len(table)
     assert not table[columns].isna().any(axis=None)
