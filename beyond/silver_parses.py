@@ -18,19 +18,23 @@ from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
 from helpers.metrics.statistics import difference
-from helpers.store.store import Example
+from helpers.store.store import Example, Store
 from helpers.study import Study
 
 SAME_CONVENTIONS = "same conventions"
 
 
-def save_silver_tables(study: Study, held_out: pd.DataFrame, counts: HeadCounts) -> None:
+def save_silver_tables(
+    study: Study, store: Store, held_out: pd.DataFrame, counts: HeadCounts
+) -> None:
     """Save what a gold treebank has besides: universal relations, and automatic parses.
 
     Parameters
     ----------
     study : Study
         The study; automatic parses are English.
+    store : Store
+        Word-level maps of its treebank.
     held_out : DataFrame
         What `helpers.metrics.dependency_heads.held_out_heads` returns for its treebank.
     counts : HeadCounts
@@ -45,7 +49,7 @@ def save_silver_tables(study: Study, held_out: pd.DataFrame, counts: HeadCounts)
     quality = silver_quality(records, minimum=minimum)
     if quality is not None:
         study.save_table(quality, "silver_quality")
-        scores = gold_and_silver(study.treebank_store(), held_out)
+        scores = gold_and_silver(store, held_out)
         study.save_table(scores, "gold_and_silver")
 
 

@@ -463,6 +463,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     study.treebank_corpus()
     study.coreference_corpus()
 
+    from helpers.notes import run_notes
     from helpers.store.extract import needed_bytes, store_key  # torch
 
     if settings.lens == "norm":
@@ -474,7 +475,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
             raise ModelError(f"--lens norm: {error} Or leave --lens out.") from error
     store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     yield f"language: {study.language}"
-    yield from study.notes
+    yield from run_notes(study)
     # Maps of words are stored again for two controls and for shuffled sentences (04), and for the
     # random weights of section 5.
     control_stores = 2 if "minimum_count" in used else 0

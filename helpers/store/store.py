@@ -237,6 +237,11 @@ class Store:
         return f"<Store of {len(self):,} examples of {corpus}: {maps}, {self.folder}>"
 
     @property
+    def is_decoder(self) -> bool:
+        """Whether no token sees a later one, in any layer."""
+        return all(layer.causal for layer in self.visible)
+
+    @property
     def used(self) -> dict[str, tuple[int, int]]:
         """The numbers of examples and mentions that are used and read; see `preview.count_used`."""
         return count_used(self.records(), self.manifest.report)
