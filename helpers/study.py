@@ -19,12 +19,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
-from helpers import metrics, probes
+from helpers import probes
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, ModelError, StoreError
-from helpers.progress import progress
 from helpers.results import Results, run_name
 from helpers.settings import Settings, capped, default_settings, flag, small_profile
 from helpers.store import CODE as STORE_CODE
@@ -32,7 +31,6 @@ from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from types import ModuleType
 
     from distributed import Client
 
@@ -529,17 +527,9 @@ class Study:
         AntecedentJudgements
             What `helpers.metrics.coreference.evaluate_antecedents` returns for `coreference_store`.
         """
-        from helpers.metrics.coreference import AntecedentJudgements, evaluate_antecedents
+        from helpers.metrics.coreference import antecedents
 
-        store = self.coreference_store(control)
-
-        def compute() -> dict[str, np.ndarray]:
-            texts = progress(store, "antecedents", unit="document")
-            return evaluate_antecedents(text for text in texts).to_arrays()
-
-        inputs = {"store": store.key}
-        arrays = cached("antecedents", compute, inputs=inputs, code=metrics.CODE)
-        return AntecedentJudgements.from_arrays(arrays)
+        return antecedents(self.coreference_store(control))
 
     def _store(
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
@@ -585,17 +575,14 @@ class Study:
         """The sums of section 3 over the text, computed in one pass and cached."""
         from helpers.metrics import surface
 
-        return self._pass_over("section-3", self.segment_store(), surface)
+        return surface.sums(self.segment_store())
 
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
         """The sums of section 3 of each control, over a part of the text."""
         from helpers.metrics import surface
 
-        parts = {
-            name: self._pass_over("section-3", store, surface)
-            for name, store in self._control_segments.items()
-        }
+        parts = {name: surface.sums(store) for name, store in self._control_segments.items()}
         # Models are paired by the names of groups, which are buckets if those of the model are.
         to_groups = partial(surface.combine, in_buckets=self.sums.are_buckets)
         return {name: to_groups([sums]) for name, sums in parts.items()}
@@ -619,22 +606,6 @@ class Study:
             for name, encoder in self.controls.items()
         }
 
-    def _pass_over(self, name: str, store: Store, module: ModuleType) -> Sums:
-        """Sum what a module of metrics computes of each shard, once."""
-        from helpers.metrics import surface
-
-        def compute() -> dict[str, np.ndarray]:
-            if not self.uses_cluster:
-                return module.sweep(store).to_arrays()
-            from helpers.store.cluster import map_shards
-
-            with self._cluster() as client:
-                shards = map_shards(module.sweep, store, client, range(store.n_shards))
-                return surface.combine(shards).to_arrays()
-
-        arrays = cached(name, compute, inputs={"store": store.key}, code=metrics.CODE)
-        return surface.Sums.from_arrays(arrays)
-
     def distances(self, control: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
         """Compute the square tables of the distances between heads, in nats (section 6).
 
@@ -650,14 +621,9 @@ class Study:
             special tokens are left out; it is measured on one of eight examples.
         """
         from helpers.metrics import head_distance
-        from helpers.metrics.clustering import distance_table
 
         store = self._control_segments[control] if control else self.segment_store()
-        sums = self._pass_over("section-6", store, head_distance)
-        return (
-            distance_table(sums.mean("distances"), store.layers, store.heads),
-            distance_table(sums.mean("word_distances"), store.layers, store.heads),
-        )
+        return head_distance.distances(store)
 
     def gradient_table(self, control: Encoder | None = None) -> pd.DataFrame:
         """Compute the gradients of the loss by attention weights (section 3.2, Figure 3), once.
@@ -709,16 +675,9 @@ class Study:
         -------
         HeadCounts
         """
-        from helpers.metrics.head_counts import HeadCounts, count_heads
+        from helpers.metrics.head_counts import head_counts
 
-        arrays = cached(
-            "head-counts",
-            lambda: vars(count_heads(store)),
-            inputs={"store": store.key},
-            code=metrics.CODE,
-        )
-        arrays["names"] = tuple(arrays["names"].tolist())
-        return HeadCounts(**arrays)
+        return head_counts(store)
 
     def heads_of_relations(self) -> pd.DataFrame:
         """Score each attention head on the relation that it does best, and on coreference.
@@ -757,13 +716,7 @@ class Study:
         from helpers.metrics.relation_tables import relation_tables
 
         minimum = self.settings.minimum_count
-        counts = self.head_counts(store)
-        return cached(
-            "relation-tables",
-            partial(relation_tables, store, counts, minimum=minimum),
-            inputs={"store": store.key, "minimum": minimum},
-            code=metrics.CODE,
-        )
+        return relation_tables(store, self.head_counts(store), minimum=minimum)
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """Train the probes of section 5, once.
