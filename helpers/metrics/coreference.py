@@ -20,9 +20,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num
 
+from helpers.cache import cached
 from helpers.data.links import ordered_mentions
 from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
+from helpers.metrics import CODE
 from helpers.metrics.heads import (
     DIRECTIONS,
     PerHead,
@@ -34,7 +36,8 @@ from helpers.metrics.heads import (
 )
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
-from helpers.store.store import Example
+from helpers.progress import progress
+from helpers.store.store import Example, Store
 
 # Words that a head can pick: head words of all other mentions, or all other words.
 Candidates = Literal["mentions", "words"]
@@ -216,6 +219,28 @@ class AntecedentJudgements:
     def held_out(self) -> bool:
         """Whether a head can be chosen on train and scored on dev."""
         return {"train", "dev"} <= set(self.mentions["split"])
+
+
+def antecedents(store: Store) -> AntecedentJudgements:
+    """Let every attention head and rule pick an antecedent for each mention of a store, once (4.3).
+
+    Parameters
+    ----------
+    store : Store
+        Word-level maps of coreference documents.
+
+    Returns
+    -------
+    AntecedentJudgements
+    """
+    texts = progress(store, "antecedents", unit="document")
+    arrays = cached(
+        "antecedents",
+        lambda: evaluate_antecedents(texts).to_arrays(),
+        inputs={"store": store.key},
+        code=CODE,
+    )
+    return AntecedentJudgements.from_arrays(arrays)
 
 
 def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:

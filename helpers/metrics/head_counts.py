@@ -16,9 +16,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
+from helpers.cache import cached
 from helpers.data.links import ROOT, Links, read_links
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
+from helpers.metrics import CODE
 from helpers.metrics.heads import (
     DIRECTIONS,
     PickFrom,
@@ -34,7 +36,7 @@ from helpers.metrics.statistics import (
     divide,
     ratio,
 )
-from helpers.store.store import Example
+from helpers.store.store import Example, Store
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
@@ -204,6 +206,24 @@ class HeadCounts:
         right = self.by_article(self.right[:, *head], relation)
         total = self.by_article(self.visible_total[:, direction, layer], relation)
         return ratio(100 * right, total)
+
+
+def head_counts(store: Store) -> HeadCounts:
+    """Count the words that every attention head gets right over a treebank, once (section 4.2).
+
+    Parameters
+    ----------
+    store : Store
+        Word-level maps of a treebank.
+
+    Returns
+    -------
+    HeadCounts
+    """
+    arrays = cached(
+        "head-counts", lambda: vars(count_heads(store)), inputs={"store": store.key}, code=CODE
+    )
+    return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:

@@ -25,12 +25,15 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from helpers.cache import cached
 from helpers.data.records import Roles, roles
-from helpers.metrics import surface
+from helpers.metrics import CODE, surface
+from helpers.metrics.clustering import distance_table
 from helpers.metrics.surface import Maps, Masks, Sums, all_if_none
 from helpers.store.store import Example, Store
 
@@ -135,6 +138,30 @@ def example_sums(
             word_distances = head_distances(word_attention, compiled=compiled)
         sums.add({"distances": distances, "word_distances": word_distances})
     return sums
+
+
+def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compute the distances between heads over a store, with and without special tokens, once.
+
+    Parameters
+    ----------
+    store : Store
+        Token-level maps of a text.
+
+    Returns
+    -------
+    distances, distances_among_words : DataFrame
+        Square tables in nats (section 6); rows and columns are named ``layer-head``.  In the second
+        one special tokens are left out; it is measured on one of eight examples.
+    """
+    arrays = cached(
+        "section-6", lambda: sweep(store).to_arrays(), inputs={"store": store.key}, code=CODE
+    )
+    sums = Sums.from_arrays(arrays)
+    return (
+        distance_table(sums.mean("distances"), store.layers, store.heads),
+        distance_table(sums.mean("word_distances"), store.layers, store.heads),
+    )
 
 
 def sweep(source: Store, number: int | None = None) -> Sums:

@@ -18,9 +18,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from helpers.cache import cached
 from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
 from helpers.errors import InputError
-from helpers.metrics import rows
+from helpers.metrics import CODE, rows
 from helpers.metrics.heads import PerHead, head_rows
 from helpers.metrics.statistics import (
     DRAWS,
@@ -332,6 +333,24 @@ def sweep(
         return sum_shard(source, number)
     numbers = progress(range(source.n_shards), label, unit="shard")
     return combine(sum_shard(source, index) for index in numbers)
+
+
+def sums(store: Store) -> Sums:
+    """Sum every measure of section 3 over a store, once.
+
+    Parameters
+    ----------
+    store : Store
+        Token-level maps of a text.
+
+    Returns
+    -------
+    Sums
+    """
+    arrays = cached(
+        "section-3", lambda: sweep(store).to_arrays(), inputs={"store": store.key}, code=CODE
+    )
+    return Sums.from_arrays(arrays)
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
