@@ -353,6 +353,24 @@ def sums(store: Store) -> Sums:
     return Sums.from_arrays(arrays)
 
 
+def sums_by_model(stores: Mapping[str, Store]) -> dict[str, Sums]:
+    """Sum every measure of section 3 over the stores of a model and of its controls.
+
+    Parameters
+    ----------
+    stores : mapping of str to Store
+        Their token-level maps by model; the first is the model's, the others of a part of its text.
+
+    Returns
+    -------
+    dict of str to Sums
+        By model.  Controls have the groups of the model, with which they are paired.
+    """
+    by_model = {model: sums(store) for model, store in stores.items()}
+    are_buckets = next(iter(by_model.values())).are_buckets
+    return {model: combine([part], in_buckets=are_buckets) for model, part in by_model.items()}
+
+
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
     """Tabulate the means of measures, one row per attention head.
 
