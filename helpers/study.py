@@ -26,7 +26,7 @@ from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.progress import progress
 from helpers.results import Results, run_name
-from helpers.settings import Settings, capped, default_settings, flag, small_profile
+from helpers.settings import capped, default_settings, flag, make_settings, quick_profile
 from helpers.store import CODE as STORE_CODE
 from helpers.torch_utils import torch_device
 
@@ -116,7 +116,7 @@ class Study:
             close = get_close_matches(name, default_settings(), n=1)
             hint = f"did you mean {close[0]!r}?" if close else "helpers.Settings lists them all"
             raise InputError(f"there is no setting {name!r}; {hint}")
-        self.settings = Settings(**settings)
+        self.settings = make_settings(**settings)
         self.results = Results(self.settings, later=later)
         self.uses_cluster = bool(self.settings.workers or self.settings.scheduler)
         self.slug = run_name(self.settings)
@@ -237,7 +237,7 @@ class Study:
 
     def _match_entropies(self, control: Encoder, trained: Encoder) -> Encoder:
         """Give the heads of a control the mean entropies of a model over a part of the text."""
-        limit = QUICK_ENTROPY_SEGMENTS if self.settings.preset else ENTROPY_SEGMENTS
+        limit = QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
         texts = self._store(trained, self.segment_corpus(limit), stream=True)
 
         def compute() -> list[list[float]]:
@@ -804,7 +804,7 @@ class Study:
                 "store": store.key,
                 "seeds": self.settings.seeds,
                 "random seeds": random_seeds,
-                "small profile": small_profile(),  # it trains probes for fewer updates
+                "quick profile": quick_profile(),  # it trains probes for fewer updates
                 "entropy-matched": matched.identity,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
             },

@@ -237,4 +237,4 @@ def test_entropies_are_matched_on_fewer_segments_in_a_preset(study, monkeypatch)
 
     monkeypatch.setattr(study, "segment_corpus", spy)
     _ = study.controls
-    assert limits == [QUICK_ENTROPY_SEGMENTS]  # the tests run in the small profile
+    assert limits == [QUICK_ENTROPY_SEGMENTS]  # the tests run in the quick profile
