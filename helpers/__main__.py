@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from helpers import __version__
 from helpers.errors import InputError
 from helpers.files import build_dir, cache_root, check_writable, figures_dir
-from helpers.settings import Settings, flag
+from helpers.settings import MINIMUM, Settings, flag, make_settings
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
@@ -145,7 +145,7 @@ def parser() -> argparse.ArgumentParser:
     for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type is not bool:
-            is_number = "minimum" in setting.metadata
+            is_number = setting.name in MINIMUM
             options = {"type": _number if is_number else str, "default": setting.default}
         for added in (run, replicate):
             added.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
@@ -182,7 +182,7 @@ def _run(options: argparse.Namespace) -> int:
     from helpers import run
     from helpers.results import Results, run_name
 
-    settings = Settings(**_settings(options))
+    settings = make_settings(**_settings(options))
     paths = run.list_notebooks(options.only, extended=options.extended)
     parameters = {name: _literal(value) for name, value in options.parameters}
     run.check_settings(paths, settings, parameters)
@@ -197,7 +197,7 @@ def _run(options: argparse.Namespace) -> int:
             results.check_name()
             check_writable(results.name)
     # The bundled default needs no check, which takes seconds.
-    if options.dry_run or settings != Settings(name=settings.name):
+    if options.dry_run or settings != make_settings(name=settings.name):
         _check_inputs(settings, paths, dry_run=options.dry_run)
         gc.collect()  # of the model's weights, half a gigabyte of SmolLM2; a study refers to itself
     if options.dry_run:
@@ -257,7 +257,7 @@ def _replicate(options: argparse.Namespace) -> int:
         )
     status = _run(options)
     if status == 0:
-        folder = Results(Settings(**_settings(options))).build
+        folder = Results(make_settings(**_settings(options))).build
         write_page("replicate", folder, "replication.html", run=str(folder))
         _print_page(folder / "replication.html")
     return status
@@ -278,7 +278,7 @@ def _find_run(name: str) -> Path:
     """Find the folder of a run in build/ or figures/, or take the name as a folder or a model."""
     from helpers.results import RECORD, run_name
 
-    model_run = run_name(Settings(model=name))
+    model_run = run_name(make_settings(model=name))
     candidates = [
         build_dir(name),
         figures_dir(name),

@@ -49,7 +49,7 @@ from helpers.settings import (
     RESULT_SETTINGS,
     Settings,
     flag_value,
-    small_profile,
+    make_settings,
 )
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
     if settings.name:
         return settings.name
     label = slug(settings.model, random_seed=settings.random_init)
-    defaults = Settings(quick=settings.quick)  # in a preset the defaults are smaller, too
+    defaults = make_settings(quick=settings.quick)
     differing = {
         name: getattr(settings, name)
         for name in RESULT_SETTINGS
@@ -292,8 +292,8 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
         if name in PATH_SETTINGS:
             text = Path(value.split(",")[0]).name.partition(".")[0] or "folder"
         label += f"--{slugify(text)}"
-    if settings.preset:
-        label += f"--{settings.preset}"
+    if settings.quick:
+        label += "--quick"
     is_local = Path(settings.model).expanduser().is_dir() and settings.model not in BUILT_IN
     is_long = len(label) > MAX_LABEL_LENGTH
     if not (differing or is_local or is_long or label in RESERVED_NAMES):
@@ -309,7 +309,6 @@ def serialize_settings(
     values = {name: getattr(settings, name) for name in names}
     for name in values.keys() & {"model", *PATH_SETTINGS}:
         values[name] = ",".join(map(_portable_path, values[name].split(",")))
-    values["small"] = small_profile()
     return values
 
 

@@ -31,7 +31,7 @@ from helpers.errors import InputError, ModelError
 from helpers.files import IN_CHECKOUT, PROJECT_ROOT, cache_root, check_free, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
 from helpers.results import COMMIT_VARIABLE, Results, made_by, run_name
-from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
+from helpers.settings import QUICK, RESULT_SETTINGS, Settings, flag, flag_value, make_settings
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -160,14 +160,14 @@ def check_settings(
     InputError
         It names the notebooks that use it; or, for ``pairs``, those that need trees.
     """
-    used = set().union(*map(used_settings, paths), SIZES)
+    used = set().union(*map(used_settings, paths), QUICK)
     for path in paths if settings.pairs else ():
         if "treebank" in used_settings(path) and "pairs" not in used_settings(path):
             raise InputError(
                 f"notebook {path.name[:2]}: it needs trees, and --pairs has pairs of words; leave "
                 "it out with --only, or give a --treebank instead"
             )
-    defaults = asdict(Settings(quick=settings.quick))
+    defaults = asdict(make_settings(quick=settings.quick))
     for name in RESULT_SETTINGS:
         value = getattr(settings, name)
         if value != defaults[name] and name not in used:

@@ -23,7 +23,7 @@ from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import encoder_key as model_key
 from helpers.notes import WEIGHTS_NOTES, run_notes
 from helpers.results import Results, run_name
-from helpers.settings import Settings, flag
+from helpers.settings import flag, make_settings
 from helpers.store import CODE as STORE_CODE
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Study:
     models = ("trained", "random", MATCHED)
 
     def __init__(self, *, later: bool = False, **settings: Any) -> None:
-        self.settings = Settings(**settings)
+        self.settings = make_settings(**settings)
         self.results = Results(self.settings, later=later)
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
@@ -167,7 +167,7 @@ class Study:
 
     def _entropy_texts(self) -> Store:
         """List the texts on which the entropies of the control are those of the model."""
-        limit = QUICK_ENTROPY_SEGMENTS if self.settings.preset else ENTROPY_SEGMENTS
+        limit = QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
         return self._open("trained", self.segment_corpus(limit), stream=True)
 
     def _match(self) -> Encoder:

@@ -369,7 +369,7 @@ def test_a_saved_view_has_its_words_and_asks_no_host(figures, tmp_path):
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, monkeypatch):
     """Uniform heads with a window as long as the repeated part see all but the same token."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     names = "MistralForCausalLM MistralConfig"
     sizes = {**DECODER_SIZES, "sliding_window": 20}
     folder = save_family(tmp_path / "window", names, zoo.begun_byte_pairs, **sizes)
@@ -387,7 +387,7 @@ def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, m
 
 def test_papermill_runs_a_notebook_from_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
     """A relative text is one of the working folder; results and maps go to the usual folders."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     write(folder, "cats.txt", "\n\n".join(tiny_models.TEXT * 6))

@@ -256,4 +256,4 @@ def test_entropies_are_matched_on_fewer_segments_in_a_preset(study, monkeypatch)
 
     monkeypatch.setattr(study, "segment_corpus", spy)
     study.load("entropy-matched")
-    assert set(limits) == {QUICK_ENTROPY_SEGMENTS}  # the tests run in the small profile
+    assert set(limits) == {QUICK_ENTROPY_SEGMENTS}  # the tests run in the quick profile

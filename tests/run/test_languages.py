@@ -24,7 +24,7 @@ FAMILIES = {"Chinese": "bert", "German": "xlm_roberta", "Turkish": "roberta"}
 @pytest.fixture
 def settings(tmp_path, tiny_folder, figures, monkeypatch):
     """Make a function from a language to the settings of a small run of a text."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
 
     def make(language, **others):
         return {

@@ -801,7 +801,7 @@ def lab(tmp_path_factory):
         f"--ServerApp.root_dir={work}",
     ]
     log = root / "log.txt"
-    environment = {**os.environ, **folders, "ATTENTION_PROFILE": "small"}
+    environment = {**os.environ, **folders, "ATTENTION_PROFILE": "quick"}
     with log.open("w") as file:
         server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
     url = f"http://127.0.0.1:{port}"

@@ -66,7 +66,7 @@ FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
 MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
 # A language model of 30 layers of 9 heads takes 20 times as long for each cut.
 VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, cut_segments=12, attributed=6)
-SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
+QUICK_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
 
 
 def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
@@ -89,8 +89,8 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     sizes = FEW_HEAD_SIZES if heads <= MANY_HEADS else MANY_HEAD_SIZES
     if heads > VERY_MANY_HEADS:
         sizes = VERY_MANY_HEAD_SIZES
-    if settings.preset == "small":
-        sizes = SMALL_SIZES
+    if settings.quick:
+        sizes = QUICK_SIZES
     return SampleSizes(*(capped(settings.segments, size) for size in sizes))
 
 

@@ -21,7 +21,7 @@ EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
 def tables_in(tiny_folder):
     """Make a function of a cache folder: `choice_tables` of a tiny model with one seed."""
     folder = str(tiny_folder("bert"))
-    corpus = argument_corpus()  # read before the small profile is set: all arguments
+    corpus = argument_corpus()  # all arguments
 
     def tables(cache):
         with pytest.MonkeyPatch.context() as patch:
