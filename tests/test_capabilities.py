@@ -343,8 +343,9 @@ def test_the_share_of_the_first_token_of_a_decoder_is_that_of_its_maps(figures, 
     """Heads that attend to the token that begins every text, with a number and an interval."""
     folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, **DECODER_SIZES)
     study = study_of(folder, tmp_path)
-    table = helpers.metrics.surface.head_table(study.sums, ["first"])
-    by_hand = [example.attention[..., 0].mean(axis=-1) for example in study.segment_store()]
+    store = study.segment_store()
+    table = helpers.metrics.surface.head_table(helpers.metrics.surface.sums(store), ["first"])
+    by_hand = [example.attention[..., 0].mean(axis=-1) for example in store]
     np.testing.assert_allclose(table["first"], np.mean(by_hand, axis=0).ravel(), rtol=1e-3)
     assert (table["first_low"] <= table["first"]).all()
     assert (table["first_high"] >= table["first"]).all()

@@ -222,18 +222,18 @@ def test_run_name_of_a_local_model_is_not_that_of_a_bundled_one(tmp_path, monkey
 def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     study = Study(quick=True, sentences=None)
-    assert study.slug == "minilm--quick"
+    assert study.results.name == "minilm--quick"
     assert study.settings.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
-    assert Study(quick=True).slug == Study().slug == "minilm--quick"
+    assert Study(quick=True).results.name == Study().results.name == "minilm--quick"
 
 
 def test_slug_of_long_names_is_cut_and_still_differs(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    first = Study(text="x" * 200 + "a", segments=7).slug
-    second = Study(text="x" * 200 + "b", segments=7).slug
+    first = Study(text="x" * 200 + "a", segments=7).results.name
+    second = Study(text="x" * 200 + "b", segments=7).results.name
     assert len(first) < 100 and first != second
-    assert len(Study(text="文" * 80, treebank="文" * 80).slug.encode()) < 256
+    assert len(Study(text="文" * 80, treebank="文" * 80).results.name.encode()) < 256
 
 
 @pytest.mark.parametrize(
@@ -255,5 +255,5 @@ def test_lens_applies_to_every_store(
     study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=60, seeds=1,
                   lens="norm", stream=stream)  # fmt: skip
     stores = [study.segment_store(), study.treebank_store(), study.coreference_store()]
-    stores.append(study.treebank_store(study.controls["random"]))
+    stores.append(study.treebank_store("random"))
     assert [store.spec.lens for store in stores] == ["norm"] * 4

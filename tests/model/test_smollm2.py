@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from helpers.errors import ModelError
 from helpers.files import sha256
 from helpers.model import encoder, smollm2
+from helpers.notes import WEIGHTS_NOTES, run_notes
 from helpers.settings import Settings
-from helpers.study import WEIGHTS_NOTES, Study
+from helpers.study import Study
 
 TEXT = "The river rose in 2015, and the old mill by the bridge did not survive the winter."
 
@@ -125,5 +126,5 @@ def test_a_figure_of_the_model_says_that_it_has_4_bit_weights(folder, monkeypatc
     monkeypatch.setenv("ATTENTION_CACHE", str(folder.parents[1]))
     study = Study(model="smollm2", name="mine", segments=4)
     assert WEIGHTS_NOTES["smollm2"] in study.title
-    assert any(WEIGHTS_NOTES["smollm2"] in note for note in study.notes)
+    assert any(WEIGHTS_NOTES["smollm2"] in note for note in run_notes(study))
     assert Settings().model not in WEIGHTS_NOTES
