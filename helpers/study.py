@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +28,6 @@ from helpers.progress import progress
 from helpers.results import Results, run_name
 from helpers.settings import Settings, capped, default_settings, flag, small_profile
 from helpers.store import CODE as STORE_CODE
-from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -157,7 +156,7 @@ class Study:
     def encoder(self) -> Encoder:
         """The model, loaded once."""
         encoder = self._load(self.settings.random_init)
-        self._record(model=encoder.identity, special_tokens=encoder.special_tokens)
+        self._record(model=encoder.key, special_tokens=encoder.special_tokens)
         return encoder
 
     def _record(self, **facts: Any) -> None:
@@ -182,7 +181,7 @@ class Study:
                 used[unit] = f"{n_used:,} of {n_read:,}"
         self._record(
             used=used,
-            model=self.encoder.identity,
+            model=self.encoder.key,
             language=self.language,
             objective=self.encoder.objective,
             notes=self.notes,
@@ -216,24 +215,17 @@ class Study:
         return {"random": random, "entropy-matched": self._match_entropies(random, self.encoder)}
 
     def _load(self, random_init: int | None) -> Encoder:
-        """Find the study's model, or its control of a seed.
-
-        What a store's key needs of a model is kept, so that finished stores open without weights.
-        """
-        from helpers.model.encoder import Encoder, encoder_key, load_encoder
+        """Load the study's model, or its control of a seed."""
+        from helpers.model.encoder import load_encoder
 
         settings = self.settings
-        options = {
+        options: dict[str, Any] = {
             "revision": settings.revision,
+            "device": settings.device,
             "dtype": settings.dtype,
             "random_init": random_init,
         }
-        if settings.device not in ("auto", "cpu"):
-            torch_device(settings.device)  # fails now, and not when a map is needed
-        key = encoder_key(settings.model, **options)
-        load = cache(partial(load_encoder, settings.model, device=settings.device, **options))
-        properties = cached("model", lambda: load().properties, inputs=key, code=STORE_CODE)
-        return Encoder(**properties, load=load)
+        return load_encoder(settings.model, **options)
 
     def _match_entropies(self, control: Encoder, trained: Encoder) -> Encoder:
         """Give the heads of a control the mean entropies of a model over a part of the text."""
@@ -247,13 +239,14 @@ class Study:
             batch = padded(trained, [model_inputs(trained, record) for record in texts.records()])
             return temperatures(control.model.base_model, trained.model.base_model, batch)
 
+        matched_to = {"model": trained.key, "texts": texts.key}
         head_temperatures = cached(
             "temperatures",
             compute,
-            inputs={"random": control.identity, "texts": texts.key},
+            inputs={"random": control.key, **matched_to},
             code=STORE_CODE,
         )
-        return control.with_temperatures(head_temperatures)
+        return control.with_temperatures(head_temperatures, matched_to)
 
     @cached_property
     def language(self) -> str:
@@ -691,7 +684,7 @@ class Study:
         gradients = cached(
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.settings.seed),
-            inputs={"records": records, "seed": self.settings.seed, "model": encoder.identity},
+            inputs={"records": records, "seed": self.settings.seed, "model": encoder.key},
             code=STORE_CODE,
         )
         articles_of_records = [articles[index] for index in indices]
@@ -805,7 +798,7 @@ class Study:
                 "seeds": self.settings.seeds,
                 "random seeds": random_seeds,
                 "small profile": small_profile(),  # it trains probes for fewer updates
-                "entropy-matched": matched.identity,
+                "entropy-matched": matched.key,
                 "vectors": vectors and (vectors.name, vectors.fingerprint),
             },
             code=probes.CODE,
