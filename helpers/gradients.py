@@ -52,7 +52,7 @@ def gradient_table(
     gradients = cached(
         "gradients",
         partial(gradient_importance, encoder, records, seed=seed),
-        inputs={"records": records, "seed": seed, "model": encoder.identity},
+        inputs={"records": records, "seed": seed, "model": encoder.key},
         code=CODE,
     )
     return tabulate(gradients, [articles[index] for index in indices], encoder.objective)

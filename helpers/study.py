@@ -9,7 +9,7 @@ whose results are all in the cache neither loads one nor imports torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,11 +20,12 @@ from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import describe_documents
 from helpers.errors import InputError, ModelError, StoreError
-from helpers.model.encoder import encoder_key as model_key
+from helpers.model.encoder import load_encoder, model_key
 from helpers.notes import WEIGHTS_NOTES, run_notes
 from helpers.results import Results, run_name
 from helpers.settings import flag, make_settings
-from helpers.store import CODE as STORE_CODE
+from helpers.store import CODE
+from helpers.store.store import find_store, store_inputs
 
 if TYPE_CHECKING:
     from helpers.data.glove import Embeddings
@@ -135,9 +136,7 @@ class Study:
         Encoder
         """
         if name not in self._encoders:
-            self._encoders[name] = self._match() if name == MATCHED else self._load(name)
-        if name == "trained":
-            self._describe(self._encoders[name])
+            self._encoders[name] = self._load(name)
         return self._encoders[name]
 
     @property
@@ -155,37 +154,46 @@ class Study:
         return {"revision": settings.revision, "dtype": settings.dtype, "random_init": seed}
 
     def _load(self, name: str) -> Encoder:
-        from helpers.model.encoder import Encoder, load_encoder
-
+        if name == MATCHED:
+            return self._match_entropies()
+        settings = self.settings
         options = self._model_options(name)
-        load = cache(
-            partial(load_encoder, self.settings.model, device=self.settings.device, **options)
-        )
-        key = model_key(self.settings.model, **options)
-        properties = cached("model", lambda: load().properties, inputs=key, code=STORE_CODE)
-        return Encoder(**properties, load=load)
+        encoder = load_encoder(settings.model, device=cast("Any", settings.device), **options)
+        if name == "trained":
+            self._describe(encoder)
+        return encoder
 
-    def _entropy_texts(self) -> Store:
-        """List the texts on which the entropies of the control are those of the model."""
-        limit = QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
-        return self._open("trained", self.segment_corpus(limit), stream=True)
+    def _entropy_corpus(self) -> Corpus[Segment]:
+        """Choose the texts on which the heads of a control get the model's entropies."""
+        return self.segment_corpus(QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS)
 
-    def _match(self) -> Encoder:
+    def _matched_to(self) -> dict[str, Any]:
+        """List what temperatures are computed from, besides the random control."""
+        return store_inputs(self.model_key(), self._entropy_corpus(), **self._map_options)
+
+    def _match_entropies(self) -> Encoder:
         """Give the heads of the random control the mean entropies of the model's heads."""
-        random, trained = self.load("random"), self.load()
-        texts = self._entropy_texts()
+        trained, random = self.load(), self.load("random")
+        matched_to = self._matched_to()
 
         def compute() -> list[list[float]]:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
+            from helpers.store.extract import extract
 
-            batch = padded(trained, [model_inputs(trained, record) for record in texts.records()])
+            options = self._map_options
+            texts = extract(trained, self._entropy_corpus(), stream=True, **options).records()
+            batch = padded(trained, [model_inputs(trained, record) for record in texts])
             return temperatures(random.model.base_model, trained.model.base_model, batch)
 
-        inputs = {"random": random.identity, "texts": texts.key}
-        return random.with_temperatures(
-            cached("temperatures", compute, inputs=inputs, code=STORE_CODE)
-        )
+        inputs = {"random": random.key, "matched to": matched_to}
+        factors = cached("temperatures", compute, inputs=inputs, code=CODE)
+        return random.with_temperatures(factors, matched_to)
+
+    @property
+    def _map_options(self) -> dict[str, Any]:
+        """The settings that decide the maps of every store."""
+        return {"lens": self.settings.lens, "max_tokens": self.settings.max_tokens}
 
     def _describe(self, model: Encoder | Store) -> None:
         """Have titles and ``run.json`` say which model this is."""
@@ -206,12 +214,12 @@ class Study:
 
         ``run.json`` names the corpus if it has a ``role``.
         """
-        from helpers.store import extract
+        options |= self._map_options
+        store = find_store(store_inputs(self.model_key(model), corpus, **options))
+        if store is None:
+            from helpers.store.extract import extract  # torch
 
-        settings = self.settings
-        options = {"lens": settings.lens, "max_tokens": settings.max_tokens, **options}
-        make = extract.stream if stream else extract.extract
-        store = make(self.load(model), corpus, **options)
+            store = extract(self.load(model), corpus, stream=stream, **options)
         if model == "trained":
             self._describe(store)
         if model == "trained" and role:

@@ -6,8 +6,6 @@ of special tokens are read off the model.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,9 +47,6 @@ from helpers.torch_utils import torch_device
 # Of a row's sum, and of maps with and without padding.
 PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 CAUSAL_HEAD = "CausalLM|LMHead"  # in the names of architectures
-# Keys of config.json that do not affect results.
-IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version", "torch_dtype",
-                       "dtype")  # fmt: skip
 # What a model reads instead of text, by the name of its main input.
 INPUTS = {
     "pixel_values": "images",
@@ -73,17 +68,13 @@ REMOTE_CODE = (
 
 def read_encoder(
     name: str, folder: Path, *, device: str, dtype: str, random_init: int | None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, dict[str, Any]]:
+) -> dict[str, Any]:
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load_encoder`.
 
     Returns
     -------
-    model : PreTrainedModel
-        In evaluation mode, on the device.
-    tokenizer : PreTrainedTokenizerFast
-    properties : dict
-        Attributes of `Encoder`.  The identity is the part that depends on configuration and
-        tokenizer.
+    dict
+        The attributes of `Encoder` but its name and key.
     """
     target_device = torch_device(device)
     transformers.logging.set_verbosity_error()  # it would report unused heads
@@ -111,29 +102,17 @@ def read_encoder(
     elif objective == "next-token":  # of a family that can be made to see later tokens
         model = base_transformer(model)
         objective = "contrastive"
-    tokenizer_facts = tokenizer_properties(model, tokenizer)
-    options = read_config(name, folder)
-    settings = {  # which determine maps and gradients next to the weights
-        "config": {key: options[key] for key in options.keys() - set(IGNORED_CONFIG_KEYS)},
-        "model_input_names": tokenizer.model_input_names,
-        "special_tokens": tokenizer.special_tokens_map,
-    }
-    settings_text = json.dumps(settings, sort_keys=True, default=str)
-    properties = {
-        "identity": {
-            "configuration_sha256": hashlib.sha256(settings_text.encode()).hexdigest(),
-            "layers": layers,
-            "heads": heads,
-        },
-        "layers": layers,
-        "heads": heads,
+    return {
+        "model": model,
+        "tokenizer": tokenizer,
         "objective": objective,
         "architecture": "".join((model.config.architectures or [])[:1]),
+        "layer_numbers": list(range(1, layers + 1)),
+        "heads": heads,
         "visible": [layer._asdict() for layer in visible],
         "has_sink": has_sink,
-        **tokenizer_facts,
+        **tokenizer_properties(model, tokenizer),
     }
-    return model, tokenizer, properties
 
 
 def read_family(name: str, folder: Path) -> PreTrainedConfig:
@@ -427,7 +406,6 @@ def tokenizer_properties(
     separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
     running = backend.encode("a a", add_special_tokens=False)
     return {
-        "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
         "special_tokens": special_tokens,
         "special_ids": special_ids,
         "word_prefix": "" if separate.tokens == running.tokens else " ",

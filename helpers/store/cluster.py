@@ -35,6 +35,8 @@ NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster 
 _ONE_SHARD = threading.Lock()
 
 Result = TypeVar("Result")
+# The name or folder of a model, its device, and the temperatures of its heads.
+Model = tuple[str, Device, Sequence[Sequence[float]] | None]
 
 
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Client:
@@ -111,7 +113,7 @@ def map_shards(
         encoder = cast("Encoder", store.encoder)
         folder = Path(encoder.name).expanduser()
         name = str(folder.resolve()) if folder.is_dir() else encoder.name
-        model = (name, cast("Device", encoder.model.device.type))
+        model = (name, cast("Device", encoder.model.device.type), encoder.temperatures)
     task = partial(_on_shard, function, store.folder.resolve(), store.key, model)
     # Dask forgets a result when its future is dropped, and what nobody waits for any more.
     futures = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
@@ -137,7 +139,7 @@ def _on_shard(
     function: Callable[[Store, int], Result],
     folder: Path,
     key: str,
-    model: tuple[str, Device] | None,
+    model: Model | None,
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker, which computes on one thread."""
@@ -153,7 +155,7 @@ def _make_shard(store: Store, number: int) -> None:
 
 
 @lru_cache(maxsize=2)
-def _opened(folder: Path, key: str, model: tuple[str, Device] | None) -> Store:
+def _opened(folder: Path, key: str, model: Model | None) -> Store:
     """Open a store, once per process, with its encoder if it computes its maps.
 
     A store has the name of a local model folder, but not its path, which ``model`` has.  InputError
@@ -164,15 +166,16 @@ def _opened(folder: Path, key: str, model: tuple[str, Device] | None) -> Store:
         manifest = read_manifest(folder)
         spec = manifest.spec
         if model is not None:
-            name, device = model
+            name, device, temperatures = model
             encoder = load_encoder(
                 name,
                 revision=spec.model.get("revision"),
                 device=device,
-                dtype=spec.model["compute_dtype"],
+                dtype=spec.model["dtype"],
                 random_init=spec.model["random_init"],
-                temperatures=spec.model.get("temperatures"),
             )
+            if temperatures is not None:
+                encoder = encoder.with_temperatures(temperatures, spec.model["matched to"])
         store = Store(folder, encoder, manifest=manifest)
         is_same_model = encoder is None or replace(spec, **model_key(encoder)) == spec
         if store.key == key and is_same_model:

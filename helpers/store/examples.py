@@ -370,5 +370,5 @@ def _not_storable(encoder: Encoder, index: int, problem: str) -> ModelError:
     """Return the error of an example whose maps or vectors cannot be stored."""
     return ModelError(
         f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
-        f"complete copy of the model{or_wider(encoder.dtype)}, or another model."
+        f"complete copy of the model{or_wider(encoder.key['dtype'])}, or another model."
     )

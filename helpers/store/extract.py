@@ -116,8 +116,7 @@ def shard_size(level: Level, max_tokens: int) -> int:
 def model_key(encoder: Encoder) -> dict[str, Any]:
     """Return the part of a store's key that describes its model and tokenizer."""
     return {
-        "model": {**encoder.identity, "compute_dtype": encoder.dtype},
-        "tokenizer_sha256": encoder.tokenizer_sha256,
+        "model": {**encoder.key, "layers": encoder.layers, "heads": encoder.heads},
         "special_tokens": encoder.special_tokens,
         "visible": encoder.visible,
     }

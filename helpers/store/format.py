@@ -69,7 +69,6 @@ class StoreKey:
     dtype: str
     max_tokens: int
     examples_per_shard: int
-    tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     visible: Sequence[Mapping[str, Any]]  # of each layer: causal or not, window
     code: str  # digest of the code that reads the corpus and computes the maps
@@ -86,7 +85,7 @@ class StoreKey:
         model = slug(
             self.model["name"],
             random_seed=self.model["random_init"],
-            entropy_matched="temperatures" in self.model,
+            entropy_matched="matched to" in self.model,
         )
         lens = "" if self.lens == "attention" else f"-{self.lens}"
         name = slugify(f"{model}--{self.corpus['name']}--{self.level}{lens}")

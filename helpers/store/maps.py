@@ -165,7 +165,6 @@ def open_maps(
             dtype=np.dtype(STORED).name,
             max_tokens=max(len(example.keys) for example in examples),
             examples_per_shard=shard_size,
-            tokenizer_sha256="",
             special_tokens=roles,
             visible=[layer._asdict() for layer in reader.visible],
             code=code_digest(CODE),

@@ -50,8 +50,13 @@ def narrow_decoder() -> Encoder:
         attn_implementation="eager",
     )
     model = LlamaModel(config).eval().requires_grad_(False)
-    encoder = replace(default.with_model(model), name="narrow", layers=LAYERS, heads=HEADS)
-    return replace(encoder, takes_token_types=False, visible=[CAUSAL._asdict()] * LAYERS)
+    encoder = replace(default, model=model, name="narrow", heads=HEADS)
+    return replace(
+        encoder,
+        layer_numbers=list(range(1, LAYERS + 1)),
+        takes_token_types=False,
+        visible=[CAUSAL._asdict()] * LAYERS,
+    )
 
 
 def measure(way: str, length: int) -> None:

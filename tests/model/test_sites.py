@@ -43,10 +43,9 @@ def test_temperatures_match_the_entropies_of_the_trained_heads(
     random = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
     records = token_records(trained, segments)
     factors = temperatures(random, trained, records)
-    matched = load_encoder(
-        str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors
-    )
-    assert random.identity | {"temperatures": factors} == matched.identity
+    matched = random.with_temperatures(factors, {"model": trained.key})
+    assert matched.key == {**random.key, "matched to": {"model": trained.key}}
+    assert matched.slug == f"{random.slug}-entropy-matched"
     target = entropies(trained, records)
     before = entropies(random, records)
     assert abs(target - before).max() > 0.1
@@ -126,9 +125,8 @@ def test_temperatures_of_a_model_without_softmax_are_refused(encoder, segments, 
 @pytest.mark.parametrize("family", ["bert", "t5", "albert"])
 def test_a_pass_that_skips_layers_has_the_temperatures_of_the_others(family, tiny_folder):
     factors = (2.0 ** torch.arange(12).view(3, 4)).tolist()
-    encoder = load_encoder(
-        str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors
-    )
+    encoder = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
+    encoder = encoder.with_temperatures(factors, {})
     base = encoder.model.base_model
     token_ids = torch.tensor([[5, 6, 7, 8, 9]])
     change = Intervention(2, lambda _: nullcontext())

@@ -260,7 +260,7 @@ def agreement_tables(
             "agreement_correlations": agreement_correlations(heads),
         }
 
-    inputs = {"store": store.key, "model": encoder.identity, "pairs": pairs}
+    inputs = {"store": store.key, "model": encoder.key, "pairs": pairs}
     return cached("agreement", compute, inputs=inputs, code=CODE)
 
 

@@ -672,7 +672,7 @@ def causal_tables(
 
     inputs = {
         "store": store.key,
-        "model": encoder.identity,
+        "model": encoder.key,
         "sizes": sizes,
         "seed": seed,
     }

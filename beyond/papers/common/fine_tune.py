@@ -108,8 +108,8 @@ class FineTuningRun:
 
     def fine_tuned_encoder(self) -> Encoder:
         """Make an encoder with the fine-tuned weights, for example to compute its maps."""
-        identity = {**self.encoder.identity, "fine_tuned": self.folder.name}
-        return replace(self.encoder.with_model(self.classifier.encoder), identity=identity)
+        key = {**self.encoder.key, "fine_tuned": self.folder.name}
+        return replace(self.encoder, model=self.classifier.encoder, key=key)
 
     def start(self) -> Classifier:
         """Make the classifier as it is before training."""

@@ -92,5 +92,5 @@ def measures_by_length(
             )
         return pd.concat(tables, ignore_index=True)
 
-    key = {"model": encoder.identity, "text": text, "lengths": list(lengths)}
+    key = {"model": encoder.key, "text": text, "lengths": list(lengths)}
     return cached("sink-lengths", compute, inputs=key, code=CODE)

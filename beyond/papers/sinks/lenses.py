@@ -180,7 +180,7 @@ def lens_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
     def compute() -> pd.DataFrame:
         return special_table(lens_sums(encoder, evenly_spaced_records(source, count)))
 
-    inputs = {"store": source.key, "model": encoder.identity, "segments": count}
+    inputs = {"store": source.key, "model": encoder.key, "segments": count}
     return cached("lenses", compute, inputs=inputs, code=CODE)
 
 

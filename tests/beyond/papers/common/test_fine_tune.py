@@ -158,8 +158,8 @@ def test_fine_tuned_run_predicts_the_labels_that_it_has_learned(encoder):
 
 def test_fine_tuned_encoder_has_other_maps_and_another_identity(encoder):
     tuned = train_run(encoder).fine_tuned_encoder()
-    assert tuned.identity["fine_tuned"]
-    assert "fine_tuned" not in encoder.identity
+    assert tuned.key["fine_tuned"]
+    assert "fine_tuned" not in encoder.key
     ids = torch.tensor([[2, 7, 8, 3]])
     before = encoder.model(input_ids=ids, output_attentions=True).attentions[-1]
     after = tuned.model(input_ids=ids, output_attentions=True).attentions[-1]

@@ -26,7 +26,7 @@ from beyond.papers.common.edge_cuts import (
 from beyond.papers.sinks import edges, plots
 from beyond.papers.sinks.lenses import evenly_spaced_records
 from helpers.metrics import rows_of_model
-from helpers.model.encoder import Loaded, load_encoder
+from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import Counts
@@ -231,8 +231,7 @@ def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
 def language_model(encoder, head):
     """Load a decoder with its head, as an encoder with the objective of language models."""
     model = head.from_pretrained(encoder.name, attn_implementation="eager").eval()
-    loaded = Loaded(model.requires_grad_(False), encoder.tokenizer)
-    return replace(encoder, objective="next-token", load=lambda: loaded)
+    return replace(encoder, objective="next-token", model=model.requires_grad_(False))
 
 
 @pytest.mark.parametrize(
