@@ -165,7 +165,9 @@ class Study:
 
     def _entropy_corpus(self) -> Corpus[Segment]:
         """Choose the texts on which the heads of a control get the model's entropies."""
-        return self.segment_corpus(QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS)
+        return self.segment_corpus(
+            QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
+        )
 
     def _matched_to(self) -> dict[str, Any]:
         """List what temperatures are computed from, besides the random control."""
