@@ -31,10 +31,7 @@ from helpers.store import CODE as STORE_CODE
 from helpers.torch_utils import torch_device
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from types import ModuleType
-
-    from distributed import Client
 
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, PairedText, Segment, Sentence
@@ -331,7 +328,7 @@ class Study:
 
     def _map_tokens(self, encoder: Encoder) -> int:
         """As `map_tokens`, for the model or a control."""
-        from helpers.store.format import longest_whole_maps
+        from helpers.store.extract import longest_whole_maps
 
         longest = longest_whole_maps(encoder.layers, encoder.heads)
         return min(self.settings.max_tokens, longest)
@@ -545,28 +542,23 @@ class Study:
         self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
     ) -> Store:
         """Open the store of a model's maps over a corpus, after computing those it lacks."""
-        from helpers.store import extract
+        from helpers.store.extract import extract
 
-        max_tokens = self._map_tokens(encoder)
-        options = {"lens": self.settings.lens, "max_tokens": max_tokens, **options}
-        if stream:
-            return extract.stream(encoder, corpus, **options)
+        self._start_cluster()
+        options = {
+            "lens": self.settings.lens,
+            "max_tokens": self.settings.max_tokens,
+            "stream": stream,
+            **options,
+        }
+        return extract(encoder, corpus, **options)
+
+    def _start_cluster(self) -> None:
+        """Start local workers, or connect to the scheduler of the settings, unless it is done."""
         if self.uses_cluster:
-            options["fill"] = self._fill
-        return extract.extract(encoder, corpus, **options)
+            from helpers.store.cluster import start_cluster
 
-    def _cluster(self) -> AbstractContextManager[Client]:
-        """Start local workers, or connect to the scheduler of the settings."""
-        from helpers.store.cluster import dask_client
-
-        return dask_client(scheduler=self.settings.scheduler, workers=self.settings.workers)
-
-    def _fill(self, store: Store, missing: Sequence[int]) -> None:
-        """Have a store's missing shards computed by the cluster, which is started for them."""
-        from helpers.store.cluster import extract_on_cluster
-
-        with self._cluster() as client:
-            extract_on_cluster(client, store, missing)
+            start_cluster(self.settings.workers, self.settings.scheduler)
 
     @cached_property
     def embeddings(self) -> Embeddings | None:
@@ -624,13 +616,12 @@ class Study:
         from helpers.metrics import surface
 
         def compute() -> dict[str, np.ndarray]:
-            if not self.uses_cluster:
-                return module.sweep(store).to_arrays()
             from helpers.store.cluster import map_shards
 
-            with self._cluster() as client:
-                shards = map_shards(module.sweep, store, client, range(store.n_shards))
-                return surface.combine(shards).to_arrays()
+            self._start_cluster()
+            shards = map_shards(module.sweep, store, range(store.n_shards))
+            shards = progress(shards, name, unit="shard", total=store.n_shards)
+            return surface.combine(shards).to_arrays()
 
         arrays = cached(name, compute, inputs={"store": store.key}, code=metrics.CODE)
         return surface.Sums.from_arrays(arrays)
@@ -827,14 +818,14 @@ def describe_store(store: Store) -> pd.DataFrame:
         treebank, documents, and the numbers of examples that were dropped or cut, by reason.
     """
     rows = {
-        "corpus": store.spec.corpus["name"],
+        "corpus": store.corpus_name,
         "examples": f"{len(store):,}",
         "layers x heads": f"{store.layers} x {store.heads}",
-        "level": store.spec.level,
+        "level": store.level,
     }
     if store.record(0).keys() & {"relations", "pairs"}:
         rows["documents"] = describe_documents(store.records())
-    for reason, count in store.manifest.report.items():
+    for reason, count in store.report.items():
         rows[reason] = f"{count:,}"
     return pd.DataFrame({"store": rows})
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -140,6 +140,9 @@ class Encoder:
         """All attributes but ``load``, which JSON can hold."""
         names = [attribute.name for attribute in fields(self) if attribute.name != "load"]
         return {name: getattr(self, name) for name in names}
+
+    def __getstate__(self) -> dict[str, Any]:  # goes with `load`
+        return {**self.properties, "load": partial(Loaded, self.model, self.tokenizer)}
 
     @cached_property
     def _loaded(self) -> Loaded | Encoder:

@@ -19,7 +19,8 @@ from helpers.data import text_files
 from helpers.errors import ModelError
 from helpers.model import encoder as encoders
 from helpers.model.encoder import Encoder, encoder_key, load_encoder, slug
-from helpers.store.extract import extract, store_key
+from helpers.store.extract import model_key
+from helpers.store.store import store_folder, store_inputs
 
 
 @pytest.mark.default_model
@@ -68,7 +69,7 @@ def test_identity_has_the_settings_that_determine_maps(file, changes, keys, bert
     after = load_encoder(str(bert_copy), device="cpu")
     assert after.identity["weights_sha256"] == before.identity["weights_sha256"]
     digests = {encoder.identity["configuration_sha256"] for encoder in (before, after)}
-    stores = {store_key(encoder, segments, max_tokens=60).hash for encoder in (before, after)}
+    stores = {store_folder(store_inputs(model_key(e), segments)) for e in (before, after)}
     assert len(digests) == keys
     assert len(stores) == keys
 
@@ -201,14 +202,6 @@ def test_the_tokenizer_can_limit_the_length_but_not_truncate_or_pad(bert_copy):
     words = ["a", "b", "c", "d", "e"]
     assert encoder.max_length == 32
     assert encoder.encode_words(words).tokens == ["[CLS]", *words, "[SEP]"]
-
-
-@pytest.mark.parametrize("max_tokens", [7, POSITIONS + 1])
-def test_extract_refuses_lengths_that_the_model_cannot_take(
-    max_tokens, tiny_encoder, segments, own_cache
-):
-    with pytest.raises(ModelError, match=f"not between 8 and {POSITIONS}"):
-        extract(tiny_encoder("bert"), segments, max_tokens=max_tokens)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "deberta", "modernbert", "xlm_roberta"])
