@@ -33,7 +33,7 @@ from helpers.metrics.rows import RowSums, section_3
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, padded
 from helpers.model.sites import base_transformer, repeated_softmax
-from helpers.store.examples import check_distributions
+from helpers.store.examples import check_rows, row_errors
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
 EAGER = "eager_attention_forward"  # the name of each family's own function
@@ -138,7 +138,8 @@ def long_text_measures(
     sums = RowSums(partial(section_3, roles=token_roles))
 
     def add(layer: int, first: int, rows: Block) -> None:
-        check_distributions(encoder, 0, rows[None])
+        errors = row_errors(rows[None], has_sink=encoder.has_sink)
+        check_rows(encoder, 0, *errors.tolist())
         queries = slice(first, first + rows.shape[1])
         visible = masks[Visible(**encoder.visible[layer])][queries]
         sums.add(layer, rows.float().numpy(force=True), first, visible)

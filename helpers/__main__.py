@@ -297,21 +297,21 @@ def _find_run(name: str) -> Path:
 
 def _verify(options: argparse.Namespace) -> int:
     """Check stores; with ``--repair``, remove what is damaged."""
-    from helpers.store import format
+    from helpers.store import verify
 
-    folders = {folder.name: folder for folder in format.stores()}
+    folders = {folder.name: folder for folder in verify.stores()}
     unknown = set(options.stores).difference(folders)
     if unknown:
         raise InputError(f"there is no store {', '.join(unknown)} in {cache_root()}")
     status = 0
     for name in options.stores or folders:
-        problems = format.verify(folders[name]).values()
+        problems = verify.verify(folders[name]).values()
         print(f"{name}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if not problems:
             continue
         try:
             if options.repair:
-                format.repair(folders[name])
+                verify.repair(folders[name])
                 print("  removed; the next run that needs it makes it again")
             else:
                 status = 1

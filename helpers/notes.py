@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from helpers.data.preview import note_text
 from helpers.data.text_files import existing_file
 from helpers.data.wikipedia import articles
-from helpers.store.format import longest_whole_maps
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -79,10 +78,12 @@ def objective_note(encoder: Encoder) -> str:
 
 def cut_note(encoder: Encoder, max_tokens: int) -> str:
     """Say at which length texts are cut, if that is not the one of the settings."""
-    longest = longest_whole_maps(encoder.layers, encoder.heads)
+    from helpers.store.extract import longest_whole_maps  # torch
+
+    longest = min(encoder.max_length, longest_whole_maps(encoder.layers, encoder.heads))
     if longest >= max_tokens:
         return ""
     return (
-        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}, because maps of longer "
-        "texts are too large to be kept."
+        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}: the model takes no longer "
+        "ones, or their maps are too large to be kept."
     )

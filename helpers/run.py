@@ -453,9 +453,9 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     """
     settings = study.settings
     if settings.scheduler:
-        from helpers.store.cluster import dask_client  # an extra
+        from helpers.store.cluster import start_cluster
 
-        dask_client(scheduler=settings.scheduler).close()
+        start_cluster(0, settings.scheduler).close()
     if settings.vectors:
         from helpers.data.glove import read_glove
 
@@ -464,7 +464,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     study.coreference_corpus()
 
     from helpers.notes import run_notes
-    from helpers.store.extract import needed_bytes, store_key  # torch
+    from helpers.store.extract import needed_bytes  # torch
 
     if settings.lens == "norm":
         from helpers.model.forward import check_lens
@@ -473,7 +473,6 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
             check_lens(study.encoder)
         except ModelError as error:
             raise ModelError(f"--lens norm: {error} Or leave --lens out.") from error
-    store_key(study.encoder, study.segment_corpus(), max_tokens=settings.max_tokens)
     yield f"language: {study.language}"
     yield from run_notes(study)
     # Maps of words are stored again for two controls and for shuffled sentences (04), and for the
@@ -497,7 +496,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
             store = open_store(stream=True)  # all of a corpus is read, cut and counted
             size = n_stores * needed_bytes(store)
             total += size
-            name = store.spec.corpus["name"]
+            name = store.corpus_name
             yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
             yield from describe_examples(study.encoder, store, name)
     check_free(cache_root(), total)

@@ -216,6 +216,11 @@ class Study:
 
         ``run.json`` names the corpus if it has a ``role``.
         """
+        settings = self.settings
+        if settings.workers or settings.scheduler:
+            from helpers.store.cluster import start_cluster
+
+            start_cluster(settings.workers, settings.scheduler)
         options |= self._map_options
         store = find_store(store_inputs(self.model_key(model), corpus, **options))
         if store is None:
@@ -477,14 +482,14 @@ def describe_store(store: Store) -> pd.DataFrame:
         treebank, documents, and the numbers of examples that were dropped or cut, by reason.
     """
     rows = {
-        "corpus": store.spec.corpus["name"],
+        "corpus": store.corpus_name,
         "examples": f"{len(store):,}",
         "layers x heads": f"{store.layers} x {store.heads}",
-        "level": store.spec.level,
+        "level": store.level,
     }
     if store.record(0).keys() & {"relations", "pairs"}:
         rows["documents"] = describe_documents(store.records())
-    for reason, count in store.manifest.report.items():
+    for reason, count in store.report.items():
         rows[reason] = f"{count:,}"
     return pd.DataFrame({"store": rows})
 

@@ -256,4 +256,4 @@ def test_lens_applies_to_every_store(
                   lens="norm", stream=stream)  # fmt: skip
     stores = [study.segment_store(), study.treebank_store(), study.coreference_store()]
     stores.append(study.treebank_store("random"))
-    assert [store.spec.lens for store in stores] == ["norm"] * 4
+    assert [store.lens for store in stores] == ["norm"] * 4

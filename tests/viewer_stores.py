@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -71,12 +70,8 @@ class MemoryStore:
         self.examples = [
             replace(example, special_tokens=self.special_tokens) for example in self.examples
         ]
-        self.spec = SimpleNamespace(
-            lens=self.lens,
-            level=self.level,
-            model={"name": "toy"},
-            corpus={"name": "made-up"},
-        )
+        self.model_name = "toy"
+        self.corpus_name = "made-up"
 
     def __len__(self):
         return len(self.examples)

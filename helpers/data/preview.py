@@ -76,7 +76,7 @@ def count_used(records: Iterable[Record], report: Mapping[str, int]) -> dict[str
     records : iterable of dict
         The records of a store: ``store.records()``.
     report : Mapping
-        What was counted while its corpus was read: ``store.manifest.report``.
+        What was counted while its corpus was read: ``store.report``.
 
     Returns
     -------

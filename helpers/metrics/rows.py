@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from helpers.data.records import Roles
 from helpers.metrics.heads import PerHead
 from helpers.metrics.statistics import divide
-from helpers.store.format import ROW_SUM_TOLERANCE
+from helpers.store.store import ROW_SUM_TOLERANCE
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 OFFSETS = {"previous": -1, "current": 0, "next": 1}  # of the key from the query

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import cast
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from tokenizers import Encoding
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
@@ -32,17 +31,11 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     to_words_by_matrix,
-    vectors_to_words_by_matrix,
+    vectors_to_words,
     word_inputs,
     word_matrix,
 )
-from helpers.store.format import (
-    ROW_SUM_TOLERANCE,
-    STORED,
-    StoreKey,
-    Tensors,
-    tensor_name,
-)
+from helpers.store.store import ROW_SUM_TOLERANCE, STORED, Store, Tensors, tensor_name
 from helpers.torch_utils import batch_threads, pool
 
 BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
@@ -173,11 +166,7 @@ def sentence_record(
     if not _every_word_has_tokens(encoding.word_ids, sentence.words):
         counts["sentences dropped: a word that the tokenizer turns into nothing"] += 1
         return None
-    return {
-        **sentence._asdict(),
-        "offset": encoding.word_ids.index(0),  # each special token has a position of its own
-        "inputs": word_inputs(encoding),
-    }
+    return {**sentence._asdict(), **_word_positions(encoding)}
 
 
 def document_record(
@@ -201,11 +190,13 @@ def document_record(
     if not document.mentions:
         counts["documents dropped: no mention before the cut"] += 1
         return None
-    return {
-        **document._asdict(),
-        "offset": encoding.word_ids.index(0),  # each special token has a position of its own
-        "inputs": word_inputs(encoding),
-    }
+    return {**document._asdict(), **_word_positions(encoding)}
+
+
+def _word_positions(encoding: Encoding) -> Record:
+    """Return the part of a record that says where a model has its words."""
+    first_word = encoding.word_ids.index(0)  # each special token has a position of its own
+    return {"offset": first_word, "inputs": word_inputs(encoding)}
 
 
 def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str]) -> bool:
@@ -213,19 +204,15 @@ def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str])
     return len(words_with_tokens) == len(words) > 0
 
 
-def shard_tensors(
-    encoder: Encoder, spec: StoreKey, indices: range, records: Iterable[Record]
-) -> Tensors:
-    """Compute the tensors of a shard, several batches at a time.
+def shard_tensors(store: Store, indices: range) -> Tensors:
+    """Compute the tensors of a shard with the encoder of its store, several batches at a time.
 
     Parameters
     ----------
-    encoder
-        Model that computes the maps.
-    spec
-        Key of the store: its level, its lens, and whether it has vectors.
-    indices, records
-        Indices and records of the shard's examples.
+    store
+        Store with an encoder.
+    indices
+        Indices of the shard's examples.
 
     Returns
     -------
@@ -238,7 +225,8 @@ def shard_tensors(
     ModelError
         If a row of a map is not a distribution, or a vector is too large to be stored.
     """
-    inputs = [model_inputs(encoder, record) for record in records]
+    encoder = cast("Encoder", store.encoder)
+    inputs = [model_inputs(encoder, record) for record in store.records(indices)]
     lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
     device = encoder.model.device
     budget = BATCH_TOKENS.get(device.type, BATCH_TOKENS_ACCELERATED)
@@ -248,97 +236,59 @@ def shard_tensors(
         for rows in length_batches(lengths, budget=budget)
     ]
     tensors: dict[str, Tensor] = {}
-    checks: list[Check] = []
-    with lens_pass(encoder, spec.lens) as run, pool(batch_threads(device)) as workers:
-        for computed in workers.map(partial(_batch_tensors, encoder, spec, run), batches):
-            tensors |= computed.tensors
-            checks += computed.checks
-    _raise_first(encoder, checks)
-    return to_arrays(dict(sorted(tensors.items())))
-
-
-class Check(NamedTuple):
-    """The smallest weight and the largest error of a row's sum, or the largest hidden state."""
-
-    index: int  # of the example
-    values: Float[Tensor, " value"]  # on the device
-
-
-class BatchTensors(NamedTuple):
-    """The maps of a batch as they are stored, still on the device, and their checks."""
-
-    tensors: dict[str, Tensor]
-    checks: list[Check]
+    errors: dict[int, Tensor] = {}
+    with lens_pass(encoder, store.lens) as run, pool(batch_threads(device)) as workers:
+        for computed in workers.map(partial(_compute_batch, store, run), batches):
+            tensors |= computed[0]
+            errors |= computed[1]
+    in_order = torch.stack([errors[index] for index in indices])
+    for index, example_errors in zip(indices, in_order.tolist(), strict=True):
+        check_rows(encoder, index, *example_errors[:2])
+        _check_vectors(encoder, index, example_errors[2])
+    return {name: tensors[name].cpu().numpy() for name in sorted(tensors)}
 
 
 @torch.inference_mode()
-def _batch_tensors(
-    encoder: Encoder, spec: StoreKey, run: Pass, batch: Mapping[int, Inputs]
-) -> BatchTensors:
-    """Compute the tensors of one batch's examples, in half precision.
+def _compute_batch(
+    store: Store, run: Pass, batch: Mapping[int, Inputs]
+) -> tuple[dict[str, Tensor], dict[int, Tensor]]:
+    """Compute the tensors of one batch's examples in half precision, and the errors of each.
 
     Nothing here waits for the device once the forward pass is queued.
     """
-    device = encoder.model.device
-    if spec.level == "word":
-        rows = [torch.tensor(inputs["groups"]) for inputs in batch.values()]
-        word_of_token = pad_sequence(rows, batch_first=True).to(device)
+    encoder = cast("Encoder", store.encoder)
+    tensors = {}
+    errors = {}
     attentions, states = run(list(batch.values()))
-    computed = BatchTensors({}, [])
     for row, (index, inputs) in enumerate(batch.items()):
         length = len(inputs["input_ids"])
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
-        if spec.level == "word":
-            groups = inputs["groups"]
-            token_in_word = word_matrix(word_of_token[row, :length], groups[-1] + 1)
-            if device.type == "cpu":  # sums are faster than products here
-                maps = to_words(maps.float(), groups)
-            else:
-                maps = to_words_by_matrix(maps.float(), token_in_word)
-        computed.checks.append(Check(index, distribution_errors(maps, has_sink=encoder.has_sink)))
-        computed.tensors[tensor_name("attention", index)] = maps.half()
-        if spec.hidden:
+        if store.level == "word":
+            maps = maps_over_words(maps.float(), inputs["groups"])
+        tensors[tensor_name("attention", index)] = maps.half()
+        largest = maps.new_zeros((), dtype=torch.float32)  # of the vectors
+        if store.manifest["hidden"]:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
-            if spec.level == "word":
-                vectors = vectors_to_words_by_matrix(vectors, token_in_word)
-            computed.checks.append(Check(index, vectors.abs().max()[None]))
-            computed.tensors[tensor_name("hidden", index)] = vectors.half()
-    return computed
+            if store.level == "word":
+                vectors = vectors_to_words(vectors, inputs["groups"])
+            tensors[tensor_name("hidden", index)] = vectors.half()
+            largest = vectors.abs().max()
+        rows = row_errors(maps, has_sink=encoder.has_sink)
+        errors[index] = torch.cat([rows, largest[None]])
+    return tensors, errors
 
 
-def to_arrays(tensors: Mapping[str, Tensor]) -> Tensors:
-    """Convert the tensors of a shard to arrays; from an accelerator they come in one copy."""
-    if all(tensor.device.type == "cpu" for tensor in tensors.values()):
-        return {name: tensor.numpy() for name, tensor in tensors.items()}
-    return copied_at_once(tensors)
+def maps_over_words(
+    maps: Float[Tensor, "layer head token token"], groups: Sequence[int]
+) -> Float[Tensor, "layer head word word"]:
+    """Convert token maps to word maps (section 4.1), the way that is fast on their device."""
+    if maps.device.type == "cpu":  # sums are faster than products here
+        return to_words(maps, groups)
+    word_of_token = torch.tensor(groups, device=maps.device)
+    return to_words_by_matrix(maps, word_matrix(word_of_token, groups[-1] + 1))
 
 
-def copied_at_once(tensors: Mapping[str, Tensor]) -> Tensors:
-    """Join tensors on their device, copy them to the CPU, and take them apart again."""
-    joined = torch.cat([tensor.flatten() for tensor in tensors.values()]).cpu()
-    parts = joined.split([tensor.numel() for tensor in tensors.values()])
-    return {
-        name: part.view(tensor.shape).numpy()
-        for (name, tensor), part in zip(tensors.items(), parts, strict=True)
-    }
-
-
-def _raise_first(encoder: Encoder, checks: Sequence[Check]) -> None:
-    """Raise ModelError for the first example that cannot be stored; waits for the device once."""
-    checks = sorted(checks, key=lambda check: check.index)
-    sizes = [len(check.values) for check in checks]
-    values = torch.cat([check.values.float() for check in checks]).cpu().split(sizes)
-    for check, measured in zip(checks, values, strict=True):
-        if len(measured) == 2:
-            _check_errors(encoder, check.index, *measured.tolist())
-        elif not measured <= MAX_STORED:  # half precision cannot hold some states of large models
-            problem = f"a hidden state reaches {measured.item():,.0f}, above {MAX_STORED:,.0f}"
-            raise _not_storable(encoder, check.index, problem)
-
-
-def distribution_errors(
-    maps: Float[Tensor, "layer head query key"], *, has_sink: bool
-) -> Float[Tensor, 2]:
+def row_errors(maps: Float[Tensor, "layer head query key"], *, has_sink: bool) -> Float[Tensor, 2]:
     """Compute the smallest weight, and the largest difference of the sum of a row from 1.
 
     If the softmax has a learned sink, a row may sum to less than one.
@@ -348,21 +298,20 @@ def distribution_errors(
     return torch.stack([maps.min().float(), largest_error])
 
 
-def check_distributions(
-    encoder: Encoder, index: int, maps: Float[Tensor, "layer head query key"]
-) -> None:
-    """Raise ModelError unless each row ``[layer, head, query, :]`` is a distribution."""
-    errors = distribution_errors(maps, has_sink=encoder.has_sink)
-    _check_errors(encoder, index, *errors.tolist())
-
-
-def _check_errors(encoder: Encoder, index: int, smallest: float, largest_error: float) -> None:
-    """Raise ModelError unless the `distribution_errors` of an example are small."""
+def check_rows(encoder: Encoder, index: int, smallest: float, largest_error: float) -> None:
+    """Raise ModelError unless the `row_errors` of an example are small."""
     if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
         problem = (
             f"a row of attention is not a distribution (the smallest weight is {smallest:.3g}, and "
             f"the sum of a row differs from 1 by {largest_error:.3g})"
         )
+        raise _not_storable(encoder, index, problem)
+
+
+def _check_vectors(encoder: Encoder, index: int, largest: float) -> None:
+    """Raise ModelError if half precision cannot hold a vector, as in some large models."""
+    if not largest <= MAX_STORED:
+        problem = f"a hidden state reaches {largest:,.0f}, above {MAX_STORED:,.0f}"
         raise _not_storable(encoder, index, problem)
 
 

@@ -22,7 +22,6 @@ import torch
 from jaxtyping import Bool, Float
 from safetensors import SafetensorError, safe_open
 
-from helpers.cache import code_digest
 from helpers.data.pairs import read_pair
 from helpers.data.records import WORD_MARKS, PairedText, Record
 from helpers.data.treebank import split_by_document
@@ -30,18 +29,18 @@ from helpers.data.visible import Visible, describe_mask
 from helpers.errors import InputError
 from helpers.files import json_digest, resolve_user_path, sha256
 from helpers.model.forward import number_words, to_words
-from helpers.store import CODE
 from helpers.store.extract import EXAMPLES_PER_SHARD, finish, write_records, write_shard
-from helpers.store.format import (
+from helpers.store.store import (
+    CODE_DIGEST,
+    FORMAT,
     ROW_SUM_TOLERANCE,
     STORED,
     Level,
-    StoreKey,
+    Store,
     Tensors,
     shard_name,
     tensor_name,
 )
-from helpers.store.store import Store
 
 SHAPE = "[layer, head, query, key]"
 CONTINUES_WORD = "##"  # the beginning of a WordPiece token that is not the first of its word
@@ -157,21 +156,28 @@ def open_maps(
                 tensors[tensor_name("attention", index)] = reader.read(example, groups)
             write_shard(folder, number, tensors)
             digests.append(sha256(folder / shard_name(number)))
-        key = StoreKey(
-            model={"name": name, "random_init": None, **reader.size},
-            lens="attention",
-            corpus={"name": name, "fingerprint": json_digest(digests)},
-            level=level,
-            dtype=np.dtype(STORED).name,
-            max_tokens=max(len(example.keys) for example in examples),
-            examples_per_shard=shard_size,
-            special_tokens=roles,
-            visible=[layer._asdict() for layer in reader.visible],
-            code=code_digest(CODE),
-            hidden=False,
-        )
-        manifest = finish(folder, write_records(folder, key, annotated, Counter()))
-        store = Store(folder, manifest=manifest)
+        given = [[example.keys, example.queries] for example in examples]
+        inputs = {
+            "format": FORMAT,
+            "model": {"name": name, "random_init": None},
+            "corpus": {"name": name, "fingerprint": json_digest([digests, given])},
+            "level": level,
+            "lens": "attention",
+            "max_tokens": max(len(example.keys) for example in examples),
+            "hidden": False,
+            "code": CODE_DIGEST,
+        }
+        facts = {
+            "cut_at": inputs["max_tokens"],
+            "examples_per_shard": shard_size,
+            "layers": list(range(1, reader.size["layers"] + 1)),
+            "heads": reader.size["heads"],
+            "special_tokens": roles,
+            "visible": [layer._asdict() for layer in reader.visible],
+        }
+        write_records(folder, inputs, facts, annotated, Counter())
+        finish(folder)
+        store = Store(folder)
         weakref.finalize(store, cleanup.pop_all().close)
     return store
 

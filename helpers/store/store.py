@@ -1,4 +1,18 @@
-"""Examples with their maps, shard by shard: read from a folder, or computed when they are read."""
+"""A store: its inputs, its files, and its examples with their maps, read shard by shard.
+
+A store is a folder, named after the digest of its inputs, with these files:
+
+- ``examples.jsonl``: the list of examples, one record per line; written first.
+- ``manifest.json``: the inputs, what the model says about its maps, and the digest of the list;
+  written next.  When all shards exist it is written again, with the size and SHA-256 of each.
+- ``shard-00000.safetensors`` ...: the maps of consecutive examples.  A shard is complete if it
+  exists, because it is written under a temporary name and renamed.
+- ``shard-00000.safetensors.sha256`` ...: the digest of a shard, until the manifest has it.  A run
+  that goes on after an interruption therefore does not read all shards again.
+
+A shard that is missing is extracted again by the next run, so removing it repairs it.  No other
+file is read, and nothing is pickled.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +21,176 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from safetensors import safe_open
 
 from helpers.cache import code_digest
 from helpers.data.preview import count_used
-from helpers.data.records import Roles, roles
+from helpers.data.records import Corpus, Record, Roles, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
-from helpers.files import json_digest
+from helpers.errors import StoreError
+from helpers.files import cache_root, json_digest, read_json, sha256, slugify, write_atomic
+from helpers.model.encoder import Lens, slug
 from helpers.store import CODE
-from helpers.store.format import (
-    EXAMPLES,
-    Manifest,
-    Tensors,
-    check,
-    missing_shards,
-    read_manifest,
-    shard_name,
-    tensor_name,
-    unfinished,
-)
-from helpers.torch_utils import release_freed_memory
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
 
-GetTensor = Callable[[str], np.ndarray]  # of a shard, by name
-REPR_TOKENS = 12  # tokens of an example that its repr shows
+FORMAT = 6
+MANIFEST = "manifest.json"
+EXAMPLES = "examples.jsonl"
+CODE_DIGEST = code_digest(CODE)  # of what this process runs
+
+STORED = np.float16  # type of stored maps and vectors; measures compute in float32 or wider
+ROW_SUM_TOLERANCE = 0.02  # bfloat16 rounding can add up to this over a row of a map
+
+Level = Literal["token", "word"]
+Tensors = dict[str, np.ndarray]  # of a shard, by name
+GetTensor = Callable[[str], np.ndarray]
+
+
+def store_inputs(
+    model_key: Mapping[str, Any],
+    corpus: Corpus,
+    *,
+    level: Level = "token",
+    lens: Lens = "attention",
+    max_tokens: int = 128,
+    hidden: bool = False,
+) -> dict[str, Any]:
+    """List everything that determines the content of a store.
+
+    Parameters
+    ----------
+    model_key
+        What determines the model, its name among it.
+    corpus
+        Segments, sentences or documents.
+    level
+        "token" for segments, "word" for treebanks and coreference (section 4.1).
+    lens
+        "attention" for attention weights, "norm" for the norms of what each weight moves.
+    max_tokens
+        Length of the longest example, special tokens included.  A model that takes less, or whose
+        maps of this length are too large, gets shorter ones.
+    hidden
+        Also store the vectors of each layer.
+
+    Returns
+    -------
+    dict
+        By name, as in ``manifest.json``.
+    """
+    return {
+        "format": FORMAT,
+        "model": dict(model_key),
+        "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint},
+        "level": level,
+        "lens": lens,
+        "max_tokens": max_tokens,
+        "hidden": hidden,
+        "code": CODE_DIGEST,
+    }
+
+
+def store_folder(inputs: Mapping[str, Any]) -> Path:
+    """Name the folder of a store in the cache: a readable slug and a short digest."""
+    model = inputs["model"]
+    is_matched = "matched to" in model
+    name = slug(model["name"], random_seed=model["random_init"], entropy_matched=is_matched)
+    lens = "" if inputs["lens"] == "attention" else f"-{inputs['lens']}"
+    readable = slugify(f"{name}--{inputs['corpus']['name']}--{inputs['level']}{lens}")
+    return cache_root() / f"{readable}-{json_digest(inputs)[:10]}"
+
+
+def find_store(inputs: Mapping[str, Any]) -> Store | None:
+    """Open the finished store of some inputs, without a model; None if there is none.
+
+    StoreError if its manifest is damaged.
+    """
+    folder = store_folder(inputs)
+    if not is_listed(folder):
+        return None
+    manifest = read_manifest(folder)
+    if not manifest["shards"] or missing_shards(folder, manifest):
+        return None
+    return Store(folder, manifest=manifest)
+
+
+def is_listed(folder: Path) -> bool:
+    """Whether the examples of a store have been listed."""
+    return (folder / MANIFEST).is_file() and (folder / EXAMPLES).is_file()
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest of a store with its checksum, atomically."""
+    contents = {**manifest, "checksum": json_digest(manifest)}
+    write_atomic(folder / MANIFEST, (json.dumps(contents, indent=1) + "\n").encode())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a store; StoreError if it is missing, damaged or of another format."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise unfinished(folder)
+    manifest = read_json(path)
+    checksum = manifest.pop("checksum", "")
+    if manifest.get("format", FORMAT) != FORMAT:
+        problem = f"another version of this project wrote it (its format is not {FORMAT})"
+    elif checksum != json_digest(manifest):
+        problem = "the manifest is incomplete or was changed"
+    else:
+        return manifest
+    raise StoreError(f"{path}: {problem}; remove its folder, to make room for a new extraction")
+
+
+def unfinished(folder: Path) -> StoreError:
+    """Return the error of a store that an extraction has not finished."""
+    return StoreError(f"{folder}: the store is unfinished; run extraction again")
+
+
+def check(path: Path, digest: str) -> None:
+    """Raise StoreError if a file is missing, or has another SHA-256 than it was written with."""
+    if not path.is_file():
+        raise StoreError(f"{path}: the file is missing; run extraction again, which writes it")
+    if sha256(path) != digest:
+        raise StoreError(
+            f"{path}: the file was changed after it was written (by its SHA-256); repair it with "
+            f"'python -m helpers verify --repair {path.parent.name}'"
+        )
+
+
+check_once = cache(check)  # a process checks a file when it first reads it
+
+
+def n_shards(manifest: Mapping[str, Any]) -> int:
+    """Count the shards of a store, written or not."""
+    return -(-manifest["n_examples"] // manifest["examples_per_shard"])
+
+
+def shard_indices(manifest: Mapping[str, Any], number: int) -> range:
+    """Return the indices of the examples of one shard."""
+    size = manifest["examples_per_shard"]
+    return range(manifest["n_examples"])[number * size : (number + 1) * size]
+
+
+def missing_shards(folder: Path, manifest: Mapping[str, Any]) -> list[int]:
+    """List the numbers of the shards that do not exist."""
+    numbers = range(n_shards(manifest))
+    return [number for number in numbers if not (folder / shard_name(number)).is_file()]
+
+
+def shard_name(number: int) -> str:
+    """Return the file name of a shard."""
+    return f"shard-{number:05d}.safetensors"
+
+
+def tensor_name(name: str, index: int) -> str:
+    """Return the name of an example's tensor in its shard."""
+    return f"{name}/{index:06d}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,10 +250,8 @@ class Example:
 
     def __repr__(self) -> str:
         layers, heads, _, positions = self.shape
-        text = " ".join(self.tokens[:REPR_TOKENS])
-        ending = " ..." if positions > REPR_TOKENS else ""
         maps = f"{layers} x {heads} maps of {positions} positions"
-        return f"<{type(self).__name__} {self.index}: {maps}: {text}{ending}>"
+        return f"<Example {self.index}: {maps}: {' '.join(self.tokens[:12])} ...>"
 
     @property
     def is_cross(self) -> bool:
@@ -133,15 +285,14 @@ class Example:
     @cached_property
     def _masks(self) -> dict[Visible | None, Bool[np.ndarray, "query key"]]:
         """The mask of each kind of layer; of all, if every token sees all."""
-        _, _, n_queries, n = self.shape
         if not self.visible or self.is_cross:
-            full_mask = np.ones((n_queries, n), dtype=bool)
+            full_mask = np.ones(self.shape[2:], dtype=bool)
             return dict.fromkeys([None, *self.visible], full_mask)
         groups = self.record.get("inputs", {}).get("groups")  # the word of each token
         masks = {}
         for visible in set(self.visible):
             if groups is None:
-                masks[visible] = visible_mask(visible, n)
+                masks[visible] = visible_mask(visible, len(self))
             else:
                 masks[visible] = visible_words(visible_mask(visible, len(groups)), groups)
         return masks
@@ -180,28 +331,35 @@ class Store:
         The folder of a finished store or, with an ``encoder``, of the list of a store's examples.
     encoder : Encoder, optional
         Model that computes the maps of shards that are not in the folder.
-    manifest : Manifest, optional
-        The manifest, if it has been read.
+    manifest : dict, optional
+        The content of ``manifest.json``, if it has been read.
 
     Attributes
     ----------
-    manifest : Manifest
-        The files of the store.
-    spec : StoreKey
-        The key of the store: everything that determines its maps.
+    key : str
+        The digest of what determines the maps: model, text and code.  Cached tables have it among
+        their inputs.
+    model_name, corpus_name, level, lens : str
+        What was extracted.
+    cut_at : int
+        Length of the longest example that was not cut, special tokens included.
     layers, heads : int
-        Number of layers of the model, and of heads in each.
+        Number of layers that attend, and of heads in each.
+    layer_numbers : list of int
+        The numbers of these layers in the model, from 1.
     special_tokens : mapping
         The model's tokens in the roles "cls" and "sep"; None for one that it lacks.
     visible : list of Visible
         What the tokens of each layer can attend to.
+    report : mapping
+        The numbers of examples that were dropped or cut, by reason.
     n_shards : int
         Number of shards.
 
     Raises
     ------
     StoreError
-        If the store is unfinished or damaged.  A shard is checked when it is first read.
+        If the store is unfinished or damaged.  A file is checked when it is first read.
     """
 
     def __init__(
@@ -209,32 +367,33 @@ class Store:
         folder: str | Path,
         encoder: Encoder | None = None,
         *,
-        manifest: Manifest | None = None,
+        manifest: dict[str, Any] | None = None,
     ) -> None:
-        self.folder = Path(folder)
-        self.manifest = manifest or read_manifest(self.folder)
-        if encoder is None and not self.manifest.shards:
-            raise unfinished(self.folder)
-        path = self.folder / EXAMPLES
-        check(path, self.manifest.examples_sha256)
-        with path.open("rb") as file:
-            lengths = np.fromiter(map(len, file), dtype=np.int64)
-        self._offsets = np.cumsum(lengths) - lengths  # where each line begins
+        self.folder = Path(folder).absolute()  # processes with another working folder read it, too
         self.encoder = encoder
-        self.spec = self.manifest.spec
-        self.layers = self.spec.model["layers"]
-        self.heads = self.spec.model["heads"]
-        self.special_tokens = self.spec.special_tokens
-        self.visible = [Visible(**layer) for layer in self.spec.visible]
-        self.n_shards = self.manifest.n_shards
+        self.manifest = manifest or read_manifest(self.folder)
+        if encoder is None and not self.manifest["shards"]:
+            raise unfinished(self.folder)
+        self.key: str = self.manifest["key"]
+        self.model_name: str = self.manifest["model"]["name"]
+        self.corpus_name: str = self.manifest["corpus"]["name"]
+        self.level: Level = self.manifest["level"]
+        self.lens: Lens = self.manifest["lens"]
+        self.cut_at: int = self.manifest["cut_at"]
+        self.layer_numbers: list[int] = self.manifest["layers"]
+        self.layers = len(self.layer_numbers)
+        self.heads: int = self.manifest["heads"]
+        self.special_tokens: dict[str, str | None] = self.manifest["special_tokens"]
+        self.visible = [Visible(**layer) for layer in self.manifest["visible"]]
+        self.report: dict[str, int] = self.manifest["report"]
+        self.n_shards = n_shards(self.manifest)
 
     def __len__(self) -> int:
-        return self.manifest.n_examples
+        return self.manifest["n_examples"]
 
     def __repr__(self) -> str:
-        corpus = self.spec.corpus["name"]
-        maps = f"{self.spec.level}-level maps of {self.layers} layers of {self.heads} heads"
-        return f"<Store of {len(self):,} examples of {corpus}: {maps}, {self.folder}>"
+        maps = f"{self.level}-level maps of {self.layers} layers of {self.heads} heads"
+        return f"<Store of {len(self):,} examples of {self.corpus_name}: {maps}, {self.folder}>"
 
     @property
     def is_decoder(self) -> bool:
@@ -244,45 +403,41 @@ class Store:
     @property
     def used(self) -> dict[str, tuple[int, int]]:
         """The numbers of examples and mentions that are used and read; see `preview.count_used`."""
-        return count_used(self.records(), self.manifest.report)
-
-    @property
-    def key(self) -> str:
-        """The digest of what determines the maps: model, code and examples.
-
-        Cached tables have it among their inputs.
-        """
-        examples = self.manifest.examples_sha256
-        return json_digest([self.spec.hash, examples, code_digest(CODE)])
+        return count_used(self.records(), self.report)
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
         return missing_shards(self.folder, self.manifest)
 
-    def is_stored(self, number: int) -> bool:
-        """Whether a shard is read from the folder, and not computed."""
-        return bool(self.manifest.shards) and (self.folder / shard_name(number)).is_file()
-
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""
-        return self.manifest.indices(number)
+        return shard_indices(self.manifest, number)
 
-    def record(self, index: int) -> dict[str, Any]:
+    def record(self, index: int) -> Record:
         """Return one example's line of ``examples.jsonl``."""
         index = self._position(index)
         return next(self.records(range(index, index + 1)))
 
-    def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
+    def records(self, indices: range | None = None) -> Iterator[Record]:
         """Yield the records of consecutive examples (all of them: None), in order."""
         lines = range(len(self)) if indices is None else indices
         with (self.folder / EXAMPLES).open("rb") as file:
-            file.seek(int(self._offsets[lines.start]))
+            file.seek(int(self._line_starts[lines.start]))
             for _ in lines:
                 yield json.loads(file.readline())
 
+    @cached_property
+    def _line_starts(self) -> Int[np.ndarray, " example"]:
+        """Where each line of ``examples.jsonl`` begins, in bytes."""
+        path = self.folder / EXAMPLES
+        check_once(path, self.manifest["examples_sha256"])
+        with path.open("rb") as file:
+            lengths = np.fromiter(map(len, file), dtype=np.int64)
+        return np.cumsum(lengths) - lengths
+
     def __getitem__(self, index: int) -> Example:
         index = self._position(index)
-        get_tensor = self._tensors(index // self.spec.examples_per_shard)
+        get_tensor = self._tensors(index // self.manifest["examples_per_shard"])
         return self._example(index, self.record(index), get_tensor)
 
     def _position(self, index: int) -> int:
@@ -300,7 +455,6 @@ class Store:
 
     def shard(self, number: int) -> list[Example]:
         """Return the examples of one shard."""
-        release_freed_memory()  # of the shard before
         get_tensor = self._tensors(number)
         indices = self.indices(number)
         return [
@@ -308,35 +462,33 @@ class Store:
             for index, record in zip(indices, self.records(indices), strict=True)
         ]
 
-    def _example(self, index: int, record: dict[str, Any], get_tensor: GetTensor) -> Example:
+    def _example(self, index: int, record: Record, get_tensor: GetTensor) -> Example:
         """Make an example of its record and its tensors."""
+        has_vectors = self.manifest["hidden"]
         return Example(
             index=index,
             stored_attention=get_tensor(tensor_name("attention", index)),
             record=record,
             offset=record.get("offset", 0),
             special_tokens=self.special_tokens,
-            hidden=get_tensor(tensor_name("hidden", index)) if self.spec.hidden else None,
+            hidden=get_tensor(tensor_name("hidden", index)) if has_vectors else None,
             visible=self.visible,
         )
 
     def _tensors(self, number: int) -> GetTensor:
         """Return a function that returns the tensors of a shard by name."""
-        if self.encoder is not None and not self.is_stored(number):
-            return self.compute(number).__getitem__
         path = self.folder / shard_name(number)
-        check_once(path, self.manifest.shards[number]["sha256"])
+        is_stored = self.manifest["shards"] and path.is_file()
+        if self.encoder is not None and not is_stored:
+            return self.compute(number).__getitem__
+        check_once(path, self.manifest["shards"][number]["sha256"])
         return safe_open(path, framework="numpy").get_tensor
 
     def compute(self, number: int) -> Tensors:
         """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""
         from helpers.store.examples import shard_tensors  # imports torch
 
-        indices = self.indices(number)
-        encoder = cast("Encoder", self.encoder)
-        return shard_tensors(encoder, self.spec, indices, self.records(indices))
+        return shard_tensors(self, self.indices(number))
 
 
 open_store = Store  # its public name: `helpers.open_store`
-
-check_once = cache(check)  # a process checks a shard when it first reads it

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from helpers.data.treebank import parsed_text
 from helpers.model.encoder import DEFAULT, load_encoder
-from helpers.store.extract import complete, fill_here, store_key, write_examples
-from helpers.store.store import Store
+from helpers.store.extract import fill, list_examples
+from helpers.store.store import Store, store_inputs
 
 MAX_TOKENS = 512  # of a sentence, if the model takes as many
 
@@ -44,13 +44,11 @@ def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
     """
     corpus = parsed_text(text, parser)
     encoder = load_encoder(model)
-    max_tokens = min(encoder.max_length, MAX_TOKENS)
-    key = store_key(encoder, corpus, level="word", max_tokens=max_tokens)
+    inputs = store_inputs(encoder.key, corpus, level="word", max_tokens=MAX_TOKENS)
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
         temporary = TemporaryDirectory(prefix="attention-text-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))
-        manifest = write_examples(encoder, corpus, key, folder)
-        store = Store(folder, encoder, manifest=manifest)
-        complete(store, fill_here)
+        list_examples(folder, encoder, corpus, inputs)
+        store = fill(Store(folder, encoder))
         weakref.finalize(store, cleanup.pop_all().close)
     return store

@@ -112,10 +112,10 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         if chain_number is not None:
             mentions.append([start + offset, end + offset, chain_number])
     return {
-        "model": store.spec.model["name"],
-        "corpus": store.spec.corpus["name"],
-        "lens": store.spec.lens,
-        "level": store.spec.level,
+        "model": store.model_name,
+        "corpus": store.corpus_name,
+        "lens": store.lens,
+        "level": store.level,
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,

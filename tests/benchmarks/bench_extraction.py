@@ -21,7 +21,7 @@ from common import extract_into, interleaved, options, random_encoder, random_se
 
 from helpers.model.forward import length_batches, model_inputs, padded
 from helpers.store.examples import BATCH_TOKENS
-from helpers.store.extract import stream
+from helpers.store.extract import extract
 from helpers.store.store import Store
 
 
@@ -43,7 +43,7 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
     corpus = random_segments(segments)
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ATTENTION_CACHE"] = str(Path(scratch) / "bare")
-        batches = bare_batches(stream(encoder, corpus))
+        batches = bare_batches(extract(encoder, corpus, stream=True))
         run_numbers = count()
 
         @torch.inference_mode()

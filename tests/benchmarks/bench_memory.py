@@ -24,7 +24,7 @@ from helpers.metrics import head_distance, surface
 from helpers.metrics.head_counts import count_heads
 from helpers.probes import linear as probes
 from helpers.probes.data import prepare
-from helpers.store.extract import extract, stream
+from helpers.store.extract import extract
 
 SIZES = (250, 1000, 4000)
 WIDTH = 96
@@ -54,7 +54,7 @@ def passed(count: int):
 def streamed(count: int):
     compiled()
     encoder = random_encoder("minilm", width=WIDTH)
-    store = stream(encoder, random_segments(count, longest=30))
+    store = extract(encoder, random_segments(count, longest=30), stream=True)
     surface.sweep(store)
     head_distance.sweep(store)
 

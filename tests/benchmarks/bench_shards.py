@@ -24,7 +24,7 @@ from common import options, random_segments, report
 
 from helpers.data.records import Corpus, Record
 from helpers.model.encoder import Encoder, load_encoder
-from helpers.store.extract import extract, stream, write_shard
+from helpers.store.extract import extract, write_shard
 from helpers.store.format import Manifest
 from helpers.store.store import Store
 
@@ -76,7 +76,7 @@ def measure(count: int) -> dict[str, float]:
 
 def list_examples(encoder: Encoder, corpus: Corpus) -> None:
     """Write the list of examples."""
-    stream(encoder, corpus)
+    extract(encoder, corpus, stream=True)
 
 
 def stop(encoder: Encoder, corpus: Corpus) -> None:

@@ -13,7 +13,7 @@ from tolerances import float32_error
 from helpers.metrics import head_distance
 from helpers.metrics.head_distance import head_distances
 from helpers.metrics.surface import combine
-from helpers.store.extract import extract, stream
+from helpers.store.extract import extract
 
 
 def maps(rng, layers, heads, n, *, sharpness=3.0):
@@ -177,7 +177,7 @@ def test_another_number_of_threads_compiles_again(compiled, monkeypatch):
 def small_stream(tiny_encoder, tmp_path):
     """Maps that are computed when they are asked for: 11 segments, in shards of four."""
     with cache_at(tmp_path):
-        return stream(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
+        return extract(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS, stream=True)
 
 
 def test_shards_and_sweep_choose_the_kernel_by_the_work_of_the_corpus(small_stream, monkeypatch):

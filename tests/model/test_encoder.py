@@ -19,7 +19,6 @@ from helpers.data import text_files
 from helpers.errors import ModelError
 from helpers.model import encoder as encoders
 from helpers.model.encoder import load_encoder, model_key, slug
-from helpers.store.extract import extract
 
 
 @pytest.mark.default_model
@@ -161,14 +160,6 @@ def test_the_tokenizer_can_limit_the_length_but_not_truncate_or_pad(bert_copy):
     words = ["a", "b", "c", "d", "e"]
     assert encoder.max_length == 32
     assert encoder.encode_words(words).tokens == ["[CLS]", *words, "[SEP]"]
-
-
-@pytest.mark.parametrize("max_tokens", [7, POSITIONS + 1])
-def test_extract_refuses_lengths_that_the_model_cannot_take(
-    max_tokens, tiny_encoder, segments, own_cache
-):
-    with pytest.raises(ModelError, match=f"not between 8 and {POSITIONS}"):
-        extract(tiny_encoder("bert"), segments, max_tokens=max_tokens)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "deberta", "modernbert", "xlm_roberta"])

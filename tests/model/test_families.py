@@ -45,7 +45,7 @@ def test_stored_token_maps_are_those_of_the_model(
     encoder = tiny_encoder(family)
     folder = tiny_folder(family)
     store = extract(encoder, segments, level="token", max_tokens=60)
-    assert not store.manifest.report, "the example texts fit"
+    assert not store.report, "the example texts fit"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     spreads = []
     for segment, example in zip(segments.records(), store, strict=True):
@@ -94,8 +94,14 @@ def group_positions(word_ids):
 
 def token_shard(encoder, records, first):
     """Compute the tensors of one shard of tokens."""
-    spec = SimpleNamespace(level="token", lens="attention", hidden=False)
-    return shard_tensors(encoder, spec, range(first, first + len(records)), records)
+    store = SimpleNamespace(
+        encoder=encoder,
+        level="token",
+        lens="attention",
+        manifest={"hidden": False},
+        records=lambda _: records,
+    )
+    return shard_tensors(store, range(first, first + len(records)))
 
 
 def test_maps_do_not_depend_on_the_batch_and_its_padding(family, tiny_encoder, segments):

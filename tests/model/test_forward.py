@@ -28,7 +28,7 @@ from helpers.model.forward import (
     word_matrix,
 )
 from helpers.model.sites import sites
-from helpers.store.extract import extract, stream
+from helpers.store.extract import extract
 
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
 
@@ -155,7 +155,7 @@ def test_norm_maps_do_not_depend_on_padding_and_streams(encoder, segments, tmp_p
         in_batches = extract(encoder, segments, **options)
     monkeypatch.setattr("helpers.store.examples.BATCH_TOKENS", {"cpu": 1})
     with cache_at(tmp_path / "single"):
-        single = stream(encoder, segments, **options)
+        single = extract(encoder, segments, **options, stream=True)
     for in_batch, alone in zip(in_batches, single, strict=True):
         np.testing.assert_allclose(in_batch.attention, alone.attention, **HALF)
 

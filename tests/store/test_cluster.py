@@ -12,8 +12,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
-from types import FunctionType, ModuleType
 
 import numpy as np
 import pandas as pd
@@ -24,13 +22,14 @@ from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segme
 from helpers.errors import InputError
 from helpers.store import cluster
 from helpers.store import extract as extraction
-from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
+from helpers.store.cluster import map_shards, start_cluster
 from helpers.store.store import Store
 from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
 dask = pytest.importorskip("dask")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+distributed = pytest.importorskip("distributed")
 distributed_utils = pytest.importorskip("distributed.utils")
 PRELOADED = ["distributed", "store_tools", "transformers.models.bert.modeling_bert"]
 distributed_utils.get_mp_context().set_forkserver_preload(PRELOADED)
@@ -38,9 +37,9 @@ distributed_utils.get_mp_context().set_forkserver_preload(PRELOADED)
 COUNT = 400  # 100 shards
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client():
-    with dask_client(workers=2) as client:
+    with start_cluster(2, "") as client:
         yield client
 
 
@@ -74,12 +73,11 @@ def test_a_store_has_the_same_bytes_after_a_worker_was_killed(
     for attempt in range(SLOW_KILLS):
         root = tmp_path / str(attempt)
         # Each kill has a cluster of its own: after several, Dask may not replace a worker.
-        with dask_client(workers=2) as client, ThreadPoolExecutor(1) as killer:
+        with start_cluster(2, "") as client, ThreadPoolExecutor(1) as killer:
             processes = sorted(client.run(os.getpid).values())
             assert len(set(processes)) == 2
             kill = killer.submit(kill_worker, root, processes[0], rng.randrange(3, 60))
-            fill = partial(extract_on_cluster, client)
-            store = extract_small(tiny_encoder("bert"), root, COUNT, fill=fill)
+            store = extract_small(tiny_encoder("bert"), root, COUNT)
             killed_at.append(kill.result())
         assert killed_at[-1] < store.n_shards
         assert content(store.folder) == content(expected_store.folder)
@@ -95,8 +93,10 @@ def test_map_shards_gives_results_in_order(streamed, client, tiny_encoder, expec
     if streamed:
         with cache_at(expected_store.folder.parent):
             corpus = many_segments(COUNT)
-            source = extraction.stream(tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS)
-    results = map_shards(shard_sum, source, client, range(source.n_shards))
+            source = extraction.extract(
+                tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS, stream=True
+            )
+    results = map_shards(shard_sum, source, range(source.n_shards))
     processes, counts, totals = zip(*results, strict=True)
     expected = [shard_sum(expected_store, number)[2] for number in range(expected_store.n_shards)]
     np.testing.assert_array_equal(totals, expected)
@@ -113,21 +113,19 @@ def test_map_shards_names_a_shard_that_kills_its_workers(client, expected_store,
             os.kill(os.getpid(), signal.SIGKILL)
         return number
 
-    with pytest.raises(InputError, match=r"shard 1: .* more memory"):
-        list(map_shards(die, expected_store, client, [0, 1]))
+    with pytest.raises(InputError, match=r"a shard died; .* more memory"):
+        list(map_shards(die, expected_store, [0, 1]))
 
 
 def test_map_shards_gives_up_without_workers(expected_store, monkeypatch):
-    unknown_module = ModuleType("not_on_a_worker")
-    unknown_module.shard_sum = FunctionType(shard_sum.__code__, vars(unknown_module))
-    monkeypatch.setitem(sys.modules, unknown_module.__name__, unknown_module)
     monkeypatch.setattr(cluster, "NO_WORKER_TIMEOUT", "1s")
     with (
-        dask_client(workers=1) as client,
+        start_cluster(1, "") as client,
         pytest.raises(InputError, match=r"no worker for 1 s.* finished shards are kept"),
     ):
         client.wait_for_workers(1, timeout=60)
-        list(map_shards(unknown_module.shard_sum, expected_store, client, [0]))
+        client.cluster.scale(0)
+        list(map_shards(shard_sum, expected_store, [0]))
 
 
 SCHEDULER = """
@@ -168,9 +166,9 @@ def test_extract_keeps_shards_when_the_scheduler_dies(
     started = time.monotonic()
     with (
         pytest.raises(InputError, match=rf"{address}: does not answer; .* are kept"),
-        dask_client(scheduler=address) as client,
+        start_cluster(0, address),
     ):
-        extract_small(encoder, tmp_path, COUNT, fill=partial(extract_on_cluster, client))
+        extract_small(encoder, tmp_path, COUNT)
     assert time.monotonic() - started < 240, "it waits without end"
     messages = capfd.readouterr().err
     assert "distributed" not in messages
@@ -186,24 +184,16 @@ def test_map_shards_ends_when_the_scheduler_dies_before_a_worker(
     monkeypatch.setattr(cluster, "CONNECT_TIMEOUT", 2)
     with (
         pytest.raises(InputError, match=rf"{address}: does not answer; start it"),
-        dask_client(scheduler=address) as client,
+        start_cluster(0, address),
     ):
         threading.Timer(1, process.kill).start()
-        list(map_shards(Store.shard, expected_store, client, [0]))
+        list(map_shards(Store.shard, expected_store, [0]))
     assert capfd.readouterr().err == ""
 
 
 def test_a_study_computes_shards_and_sums_on_workers(tiny_folder, tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(f"The cat number {i} sat on a mat ." for i in range(40)) + "\n")
-    client_options = []
-    original = cluster.dask_client
-
-    def spy(**options):
-        client_options.append(options)
-        return original(**options)
-
-    monkeypatch.setattr(cluster, "dask_client", spy)
     study = Study(
         model=str(tiny_folder("bert")), text=str(text), segments=12, max_tokens=32, device="cpu"
     )
@@ -216,4 +206,5 @@ def test_a_study_computes_shards_and_sums_on_workers(tiny_folder, tmp_path, monk
         tables.append(study_with_workers.distances()[0])
     assert files[0] == files[1]
     pd.testing.assert_frame_equal(*tables)
-    assert client_options == [{"scheduler": "", "workers": 2}] * 2, "for extraction and sums"
+    with distributed.default_client() as client:
+        assert len(client.nthreads()) == 2, "one cluster for extraction and sums"

@@ -229,7 +229,7 @@ def test_extract_lists_records_and_counts_dropped_ones(encoder, own_cache):
     corpus = corpus_of([sentence_of(["The", "cat"]), sentence_of(["a"] * 40)])
     store = extract(encoder, corpus, level="word", max_tokens=20)
     assert [record["words"] for record in store.records()] == [["The", "cat"]]
-    assert store.manifest.report == {"sentences dropped: over the token limit": 1}
+    assert store.report == {"sentences dropped: over the token limit": 1}
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,18 @@ import os
 import signal
 import subprocess
 
-import numpy as np
 import pytest
 import torch
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
 from helpers import files as paths
 from helpers.errors import InputError, ModelError, StoreError
-from helpers.files import sha256
+from helpers.files import json_digest, sha256
 from helpers.model import forward
-from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
-from helpers.store import format as store_format
-from helpers.store.format import StoreKey, read_manifest
+from helpers.store import store as store_module
+from helpers.store.examples import check_rows, row_errors
+from helpers.store.store import read_manifest, store_folder, store_inputs, write_manifest
 
 COUNT = 22  # shards of 4, the last of 2
 
@@ -40,7 +39,7 @@ def test_extract_gives_the_same_bytes_on_several_threads(threads, encoder, tmp_p
 
 def test_compute_gives_the_tensors_of_one_shard(encoder, tmp_path):
     with cache_at(tmp_path):
-        store = extraction.stream(encoder, many_segments(40), max_tokens=MAX_TOKENS)
+        store = extraction.extract(encoder, many_segments(40), max_tokens=MAX_TOKENS, stream=True)
     assert list(store.compute(2)) == [f"attention/{index:06d}" for index in range(8, 12)]
 
 
@@ -48,14 +47,14 @@ def test_extract_continues_an_interrupted_extraction(encoder, written, monkeypat
     expected = content(extract_small(encoder, tmp_path / "whole", COUNT).folder)
     folder = extract_small(encoder, tmp_path / "parts", COUNT).folder
     manifest = read_manifest(folder)
-    for shard in manifest.shards:
+    for shard in manifest["shards"]:
         (folder / f"{shard['file']}.sha256").write_text(shard["sha256"])
-    dataclasses.replace(manifest, shards=()).write(folder)
+    write_manifest(folder, {**manifest, "shards": []})
     for number in (1, 3):
         (folder / f"shard-0000{number}.safetensors").unlink()
     (folder / "shard-00003.safetensors.abc.tmp").write_bytes(b"half")
     written.clear()
-    monkeypatch.setattr(examples_module, "examples", lambda *_: pytest.fail("listed again"))
+    monkeypatch.setattr(extraction, "examples", lambda *_: pytest.fail("listed again"))
     extract_small(encoder, tmp_path / "parts", COUNT)
     assert written == [1, 3]
     assert content(folder) == expected
@@ -97,7 +96,7 @@ def test_extract_resumed_reads_no_finished_shard(encoder, monkeypatch, tmp_path)
         return sha256(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_format, "sha256", note_and_hash)
+        patch.setattr(store_module, "sha256", note_and_hash)
         extract_small(encoder, tmp_path / "parts", COUNT)
     assert set(read_names) <= {"examples.jsonl"}
     (folder,) = (tmp_path / "parts").glob("*/")
@@ -132,15 +131,7 @@ def test_extract_names_the_example_that_cannot_be_stored(
     with pytest.raises(ModelError, match=message):
         extraction.extract(encoder, sentences, **options)
     with pytest.raises(ModelError, match=message):
-        list(extraction.stream(encoder, sentences, **options))
-
-
-def test_tensors_that_are_copied_at_once_are_those_that_were_joined():
-    tensors = {"a": torch.rand(2, 3, 4).half(), "b": torch.rand(5, 1).half()}
-    arrays = examples_module.copied_at_once(tensors)
-    for name, tensor in tensors.items():
-        assert arrays[name].dtype == np.float16
-        np.testing.assert_array_equal(arrays[name], tensor.numpy())
+        list(extraction.extract(encoder, sentences, **options, stream=True))
 
 
 @pytest.mark.parametrize(
@@ -152,12 +143,12 @@ def test_tensors_that_are_copied_at_once_are_those_that_were_joined():
         ([0.9, 0.5, 0.5], "differs from 1 by 0.9"),
     ],
 )
-def test_check_distributions_refuses_rows_that_are_none(row, problem, encoder):
+def test_check_rows_refuses_rows_that_are_none(row, problem, encoder):
     maps = torch.full((2, 3, 3, 3), 1 / 3).half()
-    examples_module.check_distributions(encoder, 17, maps)
+    check_rows(encoder, 17, *row_errors(maps, has_sink=False).tolist())
     maps[1, 2, 0] = torch.tensor(row)
     with pytest.raises(ModelError, match=f"in example 17 .*{problem}"):
-        examples_module.check_distributions(encoder, 17, maps)
+        check_rows(encoder, 17, *row_errors(maps, has_sink=False).tolist())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +158,7 @@ def test_check_distributions_refuses_rows_that_are_none(row, problem, encoder):
 )
 def test_needed_bytes_is_the_size_of_maps_and_vectors(options, encoder, sentences, own_cache):
     corpus = sentences if options else many_segments(COUNT)
-    stream = extraction.stream(encoder, corpus, **options, max_tokens=MAX_TOKENS)
+    stream = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS, stream=True)
     estimate = extraction.needed_bytes(stream)
     store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS)
     assert extraction.needed_bytes(stream) == 0
@@ -255,10 +246,14 @@ def test_extract_reads_a_read_only_cache_and_refuses_to_write_to_it(encoder, sma
         extract_small(encoder, small_disk, 5)
 
 
-def test_store_key_changes_with_each_input_of_the_maps(encoder):
-    def key(encoder=encoder, count=4, max_tokens=60, **options):
-        corpus = many_segments(count)
-        return extraction.store_key(encoder, corpus, max_tokens=max_tokens, **options)
+def inputs_of(encoder, count=4, max_tokens=60, **options):
+    key = encoder.key
+    return store_inputs(key, many_segments(count), max_tokens=max_tokens, **options)
+
+
+def test_store_inputs_have_everything_that_decides_the_maps(encoder):
+    def key(encoder=encoder, **options):
+        return json_digest(inputs_of(encoder, **options))
 
     half_precision = dataclasses.replace(encoder, dtype="bfloat16")
     keys = [
@@ -270,11 +265,18 @@ def test_store_key_changes_with_each_input_of_the_maps(encoder):
         key(lens="norm"),
         key(half_precision),
     ]
-    assert len({store_key.hash for store_key in keys}) == len(keys)
-    assert key().hash == key().hash
+    assert len(set(keys)) == len(keys)
+    assert key() == key()
 
 
-def test_store_key_names_a_folder_after_model_corpus_and_hash(encoder):
-    key = extraction.store_key(encoder, many_segments(4), max_tokens=60, lens="norm")
-    assert key.folder().name == f"bert--toy-many--token-norm-{key.hash[:10]}"
-    assert StoreKey(**dataclasses.asdict(key)).folder() == key.folder()
+def test_store_folder_is_named_after_model_corpus_and_digest(encoder):
+    inputs = inputs_of(encoder, lens="norm")
+    name = store_folder(inputs).name
+    assert name == f"bert--toy-many--token-norm-{json_digest(inputs)[:10]}"
+
+
+def test_texts_are_cut_at_what_the_model_takes(tiny_encoder, own_cache):
+    encoder = dataclasses.replace(tiny_encoder("bert"), max_length=20)
+    store = extraction.extract(encoder, many_segments(3), max_tokens=60)
+    assert (store.cut_at, max(map(len, store))) == (20, 20)
+    assert store.report == {"segments cut to the token limit": 3}

@@ -16,9 +16,10 @@ from store_tools import (
 )
 
 from helpers.errors import StoreError
-from helpers.store import examples, format
+from helpers.store import examples
 from helpers.store import extract as extraction
-from helpers.store.format import repair, verify
+from helpers.store.store import check_once
+from helpers.store.verify import repair, verify
 
 COUNT = 22  # 6 shards
 
@@ -99,7 +100,9 @@ def test_extract_continues_after_a_repair_that_failed(folder, encoder, tmp_path,
 
 def test_verify_checks_the_records_of_a_stream(encoder, tmp_path):
     with cache_at(tmp_path):
-        stream = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+        stream = extraction.extract(
+            encoder, many_segments(COUNT), max_tokens=MAX_TOKENS, stream=True
+        )
     assert verify(stream.folder) == {}
     flip(stream.folder / "examples.jsonl")
     (problem,) = verify(stream.folder).values()
@@ -108,19 +111,22 @@ def test_verify_checks_the_records_of_a_stream(encoder, tmp_path):
 
 def test_stream_lists_again_after_a_repair(encoder, tmp_path):
     with cache_at(tmp_path):
-        stream = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+        stream = extraction.extract(
+            encoder, many_segments(COUNT), max_tokens=MAX_TOKENS, stream=True
+        )
         expected = content(stream.folder)
         truncate(stream.folder / "examples.jsonl")
         repair(stream.folder)
-        extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+        extraction.extract(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS, stream=True)
     assert content(stream.folder) == expected
 
 
 def test_a_store_with_a_damaged_list_is_extracted_again(folder, encoder, tmp_path, written):
     expected = content(folder)
     truncate(folder / "examples.jsonl")
+    check_once.cache_clear()  # as in another process
     with pytest.raises(StoreError, match=f"examples.jsonl: .*verify --repair {folder.name}"):
-        extract_small(encoder, tmp_path, COUNT)
+        list(extract_small(encoder, tmp_path, COUNT))
     repair(folder)
     assert not (folder / "examples.jsonl").exists()
     written.clear()
@@ -133,7 +139,7 @@ def test_a_store_with_a_damaged_list_is_extracted_again(folder, encoder, tmp_pat
     ("change", "problem"),
     [
         (truncate, "manifest"),
-        (lambda path: path.write_text('{"format": 3, "checksum": ""}'), "format.* 5"),
+        (lambda path: path.write_text('{"format": 3, "checksum": ""}'), "format.* 6"),
     ],
 )
 def test_repair_names_a_manifest_that_it_cannot_read(change, problem, folder):
@@ -148,17 +154,3 @@ def test_repair_leaves_an_undamaged_store_alone(folder):
     before = content(folder)
     repair(folder)
     assert content(folder) == before
-
-
-def test_manifest_is_written_at_the_start_and_at_the_end(encoder, tmp_path, monkeypatch):
-    n_writes = 0
-    original = format.Manifest.write
-
-    def count_writes(*arguments):
-        nonlocal n_writes
-        n_writes += 1
-        original(*arguments)
-
-    monkeypatch.setattr(format.Manifest, "write", count_writes)
-    extract_small(encoder, tmp_path, COUNT)
-    assert n_writes == 2

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import pickle
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from store_tools import cache_at, content, extract_small, flip
+from store_tools import cache_at, content, extract_small, flip, many_segments
 
 import helpers
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
-from helpers.store import format
 from helpers.store import store as store_module
-from helpers.store.format import read_manifest, verify
-from helpers.store.store import Store
+from helpers.store.store import Store, store_folder, store_inputs
+from helpers.store.verify import verify
 
 COUNT = 10  # shards of 4, 4 and 2
 
@@ -61,6 +60,7 @@ def test_manifest_has_the_key_and_the_number_of_examples(folder):
     assert (manifest["n_examples"], manifest["examples_per_shard"]) == (10, 4)
     assert (manifest["level"], manifest["dtype"]) == ("token", "float16")
     assert manifest["lens"] == "attention"
+    assert (manifest["layers"], manifest["heads"], manifest["cut_at"]) == ([1, 2, 3], 4, 60)
 
 
 def test_manifest_has_the_range_and_digest_of_each_shard(folder):
@@ -167,10 +167,8 @@ def change_list(folder):
     ("damage", "file", "problem"),
     [
         (cut_manifest, MANIFEST, "remove its folder"),
-        (change_format, MANIFEST, "format is not 5"),
+        (change_format, MANIFEST, "format is not 6"),
         (change_manifest, MANIFEST, "remove its folder"),
-        (cut_list, LIST, "SHA-256"),
-        (change_list, LIST, "SHA-256"),
     ],
 )
 def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, folder):
@@ -187,9 +185,18 @@ def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, f
 
 
 def test_open_refuses_an_unfinished_store(folder):
-    replace(read_manifest(folder), shards=()).write(folder)
+    edit_manifest(folder, lambda manifest: manifest.update(shards=[]))
     with pytest.raises(StoreError, match="run extraction again"):
         Store(folder)
+
+
+@pytest.mark.parametrize("damage", [cut_list, change_list])
+def test_a_changed_list_is_seen_when_a_record_is_read(damage, folder):
+    damage(folder)
+    store = Store(folder)
+    with pytest.raises(StoreError, match=r"examples.jsonl: .*SHA-256.*verify --repair") as caught:
+        store.record(0)
+    assert verify(folder) == {folder / LIST: str(caught.value)}
 
 
 def test_no_name_in_a_manifest_is_a_path(folder):
@@ -242,97 +249,33 @@ def test_verify_finds_a_changed_byte(folder):
 def hashed(monkeypatch):
     """The names of the files of stores that are hashed."""
     names = []
-    original = format.sha256
+    original = store_module.sha256
 
     def spy(path):
         names.append(path.name)
         return original(path)
 
-    monkeypatch.setattr(format, "sha256", spy)
+    monkeypatch.setattr(store_module, "sha256", spy)
     return names
 
 
-def test_open_hashes_the_list_of_examples_and_no_shard(folder, hashed):
-    Store(folder)
-    assert hashed == [LIST]
-
-
-def count_reads(monkeypatch, hashed):
-    """Return functions that say how often a manifest was read, and examples.jsonl was hashed."""
-    read_files = []
-    original = format.read_json
-
-    def spy(path):
-        read_files.append(path.name)
-        return original(path)
-
-    monkeypatch.setattr(format, "read_json", spy)
-    return lambda: (read_files.count(MANIFEST), hashed.count(LIST))
-
-
-def test_extract_reads_the_manifest_of_a_finished_store_once(
-    folder, tiny_encoder, hashed, monkeypatch
-):
-    counts = count_reads(monkeypatch, hashed)
-    extract_small(tiny_encoder("bert"), folder.parent, COUNT)
-    assert counts() == (1, 1)
-    assert hashed == [LIST], "no shard"
-
-
-def test_a_first_extraction_reads_no_manifest(tiny_encoder, tmp_path, hashed, monkeypatch):
-    counts = count_reads(monkeypatch, hashed)
-    extract_small(tiny_encoder("bert"), tmp_path, COUNT)
-    assert counts() == (0, 1)
-
-
-def test_a_resumed_extraction_reads_the_manifest_before_and_after_it_has_the_lock(
-    folder, tiny_encoder, hashed, monkeypatch
-):
-    replace(read_manifest(folder), shards=()).write(folder)
-    for name in SHARD_FILES:
-        (folder / name).unlink()
-    counts = count_reads(monkeypatch, hashed)
-    extract_small(tiny_encoder("bert"), folder.parent, COUNT)
-    assert counts() == (2, 1)
+def test_a_finished_store_is_found_without_hashing_a_file(folder, tiny_encoder, hashed):
+    assert extract_small(tiny_encoder("bert"), folder.parent, COUNT).folder == folder
+    assert hashed == []
 
 
 def test_a_shard_is_hashed_once(folder, hashed):
     store = Store(folder)
-    hashed.clear()
     assert len(list(store)) == len(list(store)) == 10
     assert store[0].index == 0
-    assert hashed == SHARD_FILES
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda manifest: manifest["model"].update(weights_sha256="0" * 64),
-        lambda manifest: manifest["corpus"].update(fingerprint="0" * 64),
-        lambda manifest: manifest.update(lens="norm"),
-        lambda manifest: manifest.update(code="0" * 64),
-    ],
-    ids=["model", "corpus", "lens", "code"],
-)
-def test_key_of_tables_changes_with_what_determines_the_maps(change, folder):
-    key = Store(folder).key
-    edit_manifest(folder, change)
-    assert Store(folder).key != key
-
-
-def test_key_of_tables_changes_with_the_code_that_reads_the_maps(folder, monkeypatch):
-    key = Store(folder).key
-    monkeypatch.setattr(store_module, "code_digest", lambda layer: f"other code of {layer}")
-    assert Store(folder).key != key
+    assert sorted(hashed) == [LIST, *SHARD_FILES]
 
 
 def test_folder_of_a_hostile_name_is_in_the_cache(folder, tmp_path):
-    spec = read_manifest(folder).spec
-    corpus = {**spec.corpus, "name": "../../x"}
-    model = {**spec.model, "name": "../../x"}
-    spec = replace(spec, corpus=corpus, model=model)
+    key = {"name": "../../x", "random_init": None}
+    inputs = store_inputs(key, dataclasses.replace(many_segments(2), name="../../x"))
     with cache_at(tmp_path):
-        assert spec.folder().parent == tmp_path
+        assert store_folder(inputs).parent == tmp_path
 
 
 class Planted:

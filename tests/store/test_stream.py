@@ -12,6 +12,7 @@ from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segme
 
 from helpers.store import examples
 from helpers.store import extract as extraction
+from helpers.store.store import store_folder, store_inputs
 
 COUNT = 22  # 6 shards
 
@@ -20,7 +21,7 @@ COUNT = 22  # 6 shards
 def stream(encoder, tmp_path):
     corpus = many_segments(COUNT)
     with cache_at(tmp_path / "stream"):
-        return extraction.stream(encoder, corpus, max_tokens=MAX_TOKENS)
+        return extraction.extract(encoder, corpus, max_tokens=MAX_TOKENS, stream=True)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_stream_gives_the_bits_of_the_store(stream, store):
     assert_same([stream[5], stream[21]], [store[5], store[21]])
     assert_same(stream.shard(3), store.shard(3))
     assert list(stream.records()) == list(store.records())
-    for name in ("spec", "layers", "heads", "special_tokens", "n_shards"):
+    for name in ("visible", "layers", "heads", "special_tokens", "n_shards"):
         assert getattr(stream, name) == getattr(store, name)
     assert len(stream) == len(store) == COUNT
     assert stream.key == store.key, "they share their tables"
@@ -56,11 +57,11 @@ def test_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
     """A process that is killed while it lists leaves the file under a temporary name."""
     corpus = many_segments(COUNT)
     with cache_at(tmp_path):
-        key = extraction.store_key(encoder, corpus, max_tokens=MAX_TOKENS)
-        leftover = key.folder() / "examples.jsonl.0123456789ab.tmp"
+        inputs = store_inputs(encoder.key, corpus, max_tokens=MAX_TOKENS)
+        leftover = store_folder(inputs) / "examples.jsonl.0123456789ab.tmp"
         leftover.parent.mkdir(parents=True)
         leftover.write_text('{"tokens": ["[CLS]"')
-        opened = extraction.stream(encoder, corpus, max_tokens=MAX_TOKENS)
+        opened = extraction.extract(encoder, corpus, max_tokens=MAX_TOKENS, stream=True)
     assert len(opened) == COUNT
     assert not leftover.exists()
     assert not list(tmp_path.rglob("*.tmp"))
@@ -71,7 +72,7 @@ def test_stream_has_vectors_at_word_level(encoder, sentences, tmp_path):
     with cache_at(tmp_path / "a"):
         store = extraction.extract(encoder, sentences, **options)
     with cache_at(tmp_path / "b"):
-        assert_same(extraction.stream(encoder, sentences, **options), store)
+        assert_same(extraction.extract(encoder, sentences, **options, stream=True), store)
 
 
 def test_extract_uses_the_records_of_a_stream(stream, store, encoder):
@@ -92,13 +93,15 @@ def test_stream_reads_the_shards_of_a_finished_store_and_computes_those_it_lacks
     computed = []
     original = examples.shard_tensors
 
-    def spy(encoder, spec, indices, records):
+    def spy(store, indices):
         computed.append(indices)
-        return original(encoder, spec, indices, records)
+        return original(store, indices)
 
     monkeypatch.setattr(examples, "shard_tensors", spy)
     with cache_at(store.folder.parent):
-        opened = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+        opened = extraction.extract(
+            encoder, many_segments(COUNT), max_tokens=MAX_TOKENS, stream=True
+        )
     assert_same(opened, expected)
     assert computed == [range(12, 16)]
 

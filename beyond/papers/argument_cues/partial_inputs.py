@@ -32,7 +32,6 @@ from helpers.files import PROJECT_ROOT
 from helpers.metrics import by_model
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
-from helpers.store.extract import model_key
 from helpers.torch_utils import batch_threads, thread_map
 
 SMALL_MODELS = (BAG, BILSTM)
@@ -194,7 +193,7 @@ def choices_in_test(
         "train": train,
         "test": test,
         "recipe": recipe,
-        "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
+        "model": {"vectors": vectors.fingerprint} if is_small else encoder.key,
     }
     return cached("warrant-choices", compute, inputs=inputs, code=CODE)
 

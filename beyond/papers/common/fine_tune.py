@@ -42,7 +42,6 @@ from helpers.files import (
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.settings import MAX_NUMBER, NO_LIMIT, capped
-from helpers.store.extract import model_key
 from helpers.torch_utils import batch_threads, thread_map
 
 # The trained parameters, those of the linear head included, and the predicted test labels.
@@ -79,7 +78,7 @@ class FineTuningRun:
     def folder(self) -> Path:
         """The folder of the run in the cache; it exists once the run is trained."""
         task = slugify(self.task.name.lower()) or "task"
-        inputs = model_key(self.encoder) | {
+        inputs = dict(self.encoder.key) | {
             "code": code_digest(CODE),
             "objective": self.encoder.objective,
             "task": asdict(self.task),

@@ -8,11 +8,11 @@ from tolerances import float32_error
 from beyond.papers.sinks import attributions
 from helpers.model.forward import padded
 from helpers.model.gradients import paragraphs
-from helpers.store.extract import stream
+from helpers.store.extract import extract
 
 
 def records_of(encoder, count=6):
-    return list(stream(encoder, many_segments(count), max_tokens=60).records())
+    return list(extract(encoder, many_segments(count), max_tokens=60, stream=True).records())
 
 
 def mean_vector(encoder, ids, left_out=None):
@@ -45,7 +45,7 @@ def test_correlation_of_the_effect_itself_is_perfect(tiny_encoder, monkeypatch):
         return {attributions.BASELINE: -effects, "oracle": effects}
 
     monkeypatch.setattr(attributions, "attribution_scores", oracle_scores)
-    source = stream(encoder, many_segments(8), max_tokens=60)
+    source = extract(encoder, many_segments(8), max_tokens=60, stream=True)
     table = attributions.attribution_table(encoder, source, 8)
     table = table.set_index("method")
     assert table.loc["oracle", "correlation"] == pytest.approx(1)

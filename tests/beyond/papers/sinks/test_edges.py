@@ -30,7 +30,7 @@ from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import Counts
-from helpers.store.extract import extract, stream
+from helpers.store.extract import extract
 
 LAYERS = 3
 GROUP = (1, 2)
@@ -38,7 +38,7 @@ DROPPED_OVER_MATCHED = "dropped / mass-matched"
 
 
 def records_of(encoder, count):
-    return list(stream(encoder, many_segments(count), max_tokens=60).records())
+    return list(extract(encoder, many_segments(count), max_tokens=60, stream=True).records())
 
 
 @torch.no_grad()
@@ -84,7 +84,7 @@ class EdgeRun:
     """Edge tables of a tiny model and one control on 9 of 12 segments, and its measurements."""
 
     def __init__(self, encoder):
-        source = stream(encoder, many_segments(12), max_tokens=60)
+        source = extract(encoder, many_segments(12), max_tokens=60, stream=True)
         sentences = []
         for split in ("train", "dev"):
             sentences += [sentence_of(words, split) for words in SENTENCES if len(words) > 2]
@@ -257,7 +257,7 @@ def test_objective_of_a_decoder_is_its_next_token_loss(tiny_encoder, family, hea
 
 def test_edge_tables_of_a_decoder_have_the_loss_by_layer_and_over_all(tiny_encoder, edge_run):
     encoder = language_model(tiny_encoder("gpt2"), hf.GPT2LMHeadModel)
-    source = stream(encoder, many_segments(12), max_tokens=60)
+    source = extract(encoder, many_segments(12), max_tokens=60, stream=True)
     sentences = [sentence_of(words, split) for words in SENTENCES for split in ("train", "dev")]
     treebank = extract(encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True)
     tables = edges.edge_tables({edges.MAIN: encoder}, source, treebank, GROUP, count=6, seed=0)

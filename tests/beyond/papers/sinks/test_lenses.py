@@ -9,7 +9,7 @@ from beyond.papers.sinks import lenses
 from beyond.papers.sinks.lenses import LENSES, sample_sizes
 from helpers.model.forward import norm_maps
 from helpers.settings import Settings
-from helpers.store.extract import extract, stream
+from helpers.store.extract import extract
 
 # One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
 # vector has a tenth of the norm of the others.
@@ -64,7 +64,7 @@ def test_lens_sums_match_the_maps_of_a_store(tiny_encoder, family, lens):
 
 
 def sums_of(encoder):
-    records = list(stream(encoder, many_segments(8), max_tokens=60).records())
+    records = list(extract(encoder, many_segments(8), max_tokens=60, stream=True).records())
     return lenses.lens_sums(encoder, records)
 
 

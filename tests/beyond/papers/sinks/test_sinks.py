@@ -8,7 +8,7 @@ from store_tools import many_segments
 
 from beyond.papers.sinks import lenses, sinks
 from helpers.model.forward import forward, model_inputs
-from helpers.store.extract import stream
+from helpers.store.extract import extract
 
 SEGMENTS = 5
 HEADS = 4
@@ -18,7 +18,7 @@ SIDES = ["query bias", "query mean", "query position", "query content", "key con
 
 @pytest.fixture(scope="module")
 def source(tiny_encoder):
-    return stream(tiny_encoder("bert"), many_segments(SEGMENTS), max_tokens=60)
+    return extract(tiny_encoder("bert"), many_segments(SEGMENTS), max_tokens=60, stream=True)
 
 
 @torch.no_grad()
@@ -202,14 +202,14 @@ def test_sink_tables_have_the_attention_to_the_first_token_with_and_without_a_di
 )
 def test_sink_tables_have_what_the_model_supports(tiny_encoder, family, names):
     encoder = tiny_encoder(family)
-    source = stream(encoder, many_segments(SEGMENTS), max_tokens=60)
+    source = extract(encoder, many_segments(SEGMENTS), max_tokens=60, stream=True)
     tables = sinks.sink_tables(encoder, source, 3)
     assert set(tables) == ({"sink_causes", "sink_sides"} if names is None else names)
 
 
 def test_sink_tables_of_a_decoder_have_the_attention_to_its_first_token(tiny_encoder):
     encoder = tiny_encoder("gpt2")
-    source = stream(encoder, many_segments(SEGMENTS), max_tokens=60)
+    source = extract(encoder, many_segments(SEGMENTS), max_tokens=60, stream=True)
     causes = sinks.sink_tables(encoder, source, SEGMENTS)["sink_causes"]
     maps = [forward(encoder, [inputs])[0] for inputs in text_inputs(encoder, source)]
     to_first = [[layer[0, ..., 0].mean().item() for layer in layers] for layers in maps]

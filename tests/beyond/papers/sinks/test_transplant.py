@@ -24,7 +24,7 @@ from beyond.papers.sinks.transplant import (
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
-from helpers.store.extract import stream
+from helpers.store.extract import extract
 
 SEGMENTS = 6
 DIMENSION = 5
@@ -79,7 +79,7 @@ def planted(tmp_path_factory):
 
 
 def tables_of(encoder):
-    source = stream(encoder, many_segments(SEGMENTS), max_tokens=60)
+    source = extract(encoder, many_segments(SEGMENTS), max_tokens=60, stream=True)
     return transplant.transplant_tables(encoder, source, SEGMENTS, seed=0)
 
 
@@ -253,14 +253,14 @@ def test_find_sink_prefers_the_token_that_gets_most(tmp_path):
 
 def test_transplant_tables_refuse_texts_that_are_too_short(tiny_encoder):
     encoder = tiny_encoder("bert")
-    source = stream(encoder, many_segments(SEGMENTS), max_tokens=12)
+    source = extract(encoder, many_segments(SEGMENTS), max_tokens=12, stream=True)
     with pytest.raises(InputError, match=f"position {TARGET}"):
         transplant.transplant_tables(encoder, source, SEGMENTS, seed=0)
 
 
 def test_transplant_tables_refuse_layers_that_share_their_parameters(tiny_encoder):
     encoder = tiny_encoder("albert")
-    source = stream(encoder, many_segments(SEGMENTS), max_tokens=60)
+    source = extract(encoder, many_segments(SEGMENTS), max_tokens=60, stream=True)
     with pytest.raises(ModelError, match="one module"):
         transplant.transplant_tables(encoder, source, SEGMENTS, seed=0)
 
