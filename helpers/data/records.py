@@ -81,13 +81,11 @@ Span = tuple[int, int, int | None]  # of a mention: first word, the one after th
 class AnnotatedText(NamedTuple):
     """A coreference document as its file has it, before the heads of mentions are settled.
 
-    ``name`` is the document without its part, so that its parts stay in one half of a split.
     ``heads[i]`` is the index of word ``i``'s head in the document (-1: a sentence root).
     ``tags`` are as in `Document`.  ``heads`` and ``sentence_starts`` are None if the format does
     not have them.
     """
 
-    name: str
     source: str
     words: tuple[str, ...]
     spans: tuple[Span, ...]
