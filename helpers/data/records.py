@@ -138,12 +138,9 @@ class Document(NamedTuple):
         dropped : int
             Number of mentions that cross the cut or begin after it.
         """
-        inside = [mention for mention in self.mentions if mention.end <= words]
-        dropped = len(self.mentions) - len(inside)
-        mentions = name_chains(inside)
-        return self._replace(
-            words=self.words[:words], tags=self.tags[:words], mentions=kept
-        ), dropped
+        inside = name_chains([mention for mention in self.mentions if mention.end <= words])
+        shorter = self._replace(words=self.words[:words], tags=self.tags[:words], mentions=inside)
+        return shorter, len(self.mentions) - len(inside)
 
 
 Record = dict[str, Any]  # an example of a store: one line of examples.jsonl
