@@ -6,7 +6,7 @@ import pytest
 
 from helpers.data import treebank as silver
 from helpers.data.records import Corpus, Sentence
-from helpers.data.treebank import parse_words, parsed_text, shuffled_words, silver_treebank
+from helpers.data.treebank import parsed_text, shuffled_words, silver_treebank
 from helpers.errors import CorpusError, InputError
 
 
@@ -32,7 +32,7 @@ def test_silver_treebank_has_clean_trees_and_articles_in_one_split(sample):
 
 def test_parses_of_a_pipeline_without_a_tagger_have_no_tags():
     (doc,) = silver.pipeline().pipe(["He saw a dog."], disable=["tagger", "attribute_ruler"])
-    assert silver._sentence(doc[:]).tags == ()
+    assert silver.to_sentence(doc[:], "", "").tags == ()
 
 
 @pytest.mark.parametrize(("count", "missing"), [(30, 0), (41, 1)])
@@ -91,15 +91,6 @@ def test_silver_treebank_has_the_trees_and_tags_of_spacy(tmp_path):
 def test_why_unusable_gives_the_reason(text, reason):
     doc = silver.pipeline()(text)
     assert silver.why_unusable(doc[:]) == reason
-
-
-def test_parse_words_keeps_words_and_gives_one_root():
-    she, two, york, empty = parse_words(
-        [["She", "saw", "him", "."], ["One", ".", "Two", "."], ["New York", "is", "big"], []]
-    )
-    assert she[1:3] == ((2, 0, 2, 2), ("nsubj", "root", "dobj", "punct"))
-    assert two.heads.count(0) == 1 and len(two.heads) == 4
-    assert york.heads == (2, 0, 2) and empty.heads == empty.relations == ()
 
 
 def test_parsed_text_has_no_invisible_word():
