@@ -22,7 +22,7 @@ from helpers.progress import progress
 from helpers.store.extract import model_key, write_shard
 from helpers.store.format import read_manifest
 from helpers.store.store import Store
-from helpers.torch_utils import keep_freed_memory, set_torch_threads
+from helpers.torch_utils import set_torch_threads
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -143,7 +143,6 @@ def _on_shard(
     """Apply a function to one shard in a worker, which computes on one thread."""
     with _ONE_SHARD:
         set_torch_threads()
-        keep_freed_memory()
         return function(_opened(folder, key, model), number)
 
 

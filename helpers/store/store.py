@@ -30,7 +30,6 @@ from helpers.store.format import (
     tensor_name,
     unfinished,
 )
-from helpers.torch_utils import release_freed_memory
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -295,7 +294,6 @@ class Store:
 
     def shard(self, number: int) -> list[Example]:
         """Return the examples of one shard."""
-        release_freed_memory()  # of the shard before
         get_tensor = self._tensors(number)
         indices = self.indices(number)
         return [
