@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from helpers.store.store import Example
+from helpers.store.store import Example, Store
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SENTENCE = {
@@ -77,6 +77,11 @@ class MemoryStore:
             model={"name": "toy"},
             corpus={"name": "made-up"},
         )
+
+    @property
+    def __class__(self):
+        """Pass for a store where types are checked, as `unittest.mock` does."""
+        return Store
 
     def __len__(self):
         return len(self.examples)
