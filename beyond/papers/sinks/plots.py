@@ -42,9 +42,9 @@ from helpers.plots.style import (
     counting_ticks,
     draw_curve,
     draw_intervals,
-    for_column,
     legend_below,
     panel_grid,
+    theme,
 )
 
 UNITS = {
@@ -52,7 +52,7 @@ UNITS = {
     PROBE: "Decrease of UUAS (percentage points)",
 }
 LEAST_DF = 4  # an interval of fewer than five articles is not drawn, because it is too narrow
-DASHED = {"color": style.INK, "dashes": (4, 3), "linewidth": 1}
+THIN = {"color": style.MUTED, "linewidth": 0.6, "zorder": 1}  # zero, or no change
 RATIO_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 # One colour has one meaning in all figures of these notebooks.
 INTACT_COLOR, LARGEST_COLOR, VECTOR_COLOR, SECOND_COLOR, BOTH_COLOR, _ = style.SERIES_COLORS
@@ -107,7 +107,7 @@ TRANSPLANT_PANELS = {  # values of the column change, by the token and the title
 LENGTH_STYLES = tuple(zip(style.SERIES_COLORS[:4], "os^P", strict=True))
 
 
-@for_column
+@theme()
 def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     """Draw what makes the first token a sink, by layer.
 
@@ -134,24 +134,22 @@ def fig14_sinks(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         f"{causes['cls_without_largest'].mean():.0%} of the attention, "
         f"not {causes['cls'].mean():.0%}"
     )
-    columns = 1 if style.in_column() else 3
-    figure = canvas(4.5 if style.in_column() else 3.0, title, model, "title: mean of the layers")
-    panels = panel_grid(figure, len(SINK_PANELS), columns)
+    figure = canvas(4.5, title, model, "title: mean of the layers")
+    panels = panel_grid(figure, len(SINK_PANELS), 1)
     for axes, ((panel_title, label), styles) in zip(panels, SINK_PANELS.items(), strict=True):
         for column, series_style in styles.items():
             draw_curve(axes, causes, "layer", column, series_style)
-        axes.set_title(panel_title.format(token=token), parse_math=False)
+        axes.set_title(panel_title.format(token=token))
         axes.set_ylabel(label)
-        axes.axhline(0, **DASHED)
+        axes.axhline(0, **THIN)
         axes.set_xticks(counting_ticks(len(causes), 8))
         axes.locator_params("y", nbins=5)
-    for axes in panels[-columns:]:
-        axes.set_xlabel("Layer")
-    legend_below(figure, columns=3)
+    panels[-1].set_xlabel("Layer")
+    legend_below(figure, columns=2)
     return figure
 
 
-@for_column
+@theme()
 def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
     """Draw who gets attention after one dimension of one vector was changed before one layer.
 
@@ -168,7 +166,7 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
     -------
     Figure
         Figure 17.  Shares of attention by layer: on the left of the sink, and on the right of the
-        token that gets its value; the dashed line is the intact share of the sink.
+        token that gets its value; the thin line is the intact share of the sink.
     """
     shares = shares.astype({"layer": str})
     overall = shares[shares["layer"] == ALL_LAYERS].set_index(["change", "token"])["share"]
@@ -178,29 +176,26 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
     )
     dimension, before = shares[["dimension", "before"]].iloc[0]
     note = f"dimension {dimension}, changed before layer {before}; bands: 95% intervals"
-    in_column = style.in_column()
-    figure = canvas(5.7 if in_column else 4.6, title, model, note)
-    if in_column:
-        # Between a legend and the next panel.
-        cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(h_pad=0.1)
+    figure = canvas(5.7, title, model, note)
+    # Between a legend and the next panel.
+    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(h_pad=0.1)
     by_layer = shares[shares["layer"] != ALL_LAYERS].astype({"layer": int})
     by_change = dict(list(by_layer.groupby(["change", "token"])))
-    panels = panel_grid(figure, len(TRANSPLANT_PANELS), 1 if in_column else 2)
+    panels = panel_grid(figure, len(TRANSPLANT_PANELS), 1)
     for axes, ((role, panel_title), styles) in zip(panels, TRANSPLANT_PANELS.items(), strict=True):
         for change, series_style in styles.items():
             draw_curve(axes, by_change[change, role], "layer", "share", series_style)
         if role == TARGET_TOKEN:
             intact = by_change[INTACT, SINK]
-            axes.plot(intact["layer"], intact["share"], label=f"{token}, intact", **DASHED)
-        axes.set_title(panel_title.format(token=token), parse_math=False)
+            axes.plot(intact["layer"], intact["share"], label=f"{token}, intact", **THIN)
+        axes.set_title(panel_title.format(token=token))
         axes.set(xlabel="Layer", ylabel="Share (fraction)", ylim=(-0.02, None))
         axes.locator_params("x", nbins=8, integer=True)
-        below_panel = -0.3 if in_column else -0.2
-        axes.legend(loc="upper left", bbox_to_anchor=(0, below_panel))
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.3))
     return figure
 
 
-@for_column
+@theme()
 def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
     """Draw whether the share of the first token changes with the length of the text.
 
@@ -228,11 +223,9 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
         f"Figure 20 · {token} gets {shortest['first'].mean():.0%} of the attention in "
         f"{lengths[0]:,} tokens, and {longest['first'].mean():.0%} in {lengths[-1]:,}"
     )
-    columns = 1 if style.in_column() else 3
-    height = 4.8 if style.in_column() else 3.6
     notes = ("one text, cut to each length", "title: mean of all heads")
-    figure = canvas(height, title, model, *notes)
-    shares, entropies, neighbours = panel_grid(figure, 3, columns)
+    figure = canvas(4.8, title, model, *notes)
+    shares, entropies, neighbours = panel_grid(figure, 3, 1)
     for number, (length, table) in enumerate(by_length.items()):
         color, marker = LENGTH_STYLES[number % len(LENGTH_STYLES)]
         series_style = Style(f"{length:,} tokens", color, marker)
@@ -240,16 +233,15 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
         means["relative"] = means["entropy"] / means["uniform"]
         draw_curve(shares, means, "layer", "first", series_style)
         draw_curve(entropies, means, "layer", "relative", series_style)
-    shares.set_title(f"Attention to {token}", parse_math=False)
+    shares.set_title(f"Attention to {token}")
     shares.set_ylabel("Share (fraction)")
     entropies.set(title="Entropy over uniform", ylabel="Ratio")
     for axes in (shares, entropies):
         axes.set(xlabel="Layer", ylim=(0, None))
         axes.set_xticks(counting_ticks(measures["layer"].max(), 8))
-    neighbours.plot([0, 1], [0, 1], **DASHED)
-    size = 5 if style.in_column() else 12
+    neighbours.plot([0, 1], [0, 1], **THIN)
     neighbours.scatter(
-        shortest["previous"], longest["previous"], s=size, color=style.INK, alpha=0.6, linewidths=0
+        shortest["previous"], longest["previous"], s=5, color=style.INK, alpha=0.6, linewidths=0
     )
     neighbours.set(
         title="Attention to the previous token",
@@ -260,7 +252,7 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
     return figure
 
 
-@for_column
+@theme()
 def fig15_edges(
     edges: pd.DataFrame,
     ratios: pd.DataFrame,
@@ -307,28 +299,26 @@ def fig15_edges(
         is_outcome &= edges["layers"] == group.iloc[0]
     by_measure = dict(list(edges[is_outcome].groupby("measure")))
     n_panels = len(by_token) + len(losses_by_layer) + len(by_measure)
-    columns = 1 if style.in_column() else 2
-    heights = [1.4 if style.in_column() else 2.7] * -(-n_panels // columns)
     figure = canvas(
-        sum(heights) + 0.5,
+        1.4 * n_panels + 0.5,
         _angle_title(angles[angles["model"] == MAIN], names),
         model,
         "bands and bars: 95% intervals over articles",
     )
-    panels = panel_grid(figure, n_panels, columns)
+    panels = panel_grid(figure, n_panels, 1)
     for axes, (role, token_rows) in zip(panels, by_token, strict=False):
         for name, rows in token_rows.groupby("model", sort=False):
             draw_curve(axes, rows, "layers", "ratio", MODEL_STYLES[name])
-        axes.axhline(1, **DASHED)
+        axes.axhline(1, **THIN)
         axes.set(yscale="log", xlabel="Layer", ylabel="Angle: dropped /\nmass-matched")
         axes.minorticks_off()
         axes.set_yticks(RATIO_TICKS, [str(tick) for tick in RATIO_TICKS])
         axes.set_xticks(counting_ticks(int(angles["layers"].max()), 12))
-        axes.set_title(f"Attention to {names.get(role, 'special tokens')}", parse_math=False)
+        axes.set_title(f"Attention to {names.get(role, 'special tokens')}")
     panels = panels[len(by_token) :]
     for axes, (role, rows) in zip(panels, losses_by_layer, strict=False):
         draw_losses_by_layer(axes, rows)
-        axes.set_title(f"Edges to {names[role]}: change of the loss", parse_math=False)
+        axes.set_title(f"Edges to {names[role]}: change of the loss")
     for axes, (measure, rows) in zip(
         panels[len(losses_by_layer) :], by_measure.items(), strict=True
     ):
@@ -338,7 +328,7 @@ def fig15_edges(
         if df < LEAST_DF:
             title += f" ({df + 1:.0f} articles: no interval)"
         axes.set(title=title, xlabel=UNITS[measure])
-    legend_below(figure, columns=4)
+    legend_below(figure, columns=2)
     return figure
 
 
@@ -370,8 +360,8 @@ def _draw_outcome(axes: Axes, rows: pd.DataFrame, names: SpecialTokens) -> None:
             draw_intervals(
                 axes, mode_rows["value_low"], mode_rows["value_high"], y, color=look.color
             )
-    axes.axvline(0, **DASHED)
-    axes.set_yticks(range(len(tokens)), [str(names[role]) for role in tokens], parse_math=False)
+    axes.axvline(0, **THIN)
+    axes.set_yticks(range(len(tokens)), [str(names[role]) for role in tokens])
     axes.set_ylim(len(tokens) - 0.5, -0.5)
 
 
@@ -385,6 +375,6 @@ def draw_losses_by_layer(axes: Axes, losses: pd.DataFrame) -> None:
     losses = losses.astype({"layers": int}).sort_values("layers", kind="stable")
     for mode, rows in losses.groupby("change", sort=False):
         draw_curve(axes, rows, "layers", "value", MODE_STYLES[mode])
-    axes.axhline(0, **DASHED)
+    axes.axhline(0, **THIN)
     axes.set(xlabel="Layer", ylabel="Change (nats)")
     axes.set_xticks(counting_ticks(int(losses["layers"].max()), 12))

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
-from plot_checks import LONG_NAME, check_column, check_long_name
+from plot_checks import LONG_NAME, check_figure, check_long_name
 
 from beyond.papers.sinks import plots
 from beyond.papers.sinks.transplant import CHANGES, INTACT, SINK, TARGET_TOKEN
@@ -112,7 +112,7 @@ def test_the_title_of_fig15_has_the_ranges_of_each_token():
     )
     assert figure.texts[0].get_text().replace("\n", " ") == title
     check_long_name(figure)
-    check_column(figure)
+    check_figure(figure)
 
 
 def test_fig15_draws_the_loss_of_a_decoder_by_layer():
@@ -140,7 +140,7 @@ def test_fig15_draws_the_loss_of_a_decoder_by_layer():
     (token,) = of_group.get_yticklabels()
     assert token.get_text() == "the first token"
     assert of_group.yaxis_inverted()
-    check_column(figure)
+    check_figure(figure)
 
 
 def transplants():
@@ -197,4 +197,4 @@ def test_a_long_name_of_a_model_stays_on_the_page():
         plots.fig20_lengths(measures, "<s>", model=LONG_NAME),
     ):
         check_long_name(figure)
-        check_column(figure)
+        check_figure(figure)
