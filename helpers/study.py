@@ -582,10 +582,7 @@ class Study:
         """The sums of section 3 of each control, over a part of the text."""
         from helpers.metrics import surface
 
-        parts = {name: surface.sums(store) for name, store in self._control_segments.items()}
-        # Models are paired by the names of groups, which are buckets if those of the model are.
-        to_groups = partial(surface.combine, in_buckets=self.sums.are_buckets)
-        return {name: to_groups([sums]) for name, sums in parts.items()}
+        return {name: surface.sums(store) for name, store in self._control_segments.items()}
 
     @property
     def sums_by_model(self) -> dict[str, Sums]:

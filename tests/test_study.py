@@ -13,7 +13,7 @@ from toy_corpora import SENTENCES, conllu
 
 from beyond.per_example import save_per_example
 from helpers.errors import InputError, StoreError
-from helpers.metrics import head_counts, surface
+from helpers.metrics import head_counts
 from helpers.metrics.surface import article_table
 from helpers.model.gradients import gradient_importance
 from helpers.plots.style import canvas
@@ -60,17 +60,13 @@ def divided_study(study, monkeypatch):
     return varied(study, segments=9)
 
 
-@pytest.mark.parametrize("max_clusters", [1024, 4])
-def test_averages_of_controls_have_names_of_the_articles_of_the_model(
-    divided_study, monkeypatch, max_clusters
-):
-    monkeypatch.setattr(surface, "MAX_CLUSTERS", max_clusters)
+def test_averages_of_controls_have_names_of_the_articles_of_the_model(divided_study):
     names = article_table(divided_study.sums)["article"]
     titles = {segment.title for segment in divided_study.segment_corpus().records()}
-    assert names.str.startswith("bucket").all() if max_clusters == 4 else set(names) == titles
+    assert set(names) == titles
     for sums in divided_study.control_sums.values():
         assert set(article_table(sums)["article"]) <= set(names)
-        assert (sums.by_group("entropy")[1].sum(axis=0) == 5).all()
+        assert (sums.by_article("entropy")[1].sum(axis=0) == 5).all()
 
 
 def test_segments_of_a_limit_are_spread_over_the_sample(divided_study):

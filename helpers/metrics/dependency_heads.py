@@ -534,7 +534,7 @@ def possessive_summary(examples: Iterable[Example], held_out: pd.DataFrame) -> p
 
 def _possessive_sums(
     example: Example, *, relation: str, head: str, direction: Direction
-) -> Float[np.ndarray, " sum"]:
+) -> Int[np.ndarray, " sum"]:
     """Count right picks from the 's, from the possessor, and of the word after the 's; and all."""
     layer_and_head = parse_head(head)
     words = example.word_positions

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -32,10 +32,11 @@ from torch import Tensor
 
 from helpers.cache import cached
 from helpers.data.records import Roles, roles
-from helpers.metrics import CODE, surface
+from helpers.metrics import CODE
 from helpers.metrics.clustering import distance_table
-from helpers.metrics.surface import Maps, Masks, Sums, all_if_none
-from helpers.store.store import Example, Store
+from helpers.metrics.surface import Maps, Masks, all_if_none, sum_by_article
+from helpers.progress import progress
+from helpers.store.store import Store
 
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
 # Distances without special tokens are computed for every eighth example, because distances take
@@ -117,27 +118,27 @@ def renormalise_over_words(
     return np.divide(word_attention, total, out=rows, where=total > 0)
 
 
-def example_sums(
-    examples: Iterable[Example], special_tokens: Mapping[str, str | None], *, compiled: bool = False
-) -> Sums:
-    """Sum the distances between heads over some examples; ``compiled`` as in `head_distances`.
+def shard_values(
+    store: Store, number: int, *, compiled: bool
+) -> list[dict[str, Float[np.ndarray, "heads heads"]]]:
+    """Compute the distances between heads on each example of a shard.
 
     The measures are ``distances``, and ``word_distances`` without special tokens, which are of one
     example in `WORD_DISTANCE_STRIDE`.
     """
-    sums = Sums()
-    for example in examples:
+    values = []
+    for example in store.shard(number):
         attention = example.attention
         distances = head_distances(attention, compiled=compiled)
         word_distances = np.full_like(distances, np.nan)
         if example.index % WORD_DISTANCE_STRIDE == 0:
-            token_roles = roles(example.tokens, special_tokens)
+            token_roles = roles(example.tokens, store.special_tokens)
             word_attention = renormalise_over_words(
                 attention, token_roles, example.visible_keys, cross=example.is_cross
             )
             word_distances = head_distances(word_attention, compiled=compiled)
-        sums.add({"distances": distances, "word_distances": word_distances})
-    return sums
+        values.append({"distances": distances, "word_distances": word_distances})
+    return values
 
 
 def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -154,24 +155,20 @@ def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
         Square tables in nats (section 6); rows and columns are named ``layer-head``.  In the second
         one special tokens are left out; it is measured on one of eight examples.
     """
-    arrays = cached(
-        "section-6", lambda: sweep(store).to_arrays(), inputs={"store": store.key}, code=CODE
-    )
-    sums = Sums.from_arrays(arrays)
+    compiled = _is_worth_compiling(store)
+
+    def compute() -> dict[str, np.ndarray]:
+        values = []
+        for number in progress(range(store.n_shards), "section 6", unit="shard"):
+            values += shard_values(store, number, compiled=compiled)
+        sums = sum_by_article(values, [""] * len(values))
+        return {name: sums.mean(name) for name in sums.names}
+
+    means = cached("section-6", compute, inputs={"store": store.key}, code=CODE)
     return (
-        distance_table(sums.mean("distances"), store.layers, store.heads),
-        distance_table(sums.mean("word_distances"), store.layers, store.heads),
+        distance_table(means["distances"], store.layers, store.heads),
+        distance_table(means["word_distances"], store.layers, store.heads),
     )
-
-
-def sweep(source: Store, number: int | None = None) -> Sums:
-    """Sum the distances over a whole corpus, or over a shard, as `surface.sweep` does."""
-    compiled = _is_worth_compiling(source)
-
-    def sum_shard(source: Store, number: int) -> Sums:
-        return example_sums(source.shard(number), source.special_tokens, compiled=compiled)
-
-    return surface.sweep(source, number, sum_shard=sum_shard, label="section 6")
 
 
 def _is_worth_compiling(source: Store) -> bool:

@@ -39,7 +39,7 @@ from helpers.metrics.heads import (
     sees_answer,
 )
 from helpers.metrics.reference import BROAD, FIGURE_5
-from helpers.metrics.surface import example_sums
+from helpers.metrics.surface import example_values
 from helpers.plots import style
 from helpers.plots.heads import role_of_first_token
 from helpers.plots.style import canvas, fill_lines, for_column, missing_glyphs
@@ -260,9 +260,9 @@ def _clearest_example(store: Store, heads: Mapping[str, tuple[int, int]]) -> Exa
     }
     examples = list(listed.values()) or _short_examples(store)
     total = np.zeros(len(examples))
-    sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
+    values = [example_values(example, store.special_tokens) for example in examples]
     for column, (layer, head) in heads.items():
-        amounts = [sums.mean(column)[layer, head] for sums in sums_of_examples]
+        amounts = [of_example[column][layer, head] for of_example in values]
         amounts = np.nan_to_num(amounts)
         total += amounts / max(amounts.max(), np.finfo(float).tiny)
     return examples[total.argmax()]

@@ -172,7 +172,7 @@ def test_tables_of_each_example_add_up_to_those_of_the_corpus():
     measures = pd.concat(per_example.section_3(store))
     assert len(measures) == 6 * LAYERS * HEADS
     means = measures.groupby(["layer", "head"])[["previous", "entropy", "cls"]].mean()
-    table = surface.head_table(surface.sweep(store), ["previous", "entropy", "cls"])
+    table = surface.head_table(surface.sums(store), ["previous", "entropy", "cls"])
     np.testing.assert_allclose(means, table[["previous", "entropy", "cls"]], rtol=1e-5)
 
 
