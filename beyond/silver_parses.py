@@ -18,6 +18,7 @@ from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
 from helpers.metrics.statistics import difference
+from helpers.progress import progress
 from helpers.store.store import Example, Store
 from helpers.study import Study
 
