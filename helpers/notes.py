@@ -84,6 +84,6 @@ def cut_note(encoder: Encoder, max_tokens: int) -> str:
     if longest >= max_tokens:
         return ""
     return (
-        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}: the model takes no longer "
-        "ones, or their maps are too large to be kept."
+        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}, because the model takes "
+        "no longer ones, or their maps are too large to be kept."
     )
