@@ -18,6 +18,7 @@ if not QUICK:  # intervals are adjusted for the number of claims in the tables o
 os.environ.setdefault("ATTENTION_FIGURES", f"{results.name}/figures")
 os.environ.setdefault("ATTENTION_BUILD", f"{results.name}/build")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TQDM_DISABLE", "1")  # a bar would be an output that differs between runs
 
 
 # The longest files run first: a process that starts one of them last would end long after the

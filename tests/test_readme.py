@@ -18,7 +18,7 @@ from helpers.data.coreference_files import read_documents
 from helpers.data.glove import read_glove
 from helpers.data.pairs import read_pairs
 from helpers.run import check_settings, list_notebooks
-from helpers.settings import make_settings
+from helpers.settings import Settings, make_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "helpers" / "README.md"

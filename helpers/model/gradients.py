@@ -35,7 +35,6 @@ from helpers.model.forward import (
 )
 from helpers.model.sites import Site, sites, wide
 from helpers.progress import progress
-from helpers.torch_utils import keep_freed_memory
 
 Importance = dict[str, Float[np.ndarray, "example ..."]]
 
@@ -123,7 +122,6 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
         If the objective is contrastive and there is only one article.
     """
     size = batch_size(encoder, records)
-    keep_freed_memory()
     rng = np.random.default_rng(seed)
     batches = [records[start : start + size] for start in range(0, len(records), size)]
     layers = _sites_of_values(encoder)
