@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 MATCHED = "entropy-matched"
-# Segments on which the heads of a control get the model's entropies.
-ENTROPY_SEGMENTS = 16
-QUICK_ENTROPY_SEGMENTS = 4
-
 MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
 
 
@@ -149,7 +145,7 @@ class Study:
         settings = self.settings
         seed = settings.random_init
         if name != "trained":
-            number = int(name.partition("-")[2] or 0)
+            number = int(name.removeprefix("random").lstrip("-") or 0)
             seed = settings.seed + number + (0 if seed is None else seed + 1)
         return {"revision": settings.revision, "dtype": settings.dtype, "random_init": seed}
 
@@ -165,9 +161,7 @@ class Study:
 
     def _entropy_corpus(self) -> Corpus[Segment]:
         """Choose the texts on which the heads of a control get the model's entropies."""
-        return self.segment_corpus(
-            QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
-        )
+        return self.segment_corpus(4 if self.settings.quick else 16)
 
     def _matched_to(self) -> dict[str, Any]:
         """List what temperatures are computed from, besides the random control."""
@@ -181,11 +175,9 @@ class Study:
         def compute() -> list[list[float]]:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
-            from helpers.store.extract import extract
 
-            options = self._map_options
-            texts = extract(trained, self._entropy_corpus(), stream=True, **options).records()
-            batch = padded(trained, [model_inputs(trained, record) for record in texts])
+            texts = self._open("trained", self._entropy_corpus(), stream=True)
+            batch = padded(trained, [model_inputs(trained, record) for record in texts.records()])
             return temperatures(random.model.base_model, trained.model.base_model, batch)
 
         inputs = {"random": random.key, "matched to": matched_to}
@@ -217,7 +209,7 @@ class Study:
         ``run.json`` names the corpus if it has a ``role``.
         """
         settings = self.settings
-        if settings.workers or settings.scheduler:
+        if (settings.workers or settings.scheduler) and (settings.stream or not stream):
             from helpers.store.cluster import start_cluster
 
             start_cluster(settings.workers, settings.scheduler)
@@ -229,9 +221,9 @@ class Study:
             store = extract(self.load(model), corpus, stream=stream, **options)
         if model == "trained":
             self._describe(store)
-        if model == "trained" and role:
-            corpora = self.results.facts.setdefault("corpora", {})
-            corpora |= {role: corpus.name, f"{role} fingerprint": corpus.fingerprint}
+            if role:
+                facts = {role: corpus.name, f"{role} fingerprint": corpus.fingerprint}
+                self.results.facts.setdefault("corpora", {}).update(facts)
         return store
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
