@@ -37,8 +37,7 @@ def varied(study, **settings):
 
 
 def sums_of(study):
-    stores = {name: study.segment_store(name) for name in study.models}
-    return surface.sums_by_model(stores)
+    return {name: surface.sums(study.segment_store(name)) for name in study.models}
 
 
 def tables_of_relations(study, store):
@@ -80,18 +79,14 @@ def divided_study(study, monkeypatch):
     return varied(study, segments=9)
 
 
-@pytest.mark.parametrize("max_clusters", [1024, 4])
-def test_averages_of_controls_have_names_of_the_articles_of_the_model(
-    divided_study, monkeypatch, max_clusters
-):
-    monkeypatch.setattr(surface, "MAX_CLUSTERS", max_clusters)
+def test_averages_of_controls_have_names_of_the_articles_of_the_model(divided_study):
     sums_by_model = sums_of(divided_study)
     names = article_table(sums_by_model.pop("trained"))["article"]
     titles = {segment.title for segment in divided_study.segment_corpus().records()}
-    assert names.str.startswith("bucket").all() if max_clusters == 4 else set(names) == titles
+    assert set(names) == titles
     for sums in sums_by_model.values():
         assert set(article_table(sums)["article"]) <= set(names)
-        assert (sums.by_group("entropy")[1].sum(axis=0) == 5).all()
+        assert (sums.by_article("entropy")[1].sum(axis=0) == 5).all()
 
 
 def test_segments_of_a_limit_are_spread_over_the_sample(divided_study):

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from helpers.data.links import COREFERENCE
 from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements, antecedents
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, head_counts
-from helpers.metrics.heads import COREFERENCE, head_label, parse_head
+from helpers.metrics.heads import head_label, parse_head
 from helpers.metrics.reference import paper_names, paper_table1, printed_numbers, scheme_of
 from helpers.study import Study
 

@@ -25,23 +25,21 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from helpers.data.links import COREFERENCE, Links, read_links
 from helpers.data.records import Record
 from helpers.metrics.clustering import POSITION_SHARE, TOKEN_SHARE
 from helpers.metrics.heads import (
-    COREFERENCE,
     DIRECTIONS,
     Direction,
-    Question,
     by_head,
-    gold_links,
     head_label,
-    pair_questions,
+    is_right,
     parse_head,
-    predict_link,
+    picked_words,
     sees_answer,
 )
 from helpers.metrics.reference import BROAD, FIGURE_5
-from helpers.metrics.surface import example_sums
+from helpers.metrics.surface import example_values
 from helpers.plots import style
 from helpers.plots.heads import role_of_first_token
 from helpers.plots.style import canvas, fill_lines, for_column, missing_glyphs
@@ -262,9 +260,9 @@ def _clearest_example(store: Store, heads: Mapping[str, tuple[int, int]]) -> Exa
     }
     examples = list(listed.values()) or _short_examples(store)
     total = np.zeros(len(examples))
-    sums_of_examples = [example_sums([example], store.special_tokens) for example in examples]
+    values = [example_values(example, store.special_tokens) for example in examples]
     for column, (layer, head) in heads.items():
-        amounts = [sums.mean(column)[layer, head] for sums in sums_of_examples]
+        amounts = [of_example[column][layer, head] for of_example in values]
         amounts = np.nan_to_num(amounts)
         total += amounts / max(amounts.max(), np.finfo(float).tiny)
     return examples[total.argmax()]
@@ -766,18 +764,18 @@ def _is_plausible(record: Record, relation: str, paper_name: str) -> bool:
         return True
     closed_class = CLOSED_CLASSES.get(paper_name, "").split()
     tags = record.get("tags") or [None] * len(record["words"])
-    relations = {question.word: question.relation for question in pair_questions(record)}
-    for question in gold_links(record):
-        if question.relation != relation:
-            continue
-        between = {relations.get(word) for word in range(question.word, question.gold[0])}
-        if paper_name in FOLLOWS_HEAD and question.word < question.gold[0]:
+    links = read_links(record)
+    relations = dict(zip(links.word.tolist(), links.relation, strict=True))
+    for row in np.flatnonzero((links.relation == relation) & ~links.is_root):
+        dependent, parent = int(links.word[row]), int(links.gold[row].argmax())
+        between = {relations.get(word) for word in range(dependent, parent)}
+        if paper_name in FOLLOWS_HEAD and dependent < parent:
             return False
-        if paper_name == "dobj" and tags[question.gold[0]] not in {None, *VERBS}:
+        if paper_name == "dobj" and tags[parent] not in {None, *VERBS}:
             return False
         if paper_name == "poss" and not COMPOUNDS.isdisjoint(between):
             return False
-        if closed_class and record["words"][question.word].lower() not in closed_class:
+        if closed_class and record["words"][dependent].lower() not in closed_class:
             return False
     return True
 
@@ -824,13 +822,14 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     weights = example.attention[location.layer - 1, location.head - 1, positions, positions]
     seen = example.visible_keys[location.layer - 1, positions, positions]
     relation = location.relation
-    questions = [question for question in gold_links(record) if question.relation == relation]
-    visible = [_visible_words(record, question) for question in questions]
+    annotated = read_links(record)
+    rows = np.flatnonzero((annotated.relation == relation) & ~annotated.is_root)
+    visible = [_visible_words(record, int(word)) for word in annotated.word[rows]]
+    direction = cast("Direction", location.direction or DIRECTIONS[0])  # none for coreference
     for words in dict.fromkeys(visible):  # in order, each once
         links: list[Link] = []
-        for question in questions:
-            direction = location.direction or DIRECTIONS[0]  # none is named for coreference
-            links += _links(question, weights, seen, words, cast("Direction", direction))
+        for row in rows:
+            links += _links(annotated, row, weights, seen, words, direction)
         if links:
             attending = [words[link.attending] for link in links]
             yield Panel(
@@ -844,7 +843,7 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
             )
 
 
-def _visible_words(record: Record, question: Question) -> range:
+def _visible_words(record: Record, asked: int) -> range:
     """Choose the words to draw: a sentence, or a document's sentences up to the question's.
 
     As many sentences of a document are drawn as have `MAX_WORDS` words together.
@@ -854,12 +853,13 @@ def _visible_words(record: Record, question: Question) -> range:
         return range(len(words))
     ends = [index for index, word in enumerate(words, 1) if word in SENTENCE_ENDS]
     boundaries = [0, *ends, len(words)]
-    stop = boundaries[bisect_right(boundaries, question.word)]
+    stop = boundaries[bisect_right(boundaries, asked)]
     return range(boundaries[bisect_left(boundaries, stop - MAX_WORDS)], stop)
 
 
 def _links(
-    question: Question,
+    annotated: Links,
+    row: int,
     weights: Float[np.ndarray, "word word"],
     seen: Bool[np.ndarray, "word word"],
     words: range,
@@ -869,16 +869,20 @@ def _links(
 
     There are none if the layer's mask hides the answer.  A head that picks nothing misses it.
     """
-    pick, is_right = predict_link(question, weights, direction, seen)
-    picked = int(pick)
-    gold = [word for word in question.gold if word in words]
-    are_drawn = question.query in words and picked in words and gold
-    if are_drawn and sees_answer(question, seen, direction):
-        choices = [(picked, "right")] if is_right else [(picked, "wrong"), (gold[-1], "missed")]
+    link = Links(*(values[[row]] for values in annotated))
+    picks = picked_words(
+        weights, link.query, direction=direction, candidates=link.candidates, visible=seen
+    )
+    query, picked = int(link.query[0]), int(picks[0])
+    gold = [word for word in np.flatnonzero(link.gold[0]) if word in words]
+    are_drawn = query in words and picked in words and gold
+    if are_drawn and sees_answer(link, seen, direction)[0]:
+        right = is_right(picks, link)[0]
+        choices = [(picked, "right")] if right else [(picked, "wrong"), (int(gold[-1]), "missed")]
         for word, verdict in choices:
-            if word == question.query:  # nothing is picked
+            if word == query:  # nothing is picked
                 continue
-            attending = words.index(question.query)
+            attending = words.index(query)
             attended = words.index(word)
             if direction == DIRECTIONS[1]:  # heads attend to dependents
                 attending, attended = attended, attending

@@ -18,7 +18,7 @@ from pathlib import Path
 from common import extract_into, interleaved, options, random_segments, report
 from distributed import Client
 
-from helpers.metrics.surface import Sums, combine, sweep
+from helpers.metrics.surface import shard_values
 from helpers.model.encoder import load_encoder
 from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
 from helpers.store.extract import Fill, fill_here
@@ -40,11 +40,16 @@ def main() -> None:
         def extract_once(fill: Fill = fill_here) -> Store:
             return extract_into(root / str(next(run_numbers)), encoder, corpus, fill=fill)
 
-        def pass_with(client: Client) -> Sums:
-            return combine(map_shards(sweep, store, client, range(store.n_shards)))
+        def pass_here() -> None:
+            for number in range(store.n_shards):
+                shard_values(store, number)
+
+        def pass_with(client: Client) -> None:
+            for _ in map_shards(shard_values, store, client, range(store.n_shards)):
+                pass
 
         extraction: dict[str, Callable[[], object]] = {"process": extract_once}
-        passes: dict[str, Callable[[], object]] = {"process": partial(sweep, store)}
+        passes: dict[str, Callable[[], object]] = {"process": pass_here}
         for workers, client in clients.items():
             extraction[f"workers {workers}"] = partial(
                 extract_once, partial(extract_on_cluster, client)

@@ -33,9 +33,10 @@ from transformers import PreTrainedModel
 
 from beyond.papers.common.edge_cuts import DROPPED, MOST_ATTENDED, ablate_edges
 from beyond.papers.common.head_removal import map_over_model_copies, repeatable_layers
+from helpers.data.links import read_links
 from helpers.data.records import Record
 from helpers.errors import ModelError
-from helpers.metrics.heads import DIRECTIONS, Direction, gold_links
+from helpers.metrics.heads import DIRECTIONS, Direction
 from helpers.model.encoder import Encoder
 from helpers.model.forward import vectors_to_words
 from helpers.model.sites import PatchSoftmax, Scores, Weights, skip_layers
@@ -109,12 +110,10 @@ def relation_edges(record: Record, relation: str, direction: Direction) -> list[
     The edge of a possessor is that of its 's (section 4.2).
     """
     edges = []
-    for question in gold_links(record):
-        if question.relation != relation:
-            continue
-        dependent = question.word
-        (parent,) = question.gold
-        reader = dependent if question.mark is None else question.mark
+    links = read_links(record)
+    for row in np.flatnonzero((links.relation == relation) & ~links.is_root):
+        dependent, reader = int(links.word[row]), int(links.query[row])
+        (parent,) = np.flatnonzero(links.gold[row]).tolist()
         if direction == DIRECTIONS[0]:
             edges.append(RelationEdge(dependent, parent, query=reader, key=parent))
         else:
