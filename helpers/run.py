@@ -390,7 +390,6 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     study.treebank_corpus()
     study.coreference_corpus()
 
-    from helpers.notes import run_notes
     from helpers.store.extract import needed_bytes  # torch
 
     if settings.lens == "norm":
@@ -401,7 +400,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
         except ModelError as error:
             raise ModelError(f"--lens norm: {error} Or leave --lens out.") from error
     yield f"language: {study.language}"
-    yield from run_notes(study)
+    yield from study.notes
     # Notebook 04 stores the maps of two controls and of shuffled sentences, 05 those of models with
     # random weights.
     has_relations = "minimum_count" in used

@@ -437,6 +437,12 @@ class Study:
             f"text or treebank is not. {flag(setting)} takes others."
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """The sentences on what the run lacks, on its model and on its text."""
+        missing = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
+        return [*filter(None, missing), *run_notes(self.encoder, self.settings)]
+
     def save_facts(self, stores: Sequence[Store]) -> None:
         """Have ``run.json`` say what of the corpora is used, and what a reader has to know.
 
@@ -453,7 +459,7 @@ class Study:
             "used": used,
             "language": self.language,
             "objective": self.encoder.objective,
-            "notes": run_notes(self),
+            "notes": self.notes,
         }
         with self.results.edited_record():
             pass  # facts go into every record that is written

@@ -23,7 +23,6 @@ from helpers.errors import ModelError
 from helpers.model import encoder
 from helpers.model.encoder import load_encoder
 from helpers.model.weights import begin_with_bos, reinitialised
-from helpers.notes import run_notes
 from helpers.store.extract import extract
 from helpers.study import Study
 
@@ -432,7 +431,7 @@ def test_a_decoder_without_a_beginning_keeps_its_first_word(tmp_path):
     encoder = load_encoder(str(folder), device="cpu")
     assert encoder.special_tokens == {"cls": None, "sep": None}
     assert encoder.is_decoder
-    assert any("first word" in note for note in run_notes(Study(model=str(folder), device="cpu")))
+    assert any("first word" in note for note in Study(model=str(folder), device="cpu").notes)
 
 
 def test_the_head_of_a_language_model_is_read_only_if_the_checkpoint_names_it(tmp_path):
