@@ -131,9 +131,18 @@ class Study:
         -------
         Encoder
         """
-        if name not in self._encoders:
-            self._encoders[name] = self._load(name)
-        return self._encoders[name]
+        if name in self._encoders:
+            return self._encoders[name]
+        if name == MATCHED:
+            encoder = self._match_entropies()
+        else:
+            device = cast("Any", self.settings.device)
+            options = self._model_options(name)
+            encoder = load_encoder(self.settings.model, device=device, **options)
+        if name == "trained":
+            self._describe(encoder)
+        self._encoders[name] = encoder
+        return encoder
 
     @property
     def encoder(self) -> Encoder:
@@ -148,16 +157,6 @@ class Study:
             number = int(name.removeprefix("random").lstrip("-") or 0)
             seed = settings.seed + number + (0 if seed is None else seed + 1)
         return {"revision": settings.revision, "dtype": settings.dtype, "random_init": seed}
-
-    def _load(self, name: str) -> Encoder:
-        if name == MATCHED:
-            return self._match_entropies()
-        settings = self.settings
-        options = self._model_options(name)
-        encoder = load_encoder(settings.model, device=cast("Any", settings.device), **options)
-        if name == "trained":
-            self._describe(encoder)
-        return encoder
 
     def _entropy_corpus(self) -> Corpus[Segment]:
         """Choose the texts on which the heads of a control get the model's entropies."""
