@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 MATCHED = "entropy-matched"
-MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
 
 
 class Study:
@@ -92,9 +91,10 @@ class Study:
         if "model" not in self.results.facts:
             self.load()
         model = self.results.facts["model"]
+        titles = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
         name = run_name(self.settings)
         parts = [
-            MODEL_TITLES.get(name, name),
+            titles.get(name, name),
             f"{model['layers']} layers of {model['heads']} heads",
             WEIGHTS_NOTES.get(self.settings.model, ""),
             "norm lens" if self.settings.lens == "norm" else "",
