@@ -51,7 +51,7 @@ def run_notes(encoder: Encoder, settings: Settings) -> list[str]:
 
 
 def decoder_note(model: Encoder | Store) -> str:
-    """Say what a decoder's tokens see, and how its texts begin; empty for other models."""
+    """Describe the mask of a decoder and the beginning of its texts; empty for other models."""
     if not model.is_decoder:
         return ""
     roles = model.special_tokens

@@ -150,7 +150,7 @@ class Study:
         return self.load()
 
     def _model_options(self, name: str) -> dict[str, Any]:
-        """Say which weights a model has: its own, or random ones of a seed that differs."""
+        """Choose the weights of a model: its own, or random ones of a seed that differs."""
         settings = self.settings
         seed = settings.random_init
         if name != "trained":
@@ -168,7 +168,8 @@ class Study:
 
     def _match_entropies(self) -> Encoder:
         """Give the heads of the random control the mean entropies of the model's heads."""
-        trained, random = self.load(), self.load("random")
+        trained = self.load()
+        random = self.load("random")
         matched_to = self._matched_to()
 
         def compute() -> list[list[float]]:
@@ -221,8 +222,9 @@ class Study:
         if model == "trained":
             self._describe(store)
             if role:
-                facts = {role: corpus.name, f"{role} fingerprint": corpus.fingerprint}
-                self.results.facts.setdefault("corpora", {}).update(facts)
+                corpora = self.results.facts.setdefault("corpora", {})
+                corpora[role] = corpus.name
+                corpora[f"{role} fingerprint"] = corpus.fingerprint
         return store
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
