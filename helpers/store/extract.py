@@ -34,9 +34,6 @@ from helpers.store.store import (
     Tensors,
     find_store,
     is_listed,
-    n_shards,
-    read_manifest,
-    shard_indices,
     shard_name,
     store_folder,
     store_inputs,
@@ -118,6 +115,7 @@ def list_examples(
     whole_maps = longest_whole_maps(encoder.layers, encoder.heads)
     cut_at = min(inputs["max_tokens"], encoder.max_length, whole_maps)
     facts = {
+        "key": json_digest(inputs),
         "cut_at": cut_at,
         "examples_per_shard": shard_size(inputs["level"], cut_at),
         "layers": list(range(1, encoder.layers + 1)),
@@ -126,8 +124,7 @@ def list_examples(
         "visible": encoder.visible,
     }
     counts: Counter[str] = Counter()
-    records = examples(encoder, corpus, cut_at, counts)
-    write_records(folder, inputs, facts, records, counts)
+    write_list(folder, {**inputs, **facts}, examples(encoder, corpus, cut_at, counts), counts)
 
 
 def longest_whole_maps(layers: int, heads: int) -> int:
@@ -135,19 +132,15 @@ def longest_whole_maps(layers: int, heads: int) -> int:
     return math.isqrt(MAX_MAP_BYTES // (layers * heads * np.dtype(STORED).itemsize))
 
 
-def write_records(
-    folder: Path,
-    inputs: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    records: Iterable[Record],
-    counts: Counter[str],
+def write_list(
+    folder: Path, facts: Mapping[str, Any], records: Iterable[Record], counts: Counter[str]
 ) -> None:
     """Write one record per line, and the manifest without shards; InputError without a record.
 
     ``counts`` has the numbers of dropped and changed examples when the last record has been read.
     """
-    n_examples = 0
     digest = hashlib.sha256()
+    n_examples = 0
     with atomic_file(folder / EXAMPLES) as temporary, temporary.open("wb") as file:
         for record in records:
             line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
@@ -157,21 +150,18 @@ def write_records(
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
-                f"corpus {inputs['corpus']['name']!r}: no example is left "
+                f"corpus {facts['corpus']['name']!r}: no example is left "
                 f"({reasons or 'it is empty'}); check the path and the format, or raise "
                 f"--max-tokens {facts['cut_at']}"
             )
-    manifest = {
-        **inputs,
-        **facts,
-        "key": json_digest(inputs),
+    results = {
         "dtype": np.dtype(STORED).name,
         "n_examples": n_examples,
         "examples_sha256": digest.hexdigest(),
         "report": dict(sorted(counts.items())),
         "shards": [],
     }
-    write_manifest(folder, manifest)
+    write_manifest(folder, {**facts, **results})
 
 
 def shard_size(level: Level, max_tokens: int) -> int:
@@ -181,7 +171,7 @@ def shard_size(level: Level, max_tokens: int) -> int:
 
 
 def fill(store: Store) -> Store:
-    """Compute the missing shards of a store, write its manifest, and open it.
+    """Compute the missing shards of a store, and open the finished one.
 
     StoreError if the disk is full.
     """
@@ -191,8 +181,7 @@ def fill(store: Store) -> Store:
     label = f"{store.model_name} over {store.corpus_name}"
     for _ in progress(shards, label, unit="shard", total=len(missing)):
         pass
-    finish(store.folder)
-    return Store(store.folder)
+    return finish(store)
 
 
 def needed_bytes(store: Store) -> int:
@@ -231,28 +220,22 @@ def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
         write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest, sync=False)
 
 
-def finish(folder: Path) -> None:
-    """Write the manifest of a store whose shards all exist, with their sizes and digests."""
-    manifest = read_manifest(folder)
-    digests = {shard["file"]: shard["sha256"] for shard in manifest["shards"]}
-    for path in folder.glob(f"*{DIGEST_SUFFIX}"):  # they are newer than those of the manifest
+def finish(store: Store) -> Store:
+    """Write the manifest of a store whose shards all exist, with their digests, and open it."""
+    digests = {shard["file"]: shard["sha256"] for shard in store.manifest["shards"]}
+    for path in store.folder.glob(f"*{DIGEST_SUFFIX}"):  # they are newer than in the manifest
         digests[path.stem] = path.read_text(encoding="ascii")
     shards = []
-    for number in range(n_shards(manifest)):
+    for number in range(store.n_shards):
         name = shard_name(number)
-        indices = shard_indices(manifest, number)
-        shards.append(
-            {
-                "file": name,
-                "first": indices.start,
-                "count": len(indices),
-                "bytes": (folder / name).stat().st_size,
-                "sha256": digests[name],
-            }
-        )
-    write_manifest(folder, {**manifest, "shards": shards})
+        indices = store.indices(number)
+        size = store.shard_path(number).stat().st_size
+        facts = {"file": name, "first": indices.start, "count": len(indices), "bytes": size}
+        shards.append({**facts, "sha256": digests[name]})
+    write_manifest(store.folder, {**store.manifest, "shards": shards})
     # The manifest has the digests now.  Killed processes left the rest; the temporary files of
     # safetensors begin with ``.tmp``.
     for pattern in (f"*{DIGEST_SUFFIX}", "*.tmp", ".tmp*"):
-        for leftover in folder.glob(pattern):
+        for leftover in store.folder.glob(pattern):
             leftover.unlink(missing_ok=True)
+    return Store(store.folder)

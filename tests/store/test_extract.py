@@ -18,7 +18,7 @@ from helpers.files import json_digest, sha256
 from helpers.model import forward
 from helpers.store import extract as extraction
 from helpers.store import store as store_module
-from helpers.store.examples import check_rows, row_errors
+from helpers.store.examples import check_errors, row_errors
 from helpers.store.store import read_manifest, store_folder, store_inputs, write_manifest
 
 COUNT = 22  # shards of 4, the last of 2
@@ -143,12 +143,12 @@ def test_extract_names_the_example_that_cannot_be_stored(
         ([0.9, 0.5, 0.5], "differs from 1 by 0.9"),
     ],
 )
-def test_check_rows_refuses_rows_that_are_none(row, problem, encoder):
+def test_check_errors_refuses_rows_that_are_none(row, problem, encoder):
     maps = torch.full((2, 3, 3, 3), 1 / 3).half()
-    check_rows(encoder, 17, *row_errors(maps, has_sink=False).tolist())
+    check_errors(encoder, 17, *row_errors(maps, has_sink=False).tolist(), 0)
     maps[1, 2, 0] = torch.tensor(row)
     with pytest.raises(ModelError, match=f"in example 17 .*{problem}"):
-        check_rows(encoder, 17, *row_errors(maps, has_sink=False).tolist())
+        check_errors(encoder, 17, *row_errors(maps, has_sink=False).tolist(), 0)
 
 
 @pytest.mark.parametrize(
