@@ -90,14 +90,10 @@ def map_shards(
         for future in futures:
             yield future.result()
             future.release()
-    except KilledWorker as error:
+    except (KilledWorker, NoWorkerError) as error:
         raise InputError(
-            f"every worker that computed a shard died; give workers more memory; {KEPT}"
-        ) from error
-    except NoWorkerError as error:
-        raise InputError(
-            f"no worker for {error.timeout:.0f} s, so all have ended; read the reason in their "
-            f"output (a module that they cannot import, too little memory); {KEPT}"
+            "every worker that computed a shard died, or none is left; read the reason in their "
+            f"output (too little memory, a module that they cannot import); {KEPT}"
         ) from error
     except (CommClosedError, CancelledError) as error:
         raise _no_answer(client.scheduler.address) from error

@@ -174,15 +174,15 @@ def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str])
     return len(words_with_tokens) == len(words) > 0
 
 
-def shard_tensors(store: Store, indices: range) -> Tensors:
+def shard_tensors(store: Store, number: int) -> Tensors:
     """Compute the tensors of a shard with the encoder of its store, several batches at a time.
 
     Parameters
     ----------
     store
         Store with an encoder.
-    indices
-        Indices of the shard's examples.
+    number
+        Number of the shard.
 
     Returns
     -------
@@ -196,6 +196,7 @@ def shard_tensors(store: Store, indices: range) -> Tensors:
         If a row of a map is not a distribution, or a vector is too large to be stored.
     """
     encoder = cast("Encoder", store.encoder)
+    indices = store.indices(number)
     inputs = [model_inputs(encoder, record) for record in store.records(indices)]
     lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
     device = encoder.model.device

@@ -22,10 +22,10 @@ from safetensors.numpy import save_file
 from helpers.data.records import Corpus, Record
 from helpers.errors import InputError
 from helpers.files import atomic_file, check_free, folder_lock, json_digest, sha256, write_atomic
-from helpers.model.encoder import Encoder, Lens
+from helpers.model.encoder import Encoder
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
-from helpers.store.examples import examples
+from helpers.store.examples import examples, shard_tensors
 from helpers.store.store import (
     EXAMPLES,
     STORED,
@@ -34,7 +34,7 @@ from helpers.store.store import (
     Tensors,
     find_store,
     is_listed,
-    shard_name,
+    shard_path,
     store_folder,
     store_inputs,
     write_manifest,
@@ -46,16 +46,7 @@ USUAL_TOKENS = 128
 MAX_MAP_BYTES = 256 << 20  # of an example; longer texts are cut
 
 
-def extract(
-    encoder: Encoder,
-    corpus: Corpus,
-    *,
-    level: Level = "token",
-    lens: Lens = "attention",
-    max_tokens: int = 128,
-    hidden: bool = False,
-    stream: bool = False,
-) -> Store:
+def extract(encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any) -> Store:
     """Return the store of a model's maps over a corpus, after computing the maps it lacks.
 
     One process at a time fills a store, from the first unfinished shard on; a second one waits.
@@ -66,11 +57,11 @@ def extract(
         Model whose maps are stored.
     corpus
         Segments, sentences or documents.
-    level, lens, max_tokens, hidden
-        As in `store.store_inputs`.
     stream
         Whether maps are computed when they are read, and none are stored: for corpora whose maps
         are larger than the disk.  Those that are stored are read.
+    options
+        ``level``, ``lens``, ``max_tokens`` and ``hidden``, as in `store.store_inputs`.
 
     Returns
     -------
@@ -86,9 +77,7 @@ def extract(
     StoreError
         If the disk is full or cannot be written to, or the store is damaged.
     """
-    inputs = store_inputs(
-        model_key(encoder), corpus, level=level, lens=lens, max_tokens=max_tokens, hidden=hidden
-    )
+    inputs = store_inputs(model_key(encoder), corpus, **options)
     finished = find_store(inputs)
     if finished is not None:
         return finished
@@ -203,7 +192,7 @@ def needed_bytes(store: Store) -> int:
 
 def make_shard(store: Store, number: int) -> None:
     """Compute and write one shard."""
-    write_shard(store.folder, number, store.compute(number))
+    write_shard(store.folder, number, shard_tensors(store, number))
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
@@ -212,7 +201,7 @@ def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
     The next shard is computed while the system writes this one to the disk.  If the power fails
     meanwhile, the digest shows the damage when the shard is read.
     """
-    path = folder / shard_name(number)
+    path = shard_path(folder, number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path, sync=False) as temporary:
         save_file(tensors, temporary)
@@ -227,11 +216,11 @@ def finish(store: Store) -> Store:
         digests[path.stem] = path.read_text(encoding="ascii")
     shards = []
     for number in range(store.n_shards):
-        name = shard_name(number)
+        path = shard_path(store.folder, number)
         indices = store.indices(number)
-        size = store.shard_path(number).stat().st_size
-        facts = {"file": name, "first": indices.start, "count": len(indices), "bytes": size}
-        shards.append({**facts, "sha256": digests[name]})
+        range_of = {"first": indices.start, "count": len(indices)}
+        file = {"file": path.name, "bytes": path.stat().st_size, "sha256": digests[path.name]}
+        shards.append(file | range_of)
     write_manifest(store.folder, {**store.manifest, "shards": shards})
     # The manifest has the digests now.  Killed processes left the rest; the temporary files of
     # safetensors begin with ``.tmp``.

@@ -32,7 +32,7 @@ from helpers.store.store import (
     STORED,
     Level,
     Store,
-    shard_name,
+    shard_path,
     store_inputs,
     tensor_name,
 )
@@ -43,6 +43,7 @@ ANNOTATION = {"pairs", "heads", "relations", "mentions", "tags"}  # of words, as
 Maps = Float[np.ndarray, "layer head query key"]
 Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]]  # those of queries and of keys
 Words = Sequence[int | None]
+RoleTokens = Mapping[str, str | None]
 
 
 def open_maps(
@@ -113,21 +114,22 @@ def open_maps(
             "every example, and of one at least".format(name, *counts)
         )
     has_words = any(words) or any(ANNOTATION & annotation.keys() for annotation in records)
-    level: Level = "word" if has_words else "token"
     used = {token for text in tokens for token in _sides(text)[1]}
     roles = {role: token if token in used else None for role, token in ROLE_TOKENS.items()}
     roles |= special_tokens or {}
-    examples = []
-    for index, given in enumerate(zip(maps, tokens, words, records, strict=True)):
+    all_maps, annotated = [], []
+    for index, (given, text) in enumerate(zip(maps, tokens, strict=True)):
         try:
-            attention = _as_maps(given[0])
-            _check_maps(attention, *_sides(given[1]), sink=sink)
-            record = _word_record if has_words else _token_record
-            examples.append((attention, record(*given[1:], roles)))
+            all_maps.append(_as_maps(given))
+            _check_maps(all_maps[-1], *_sides(text), sink=sink)
+            if has_words:
+                record = _record(text, words[index], records[index], roles)
+            else:
+                record = _token_record(text, records[index])
         except (ValueError, TypeError, IndexError) as error:
             problem = " ".join(str(error).split())
             raise InputError(f"{name}, example {index}: {problem}") from error
-    all_maps, annotated = zip(*examples, strict=True)
+        annotated.append(record)
     sizes = {attention.shape[:2] for attention in all_maps}
     if len(sizes) > 1:
         raise InputError(f"{name}: layers and heads differ, {sizes}; give the maps of one model")
@@ -136,7 +138,7 @@ def open_maps(
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
         temporary = TemporaryDirectory(prefix="attention-maps-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))
-        store = _write(folder, name, level, all_maps, annotated, roles)
+        store = _write(folder, name, all_maps, annotated, roles)
         weakref.finalize(store, cleanup.pop_all().close)
     return store
 
@@ -201,20 +203,8 @@ def _check_maps(
         )
 
 
-def _token_record(
-    tokens: Tokens, _words: None, annotation: Mapping[str, Any], _roles: Mapping[str, str | None]
-) -> Record:
-    """Make the record of an example without words."""
-    queries, keys = _sides(tokens)
-    record = {"tokens": list(keys), "title": annotation.get("document", "")}
-    return record if queries is keys else {**record, "queries": list(queries)}
-
-
-def _word_record(
-    tokens: Tokens,
-    words: Words | None,
-    annotation: Mapping[str, Any],
-    roles: Mapping[str, str | None],
+def _record(
+    tokens: Tokens, words: Words | None, annotation: Mapping[str, Any], roles: RoleTokens
 ) -> Record:
     """Make the record of an example with words; ValueError if its annotation does not fit."""
     queries, keys = _sides(tokens)
@@ -230,6 +220,13 @@ def _word_record(
     record |= {field: annotation[field] for field in sorted(ANNOTATION & annotation.keys())}
     _check_annotation(record)
     return record | {field: annotation.get(field, "") for field in ("split", "document")}
+
+
+def _token_record(tokens: Tokens, annotation: Mapping[str, Any]) -> Record:
+    """Make the record of an example without words."""
+    queries, keys = _sides(tokens)
+    record = {"tokens": list(keys), "title": annotation.get("document", "")}
+    return record if queries is keys else {**record, "queries": list(queries)}
 
 
 def _join_words(tokens: Sequence[str], words: Words) -> Record:
@@ -286,14 +283,10 @@ def _with_splits(records: Sequence[Record], name: str) -> list[Record]:
 
 
 def _write(
-    folder: Path,
-    name: str,
-    level: Level,
-    all_maps: Sequence[Maps],
-    records: Sequence[Record],
-    roles: Mapping[str, str | None],
+    folder: Path, name: str, all_maps: list[Maps], records: list[Record], roles: RoleTokens
 ) -> Store:
     """Write the maps of examples and their records as a store."""
+    level: Level = "word" if "words" in records[0] else "token"
     shard_size = EXAMPLES_PER_SHARD[level]
     digests = []
     for number, first in enumerate(range(0, len(records), shard_size)):
@@ -306,7 +299,7 @@ def _write(
             stored = np.ascontiguousarray(attention, dtype=STORED)
             tensors[tensor_name("attention", index)] = stored
         write_shard(folder, number, tensors)
-        digests.append(sha256(folder / shard_name(number)))
+        digests.append(sha256(shard_path(folder, number)))
     longest = max(all_maps, key=lambda attention: attention.shape[-1])
     corpus = Corpus(name, {"maps": digests, "records": records}, lambda _: iter(()))
     key = {"name": name, "random_init": None}
@@ -326,6 +319,6 @@ def _write(
 
 def _visible(is_seen: Bool[np.ndarray, "query key"]) -> Visible:
     """Describe the mask of a layer: what no head attends to is hidden."""
-    is_square = is_seen.shape[0] == is_seen.shape[1]
-    mask = describe_mask(is_seen) if is_square else None
+    n_queries, n_keys = is_seen.shape
+    mask = describe_mask(is_seen) if n_queries == n_keys else None
     return mask or Visible(causal=False, window=None)

@@ -176,9 +176,9 @@ def check(path: Path, digest: str) -> None:
 check_once = cache(check)  # a process checks a file when it first reads it
 
 
-def shard_name(number: int) -> str:
-    """Return the file name of a shard."""
-    return f"shard-{number:05d}.safetensors"
+def shard_path(folder: Path, number: int) -> Path:
+    """Return the file of a shard."""
+    return folder / f"shard-{number:05d}.safetensors"
 
 
 def tensor_name(name: str, index: int) -> str:
@@ -380,11 +380,8 @@ class Store:
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
-        return [number for number in range(self.n_shards) if not self.shard_path(number).is_file()]
-
-    def shard_path(self, number: int) -> Path:
-        """Return the file of a shard."""
-        return self.folder / shard_name(number)
+        paths = (shard_path(self.folder, number) for number in range(self.n_shards))
+        return [number for number, path in enumerate(paths) if not path.is_file()]
 
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""
@@ -415,8 +412,7 @@ class Store:
 
     def __getitem__(self, index: int) -> Example:
         index = range(len(self))[index]
-        get_tensor = self._tensors(index // self.manifest["examples_per_shard"])
-        return self._example(index, self.record(index), get_tensor)
+        return self._read(range(index, index + 1))[0]
 
     def __iter__(self) -> Iterator[Example]:
         for number in range(self.n_shards):
@@ -424,37 +420,32 @@ class Store:
 
     def shard(self, number: int) -> list[Example]:
         """Return the examples of one shard."""
-        get_tensor = self._tensors(number)
-        indices = self.indices(number)
+        return self._read(self.indices(number))
+
+    def _read(self, indices: range) -> list[Example]:
+        """Return consecutive examples of one shard."""
+        get_tensor = self._tensors(indices.start // self.manifest["examples_per_shard"])
+        has_vectors = self.manifest["hidden"]
         return [
-            self._example(index, record, get_tensor)
+            Example(
+                index=index,
+                stored_attention=get_tensor(tensor_name("attention", index)),
+                record=record,
+                offset=record.get("offset", 0),
+                special_tokens=self.special_tokens,
+                hidden=get_tensor(tensor_name("hidden", index)) if has_vectors else None,
+                visible=self.visible,
+            )
             for index, record in zip(indices, self.records(indices), strict=True)
         ]
 
-    def _example(self, index: int, record: Record, get_tensor: GetTensor) -> Example:
-        """Make an example of its record and its tensors."""
-        has_vectors = self.manifest["hidden"]
-        return Example(
-            index=index,
-            stored_attention=get_tensor(tensor_name("attention", index)),
-            record=record,
-            offset=record.get("offset", 0),
-            special_tokens=self.special_tokens,
-            hidden=get_tensor(tensor_name("hidden", index)) if has_vectors else None,
-            visible=self.visible,
-        )
-
     def _tensors(self, number: int) -> GetTensor:
         """Return a function that returns the tensors of a shard by name."""
-        path = self.shard_path(number)
+        path = shard_path(self.folder, number)
         is_stored = self.manifest["shards"] and path.is_file()
         if self.encoder is not None and not is_stored:
-            return self.compute(number).__getitem__
+            from helpers.store.examples import shard_tensors  # imports torch
+
+            return shard_tensors(self, number).__getitem__
         check_once(path, self.manifest["shards"][number]["sha256"])
         return safe_open(path, framework="numpy").get_tensor
-
-    def compute(self, number: int) -> Tensors:
-        """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""
-        from helpers.store.examples import shard_tensors  # imports torch
-
-        return shard_tensors(self, self.indices(number))

@@ -16,6 +16,7 @@ from helpers import files as paths
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.files import json_digest, sha256
 from helpers.model import forward
+from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
 from helpers.store import store as store_module
 from helpers.store.examples import check_errors, row_errors
@@ -40,7 +41,9 @@ def test_extract_gives_the_same_bytes_on_several_threads(threads, encoder, tmp_p
 def test_compute_gives_the_tensors_of_one_shard(encoder, tmp_path):
     with cache_at(tmp_path):
         store = extraction.extract(encoder, many_segments(40), max_tokens=MAX_TOKENS, stream=True)
-    assert list(store.compute(2)) == [f"attention/{index:06d}" for index in range(8, 12)]
+    assert list(examples_module.shard_tensors(store, 2)) == [
+        f"attention/{index:06d}" for index in range(8, 12)
+    ]
 
 
 def test_extract_continues_an_interrupted_extraction(encoder, written, monkeypatch, tmp_path):
