@@ -57,7 +57,12 @@ def start_cluster(workers: int, scheduler: str) -> Client:
             return Client(scheduler, timeout=CONNECT_TIMEOUT)
         except (OSError, ValueError, MemoryError) as error:  # MemoryError: a server of HTTP
             raise _no_answer(scheduler) from error
-    with dask.config.set({"distributed.scheduler.no-workers-timeout": NO_WORKER_TIMEOUT}):
+    settings = {
+        "distributed.scheduler.no-workers-timeout": NO_WORKER_TIMEOUT,
+        # Not Dask's other variable, which makes every batch ask the system for its memory anew.
+        "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1},
+    }
+    with dask.config.set(settings):
         return Client(
             n_workers=workers,
             threads_per_worker=1,
