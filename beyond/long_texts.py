@@ -33,7 +33,7 @@ from helpers.metrics.surface import SECTION_3, section_3
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, padded
 from helpers.model.sites import base_transformer, repeated_softmax
-from helpers.store.examples import check_rows, row_errors
+from helpers.store.examples import check_errors, row_errors
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
 EAGER = "eager_attention_forward"  # the name of each family's own function
@@ -141,7 +141,7 @@ def long_text_measures(
 
     def add(layer: int, first: int, rows: Block) -> None:
         errors = row_errors(rows[None], has_sink=encoder.has_sink)
-        check_rows(encoder, 0, *errors.tolist())
+        check_errors(encoder, 0, *errors.tolist(), largest_vector=0)
         end = first + rows.shape[1]
         maps[:, first:end] = rows.float().numpy(force=True)
         if end == n:  # the layer is complete

@@ -28,6 +28,7 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
+from helpers.store.cluster import map_shards
 from helpers.store.store import ROW_SUM_TOLERANCE, Example, Store
 
 OFFSETS = {"previous": -1, "current": 0, "next": 1}  # of the key from the query
@@ -299,8 +300,9 @@ def sums(store: Store) -> Sums:
 
     def compute() -> dict[str, np.ndarray]:
         values = []
-        for number in progress(range(store.n_shards), "section 3", unit="shard"):
-            values += shard_values(store, number)
+        shards = map_shards(shard_values, store, range(store.n_shards))
+        for shard in progress(shards, "section 3", unit="shard", total=store.n_shards):
+            values += shard
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
         return vars(sum_by_article(values, articles))
 

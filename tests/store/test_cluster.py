@@ -114,7 +114,7 @@ def test_map_shards_names_a_shard_that_kills_its_workers(client, expected_store,
             os.kill(os.getpid(), signal.SIGKILL)
         return number
 
-    with pytest.raises(InputError, match=r"a shard died; .* more memory"):
+    with pytest.raises(InputError, match=r"a shard died.* memory"):
         list(map_shards(die, expected_store, [0, 1]))
 
 
@@ -122,7 +122,7 @@ def test_map_shards_gives_up_without_workers(expected_store, monkeypatch):
     monkeypatch.setattr(cluster, "NO_WORKER_TIMEOUT", "1s")
     with (
         start_cluster(1, "") as client,
-        pytest.raises(InputError, match=r"no worker for 1 s.* finished shards are kept"),
+        pytest.raises(InputError, match=r"none is left.* finished shards are kept"),
     ):
         client.wait_for_workers(1, timeout=60)
         client.cluster.scale(0)
