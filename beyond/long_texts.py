@@ -32,7 +32,7 @@ from helpers.metrics.heads import PerHead
 from helpers.metrics.surface import SECTION_3, section_3
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, padded
-from helpers.model.sites import base_transformer, repeated_softmax
+from helpers.model.sites import base_transformer, softmax_calls
 from helpers.store.examples import check_errors, row_errors
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
@@ -95,9 +95,10 @@ def rows_in_blocks(
     base = base_transformer(encoder.model)
     started = _Pass(receive, n_queries)
     n_blocks = math.ceil(len(inputs["input_ids"]) / n_queries)
+    layers = [layer for layer in range(encoder.layers) for _ in range(n_blocks)]
     token = _current.set(started)
     try:
-        with _attention_in_blocks(base), repeated_softmax(base, n_blocks):
+        with _attention_in_blocks(base), softmax_calls(layers):
             base(**padded(encoder, [inputs]))
     finally:
         _current.reset(token)

@@ -453,7 +453,7 @@ def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str
 
 def describe_support(encoder: Encoder) -> Iterator[str]:
     """Describe the measurements that a model allows in 00 to 06, and the gaps of this machine."""
-    from helpers.model.encoder import as_model_error
+    from helpers.model.checkpoint import as_model_error
     from helpers.model.forward import check_lens, padded
     from helpers.model.sites import check_softmax
     from helpers.model.weights import check_reinitialised

@@ -31,7 +31,7 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     to_words_by_matrix,
-    vectors_to_words,
+    vectors_to_words_by_matrix,
     word_inputs,
     word_matrix,
 )
@@ -240,7 +240,9 @@ def _compute_batch(
         if store.manifest["hidden"]:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if store.level == "word":
-                vectors = vectors_to_words(vectors, inputs["groups"])
+                word_of_token = torch.tensor(inputs["groups"], device=vectors.device)
+                token_in_word = word_matrix(word_of_token, inputs["groups"][-1] + 1)
+                vectors = vectors_to_words_by_matrix(vectors, token_in_word)
             tensors[tensor_name("hidden", index)] = vectors.half()
             largest = vectors.abs().max()
         rows = row_errors(maps, has_sink=encoder.has_sink)
