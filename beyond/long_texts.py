@@ -32,8 +32,8 @@ from helpers.metrics.heads import PerHead
 from helpers.metrics.surface import SECTION_3, section_3
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, padded
-from helpers.model.sites import base_transformer, repeated_softmax
-from helpers.store.examples import check_rows, row_errors
+from helpers.model.sites import base_transformer, softmax_calls
+from helpers.store.examples import check_errors, row_errors
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
 EAGER = "eager_attention_forward"  # the name of each family's own function
@@ -95,9 +95,10 @@ def rows_in_blocks(
     base = base_transformer(encoder.model)
     started = _Pass(receive, n_queries)
     n_blocks = math.ceil(len(inputs["input_ids"]) / n_queries)
+    layers = [layer for layer in range(encoder.layers) for _ in range(n_blocks)]
     token = _current.set(started)
     try:
-        with _attention_in_blocks(base), repeated_softmax(base, n_blocks):
+        with _attention_in_blocks(base), softmax_calls(layers):
             base(**padded(encoder, [inputs]))
     finally:
         _current.reset(token)
@@ -141,7 +142,7 @@ def long_text_measures(
 
     def add(layer: int, first: int, rows: Block) -> None:
         errors = row_errors(rows[None], has_sink=encoder.has_sink)
-        check_rows(encoder, 0, *errors.tolist())
+        check_errors(encoder, 0, *errors.tolist(), largest_vector=0)
         end = first + rows.shape[1]
         maps[:, first:end] = rows.float().numpy(force=True)
         if end == n:  # the layer is complete

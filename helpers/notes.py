@@ -1,4 +1,4 @@
-"""Sentences that a reader of a run has to know: what it lacks, its text, its model, its weights."""
+"""Sentences that a reader of a run has to know: on its model, its weights and its text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from helpers.data.wikipedia import articles
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
+    from helpers.settings import Settings
     from helpers.store.store import Store
-    from helpers.study import Study
 
 DECODER = "The model is a decoder: under its causal mask a token sees itself and earlier tokens."
 NO_BEGINNING = (
@@ -23,23 +23,22 @@ NO_BEGINNING = (
 WEIGHTS_NOTES = {"smollm2": "4-bit weights, dequantised"}
 
 
-def run_notes(study: Study) -> list[str]:
-    """Collect the notes on a run; the model is loaded.
+def run_notes(encoder: Encoder, settings: Settings) -> list[str]:
+    """Collect the notes on the model and the text of a run.
 
     Parameters
     ----------
-    study : Study
-        The study of the run.
+    encoder : Encoder
+        The model.
+    settings : Settings
+        The settings of the run.
 
     Returns
     -------
     list of str
         One sentence or a few in each.
     """
-    encoder, settings = study.encoder, study.settings
     notes = [
-        study.missing_note("vectors"),
-        study.missing_note("coref"),
         objective_note(encoder),
         decoder_note(encoder),
         cut_note(encoder, settings.max_tokens),
@@ -52,7 +51,7 @@ def run_notes(study: Study) -> list[str]:
 
 
 def decoder_note(model: Encoder | Store) -> str:
-    """Say what a decoder's tokens see, and how its texts begin; empty for other models."""
+    """Describe the mask of a decoder and the beginning of its texts; empty for other models."""
     if not model.is_decoder:
         return ""
     roles = model.special_tokens
@@ -84,6 +83,6 @@ def cut_note(encoder: Encoder, max_tokens: int) -> str:
     if longest >= max_tokens:
         return ""
     return (
-        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}: the model takes no "
-        "longer ones, or their maps are too large to be kept."
+        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}, because the model takes "
+        "no longer ones, or their maps are too large to be kept."
     )

@@ -390,7 +390,6 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     study.treebank_corpus()
     study.coreference_corpus()
 
-    from helpers.notes import run_notes
     from helpers.store.extract import needed_bytes  # torch
 
     if settings.lens == "norm":
@@ -401,7 +400,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
         except ModelError as error:
             raise ModelError(f"--lens norm: {error} Or leave --lens out.") from error
     yield f"language: {study.language}"
-    yield from run_notes(study)
+    yield from study.notes
     # Notebook 04 stores the maps of two controls and of shuffled sentences, 05 those of models with
     # random weights.
     has_relations = "minimum_count" in used
@@ -446,14 +445,15 @@ def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str
     tokenizer: Any = encoder.tokenizer  # transformers allows lists for one token
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
     special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
-    warning = preview.note_unknown(store.records(), unknown, special)
+    share = preview.unknown_share(store.records(), unknown, special)
+    warning = preview.note_unknown(share, name)
     if warning:
-        yield f"  {name}: {warning}"
+        yield f"  {warning}"
 
 
 def describe_support(encoder: Encoder) -> Iterator[str]:
     """Describe the measurements that a model allows in 00 to 06, and the gaps of this machine."""
-    from helpers.model.encoder import as_model_error
+    from helpers.model.checkpoint import as_model_error
     from helpers.model.forward import check_lens, padded
     from helpers.model.sites import check_softmax
     from helpers.model.weights import check_reinitialised

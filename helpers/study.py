@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 MATCHED = "entropy-matched"
-# Segments on which the heads of a control get the model's entropies.
-ENTROPY_SEGMENTS = 16
-QUICK_ENTROPY_SEGMENTS = 4
-
-MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
 
 
 class Study:
@@ -96,9 +91,10 @@ class Study:
         if "model" not in self.results.facts:
             self.load()
         model = self.results.facts["model"]
+        titles = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
         name = run_name(self.settings)
         parts = [
-            MODEL_TITLES.get(name, name),
+            titles.get(name, name),
             f"{model['layers']} layers of {model['heads']} heads",
             WEIGHTS_NOTES.get(self.settings.model, ""),
             "norm lens" if self.settings.lens == "norm" else "",
@@ -135,9 +131,18 @@ class Study:
         -------
         Encoder
         """
-        if name not in self._encoders:
-            self._encoders[name] = self._load(name)
-        return self._encoders[name]
+        if name in self._encoders:
+            return self._encoders[name]
+        if name == MATCHED:
+            encoder = self._match_entropies()
+        else:
+            device = cast("Any", self.settings.device)
+            options = self._model_options(name)
+            encoder = load_encoder(self.settings.model, device=device, **options)
+        if name == "trained":
+            self._describe(encoder)
+        self._encoders[name] = encoder
+        return encoder
 
     @property
     def encoder(self) -> Encoder:
@@ -145,29 +150,17 @@ class Study:
         return self.load()
 
     def _model_options(self, name: str) -> dict[str, Any]:
-        """Say which weights a model has: its own, or random ones of a seed that differs."""
+        """Choose the weights of a model: its own, or random ones of a seed that differs."""
         settings = self.settings
         seed = settings.random_init
         if name != "trained":
-            number = int(name.partition("-")[2] or 0)
+            number = int(name.removeprefix("random").lstrip("-") or 0)
             seed = settings.seed + number + (0 if seed is None else seed + 1)
         return {"revision": settings.revision, "dtype": settings.dtype, "random_init": seed}
 
-    def _load(self, name: str) -> Encoder:
-        if name == MATCHED:
-            return self._match_entropies()
-        settings = self.settings
-        options = self._model_options(name)
-        encoder = load_encoder(settings.model, device=cast("Any", settings.device), **options)
-        if name == "trained":
-            self._describe(encoder)
-        return encoder
-
     def _entropy_corpus(self) -> Corpus[Segment]:
         """Choose the texts on which the heads of a control get the model's entropies."""
-        return self.segment_corpus(
-            QUICK_ENTROPY_SEGMENTS if self.settings.quick else ENTROPY_SEGMENTS
-        )
+        return self.segment_corpus(4 if self.settings.quick else 16)
 
     def _matched_to(self) -> dict[str, Any]:
         """List what temperatures are computed from, besides the random control."""
@@ -175,17 +168,16 @@ class Study:
 
     def _match_entropies(self) -> Encoder:
         """Give the heads of the random control the mean entropies of the model's heads."""
-        trained, random = self.load(), self.load("random")
+        trained = self.load()
+        random = self.load("random")
         matched_to = self._matched_to()
 
         def compute() -> list[list[float]]:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
-            from helpers.store.extract import extract
 
-            options = self._map_options
-            texts = extract(trained, self._entropy_corpus(), stream=True, **options).records()
-            batch = padded(trained, [model_inputs(trained, record) for record in texts])
+            texts = self._open("trained", self._entropy_corpus(), stream=True)
+            batch = padded(trained, [model_inputs(trained, record) for record in texts.records()])
             return temperatures(random.model.base_model, trained.model.base_model, batch)
 
         inputs = {"random": random.key, "matched to": matched_to}
@@ -217,7 +209,7 @@ class Study:
         ``run.json`` names the corpus if it has a ``role``.
         """
         settings = self.settings
-        if settings.workers or settings.scheduler:
+        if (settings.workers or settings.scheduler) and (settings.stream or not stream):
             from helpers.store.cluster import start_cluster
 
             start_cluster(settings.workers, settings.scheduler)
@@ -229,9 +221,10 @@ class Study:
             store = extract(self.load(model), corpus, stream=stream, **options)
         if model == "trained":
             self._describe(store)
-        if model == "trained" and role:
-            corpora = self.results.facts.setdefault("corpora", {})
-            corpora |= {role: corpus.name, f"{role} fingerprint": corpus.fingerprint}
+            if role:
+                corpora = self.results.facts.setdefault("corpora", {})
+                corpora[role] = corpus.name
+                corpora[f"{role} fingerprint"] = corpus.fingerprint
         return store
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
@@ -445,6 +438,12 @@ class Study:
             f"text or treebank is not. {flag(setting)} takes others."
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """The sentences on what the run lacks, on its model and on its text."""
+        missing = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
+        return [*filter(None, missing), *run_notes(self.encoder, self.settings)]
+
     def save_facts(self, stores: Sequence[Store]) -> None:
         """Have ``run.json`` say what of the corpora is used, and what a reader has to know.
 
@@ -461,7 +460,7 @@ class Study:
             "used": used,
             "language": self.language,
             "objective": self.encoder.objective,
-            "notes": run_notes(self),
+            "notes": self.notes,
         }
         with self.results.edited_record():
             pass  # facts go into every record that is written

@@ -21,7 +21,7 @@ from helpers.metrics.surface import article_table
 from helpers.model.gradients import gradient_importance
 from helpers.plots.style import canvas
 from helpers.settings import Settings
-from helpers.study import QUICK_ENTROPY_SEGMENTS, Study, describe_store
+from helpers.study import Study, describe_store
 
 
 @pytest.fixture
@@ -37,8 +37,7 @@ def varied(study, **settings):
 
 
 def sums_of(study):
-    stores = {name: study.segment_store(name) for name in study.models}
-    return surface.sums_by_model(stores)
+    return {name: surface.sums(study.segment_store(name)) for name in study.models}
 
 
 def tables_of_relations(study, store):
@@ -252,4 +251,4 @@ def test_entropies_are_matched_on_fewer_segments_in_a_preset(study, monkeypatch)
 
     monkeypatch.setattr(study, "segment_corpus", spy)
     study.load("entropy-matched")
-    assert set(limits) == {QUICK_ENTROPY_SEGMENTS}  # the tests run in the quick profile
+    assert set(limits) == {4}  # the tests run in the quick profile

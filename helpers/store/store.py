@@ -114,10 +114,31 @@ def find_store(inputs: Mapping[str, Any]) -> Store | None:
     folder = store_folder(inputs)
     if not is_listed(folder):
         return None
-    manifest = read_manifest(folder)
-    if not manifest["shards"] or missing_shards(folder, manifest):
-        return None
-    return Store(folder, manifest=manifest)
+    store = Store(folder)
+    return store if store.is_finished else None
+
+
+def open_store(folder: str | Path) -> Store:
+    """Open a folder of stored attention maps.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder of a finished store.
+
+    Returns
+    -------
+    Store
+
+    Raises
+    ------
+    StoreError
+        If the store is unfinished, damaged or of another version of this project.
+    """
+    store = Store(folder)
+    if not store.is_finished:
+        raise StoreError(f"{folder}: the store is unfinished; run extraction again")
+    return store
 
 
 def is_listed(folder: Path) -> bool:
@@ -133,59 +154,31 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a store; StoreError if it is missing, damaged or of another format."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise unfinished(folder)
-    manifest = read_json(path)
+    manifest = read_json(folder / MANIFEST)
     checksum = manifest.pop("checksum", "")
-    if manifest.get("format", FORMAT) != FORMAT:
-        problem = f"another version of this project wrote it (its format is not {FORMAT})"
-    elif checksum != json_digest(manifest):
-        problem = "the manifest is incomplete or was changed"
-    else:
-        return manifest
-    raise StoreError(f"{path}: {problem}; remove its folder, to make room for a new extraction")
-
-
-def unfinished(folder: Path) -> StoreError:
-    """Return the error of a store that an extraction has not finished."""
-    return StoreError(f"{folder}: the store is unfinished; run extraction again")
+    if manifest.get("format") != FORMAT or checksum != json_digest(manifest):
+        raise StoreError(
+            f"{folder / MANIFEST}: it is missing, damaged or of another version of this project "
+            f"(its format is not {FORMAT}); remove its folder, to make room for a new extraction"
+        )
+    return manifest
 
 
 def check(path: Path, digest: str) -> None:
     """Raise StoreError if a file is missing, or has another SHA-256 than it was written with."""
-    if not path.is_file():
-        raise StoreError(f"{path}: the file is missing; run extraction again, which writes it")
-    if sha256(path) != digest:
+    if not path.is_file() or sha256(path) != digest:
         raise StoreError(
-            f"{path}: the file was changed after it was written (by its SHA-256); repair it with "
-            f"'python -m helpers verify --repair {path.parent.name}'"
+            f"{path}: the file is missing, or was changed after it was written (by its SHA-256); "
+            f"repair it with 'python -m helpers verify --repair {path.parent.name}'"
         )
 
 
 check_once = cache(check)  # a process checks a file when it first reads it
 
 
-def n_shards(manifest: Mapping[str, Any]) -> int:
-    """Count the shards of a store, written or not."""
-    return -(-manifest["n_examples"] // manifest["examples_per_shard"])
-
-
-def shard_indices(manifest: Mapping[str, Any], number: int) -> range:
-    """Return the indices of the examples of one shard."""
-    size = manifest["examples_per_shard"]
-    return range(manifest["n_examples"])[number * size : (number + 1) * size]
-
-
-def missing_shards(folder: Path, manifest: Mapping[str, Any]) -> list[int]:
-    """List the numbers of the shards that do not exist."""
-    numbers = range(n_shards(manifest))
-    return [number for number in numbers if not (folder / shard_name(number)).is_file()]
-
-
-def shard_name(number: int) -> str:
-    """Return the file name of a shard."""
-    return f"shard-{number:05d}.safetensors"
+def shard_path(folder: Path, number: int) -> Path:
+    """Return the file of a shard."""
+    return folder / f"shard-{number:05d}.safetensors"
 
 
 def tensor_name(name: str, index: int) -> str:
@@ -234,10 +227,9 @@ class Example:
     visible: Sequence[Visible] = ()
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
+    def shape(self) -> tuple[int, ...]:
         """The shape of the maps: (layer, head, query, key)."""
-        layers, heads, queries, keys = self.stored_attention.shape
-        return layers, heads, queries, keys
+        return self.stored_attention.shape
 
     @property
     def attention(self) -> Float[np.ndarray, "layer head query key"]:
@@ -280,22 +272,11 @@ class Example:
 
     def visible_in(self, layer: int) -> Bool[np.ndarray, "query key"]:
         """Return the positions that each position can attend to in a layer (from 0)."""
-        return self._masks[self.visible[layer] if self.visible else None]
-
-    @cached_property
-    def _masks(self) -> dict[Visible | None, Bool[np.ndarray, "query key"]]:
-        """The mask of each kind of layer; of all, if every token sees all."""
         if not self.visible or self.is_cross:
-            full_mask = np.ones(self.shape[2:], dtype=bool)
-            return dict.fromkeys([None, *self.visible], full_mask)
-        groups = self.record.get("inputs", {}).get("groups")  # the word of each token
-        masks = {}
-        for visible in set(self.visible):
-            if groups is None:
-                masks[visible] = visible_mask(visible, len(self))
-            else:
-                masks[visible] = visible_words(visible_mask(visible, len(groups)), groups)
-        return masks
+            return np.ones(self.shape[2:], dtype=bool)
+        word_of_token = self.record.get("inputs", {}).get("groups", range(len(self)))
+        mask = visible_mask(self.visible[layer], len(word_of_token))
+        return visible_words(mask, word_of_token)
 
     @property
     def tokens(self) -> list[str]:
@@ -331,8 +312,6 @@ class Store:
         The folder of a finished store or, with an ``encoder``, of the list of a store's examples.
     encoder : Encoder, optional
         Model that computes the maps of shards that are not in the folder.
-    manifest : dict, optional
-        The content of ``manifest.json``, if it has been read.
 
     Attributes
     ----------
@@ -355,6 +334,8 @@ class Store:
         The numbers of examples that were dropped or cut, by reason.
     n_shards : int
         Number of shards.
+    is_finished : bool
+        Whether all shards are in the folder.
 
     Raises
     ------
@@ -362,18 +343,10 @@ class Store:
         If the store is unfinished or damaged.  A file is checked when it is first read.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        encoder: Encoder | None = None,
-        *,
-        manifest: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, folder: str | Path, encoder: Encoder | None = None) -> None:
         self.folder = Path(folder).absolute()  # processes with another working folder read it, too
         self.encoder = encoder
-        self.manifest = manifest or read_manifest(self.folder)
-        if encoder is None and not self.manifest["shards"]:
-            raise unfinished(self.folder)
+        self.manifest = read_manifest(self.folder)
         self.key: str = self.manifest["key"]
         self.model_name: str = self.manifest["model"]["name"]
         self.corpus_name: str = self.manifest["corpus"]["name"]
@@ -386,7 +359,7 @@ class Store:
         self.special_tokens: dict[str, str | None] = self.manifest["special_tokens"]
         self.visible = [Visible(**layer) for layer in self.manifest["visible"]]
         self.report: dict[str, int] = self.manifest["report"]
-        self.n_shards = n_shards(self.manifest)
+        self.n_shards = -(-len(self) // self.manifest["examples_per_shard"])
 
     def __len__(self) -> int:
         return self.manifest["n_examples"]
@@ -405,17 +378,24 @@ class Store:
         """The numbers of examples and mentions that are used and read; see `preview.count_used`."""
         return count_used(self.records(), self.report)
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether all shards are in the folder, and the manifest knows their digests."""
+        return bool(self.manifest["shards"]) and not self.missing_shards()
+
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
-        return missing_shards(self.folder, self.manifest)
+        paths = (shard_path(self.folder, number) for number in range(self.n_shards))
+        return [number for number, path in enumerate(paths) if not path.is_file()]
 
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""
-        return shard_indices(self.manifest, number)
+        size = self.manifest["examples_per_shard"]
+        return range(len(self))[number * size : (number + 1) * size]
 
     def record(self, index: int) -> Record:
         """Return one example's line of ``examples.jsonl``."""
-        index = self._position(index)
+        index = range(len(self))[index]
         return next(self.records(range(index, index + 1)))
 
     def records(self, indices: range | None = None) -> Iterator[Record]:
@@ -436,18 +416,8 @@ class Store:
         return np.cumsum(lengths) - lengths
 
     def __getitem__(self, index: int) -> Example:
-        index = self._position(index)
-        get_tensor = self._tensors(index // self.manifest["examples_per_shard"])
-        return self._example(index, self.record(index), get_tensor)
-
-    def _position(self, index: int) -> int:
-        """Count a negative index from the end, as a list does."""
-        try:
-            return range(len(self))[index]
-        except IndexError:
-            raise IndexError(
-                f"there is no example {index} in {self!r}; use 0 to {len(self) - 1}"
-            ) from None
+        index = range(len(self))[index]
+        return self._read(range(index, index + 1))[0]
 
     def __iter__(self) -> Iterator[Example]:
         for number in range(self.n_shards):
@@ -455,40 +425,32 @@ class Store:
 
     def shard(self, number: int) -> list[Example]:
         """Return the examples of one shard."""
-        get_tensor = self._tensors(number)
-        indices = self.indices(number)
+        return self._read(self.indices(number))
+
+    def _read(self, indices: range) -> list[Example]:
+        """Return consecutive examples of one shard."""
+        get_tensor = self._tensors(indices.start // self.manifest["examples_per_shard"])
+        has_vectors = self.manifest["hidden"]
         return [
-            self._example(index, record, get_tensor)
+            Example(
+                index=index,
+                stored_attention=get_tensor(tensor_name("attention", index)),
+                record=record,
+                offset=record.get("offset", 0),
+                special_tokens=self.special_tokens,
+                hidden=get_tensor(tensor_name("hidden", index)) if has_vectors else None,
+                visible=self.visible,
+            )
             for index, record in zip(indices, self.records(indices), strict=True)
         ]
 
-    def _example(self, index: int, record: Record, get_tensor: GetTensor) -> Example:
-        """Make an example of its record and its tensors."""
-        has_vectors = self.manifest["hidden"]
-        return Example(
-            index=index,
-            stored_attention=get_tensor(tensor_name("attention", index)),
-            record=record,
-            offset=record.get("offset", 0),
-            special_tokens=self.special_tokens,
-            hidden=get_tensor(tensor_name("hidden", index)) if has_vectors else None,
-            visible=self.visible,
-        )
-
     def _tensors(self, number: int) -> GetTensor:
         """Return a function that returns the tensors of a shard by name."""
-        path = self.folder / shard_name(number)
+        path = shard_path(self.folder, number)
         is_stored = self.manifest["shards"] and path.is_file()
         if self.encoder is not None and not is_stored:
-            return self.compute(number).__getitem__
+            from helpers.store.examples import shard_tensors  # imports torch
+
+            return shard_tensors(self, number).__getitem__
         check_once(path, self.manifest["shards"][number]["sha256"])
         return safe_open(path, framework="numpy").get_tensor
-
-    def compute(self, number: int) -> Tensors:
-        """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""
-        from helpers.store.examples import shard_tensors  # imports torch
-
-        return shard_tensors(self, self.indices(number))
-
-
-open_store = Store  # its public name: `helpers.open_store`

@@ -7,7 +7,7 @@ from pathlib import Path
 from helpers.errors import StoreError
 from helpers.files import cache_root, folder_lock
 from helpers.progress import progress
-from helpers.store.store import EXAMPLES, MANIFEST, check, read_manifest, shard_name
+from helpers.store.store import EXAMPLES, MANIFEST, check, read_manifest, shard_path
 
 
 def stores() -> list[Path]:
@@ -21,15 +21,15 @@ def verify(folder: Path) -> dict[Path, str]:
         manifest = read_manifest(folder)
     except StoreError as error:
         return {folder / MANIFEST: str(error)}
-    digests = {EXAMPLES: manifest["examples_sha256"]}
+    digests = {folder / EXAMPLES: manifest["examples_sha256"]}
     for number, shard in enumerate(manifest["shards"]):
-        digests[shard_name(number)] = shard["sha256"]
+        digests[shard_path(folder, number)] = shard["sha256"]
     problems = {}
-    for name, digest in progress(digests.items(), f"checking {folder.name}", unit="file"):
+    for path, digest in progress(digests.items(), f"checking {folder.name}", unit="file"):
         try:
-            check(folder / name, digest)
+            check(path, digest)
         except StoreError as error:
-            problems[folder / name] = str(error)
+            problems[path] = str(error)
     return problems
 
 

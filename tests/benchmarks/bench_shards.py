@@ -3,12 +3,13 @@
     python tests/benchmarks/bench_shards.py [--json PATH] [--sizes 32000 320000 1000000]
 
 The segments are records alone, and a shard holds one number, so that what is measured is what a
-store costs per segment and per shard: time, peak memory, and how often the manifest is written.
+store costs per segment and per shard: time and peak memory.
 Each size runs in a process of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -16,16 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from unittest import mock
 
 import numpy as np
 from common import options, random_segments, report
 
-from helpers.data.records import Corpus, Record
-from helpers.model.encoder import Encoder, load_encoder
+from helpers.data.records import Record
+from helpers.model.encoder import load_encoder
+from helpers.store import extract as extraction
 from helpers.store.extract import extract, write_shard
-from helpers.store.format import Manifest
 from helpers.store.store import Store
 
 SIZES = (32_000, 320_000, 1_000_000)
@@ -38,58 +39,39 @@ def records(count: int) -> Iterator[Record]:
         yield {"tokens": TOKENS, "title": f"article {index // 20}", "second": 64}
 
 
-def write_small_shards(store: Store, missing: Sequence[int]) -> None:
-    """Write shards that hold one number."""
-    for number in missing:
-        tensors = {"attention/000000": np.array([number], np.float16)}
-        write_shard(store.folder, number, tensors)
+def write_small_shard(store: Store, number: int) -> None:
+    """Write a shard that holds one number."""
+    tensors = {"attention/000000": np.array([number], np.float16)}
+    write_shard(store.folder, number, tensors)
 
 
-def write_half(store: Store, missing: Sequence[int]) -> None:
-    """Write half of the shards, and end as a process does that is stopped."""
-    write_small_shards(store, missing[: len(missing) // 2])
-    raise KeyboardInterrupt
+def write_half(store: Store, number: int) -> None:
+    """Write a shard of the first half, or end as a process does that is stopped."""
+    if number >= store.n_shards // 2:
+        raise KeyboardInterrupt
+    write_small_shard(store, number)
 
 
 def measure(count: int) -> dict[str, float]:
-    """Measure the seconds of each step, the peak memory in MiB and the manifest's writes."""
+    """Measure the seconds of each step, and the peak memory in MiB."""
     encoder = load_encoder(device="cpu")
     corpus = random_segments(0)
+    steps = {"list": None, "half": write_half, "rest": write_small_shard, "read": None}
     seconds = {}
     with (
-        mock.patch("helpers.store.examples.examples", lambda *_: records(count)),
-        mock.patch("helpers.store.extract.check_free"),
-        mock.patch.object(Manifest, "write", autospec=True, side_effect=Manifest.write) as write,
+        mock.patch.object(extraction, "examples", lambda *_: records(count)),
+        mock.patch.object(extraction, "check_free"),
     ):
-        for name, step in (
-            ("list", list_examples),
-            ("half", stop),
-            ("rest", resume),
-            ("read", resume),
-        ):
+        for name, make_shard in steps.items():
             started = time.perf_counter()
-            step(encoder, corpus)
+            with (
+                contextlib.suppress(KeyboardInterrupt),
+                mock.patch.object(extraction, "make_shard", make_shard),
+            ):
+                extract(encoder, corpus, stream=name == "list")
             seconds[name] = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return {**seconds, "peak_mib": peak, "manifest_writes": write.call_count}
-
-
-def list_examples(encoder: Encoder, corpus: Corpus) -> None:
-    """Write the list of examples."""
-    extract(encoder, corpus, stream=True)
-
-
-def stop(encoder: Encoder, corpus: Corpus) -> None:
-    """Write half of the shards."""
-    try:
-        extract(encoder, corpus, fill=write_half)
-    except KeyboardInterrupt:
-        return
-
-
-def resume(encoder: Encoder, corpus: Corpus) -> None:
-    """Write the other half of the shards; open the store if it is finished."""
-    extract(encoder, corpus, fill=write_small_shards)
+    return {**seconds, "peak_mib": peak}
 
 
 def main() -> None:

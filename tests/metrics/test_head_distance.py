@@ -81,8 +81,7 @@ def test_a_stream_gives_the_distances_of_a_store(tiny_encoder, tmp_path):
     with cache_at(tmp_path / "store"):
         stored = distances(extract(tiny_encoder("bert"), many_segments(5), max_tokens=MAX_TOKENS))
     with cache_at(tmp_path / "stream"):
-        streamed = distances(
-            extract(tiny_encoder("bert"), many_segments(5), max_tokens=MAX_TOKENS, stream=True)
-        )
+        listed = extract(tiny_encoder("bert"), many_segments(5), max_tokens=MAX_TOKENS, stream=True)
+        streamed = distances(listed)
     for of_store, of_stream in zip(stored, streamed, strict=True):
         np.testing.assert_array_equal(of_store, of_stream)

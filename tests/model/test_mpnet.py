@@ -113,5 +113,5 @@ def test_load_encoder_verifies_mpnet_again_after_a_change(site):
     assert (loaded.name, loaded.slug) == ("mpnet", "mpnet")
     assert loaded.key["weights_sha256"] == encoder.BUILT_IN["mpnet"]
     flip(mpnet.mpnet_folder() / "model.safetensors")
-    with pytest.raises(ModelError, match=r"model\.safetensors is .* Remove its folder, and"):
+    with pytest.raises(ModelError, match=r"SHA-256 of the weights .* Remove this folder"):
         encoder.load_encoder("mpnet", device="cpu")

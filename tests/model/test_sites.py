@@ -92,14 +92,9 @@ def uniform_encoder(tiny_folder):
     return encoder
 
 
-def test_temperatures_come_near_an_entropy_that_is_out_of_reach(
-    tiny_folder, uniform_encoder, encoder, segments
-):
+def test_temperatures_come_near_an_entropy_that_is_out_of_reach(uniform_encoder, encoder, segments):
     records = token_records(encoder, segments)
-    matched = load_encoder(str(tiny_folder("bert")), device="cpu")
-    sites.set_temperatures(
-        matched.model.base_model, temperatures(matched, uniform_encoder, records)
-    )
+    matched = encoder.with_temperatures(temperatures(encoder, uniform_encoder, records), {})
     expected = entropies(uniform_encoder, records)
     np.testing.assert_allclose(entropies(matched, records), expected, atol=1e-4)
 
@@ -109,10 +104,9 @@ def test_temperatures_of_heads_without_scores_are_finite(uniform_encoder, encode
     assert np.isfinite(temperatures(uniform_encoder, encoder, records)).all()
 
 
-def test_temperatures_of_a_model_for_itself_change_nothing(tiny_folder, encoder, segments):
+def test_temperatures_of_a_model_for_itself_change_nothing(encoder, segments):
     records = token_records(encoder, segments)
-    twin = load_encoder(str(tiny_folder("bert")), device="cpu")
-    sites.set_temperatures(twin.model.base_model, temperatures(twin, encoder, records))
+    twin = encoder.with_temperatures(temperatures(encoder, encoder, records), {})
     np.testing.assert_allclose(entropies(twin, records), entropies(encoder, records), atol=1e-4)
 
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from helpers.errors import ModelError
 from helpers.files import sha256
 from helpers.model import encoder, smollm2
-from helpers.notes import WEIGHTS_NOTES, run_notes
+from helpers.notes import WEIGHTS_NOTES
 from helpers.settings import Settings
 from helpers.study import Study
 
@@ -126,5 +126,5 @@ def test_a_figure_of_the_model_says_that_it_has_4_bit_weights(folder, monkeypatc
     monkeypatch.setenv("ATTENTION_CACHE", str(folder.parents[1]))
     study = Study(model="smollm2", name="mine", segments=4)
     assert WEIGHTS_NOTES["smollm2"] in study.title
-    assert any(WEIGHTS_NOTES["smollm2"] in note for note in run_notes(study))
+    assert any(WEIGHTS_NOTES["smollm2"] in note for note in study.notes)
     assert Settings().model not in WEIGHTS_NOTES

@@ -16,7 +16,7 @@ from helpers.data.treebank import PIPELINE
 from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import count_heads
 from helpers.model.encoder import load_encoder
-from helpers.notes import objective_note, run_notes
+from helpers.notes import objective_note
 from helpers.results import run_record
 from helpers.study import Study
 
@@ -80,9 +80,9 @@ def test_study_leaves_english_resources_out_of_another_language(settings, tmp_pa
     assert record["language"] == "not English" and len(record["notes"]) == 2
     documents = other_languages.documents(tmp_path, "German")
     asked = Study(**options | {"coref": str(documents), "vectors": "glove.txt"})
-    assert not run_notes(asked)
+    assert not asked.notes
     overruled = Study(**options | {"parser": PIPELINE})
-    assert overruled.language == "English" and overruled.has_parses and not run_notes(overruled)
+    assert overruled.language == "English" and overruled.has_parses and not overruled.notes
 
 
 def test_study_takes_the_language_of_its_treebank(tmp_path, tiny_folder):
@@ -161,7 +161,7 @@ def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tin
     study = Study(model=str(folder), device="cpu")
     assert study.encoder.objective == "contrastive"
     assert "BertForSequenceClassification" in objective_note(study.encoder)
-    assert run_notes(study) == [objective_note(study.encoder)]
+    assert study.notes == [objective_note(study.encoder)]
     assert not objective_note(load_encoder(str(tiny_folder("bert")), device="cpu"))
     bare = tmp_path / "bare"
     tiny_models.save(bare, *tiny_models.bert(lambda config: hf.BertModel(config)))

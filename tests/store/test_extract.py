@@ -16,9 +16,10 @@ from helpers import files as paths
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.files import json_digest, sha256
 from helpers.model import forward
+from helpers.store import examples as examples_module
 from helpers.store import extract as extraction
 from helpers.store import store as store_module
-from helpers.store.examples import check_rows, row_errors
+from helpers.store.examples import check_errors, row_errors
 from helpers.store.store import read_manifest, store_folder, store_inputs, write_manifest
 
 COUNT = 22  # shards of 4, the last of 2
@@ -40,7 +41,9 @@ def test_extract_gives_the_same_bytes_on_several_threads(threads, encoder, tmp_p
 def test_compute_gives_the_tensors_of_one_shard(encoder, tmp_path):
     with cache_at(tmp_path):
         store = extraction.extract(encoder, many_segments(40), max_tokens=MAX_TOKENS, stream=True)
-    assert list(store.compute(2)) == [f"attention/{index:06d}" for index in range(8, 12)]
+    assert list(examples_module.shard_tensors(store, 2)) == [
+        f"attention/{index:06d}" for index in range(8, 12)
+    ]
 
 
 def test_extract_continues_an_interrupted_extraction(encoder, written, monkeypatch, tmp_path):
@@ -143,12 +146,12 @@ def test_extract_names_the_example_that_cannot_be_stored(
         ([0.9, 0.5, 0.5], "differs from 1 by 0.9"),
     ],
 )
-def test_check_rows_refuses_rows_that_are_none(row, problem, encoder):
+def test_check_errors_refuses_rows_that_are_none(row, problem, encoder):
     maps = torch.full((2, 3, 3, 3), 1 / 3).half()
-    check_rows(encoder, 17, *row_errors(maps, has_sink=False).tolist())
+    check_errors(encoder, 17, *row_errors(maps, has_sink=False).tolist(), 0)
     maps[1, 2, 0] = torch.tensor(row)
     with pytest.raises(ModelError, match=f"in example 17 .*{problem}"):
-        check_rows(encoder, 17, *row_errors(maps, has_sink=False).tolist())
+        check_errors(encoder, 17, *row_errors(maps, has_sink=False).tolist(), 0)
 
 
 @pytest.mark.parametrize(
