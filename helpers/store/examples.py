@@ -31,7 +31,7 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     to_words_by_matrix,
-    vectors_to_words_by_matrix,
+    vectors_to_words,
     word_inputs,
     word_matrix,
 )
@@ -240,9 +240,7 @@ def _compute_batch(
         if store.manifest["hidden"]:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if store.level == "word":
-                word_of_token = torch.tensor(inputs["groups"], device=vectors.device)
-                token_in_word = word_matrix(word_of_token, inputs["groups"][-1] + 1)
-                vectors = vectors_to_words_by_matrix(vectors, token_in_word)
+                vectors = vectors_to_words(vectors, inputs["groups"])
             tensors[tensor_name("hidden", index)] = vectors.half()
             largest = vectors.abs().max()
         rows = row_errors(maps, has_sink=encoder.has_sink)
@@ -285,5 +283,5 @@ def check_errors(
         return
     raise ModelError(
         f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
-        f"complete copy of the model{or_wider(encoder.key['dtype'])}, or another model."
+        f"complete copy of the model{or_wider(encoder.model.dtype)}, or another model."
     )

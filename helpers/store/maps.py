@@ -207,16 +207,15 @@ def _record(
     tokens: Tokens, words: Words | None, annotation: Mapping[str, Any], roles: RoleTokens
 ) -> Record:
     """Make the record of an example with words; ValueError if its annotation does not fit."""
-    queries, keys = _sides(tokens)
-    if queries is not keys:
+    if not isinstance(tokens[0], str):
         raise ValueError(
             "words= and records= need maps from a text to itself; to score pairs of two texts, "
             "give both as one text, with their maps in a square of zeros, and sink=True"
         )
     if words is None:
         special = set(roles.values())
-        words = [None if token in special else number for number, token in enumerate(keys)]
-    record = _join_words(keys, words)
+        words = [None if token in special else number for number, token in enumerate(tokens)]
+    record = _join_words(tokens, words)
     record |= {field: annotation[field] for field in sorted(ANNOTATION & annotation.keys())}
     _check_annotation(record)
     return record | {field: annotation.get(field, "") for field in ("split", "document")}
@@ -226,7 +225,7 @@ def _token_record(tokens: Tokens, annotation: Mapping[str, Any]) -> Record:
     """Make the record of an example without words."""
     queries, keys = _sides(tokens)
     record = {"tokens": list(keys), "title": annotation.get("document", "")}
-    return record if queries is keys else {**record, "queries": list(queries)}
+    return record if isinstance(tokens[0], str) else {**record, "queries": list(queries)}
 
 
 def _join_words(tokens: Sequence[str], words: Words) -> Record:

@@ -173,7 +173,7 @@ NAN[1, 0, 2, 3] = np.nan
         ([GOOD - 0.1], {}, "smallest weight is -"),
         ([GOOD[..., :4]], {}, "5 queries and 4 keys, but 5 and 5 tokens; give every token"),
         ([GOOD[0]], {}, r"an array of shape \[2, 5, 5\]"),
-        ([[[1, 2], [3]]], {}, "inhomogeneous shape"),
+        ([[[1, 2], [3]]], {}, "same shape"),
         ([[GOOD[0], GOOD[0, :1]]], {}, "same shape"),
         ([np.full((1, 1, 5, 5), "x")], {}, "type <U1"),
         ([GOOD] * 2, {}, "maps of 2 examples, tokens of 1"),
