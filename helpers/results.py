@@ -297,7 +297,7 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
 
 def serialize_settings(settings: Settings) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
-    values = {name: getattr(settings, name) for name in RESULT_SETTINGS}
+    values: dict[str, Any] = {name: getattr(settings, name) for name in RESULT_SETTINGS}
     for name in ("model", *PATH_SETTINGS):
         values[name] = ",".join(map(_portable_path, values[name].split(",")))
     return values
