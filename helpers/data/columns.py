@@ -155,11 +155,9 @@ def read_tree(
                 problem = f"expected word {number}, found {quoted(row.cells[0])}"
                 raise CorpusError(path, problem, row.line)
         if not (re.fullmatch("[0-9]{1,9}", head) and int(head) <= len(rows) and relation):
-            problem = (
-                f"{quoted(row.word)} has the head {quoted(head)} and relation {quoted(relation)}; "
-                f"expected a whole number (0: root, at most {len(rows)}) and a relation"
-            )
-            raise CorpusError(path, problem, row.line)
+            problem = f"{quoted(row.word)} has the head {quoted(head)}, relation {quoted(relation)}"
+            expected = f"expected a whole number (0: root, at most {len(rows)}) and a relation"
+            raise CorpusError(path, f"{problem}; {expected}", row.line)
         heads.append(int(head))
         relations.append(relation)
     if format == "conllu" and heads.count(0) > 1:

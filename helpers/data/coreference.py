@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from helpers.data.coreference_files import read_documents
 from helpers.data.language import is_english
@@ -66,10 +67,8 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     for file in files:
         refuse_other_formats(file, "coreference")
     folder = source.parent if source.is_file() else source
-    spec = {
-        "kind": "coreference",
-        "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files},
-    }
+    digests = {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files}
+    spec: dict[str, Any] = {"kind": "coreference", "files": digests}
     if not all(plain_name(file).endswith(".conllu") for file in files):
         spec["heads"] = parser_versions()
 

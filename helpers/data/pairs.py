@@ -53,7 +53,10 @@ def paired_corpus(
     CorpusError
         For a file that is missing and, with the line, for one that breaks the format.
     """
-    files = {"train": existing_file(path)}
+    file = existing_file(path)
+    if file.is_dir():
+        raise CorpusError(path, "is a folder; name one file of pairs")
+    files = {"train": file}
     return sampled_corpus(files, read_pairs, {"kind": "pairs"}, sentences=sentences, seed=seed)
 
 
@@ -80,7 +83,8 @@ def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
             text = _read_object(line)
             pairs = dict.fromkeys(read_pair(pair, len(text["words"])) for pair in text["pairs"])
         except (ValueError, RecursionError) as error:
-            raise CorpusError(path, f"{error}; {EXPECTED_LINE}", number) from error
+            problem = f"this line cannot be read ({error})"
+            raise CorpusError(path, f"{problem}; {EXPECTED_LINE}", number) from error
         if not pairs:
             counts["sentences dropped: no pair"] += 1
             continue

@@ -194,14 +194,11 @@ def document_of(record: Mapping[str, Any]) -> str | None:
     A segment has a ``title``, a sentence a ``source`` (see `Sentence`), and so has a part of a
     coreference document.
     """
-    if record.get("title"):
-        return record["title"]
     # A sentence of an article or a treebank, or a part of a document (CoNLL-2012).
-    in_document = re.fullmatch(
-        r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+|(.+) part \d+",
-        record.get("source", ""),
-    )
-    return in_document[in_document.lastindex or 0] if in_document else None
+    sources = r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+|(.+) part \d+"
+    in_document = re.fullmatch(sources, record.get("source", ""))
+    name = in_document[in_document.lastindex or 0] if in_document else None
+    return record.get("title") or name
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:

@@ -68,8 +68,8 @@ def text_paths(path: Path) -> list[Path]:
     candidates = sorted(file for pattern in patterns for file in path.rglob(pattern))
     files = [file for file in candidates if file.is_file() and file.name[0] != "."]
     if not files:
-        problem = "has no .txt or .md file and none of WikiExtractor (wiki_00); name another folder"
-        raise CorpusError(path, problem)
+        problem = "has no .txt or .md file and none of WikiExtractor (wiki_00)"
+        raise CorpusError(path, f"{problem}; name another folder or a file")
     return files
 
 

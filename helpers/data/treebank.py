@@ -25,7 +25,7 @@ from helpers.data.columns import detect_format, read_trees
 from helpers.data.language import is_english
 from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted, word
-from helpers.data.wikipedia import articles, corpus_name, sample_path
+from helpers.data.wikipedia import SAMPLE, articles, corpus_name
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 
@@ -83,8 +83,7 @@ def treebank(
         dev = _split_file(train, "dev")
         train = _split_file(train, "train")
     files = {"train": train} if dev is None else {"train": train, "dev": dev}
-    formats = [detect_format(file) for file in files.values()]
-    spec = {"kind": "treebank", "formats": formats}
+    spec = {"kind": "treebank", "formats": [detect_format(file) for file in files.values()]}
     return sampled_corpus(files, read_trees, spec, sentences=sentences, seed=seed)
 
 
@@ -220,7 +219,7 @@ def silver_treebank(
     CorpusError
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
-    text = sample_path() if path is None else existing_file(path)
+    text = SAMPLE if path is None else existing_file(path)
     pipeline_name = parser or PIPELINE
     spec = {"kind": "silver", "file": file_fingerprint(text), "count": count, "seed": seed}
     spec |= parser_versions(pipeline_name)
@@ -228,7 +227,7 @@ def silver_treebank(
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         if not (parser or is_english_text(text)):
-            remedy = "give a --treebank of its language, or run the notebooks 01,02,03,06 only"
+            remedy = "give a --treebank of its language, or run --only 01,02,03,06"
             raise InputError(f"{text}: {NOT_ENGLISH}; {remedy}, or {NAME_PARSER} by --parser")
         parses = cached("parses", parse, inputs={"corpus": spec}, code=CODE)
         counts.update(parses["counts"])
@@ -299,8 +298,8 @@ def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict
     sentences = sorted(islice(bar, count))
     article_sizes = Counter(article for article, *_ in sentences)
     if len(article_sizes) < 2:
-        problem = f"has {len(sentences)} usable sentences (prose, 5 to 40 words) of one article"
-        raise CorpusError(path, f"{problem}; use two articles or more, or a --treebank")
+        problem = f"has usable sentences (prose, 5 to 40 words) in {len(article_sizes)} articles"
+        raise CorpusError(path, f"{problem}; use a text with two or more, or a --treebank")
     if count is not None:
         counts["sentences fewer than asked for"] += count - len(sentences)
     dev_articles = _dev_documents(article_sizes, seed)

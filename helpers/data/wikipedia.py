@@ -43,6 +43,7 @@ from helpers.errors import CorpusError
 from helpers.files import slugify
 from helpers.progress import progress
 
+# The bundled sample of English Wikipedia (101 articles).
 SAMPLE = Path(__file__).with_name("wikipedia_sample.txt.bz2")
 
 
@@ -51,11 +52,6 @@ class Article(NamedTuple):
 
     title: str
     paragraphs: tuple[str, ...]
-
-
-def sample_path() -> Path:
-    """Return the path of the bundled sample of English Wikipedia (101 articles)."""
-    return SAMPLE
 
 
 def corpus_name(path: Path) -> str:

@@ -9,7 +9,7 @@ from helpers.data.preview import (
     note_text,
     note_unknown,
 )
-from helpers.data.wikipedia import Article, articles, sample_path
+from helpers.data.wikipedia import SAMPLE, Article, articles
 
 SEGMENT = {"tokens": ["[CLS]", "a", "[SEP]", "[UNK]", "[SEP]"], "title": "Cats", "second": 3}
 SENTENCE = {
@@ -82,4 +82,4 @@ def test_note_text_counts_markup(markup):
 
 
 def test_note_text_is_empty_for_prose():
-    assert note_text(articles(sample_path())) == note_text([]) == []
+    assert note_text(articles(SAMPLE)) == note_text([]) == []

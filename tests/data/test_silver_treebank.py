@@ -127,7 +127,7 @@ def test_silver_treebank_of_another_language_needs_a_parser(tmp_path):
 def test_silver_treebank_refuses_sentences_of_one_article(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("This is an article with one sentence.\nThis is its second paragraph here.\n")
-    with pytest.raises(CorpusError, match=r"one\.txt: has 2 usable"):
+    with pytest.raises(CorpusError, match=r"one\.txt: has usable .* 1 articles"):
         silver_treebank(path).records()
 
 
