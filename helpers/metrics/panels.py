@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ MAX_LETTERS = 12  # of its longest word
 RELATIONS = 3  # in Figure 5; coreference has a row, too
 CHECKED = "hand-checked"  # how sentences were chosen
 BY_RULE = "by rule"
+OFFSET = "best fixed offset"  # of a rule
 HERE = Path(__file__).parent
 # What the heads of Figure 5 do, by the paper's name of the relation: read from the dependent, and
 # from its parent.
@@ -165,7 +167,8 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         most = _largest(shares)
         if shares[most] >= threshold:
             drawn.append((column, most, f"{shares[most]:.0%} to {name}"))
-    example = next(_short_examples(store))
+    listed = chain.from_iterable(_listed_examples(store, name) for name in checked_sentences())
+    example = next(chain(listed, _short_examples(store)))
     panels = []
     for column, (layer, head), behaviour in drawn:
         word_types = example.roles.kinds()
@@ -234,8 +237,8 @@ def relation_panels(
 def _scores(row: Any) -> dict[str, float]:
     """List the accuracies of a row of dependency_heads.csv, or of the table of held-out ones."""
     if pd.isna(getattr(row, "dev_accuracy", None)):
-        return {"this head": row.accuracy, "best fixed offset": row.baseline}
-    scores = {"this head, held out": row.dev_accuracy, "best fixed offset": row.baseline}
+        return {"this head": row.accuracy, OFFSET: row.baseline}
+    scores = {"this head, held out": row.dev_accuracy, OFFSET: row.baseline}
     if pd.notna(row.nearest_class):
         name = {"ADP": "preposition"}.get(row.nearest_class, row.nearest_class.lower())
         scores[f"nearest {name} on the {row.nearest_side}"] = row.nearest_accuracy

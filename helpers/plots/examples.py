@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from helpers.metrics.heads import DIRECTIONS
-from helpers.metrics.panels import BY_RULE, CHECKED, MAX_LETTERS, Panel
+from helpers.metrics.panels import BY_RULE, CHECKED, MAX_LETTERS, OFFSET, Panel
 from helpers.plots import style
 from helpers.plots.style import canvas, missing_glyphs, panel_grid, theme
 
@@ -51,13 +51,13 @@ def fig1_examples(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
     if not panels:
         return canvas(0.1, "Figure 1 · No head has one of the paper's patterns", model)
     columns = min(2, len(panels))
-    height = WORD_HEIGHT * (len(panels[0].words) + 2) * -(-len(panels) // columns)
+    height = WORD_HEIGHT * (len(panels[0].words) + 3) * -(-len(panels) // columns)
     note = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right)"
     heads = "One head" if len(panels) == 1 else f"{len(panels)} heads"
     figure = canvas(height, f"Figure 1 · {heads} on one sentence", model, note, ONE_SCALE)
     glyphs = _missing_glyphs(panels)
     for axes, panel in zip(panel_grid(figure, len(panels), columns), panels, strict=True):
-        axes.set_title(panel.title, loc="center")
+        axes.set_title(fill(panel.title, 28), loc="center")
         draw_map(axes, panel, glyphs)
     return figure
 
@@ -110,7 +110,7 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
             _draw_choice(places[name], of_kind, mark, glyphs)
         _draw_scores(places["bars"], pair[0].scores)
     handles = [Line2D([], [], **link_style) for link_style in LINK_STYLES.values()]
-    figure.legend(handles=handles, loc="outside lower left", ncols=3)
+    style.add_legend(figure, handles, [str(handle.get_label()) for handle in handles], 3)
     return figure
 
 
@@ -118,13 +118,12 @@ def _fig5_title(panels: Sequence[Panel]) -> str:
     """Write the title of Figure 5: the head that is the furthest beyond a fixed offset."""
 
     def lead(panel: Panel) -> float:
-        accuracy, offset, *_ = panel.scores.values()
-        return accuracy - offset
+        accuracy, *_ = panel.scores.values()
+        return accuracy - panel.scores.get(OFFSET, accuracy)
 
-    best = max((panel for panel in panels if len(panel.scores) > 1), key=lead, default=panels[0])
-    (_, accuracy), *rules = best.scores.items() or [("", np.nan)]
-    rule = "".join(f"; {name}, {value:.0f}%" for name, value in rules[-1:])
-    return f"Figure 5 · {best.title}, {accuracy:.0f}%{rule}"
+    best = max(panels, key=lead)
+    (_, accuracy), *_, (rule, of_rule) = best.scores.items()
+    return f"Figure 5 · {best.title}, {accuracy:.0f}%; {rule}, {of_rule:.0f}%"
 
 
 def _draw_choice(axes: Axes, panels: Sequence[Panel], mark: str, glyphs: Mapping[int, str]) -> None:

@@ -7,7 +7,7 @@ On a screen it is shown at `SCREEN_DPI`, where its type is as large as that of t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -221,7 +221,17 @@ def legend_below(figure: Figure, columns: int) -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles[label] = handle
-    figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
+    add_legend(figure, list(handles.values()), list(handles), columns)
+
+
+def add_legend(
+    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
+) -> None:
+    """Put a legend between the axes and the notes of a figure that `canvas` made."""
+    place = cast("ConstrainedLayoutEngine", figure.get_layout_engine()).get()["rect"]
+    figure.legend(
+        handles, labels, loc="outside lower left", ncols=columns, bbox_to_anchor=place
+    )  # fmt: skip
 
 
 def label_ends(axes: Axes, *, gap: float) -> None:

@@ -202,20 +202,21 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
         Figure 19.  On the left a point is a head.  On the right are the heads that are ablated.
     """
     pairs = agreement.set_index("words_between").loc["all"]
-    ablated = heads.dropna(subset=["dropped"]).sort_values("dropped")
+    most = heads["dropped"].abs().nlargest(5).index
+    ablated = heads.loc[most].sort_values("dropped")
     title = f"The verb agrees in {pairs['right']:.0f}% of {pairs['pairs']:.0f} pairs"
     for row in ablated.tail(1).itertuples():
-        title += (
-            f"; without the edge of head {row.layer}-{row.head}, {row.dropped:.2g} of "
-            f"{pairs['log_odds']:.1f} nats are lost"
+        title = (
+            f"Without its edge to the subject, head {row.layer}-{row.head} takes {row.dropped:.2g} "
+            f"of {pairs['log_odds']:.1f} nats from the right verb"
         )
     figure = canvas(
-        5.5,
+        4.0,
         f"Figure 19 · {title}",
         model,
         "edges from the place of the verb to its subject",
     )
-    points, bars = figure.subplots(2, 1, height_ratios=[2, 3])
+    points, bars = figure.subplots(2, 1, height_ratios=[3, 2])
     percent = Normalize(0, 100)
     accuracy_scale = ScalarMappable(percent, style.SEQUENTIAL)
     points.scatter(
@@ -237,6 +238,6 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
     bars.axvline(0, **THIN)
     bars.set_yticks(y, [f"{row.layer}-{row.head}" for row in ablated.itertuples()])
     bars.set_xlabel("Log-odds lost (nats)")
-    bars.set_title("The heads with the largest first-order effects")
+    bars.set_title("The five heads that take most")
     legend_below(figure, 2)
     return figure
