@@ -321,6 +321,5 @@ def _write(
 
 def _visible(is_seen: Bool[np.ndarray, "query key"]) -> Visible:
     """Describe the mask of a layer: what no head attends to is hidden."""
-    n_queries, n_keys = is_seen.shape
-    mask = describe_mask(is_seen) if n_queries == n_keys else None
+    mask = describe_mask(is_seen) if is_seen.shape[0] == is_seen.shape[1] else None
     return mask or Visible(causal=False, window=None)
