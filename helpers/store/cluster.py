@@ -84,13 +84,15 @@ def map_shards(
         yield from (function(store, number) for number in numbers)
         return
     import cloudpickle
+    import dask.config
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
     try:
         # As the result of a task it is made again if its worker dies.
-        work = client.submit(bytes, cloudpickle.dumps((function, store)))
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            work = client.submit(bytes, cloudpickle.dumps((function, store)))
         futures = client.map(_on_worker, [work] * len(numbers), numbers, pure=False)
         for future in futures:
             yield future.result()

@@ -285,5 +285,5 @@ def check_errors(
         return
     raise ModelError(
         f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
-        f"complete copy of the model{or_wider(encoder.key['dtype'])}, or another model."
+        f"complete copy of the model{or_wider(encoder.model.dtype)}, or another model."
     )
