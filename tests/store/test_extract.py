@@ -260,7 +260,7 @@ def test_store_key_changes_with_each_input_of_the_maps(encoder):
         corpus = many_segments(count)
         return extraction.store_key(encoder, corpus, max_tokens=max_tokens, **options)
 
-    half_precision = dataclasses.replace(encoder, dtype="bfloat16")
+    half_precision = dataclasses.replace(encoder, key={**encoder.key, "dtype": "bfloat16"})
     keys = [
         key(),
         key(count=5),
