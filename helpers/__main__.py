@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import ast
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -78,14 +77,8 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run the series, or a part of it", usage=_usage("run"))
     run.set_defaults(command=_run)
     run.add_argument("--only", default="", metavar="00-03,05", help="numbers of notebooks")
-    run.add_argument(
-        "--extended", action="store_true", help="notebooks 07 to 12 as well, on later papers"
-    )
-    run.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check everything, list what would be extracted and the disk space, and stop",
-    )
+    run.add_argument("--extended", action="store_true", help="notebooks 07 to 12 as well")
+    run.add_argument("--dry-run", action="store_true", help="check all, list what is extracted")
     run.add_argument(
         "-p",
         nargs=2,
@@ -95,33 +88,22 @@ def parser() -> argparse.ArgumentParser:
         metavar=("NAME", "VALUE"),
         help="a parameter of notebooks 07 to 12, such as task or arct; may be given several times",
     )
-    replicate = commands.add_parser(
-        "replicate",
-        help="run 00 to 06 with the paper's model, and compare every number of the paper",
-        usage=_usage("replicate"),
-    )
     _add_settings(run)
+    help_text = "run 00 to 06 with the paper's model, and compare every number of the paper"
+    replicate = commands.add_parser("replicate", help=help_text, usage=_usage("replicate"))
     _add_settings(replicate)
     replicate.set_defaults(
         command=_replicate, model=PAPER_MODEL, only="", extended=False, dry_run=False, parameters=[]
     )
     compare = commands.add_parser("compare", help="compare finished runs: a page in build/compare/")
     compare.set_defaults(command=_compare)
-    compare.add_argument(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="folder in build/, else in figures/, path to such a folder, or model that has run "
-        "(default: minilm mpnet smollm2)",
-    )
+    help_text = "its name, a path to its folder, or its model (default: minilm mpnet smollm2)"
+    compare.add_argument("runs", nargs="*", metavar="RUN", help=help_text)
     verify = commands.add_parser("verify", help="check every byte of the stores of attention maps")
     verify.set_defaults(command=_verify)
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
-    verify.add_argument(
-        "--repair",
-        action="store_true",
-        help="remove damaged files, which the next run that needs them makes again",
-    )
+    help_text = "remove damaged files, which the next run makes again"
+    verify.add_argument("--repair", action="store_true", help=help_text)
     return top
 
 
@@ -132,23 +114,18 @@ def _usage(command: str) -> str:
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
     for setting in fields(Settings):
-        options: dict[str, Any] = {"action": "store_true"}
-        text = setting.metadata["help"]
+        options: dict[str, Any] = {"action": "store_true", "help": setting.metadata["help"]}
         if setting.type is not bool:
-            is_number = setting.name in MINIMUM
-            options = {"type": _number if is_number else str, "default": setting.default}
+            options |= {"action": "store", "default": setting.default}
+        if setting.name in MINIMUM:
+            options["type"] = _literal
         if setting.default:
-            text = f"{text} (default: {setting.default})"
-        command.add_argument(flag(setting.name), help=text, **options)
-
-
-def _number(text: str) -> int | str:
-    """Read a number; another text, such as "all", is left to `Settings`, which checks it."""
-    return int(text) if text.removeprefix("-").isdecimal() else text
+            options["help"] += f" (default: {setting.default})"
+        command.add_argument(flag(setting.name), **options)
 
 
 def _literal(text: str) -> Any:
-    """Read the value of a parameter: a number, True, False or None, and otherwise text."""
+    """Read a number, True, False or None; any other text, such as "all", stays."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -157,9 +134,8 @@ def _literal(text: str) -> Any:
 
 def _settings(options: argparse.Namespace) -> Settings:
     """Make the settings among the options."""
-    return make_settings(
-        **{setting.name: getattr(options, setting.name) for setting in fields(Settings)}
-    )
+    names = [setting.name for setting in fields(Settings)]
+    return make_settings(**{name: getattr(options, name) for name in names})
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -206,9 +182,6 @@ def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -
     study = Study(**vars(settings))
     for line in check_inputs(study, set().union(*map(used_settings, paths))):
         print(line, flush=True)
-    cache_root().mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(cache_root()).free
-    print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
     if dry_run:
         print(*describe_support(study.encoder), sep="\n")
 

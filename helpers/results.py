@@ -15,7 +15,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
@@ -27,6 +27,7 @@ import pandas as pd
 from helpers.cache import LIBRARIES, code_digest, read_table
 from helpers.errors import InputError
 from helpers.files import (
+    IN_CHECKOUT,
     PROJECT_ROOT,
     build_dir,
     cache_root,
@@ -44,11 +45,11 @@ from helpers.model.encoder import BUILT_IN, slug
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.settings import (
     MODEL_SETTINGS,
+    NO_LIMIT,
     PATH_SETTINGS,
     RESERVED_NAMES,
     RESULT_SETTINGS,
     Settings,
-    flag_value,
     make_settings,
 )
 
@@ -277,13 +278,10 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
         for name in RESULT_SETTINGS
         if name not in MODEL_SETTINGS and getattr(settings, name) != getattr(defaults, name)
     }
-    hashed_settings = [*MODEL_SETTINGS, *differing]
-    parameters = parameters or {}
+    parameters = dict(parameters or {})
     differing |= parameters
-    if differing.pop("lens", None):
-        label += f"-{settings.lens}"
     for name, value in differing.items():
-        text = f"{name.replace('_', '-')}-{flag_value(value)}"
+        text = f"{name.replace('_', '-')}-{NO_LIMIT if value is None else value}"
         if name in PATH_SETTINGS:
             text = Path(value.split(",")[0]).name.partition(".")[0] or "folder"
         label += f"--{slugify(text)}"
@@ -293,16 +291,14 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
     is_long = len(label) > MAX_LABEL_LENGTH
     if not (differing or is_local or is_long or label in RESERVED_NAMES):
         return label
-    values = {**serialize_settings(settings, hashed_settings), **parameters}
-    return f"{label[:MAX_LABEL_LENGTH]}-{json_digest(values)[:6]}"
+    digest = json_digest([serialize_settings(settings), parameters])
+    return f"{label[:MAX_LABEL_LENGTH]}-{digest[:6]}"
 
 
-def serialize_settings(
-    settings: Settings, names: Collection[str] = tuple(RESULT_SETTINGS)
-) -> dict[str, Any]:
+def serialize_settings(settings: Settings) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
-    values = {name: getattr(settings, name) for name in names}
-    for name in values.keys() & {"model", *PATH_SETTINGS}:
+    values: dict[str, Any] = {name: getattr(settings, name) for name in RESULT_SETTINGS}
+    for name in ("model", *PATH_SETTINGS):
         values[name] = ",".join(map(_portable_path, values[name].split(",")))
     return values
 
@@ -327,11 +323,9 @@ def made_by() -> dict[str, Any]:
     """Collect what makes a table today: the versions and the digest of the code."""
     versions = {name: version(name) for name in LIBRARIES}
     versions["python"] = platform.python_version()
-    package = Path(__file__).parent
-    packages = [package]
-    if package.parent == PROJECT_ROOT:  # a checkout, in which other packages are the project's, too
-        packages = sorted(path.parent for path in PROJECT_ROOT.glob("*/__init__.py"))
-    return {"versions": versions, "code": code_digest(file_digests(*packages))}
+    packages = PROJECT_ROOT.glob("*/__init__.py") if IN_CHECKOUT else [Path(__file__)]
+    code = file_digests(*sorted(path.parent for path in packages))
+    return {"versions": versions, "code": code_digest(code)}
 
 
 def git_commit() -> str | None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
-from helpers.errors import InputError, ModelError
+from helpers.errors import InputError
 from helpers.files import PROJECT_ROOT, cache_root, check_free, folder_lock, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import Results, run_name
@@ -395,38 +395,36 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     if settings.lens == "norm":
         from helpers.model.forward import check_lens
 
-        try:
-            check_lens(study.encoder)
-        except ModelError as error:
-            raise ModelError(f"--lens norm: {error} Or leave --lens out.") from error
+        check_lens(study.encoder)
     yield f"language: {study.language}"
     yield from study.notes
-    # Notebook 04 stores the maps of two controls and of shuffled sentences, 05 those of models with
-    # random weights.
-    has_relations = "minimum_count" in used
-    control_stores = 2 if has_relations else 0
-    random_stores = settings.initialisations + 1 if "vectors" in used else 0
-    sentence_stores = 1 + max(control_stores, random_stores) + has_relations
-    # Without other stores, sentences are only for examples, which can be segments as well.
-    open_sentences = study.treebank_store if sentence_stores > 1 else study.example_store
-    stores = {
-        "segments": (0 if settings.stream else 1, study.segment_store),
-        "sentences": (sentence_stores, open_sentences),
-        "coref": (1 + control_stores, study.coreference_store),
+    open_store = {
+        "segments": study.segment_store,
+        "sentences": study.example_store,
+        "coref": study.coreference_store,
     }
+    n_stores = {"segments": 0 if settings.stream else 1, "sentences": 1, "coref": 1}
+    if "minimum_count" in used:  # 04 has two controls and shuffled sentences
+        n_stores |= {"sentences": 4, "coref": 3}
+        open_store["sentences"] = study.treebank_store
+    if "vectors" in used:  # 05 has models with random weights
+        n_stores["sentences"] = settings.initialisations + 3
+        open_store["sentences"] = study.treebank_store
     if study.missing_note("coref"):
-        del stores["coref"]
+        del open_store["coref"]
     total = 0
-    for setting, (n_stores, open_store) in stores.items():
-        if setting in used:
-            store = open_store(stream=True)  # all of a corpus is read, cut and counted
-            size = n_stores * needed_bytes(store)
-            total += size
-            name = store.corpus_name
-            yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
-            yield from describe_examples(study.encoder, store, name)
-    check_free(cache_root(), total)
+    for setting in [setting for setting in open_store if setting in used]:
+        store = open_store[setting](stream=True)  # all of a corpus is read, cut and counted
+        size = n_stores[setting] * needed_bytes(store)
+        total += size
+        name = store.corpus_name
+        yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
+        yield from describe_examples(study.encoder, store, name)
+    folder = cache_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    check_free(folder, total)
     yield f"{total / 1e9:.1f} GB to extract in all"
+    yield f"{folder}: {shutil.disk_usage(folder).free / 1e9:,.0f} GB are free"
 
 
 def is_paper_model(encoder: Encoder) -> bool:

@@ -181,11 +181,6 @@ def flag(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 
 
-def flag_value(value: object) -> str:
-    """Write the value of a setting as the command line takes it."""
-    return NO_LIMIT if value is None else str(value)
-
-
 def _plain_value(name: str, value: Any) -> Any:
     """Convert a path, a number of NumPy or "all" to the value that a setting holds."""
     if isinstance(value, os.PathLike):
