@@ -32,6 +32,7 @@ from helpers.metrics.statistics import (
     LEVEL,
     Clusters,
     Estimate,
+    Real,
     bootstrap_estimate,
     bootstrap_t_test,
     divide,
@@ -289,7 +290,7 @@ def _dependents_share(train: HeadCounts, held_out: pd.DataFrame) -> dict[str, An
 def _share(
     marks: Bool[np.ndarray, " relation"],
     in_resamples: Bool[np.ndarray, "resample relation"],
-    n_articles: float,
+    n_articles: Real,
     threshold: float,
 ) -> dict[str, Any]:
     """Estimate the share of relations that are marked; its p-value counts resamples.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -204,7 +205,7 @@ def head_counts(store: Store) -> HeadCounts:
     -------
     HeadCounts
     """
-    arrays = cached(
+    arrays: dict[str, Any] = cached(
         "head-counts", lambda: vars(count_heads(store)), inputs={"store": store.key}, code=CODE
     )
     return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})

@@ -119,7 +119,7 @@ def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
     def compute() -> dict[str, np.ndarray]:
         numbers = [n for n in range(store.n_shards) if store.indices(n).start < SEGMENTS]
         shards = [shard_distances(store, n) for n in progress(numbers, "section 6", unit="shard")]
-        token_sums, word_sums = sum(shards)
+        token_sums, word_sums = np.sum(shards, axis=0)
         indices = range(min(SEGMENTS, len(store)))
         n_with_words = len(indices[::WORD_DISTANCE_STRIDE])
         return {"all": token_sums / len(indices), "words": word_sums / n_with_words}
