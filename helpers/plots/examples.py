@@ -829,7 +829,7 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     for words in dict.fromkeys(visible):  # in order, each once
         links: list[Link] = []
         for row in rows:
-            links += _links(annotated, row, weights, seen, words, direction)
+            links += _links(annotated, int(row), weights, seen, words, direction)
         if links:
             attending = [words[link.attending] for link in links]
             yield Panel(
