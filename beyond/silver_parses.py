@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import mode
 from typing import cast
@@ -12,12 +12,13 @@ import pandas as pd
 
 from helpers.data.language import ENGLISH
 from helpers.data.records import Corpus, Sentence
-from helpers.data.treebank import parse_words
+from helpers.data.treebank import pipeline, spacy_doc, to_sentence
 from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
 from helpers.metrics.statistics import ratio, weighted_ratios
+from helpers.progress import progress
 from helpers.store.store import Example, Store
 from helpers.study import Study
 
@@ -51,6 +52,28 @@ def save_silver_tables(
         study.save_table(quality, "silver_quality")
         scores = gold_and_silver(store, held_out)
         study.save_table(scores, "gold_and_silver")
+
+
+def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
+    """Parse sentences that are split into words already, to compare the parses with gold trees.
+
+    Parameters
+    ----------
+    sentences : sequence of sequence of str
+        The words of each sentence.
+
+    Returns
+    -------
+    list of Sentence
+        SpaCy's trees, without split and source.
+    """
+    docs = []
+    for words in sentences:
+        starts = [index == 0 for index in range(len(words))]  # so that each gets one root
+        docs.append(spacy_doc(words, starts))
+    parsed = pipeline().pipe(docs)
+    bar = progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
+    return [to_sentence(doc[:], "", "") for doc in bar]
 
 
 def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFrame | None:

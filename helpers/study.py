@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
-from helpers.data.records import describe_documents
+from helpers.data.records import cluster_of
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import load_encoder, model_key
 from helpers.notes import WEIGHTS_NOTES, run_notes
@@ -487,7 +487,8 @@ def describe_store(store: Store) -> pd.DataFrame:
         "level": store.level,
     }
     if store.record(0).keys() & {"relations", "pairs"}:
-        rows["documents"] = describe_documents(store.records())
+        clusters = {cluster_of(record, index) for index, record in enumerate(store.records())}
+        rows["documents"] = f"{len(clusters):,}"
     for reason, count in store.report.items():
         rows[reason] = f"{count:,}"
     return pd.DataFrame({"store": rows})

@@ -109,7 +109,7 @@ def test_example_of_pairs_is_read(tmp_path):
 
 def test_examples_of_coreference_and_vectors_are_read(tmp_path):
     (document,) = read_documents(example_of("brackets", tmp_path, "tale.txt"), Counter())
-    assert document.name == "tale-01"
+    assert document.source == "tale-01 (story)"
     assert [chain for _, _, chain in document.spans] == [1, 1, 2, None, 2]
     assert read_glove(example_of("glove", tmp_path, "glove.txt")).matrix.shape == (2, 3)
 

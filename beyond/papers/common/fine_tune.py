@@ -30,7 +30,7 @@ from beyond.papers.common.labelled import task_files
 from beyond.papers.common.tasks import Task, read_task
 from beyond.papers.common.wikipedia_tasks import NEXT, NUMBER, wikipedia_tasks
 from helpers.cache import Code, cached, code_digest
-from helpers.data.wikipedia import sample_path
+from helpers.data.wikipedia import SAMPLE
 from helpers.errors import InputError, ModelError
 from helpers.files import (
     build_folder,
@@ -203,7 +203,7 @@ def load_tasks(task: str, text: str, *, examples: int | str, seed: int, quick: b
     if quick:
         count = capped(count, QUICK_EXAMPLES)
     if not task:
-        path = resolve_user_path(text) if text else sample_path()
+        path = resolve_user_path(text) if text else SAMPLE
         tasks = wikipedia_tasks(path, count=count, seed=seed)
         if quick:
             tasks = [task for task in tasks if task.name in QUICK_TASKS]
