@@ -17,7 +17,7 @@ from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
-from helpers.metrics.statistics import difference
+from helpers.metrics.statistics import ratio, weighted_ratios
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 from helpers.study import Study
@@ -185,8 +185,9 @@ def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.D
         if silver_relation not in silver_counts.names:
             continue
         head = (DIRECTIONS.index(row.direction), *parse_head(row.head))
-        gold = gold_counts.estimate(row.relation, head)
-        silver = silver_counts.estimate(silver_relation, head)
+        gold = gold_counts.right_of_head(row.relation, head)
+        silver = silver_counts.right_of_head(silver_relation, head)
+        right, total = (np.column_stack(pair) for pair in zip(silver, gold, strict=True))
         rows.append(
             {
                 "relation": row.relation,
@@ -195,9 +196,9 @@ def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.D
                 "direction": row.direction,
                 "gold_count": gold_counts.size(row.relation),
                 "silver_count": silver_counts.size(silver_relation),
-                **gold.columns("gold"),
-                **silver.columns("silver"),
-                **difference(silver, gold).columns("difference"),
+                **ratio(*gold).columns("gold"),
+                **ratio(*silver).columns("silver"),
+                **weighted_ratios(right, total, [1, -1]).columns("difference"),
             }
         )
     return pd.DataFrame(rows)

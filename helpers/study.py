@@ -487,7 +487,7 @@ def describe_store(store: Store) -> pd.DataFrame:
         "level": store.level,
     }
     if store.record(0).keys() & {"relations", "pairs"}:
-        clusters = {cluster_of(record, i) for i, record in enumerate(store.records())}
+        clusters = {cluster_of(record, index) for index, record in enumerate(store.records())}
         rows["documents"] = f"{len(clusters):,}"
     for reason, count in store.report.items():
         rows[reason] = f"{count:,}"

@@ -69,6 +69,15 @@ def test_names_of_models_have_their_own_random_weights(study):
     assert keys[2]["matched to"] and len({str(key) for key in keys}) == 3
 
 
+def test_a_finished_store_opens_without_a_model(study, monkeypatch):
+    stores = {name: study.segment_store(name) for name in study.models}
+    monkeypatch.setattr("helpers.study.load_encoder", lambda *_, **__: pytest.fail("loaded"))
+    opened = varied(study)
+    for name, store in stores.items():
+        assert opened.segment_store(name).key == store.key
+    assert opened.title == study.title and "3 layers of 4 heads" in opened.title
+
+
 @pytest.fixture
 def divided_study(study, monkeypatch):
     """Make a study of nine of twelve segments, of which controls have five."""

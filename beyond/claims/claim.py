@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from beyond.claims.estimates import TestedEstimate
 from beyond.claims.tables import Tables
-from helpers.metrics.statistics import Estimate
 
 SIGNS = {"plus": 1, "minus": -1}  # between the names of the paper's numbers
 MAX_DECIMALS = 6  # of the paper's numbers: 94.3 minus 51.7 is 42.6, not 42.599999999999994
@@ -77,7 +77,7 @@ class Claim:
     column: str = "value"
     only_if: str = ""
     distance_from: float | None = None
-    measure: Callable[[Tables], Estimate] | None = None
+    measure: Callable[[Tables], TestedEstimate] | None = None
     above: float | str | None = None
     below: float | str | None = None
     threshold_source: Literal["paper", "ours"] = "ours"
@@ -100,7 +100,7 @@ class Claim:
 
 def read_claims(
     path: Path,
-    measures: Mapping[str, Callable[[Tables], Estimate]] | None = None,
+    measures: Mapping[str, Callable[[Tables], TestedEstimate]] | None = None,
     *,
     paper_numbers: Mapping[str, float] | None = None,
 ) -> list[Claim]:

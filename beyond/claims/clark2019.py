@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from beyond.claims.claim import read_claims
+from beyond.claims.estimates import TestedEstimate
 from beyond.claims.tables import MissingCell, Tables, estimate_in, rows_where
 from helpers.metrics.layer_summary import dominant_special_token, mean_of_middle_layers
 from helpers.metrics.reference import paper_numbers
-from helpers.metrics.statistics import Estimate
 
 
-def gradient_ratio(tables: Tables, *, ending: str = "") -> Estimate:
+def gradient_ratio(tables: Tables, *, ending: str = "") -> TestedEstimate:
     """Divide the gradients of other tokens by the special token's, in the middle layers.
 
     With the ending "_per_value" they are gradients per unit of value vector.
@@ -29,7 +29,7 @@ def gradient_ratio(tables: Tables, *, ending: str = "") -> Estimate:
     return estimate_in(means, name, df=rows["effective_articles"].iloc[0] - 1)
 
 
-def distance_ratio(tables: Tables, *, by: str) -> Estimate:
+def distance_ratio(tables: Tables, *, by: str) -> TestedEstimate:
     """Divide the mean distance of two heads within a layer by that between layers.
 
     These are all pairs of heads of the model, and their distances are not independent of each
@@ -40,7 +40,7 @@ def distance_ratio(tables: Tables, *, by: str) -> Estimate:
     ratio = row["within"] / row["between"]
     if np.isnan(ratio):
         raise MissingCell("the model has fewer than two layers, or layers with one head")
-    return Estimate(ratio, own_p=min(1.0, 2 * row["p_value"]))
+    return TestedEstimate(ratio, own_p=min(1.0, 2 * row["p_value"]))
 
 
 CLAIMS = read_claims(

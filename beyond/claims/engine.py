@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from beyond.claims.claim import Claim
+from beyond.claims.estimates import ALPHA, TestedEstimate, difference, distance_from, p_value
 from beyond.claims.tables import (
     MissingCell,
     NotMeasurable,
@@ -23,7 +24,7 @@ from beyond.claims.tables import (
     rows_where,
 )
 from helpers.metrics.models import TRAINED, rows_of_model
-from helpers.metrics.statistics import ALPHA, Estimate, difference, distance_from, holm, p_value
+from helpers.metrics.statistics import holm
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED = get_args(Verdict)
@@ -51,7 +52,7 @@ class Comparison(NamedTuple):
     id: str
     family: str
     sign: int
-    estimate: Estimate
+    estimate: TestedEstimate
     threshold: float
 
 
@@ -124,7 +125,7 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     return table.fillna({"reason": ""}).reset_index(drop=True)
 
 
-def measure(claim: Claim, tables: Tables) -> Estimate:
+def measure(claim: Claim, tables: Tables) -> TestedEstimate:
     """Read or compute the number of a claim from the tables of a model.
 
     Raises
@@ -159,8 +160,8 @@ def is_unseen(claim: Claim, comparison: Comparison) -> bool:
 
 
 def lead_over(
-    claim: Claim, control_tables: Tables, estimate: Estimate, control: Estimate
-) -> Estimate:
+    claim: Claim, control_tables: Tables, estimate: TestedEstimate, control: TestedEstimate
+) -> TestedEstimate:
     """Read the paired difference from a control, if its table has one, or combine the intervals."""
     if "lead" in control_tables.get(claim.table, ()):
         return cell(control_tables, claim.table, "lead", **claim.where)

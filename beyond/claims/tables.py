@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from helpers.metrics.statistics import Estimate
+from beyond.claims.estimates import TestedEstimate
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -38,7 +38,7 @@ def rows_where(tables: Tables, table: str, **where: Any) -> pd.DataFrame:
     return rows
 
 
-def estimate_in(row: pd.Series, column: str, df: float = np.nan) -> Estimate:
+def estimate_in(row: pd.Series, column: str, df: float = np.nan) -> TestedEstimate:
     """Read a number and its interval from a row.
 
     Parameters
@@ -64,11 +64,11 @@ def estimate_in(row: pd.Series, column: str, df: float = np.nan) -> Estimate:
     high = row.get(f"{column}_high", np.nan)
     p = row.get(f"{column}_p", np.nan)
     is_exact = bool(low == high and np.isnan(df) and np.isnan(p))
-    return Estimate(row[column], low, high, df, is_exact=is_exact, own_p=p)
+    return TestedEstimate(row[column], low, high, df, is_exact=is_exact, own_p=p)
 
 
 def cell(
     tables: Tables, table: str, column: str = "value", *, df: float = np.nan, **where: Any
-) -> Estimate:
+) -> TestedEstimate:
     """Read a number and its interval from the first row of a table that has some values."""
     return estimate_in(rows_where(tables, table, **where).iloc[0], column, df)

@@ -13,7 +13,7 @@ from helpers.metrics.clustering import THRESHOLDS
 from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.heads import DIRECTIONS, head_label
 from helpers.metrics.models import rows_of_model
-from helpers.metrics.reference import BROAD, paper_names
+from helpers.metrics.reference import BROAD, paper_names, relation_ends
 
 HEAD = ["layer", "head"]
 # The tables with one row per head, and the columns of each that the atlas has.
@@ -37,36 +37,6 @@ KIND_OF_TARGET = {
 }  # fmt: skip
 NO_NAME = "–"
 POSITIONS = {"previous": "previous token", "current": "itself", "next": "next token"}
-# The dependent and its parent, for the paper's relations and the commonest others.
-ENDS = {
-    "acomp": ("adjective", "verb"),
-    "advcl": ("clause", "verb"),
-    "advmod": ("adverb", "its word"),
-    "amod": ("adjective", "noun"),
-    "attr": ("predicate", "verb"),
-    "aux": ("auxiliary", "verb"),
-    "auxpass": ("passive auxiliary", "verb"),
-    "case": ("preposition", "noun"),
-    "cc": ("conjunction", "first word"),
-    "ccomp": ("clause", "verb"),
-    "conj": ("conjunct", "first word"),
-    "cop": ("copula", "predicate"),
-    "det": ("determiner", "noun"),
-    "dobj": ("object", "verb"),
-    "mark": ("marker", "verb"),
-    "neg": ("negation", "verb"),
-    "nn": ("noun", "noun"),
-    "nsubj": ("subject", "verb"),
-    "nsubjpass": ("passive subject", "verb"),
-    "num": ("number", "noun"),
-    "pobj": ("object", "preposition"),
-    "poss": ("possessor", "noun"),
-    "possessive": ("'s", "possessor"),
-    "prep": ("preposition", "its word"),
-    "prt": ("particle", "verb"),
-    "rcmod": ("relative clause", "noun"),
-    "xcomp": ("open clause", "verb"),
-}
 
 
 def head_atlas(
@@ -161,8 +131,9 @@ def _name(
 def _relation_name(head: Mapping[Any, Any], relations: Mapping[str, str]) -> str:
     """Name a relation by its ends, in the direction in which the head attends."""
     relation = head["relation"]
+    by_relation = relation_ends()
     paper_name = relations.get(relation) or relation
-    ends = ENDS.get(paper_name) or ENDS.get(relation) or (relation, "parent")
+    ends = by_relation.get(paper_name) or by_relation.get(relation) or (relation, "parent")
     attends, attended = ends if head["direction"] == DIRECTIONS[0] else reversed(ends)
     return f"{attends} to {attended}"
 

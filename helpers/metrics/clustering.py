@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from helpers.metrics.heads import head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
-from helpers.metrics.statistics import divide
 
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
@@ -212,75 +211,57 @@ def cohesion_table(
         layers; for "index" in each layer, so that everything heads of a layer have in common is
         kept.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
-    layers, heads = _shape(distances)
-    layer, index = np.indices((layers, heads))
-    has_pairs = layers > 1 and heads > 1
+    last_layer, last_head = parse_head(distances.index[-1])
+    layer, index = np.indices((last_layer + 1, last_head + 1)).reshape(2, -1)  # of each head
+    has_pairs = last_layer > 0 and last_head > 0
+    gap = np.abs(layer[:, None] - layer)  # of two heads, in layers
+    is_pair = ~np.eye(len(layer), dtype=bool)
     rows = []
-    for by, table, contrast in (
-        ("layer", distances, "between"),
-        ("next layer", distances, "neighbouring"),
-        ("next layer, words", words, "neighbouring"),
+    for by, table, is_between in (
+        ("layer", distances, gap > 0),
+        ("next layer", distances, gap == 1),
+        ("next layer, words", words, gap == 1),
     ):
-        means = _means_by_layer(table)
-        p_value = np.nan
-        if has_pairs:
-            adjacent = contrast == "neighbouring"
-            groups = layer.reshape(1, -1)
-            p_value = _permutation_p_value(table.to_numpy(), groups, seed, adjacent=adjacent)
-        within = means["within"].stack().mean()
-        rows.append((by, np.nan, within, means[contrast].stack().mean(), p_value))
-        of_layer = zip(means["within"].mean(), means[contrast].mean(), strict=True)
-        for number, (within, between) in enumerate(of_layer, start=1):
-            rows.append((by, number, within, between, np.nan))
-    in_other_layer = layer.reshape(-1, 1) != layer.ravel()
-    has_same_index = index.reshape(-1, 1) == index.ravel()
+        values = table.to_numpy()
+        is_within = is_pair & (gap == 0)
+        groups = layer[None]
+        p_value = _p_value(values, groups, seed, adjacent=by != "layer") if has_pairs else np.nan
+        rows.append((by, np.nan, _mean(values, is_within), _mean(values, is_between), p_value))
+        for number in range(last_layer + 1):
+            has_layer = (layer == number)[:, None]
+            within = _mean(values, is_within & has_layer)
+            rows.append((by, number + 1, within, _mean(values, is_between & has_layer), np.nan))
     values = distances.to_numpy()
-    within = pd.Series(values[in_other_layer & has_same_index]).mean()
-    between = pd.Series(values[in_other_layer & ~has_same_index]).mean()
-    p_value = _permutation_p_value(values, index, seed) if has_pairs else np.nan
+    has_same_index = index[:, None] == index
+    within = _mean(values, has_same_index & (gap > 0))
+    between = _mean(values, ~has_same_index & (gap > 0))
+    groups = index.reshape(last_layer + 1, -1)
+    p_value = _p_value(values, groups, seed) if has_pairs else np.nan
     rows.append(("index", np.nan, within, between, p_value))
     if behaviours is not None:
-        of_behaviours = _behaviour_cohesion(values, np.asarray(behaviours), seed)
-        rows.append(("behaviour", np.nan, *of_behaviours))
+        behaviour = np.asarray(behaviours)
+        chosen = behaviour != BEHAVIOURS[-1]
+        _, group = np.unique(behaviour[chosen], return_inverse=True)
+        values = values[np.ix_(chosen, chosen)]
+        is_same = group[:, None] == group
+        within = _mean(values, is_same & ~np.eye(len(group), dtype=bool))
+        between = _mean(values, ~is_same)
+        numbers = (np.nan, np.nan, np.nan)
+        if np.isfinite(within + between):
+            numbers = (within, between, _p_value(values, group[None], seed))
+        rows.append(("behaviour", np.nan, *numbers))
     table = pd.DataFrame(rows, columns=["by", "layer", "within", "between", "p_value"])
     return table.astype({"layer": "Int64"})
 
 
-def _behaviour_cohesion(
-    distances: Float[np.ndarray, "heads heads"], behaviours: np.ndarray, seed: int
-) -> tuple[float, float, float]:
-    """Compute the mean distance within and between behaviours, and the permutation p-value."""
-    has_behaviour = behaviours != BEHAVIOURS[-1]
-    distances = distances[np.ix_(has_behaviour, has_behaviour)]
-    names, group = np.unique(behaviours[has_behaviour], return_inverse=True)
-    is_pair = ~np.eye(len(group), dtype=bool)
-    is_same = group[:, None] == group
-    if len(names) < 2 or not (is_same & is_pair).any():
-        return np.nan, np.nan, np.nan
-    p_value = _permutation_p_value(distances, group[None], seed)
-    return distances[is_same & is_pair].mean(), distances[~is_same].mean(), p_value
+def _mean(
+    distances: Float[np.ndarray, "heads heads"], is_chosen: Bool[np.ndarray, "heads heads"]
+) -> float:
+    """Average the distances of the chosen pairs of heads; NaN if there are none."""
+    return distances[is_chosen].mean() if is_chosen.any() else np.nan
 
 
-def _means_by_layer(distances: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Average the distances between the heads of two layers, which number rows and columns.
-
-    Pairs of layers are selected: a layer ``within`` itself, ``neighbouring`` ones, and ``between``
-    any two.  The means of all others are NaN.
-    """
-    layers, heads = _shape(distances)
-    layer = np.arange(layers) + 1
-    sums = distances.to_numpy().reshape(layers, heads, layers, heads).sum(axis=(1, 3))
-    pairs = heads**2 - heads * np.eye(layers)  # no head with itself
-    by_layer = pd.DataFrame(divide(sums, pairs), layer, layer)
-    gap = np.abs(layer[:, None] - layer)
-    return {
-        "within": by_layer.where(gap == 0),
-        "neighbouring": by_layer.where(gap == 1),
-        "between": by_layer.where(gap > 0),
-    }
-
-
-def _permutation_p_value(
+def _p_value(
     distances: Float[np.ndarray, "heads heads"],
     groups: Int[np.ndarray, "block head"],
     seed: int,
@@ -324,9 +305,3 @@ def _within_sums(
     size = len(distances) / n_groups
     pairs_ratio = n_groups * (size - 1) / ((n_groups - 1) * size)
     return within - pairs_ratio * np.trace(sums, offset=1, axis1=1, axis2=2)
-
-
-def _shape(distances: pd.DataFrame) -> tuple[int, int]:
-    """Read the number of layers, and of heads in each, from the label of the last head."""
-    layer, head = parse_head(distances.index[-1])
-    return layer + 1, head + 1

@@ -10,6 +10,7 @@ that are possible for a mention.  Two mentions agree if every attribute has a va
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,10 +60,6 @@ HELD_OUT_COLUMNS = (
 )  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
-NO_ANTECEDENT = (
-    "no mention has an antecedent within its document; give documents in which coreference chains "
-    "continue, and raise --max-tokens if documents are cut too early"
-)
 
 
 @dataclass(frozen=True)
@@ -91,26 +88,20 @@ class AntecedentJudgements:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return all values as arrays; inverse of `from_arrays`."""
         arrays = {"sees_antecedent": self.sees_antecedent}
-        for name, column in self.mentions.items():
-            arrays[f"mentions {name}"] = np.array(column.to_list())
-        for candidates in CANDIDATES:
-            arrays[f"heads {candidates}"] = self.heads[candidates]
-            arrays[f"chance {candidates}"] = self.chance[candidates]
+        for group in ("mentions", "heads", "chance"):
+            for name, values in getattr(self, group).items():
+                arrays[f"{group} {name}"] = np.array(list(values))
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> AntecedentJudgements:
         """Make judgements of the arrays from `to_arrays`."""
-        columns = {}
-        for name, values in arrays.items():
-            if name.startswith("mentions "):
-                columns[name.removeprefix("mentions ")] = values
-        return cls(
-            mentions=pd.DataFrame(columns),
-            heads={candidates: arrays[f"heads {candidates}"] for candidates in CANDIDATES},
-            sees_antecedent=arrays["sees_antecedent"],
-            chance={candidates: arrays[f"chance {candidates}"] for candidates in CANDIDATES},
-        )
+        groups: dict[str, dict[Any, np.ndarray]] = defaultdict(dict)
+        for key, values in arrays.items():
+            group, _, name = key.partition(" ")
+            groups[group][name] = values
+        mentions = pd.DataFrame(groups["mentions"])
+        return cls(mentions, groups["heads"], arrays["sees_antecedent"], groups["chance"])
 
     def of_split(self, split: str) -> AntecedentJudgements:
         """Select the mentions of the documents of a split, "train" or "dev"."""
@@ -138,7 +129,7 @@ class AntecedentJudgements:
             NaN in a layer in which no mention counts.
         """
         is_of_type = self.mentions[mention_type].to_numpy()
-        right = self.heads[candidates][:, :, is_of_type].sum(axis=-1)
+        right = self.heads[candidates][..., is_of_type].sum(axis=-1)
         n_mentions = self.sees_antecedent[:, is_of_type].sum(axis=-1)  # [layer]
         return divide(100 * right, n_mentions[:, None])
 
@@ -161,8 +152,7 @@ class AntecedentJudgements:
         """
         if not self.mentions[mention_type].any():
             mention_type = "all"
-        is_of_type = self.mentions[mention_type].to_numpy()
-        n_right = self.heads[candidates][:, :, is_of_type].sum(axis=-1)
+        n_right = self.heads[candidates][..., self.mentions[mention_type]].sum(axis=-1)
         layer, head = np.unravel_index(n_right.argmax(), n_right.shape)
         return int(layer), int(head)
 
@@ -254,7 +244,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     Raises
     ------
     InputError
-        If a record has no mentions, or no mention has an antecedent.
+        If no mention has an antecedent.
     """
     tables = []
     heads: dict[Candidates, list] = {candidates: [] for candidates in CANDIDATES}
@@ -262,10 +252,6 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     sees_antecedent = []
     for number, example in enumerate(examples):
         record = example.record
-        if "mentions" not in record:
-            raise InputError(
-                f"example {example.index} has no mentions; give the store of a coreference corpus"
-            )
         links = read_links(record)
         is_mention = links.mention != NO_MENTION
         if not is_mention.any():  # the maps of a document without antecedents are not needed
@@ -286,7 +272,10 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
             n_right = (seen & links.gold).sum(axis=-1)
             chance[name].append(divide(n_right, (seen & candidates).sum(axis=-1)))
     if not tables:
-        raise InputError(NO_ANTECEDENT)
+        raise InputError(
+            "no mention has an antecedent within its document; give documents in which coreference "
+            "chains continue, and raise --max-tokens if documents are cut too early"
+        )
     table = pd.concat(tables, ignore_index=True)
     table["document"], _ = pd.factorize(table["document"])
     return AntecedentJudgements(
@@ -342,7 +331,7 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
     paper = paper_table2().stack()
     rows = []
     for (system, candidates), mention_type in product(systems, ROWS):
-        label = ""
+        row = {"system": system, "head": "", "candidates": candidates, "type": mention_type}
         chance = np.nan
         if system in SYSTEMS:
             totals, counts = judgements.sums(judgements.mentions[system].to_numpy(), mention_type)
@@ -352,22 +341,12 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
             if system == HELD_OUT:
                 best = judgements.of_split("train").best_head(candidates, mention_type)
                 scored = judgements.of_split("dev")
-            layer, _ = best
-            label = head_label(*best)
-            totals, counts = scored.sums(scored.heads[candidates][best], mention_type, layer)
-            chance = scored.mean_chance(candidates, mention_type, layer)
-        rows.append(
-            {
-                "system": system,
-                "head": label,
-                "candidates": candidates,
-                "type": mention_type,
-                "n": counts.sum(),
-                **ratio(totals, counts).columns("accuracy"),
-                "paper_accuracy": paper.get((system, mention_type), np.nan),
-                "chance": chance,
-            }
-        )
+            row["head"] = head_label(*best)
+            totals, counts = scored.sums(scored.heads[candidates][best], mention_type, best[0])
+            chance = scored.mean_chance(candidates, mention_type, best[0])
+        row |= {"n": counts.sum(), **ratio(totals, counts).columns("accuracy")}
+        row["paper_accuracy"] = paper.get((system, mention_type), np.nan)
+        rows.append(row | {"chance": chance})
     return pd.DataFrame(rows)
 
 
@@ -410,17 +389,9 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
             totals, counts = by_type.transpose(1, 2, 0)  # each [document, type]
             margin = weighted_ratios(totals, counts, list(weights.values()))
             labels = dict.fromkeys(heads[mention_type] for mention_type in weights)
-            rows.append(
-                {
-                    "candidates": candidates,
-                    "chosen_for": chosen_for,
-                    "head": ", ".join(labels),
-                    "type": name,
-                    "against": rule,
-                    "n": counts.sum(axis=0).max(),
-                    **margin.columns("margin", df=True),
-                }
-            )
+            row = {"candidates": candidates, "chosen_for": chosen_for, "head": ", ".join(labels)}
+            row |= {"type": name, "against": rule, "n": counts.sum(axis=0).max()}
+            rows.append(row | margin.columns("margin", df=True))
     return pd.DataFrame(rows)
 
 

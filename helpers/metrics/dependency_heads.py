@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from helpers.data.links import POSSESSIVE_RELATIONS, read_links
 from helpers.data.records import cluster_of
@@ -18,6 +18,7 @@ from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
+    by_dependent,
     head_label,
     head_rows,
     is_right,
@@ -31,17 +32,16 @@ from helpers.metrics.statistics import (
     LEVEL,
     Clusters,
     Estimate,
+    Real,
     bootstrap_estimate,
     bootstrap_t_test,
-    counted_p,
-    difference,
     divide,
     effective_clusters,
     effective_clusters_of_ratios,
     holm,
+    percentiles,
     ratio,
     resampled_ratios,
-    t_quantile,
     weighted_ratios,
 )
 from helpers.store.store import Example
@@ -217,14 +217,13 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
     in_paper = names.isin(paper_table1().index).to_numpy()
     leads, totals = _leads_of_heads(counts.of_split("dev"), single)
     rows = {
-        MEAN_MARGIN: _mean_margin(leads, totals).columns("value", df=True),
+        MEAN_MARGIN: weighted_ratios(leads, totals).columns("value", df=True),
         SLIGHT_SHARE: _slight_share(leads, totals),
     }
     if in_paper.any():
-        mean = _mean_margin(leads[:, in_paper], totals[:, in_paper])
-        largest = _largest_margin(leads[:, in_paper], totals[:, in_paper])
-        rows[MEAN_MARGIN_IN_PAPER] = mean.columns("value", df=True)
-        rows[LARGEST_MARGIN_IN_PAPER] = largest.columns("value", df=True)
+        in_paper_only = (leads[:, in_paper], totals[:, in_paper])
+        rows[MEAN_MARGIN_IN_PAPER] = weighted_ratios(*in_paper_only).columns("value", df=True)
+        rows[LARGEST_MARGIN_IN_PAPER] = _largest_margin(*in_paper_only).columns("value", df=True)
     is_other = in_paper & (names != "pobj").to_numpy()
     train = counts.of_split("train")
     if is_other.any() and _sees_both_ways(train):
@@ -251,53 +250,57 @@ def _leads_of_heads(dev: HeadCounts, held_out: pd.DataFrame) -> tuple[Clusters, 
     return np.column_stack(leads), np.column_stack(totals)
 
 
-def _mean_margin(leads: Clusters, totals: Clusters) -> Estimate:
-    """Estimate the mean margin of some relations, one per column."""
-    n_relations = leads.shape[1]
-    return weighted_ratios(leads, totals, np.full(n_relations, 1 / n_relations))
-
-
 def _largest_margin(leads: Clusters, totals: Clusters) -> Estimate:
     """Estimate the largest margin of some relations, with bounds that allow for the choice.
 
-    The bounds hold for all relations together: every margin is as many standard errors from its
-    replicates as the one that is farthest, in 95% of the resamples (max-T, Westfall and Young
-    1993).
+    The bounds are the largest of those of all relations, each with a share of the 5% (Bonferroni).
     """
     margins = divide(leads.sum(axis=0), totals.sum(axis=0))
-    replicates = resampled_ratios(leads, totals, DRAWS)
-    errors = np.nanstd(replicates, axis=0)
-    distances = divide(np.abs(replicates - margins), np.broadcast_to(errors, replicates.shape))
-    distances = np.nan_to_num(distances)  # a relation without a word, or without variance
-    df = effective_clusters(totals)[margins.argmax()] - 1
-    few_clusters = t_quantile(df) / t_quantile(np.inf)
-    farthest = few_clusters * np.quantile(distances.max(axis=1), LEVEL)
-    low = (margins - farthest * errors).max()
-    high = (margins + farthest * errors).max()
-    return Estimate(margins.max(), low, high, df=df)
+    level = 1 - (1 - LEVEL) / len(margins)
+    n_articles = effective_clusters(totals)
+    low, high = percentiles(resampled_ratios(leads, totals, DRAWS), n_articles, level)
+    return Estimate(margins.max(), low.max(), high.max(), df=n_articles[margins.argmax()] - 1)
 
 
 def _slight_share(leads: Clusters, totals: Clusters) -> dict[str, Any]:
     """Estimate the share of relations whose head is close to its offset, in either direction."""
     margins = divide(leads.sum(axis=0), totals.sum(axis=0))
-    replicates = resampled_ratios(leads, totals, DRAWS)
-    shares = (np.abs(replicates) <= SLIGHT_MARGIN).mean(axis=1)
-    weights = np.ones(leads.shape[1])
-    share = bootstrap_estimate(
-        (np.abs(margins) <= SLIGHT_MARGIN).mean(),
-        shares,
-        effective_clusters_of_ratios(totals, weights),
-    )
-    return {**share.columns("value", df=True), "value_p": counted_p(shares, SLIGHT_THRESHOLD)}
+    is_slight = np.abs(margins) <= SLIGHT_MARGIN
+    slight_in_resamples = np.abs(resampled_ratios(leads, totals, DRAWS)) <= SLIGHT_MARGIN
+    n_articles = effective_clusters_of_ratios(totals, np.ones(len(margins)))
+    return _share(is_slight, slight_in_resamples, n_articles, SLIGHT_THRESHOLD)
 
 
 def _dependents_share(train: HeadCounts, held_out: pd.DataFrame) -> dict[str, Any]:
-    """Estimate the share of relations whose head is read from dependent to parent."""
+    """Estimate the share of relations whose head is read from dependent to parent.
+
+    Every resample of the train articles chooses heads again.
+    """
     attends = (held_out["direction"] == DIRECTIONS[0]).to_numpy()
-    shares = (_resampled_directions(train, held_out) == 0).mean(axis=1)
-    words = train.by_article(train.total, ALL)
-    share = bootstrap_estimate(attends.mean(), shares, effective_clusters(words))
-    return {**share.columns("value", df=True), "value_p": counted_p(shares, DEPENDENTS_THRESHOLD)}
+    in_resamples = []
+    for relation in held_out["relation"]:
+        right = train.by_article(train.right, relation)
+        total = train.by_article(train.visible_total, relation)[..., None]
+        accuracy = np.nan_to_num(resampled_ratios(right, total, DRAWS))
+        in_resamples.append(accuracy.max(axis=(2, 3)).argmax(axis=1) == 0)
+    n_articles = effective_clusters(train.by_article(train.total, ALL))
+    return _share(attends, np.column_stack(in_resamples), n_articles, DEPENDENTS_THRESHOLD)
+
+
+def _share(
+    marks: Bool[np.ndarray, " relation"],
+    in_resamples: Bool[np.ndarray, "resample relation"],
+    n_articles: Real,
+    threshold: float,
+) -> dict[str, Any]:
+    """Estimate the share of relations that are marked; its p-value counts resamples.
+
+    Shares take few values, so that Student's t would not suit.
+    """
+    shares = in_resamples.mean(axis=1)
+    share = bootstrap_estimate(marks.mean(), shares, n_articles).columns("value", df=True)
+    on_fewer_side = min((shares <= threshold).sum(), (shares >= threshold).sum())
+    return {**share, "value_p": min(1.0, 2 * (on_fewer_side + 1) / (len(shares) + 1))}
 
 
 def _head_index(row: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -308,21 +311,6 @@ def _head_index(row: Mapping[str, Any]) -> tuple[int, int, int]:
 def _sees_both_ways(counts: HeadCounts) -> bool:
     """Whether as many words count in one direction as in the other."""
     return np.array_equal(counts.visible_total[:, 0], counts.visible_total[:, 1])
-
-
-def _resampled_directions(
-    train: HeadCounts, held_out: pd.DataFrame
-) -> Int[np.ndarray, "resample relation"]:
-    """Choose heads again in every resample of the train articles, and return their directions."""
-    directions = []
-    for relation in held_out["relation"]:
-        right = train.by_article(train.right, relation)
-        total = train.by_article(train.visible_total, relation)[..., None]
-        accuracy = np.nan_to_num(
-            resampled_ratios(right, total, DRAWS)
-        )  # [resample, direction, ...]
-        directions.append(accuracy.max(axis=(2, 3)).argmax(axis=1))
-    return np.column_stack(directions)
 
 
 def each_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
@@ -421,33 +409,26 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
     rows = held_out[OF_HEAD]
     if rows.empty:
         return rows
-    layers_and_heads = np.array([parse_head(label) for label in rows["head"]])
-    sums = _sum_by_article(
-        examples, partial(_special_token_sums, rows=rows, layers_and_heads=layers_and_heads)
-    )
+    sums = _sum_by_article(examples, partial(_special_token_sums, rows=rows))
     if not sums[:, [0, 2]].any():  # no special tokens
         return rows.iloc[:0]
+    groups = [(row, [number]) for number, row in enumerate(rows.to_dict("records"))]
     has_function = (held_out["margin"] > FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
-    labels_of_rows = rows.to_dict("records")
-    groups: list[tuple[dict, Any]] = [(row, [number]) for number, row in enumerate(labels_of_rows)]
     if has_function.any():
-        groups.append(({"relation": WITH_FUNCTION}, np.flatnonzero(has_function)))
+        groups.append(({"relation": WITH_FUNCTION}, np.flatnonzero(has_function).tolist()))
     table = []
     for labels, indices in groups:
-        parts = np.moveaxis(sums[..., indices], 1, 0)  # each [article, relation]
-        attention_with, rest_with, attention_without, count_without, count_with = parts
-        weights = np.full(len(indices), 1 / len(indices))
-        share_with = weighted_ratios(attention_with, rest_with, weights)
-        share_without = weighted_ratios(attention_without, count_without, weights)
-        table.append(
-            {
-                **labels,
-                "count": int(count_with.sum()),
-                **share_with.columns("with"),
-                **share_without.columns("without"),
-                **difference(share_without, share_with).columns("difference", df=True),
-            }
-        )
+        with_relation, rest, without, count_without, count_with = np.moveaxis(
+            sums[..., indices], 1, 0
+        )  # each [article, relation]
+        values = np.hstack([without, with_relation])
+        totals = np.hstack([count_without, rest])
+        signs = np.repeat([1, -1], len(indices)) / len(indices)
+        row = {**labels, "count": int(count_with.sum())}
+        row |= weighted_ratios(with_relation, rest).columns("with")
+        row |= weighted_ratios(without, count_without).columns("without")
+        row |= weighted_ratios(values, totals, signs).columns("difference", df=True)
+        table.append(row)
     return pd.DataFrame(table)
 
 
@@ -462,9 +443,7 @@ def _sum_by_article(
     return np.array(list(by_article.values()))
 
 
-def _special_token_sums(
-    example: Example, rows: pd.DataFrame, layers_and_heads: Int[np.ndarray, "row 2"]
-) -> Float[np.ndarray, "part row"]:
+def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarray, "part row"]:
     """Sum attention to special tokens over the words of a sentence, for the head of each row.
 
     The parts: attention from the words that the relation is read from to special tokens, and to all
@@ -473,31 +452,26 @@ def _special_token_sums(
     """
     links = read_links(example.record)
     words = example.word_positions
-    maps = example.attention[:, :, words]  # [layer, head, word, key]
-    to_special = maps[..., : words.start].sum(axis=-1) + maps[..., words.stop :].sum(axis=-1)
-    labels = rows["head"].to_numpy()
-    layers, heads = layers_and_heads.T
-    attention = to_special[layers, heads]  # [row, word]
     n_words = links.gold.shape[1]
-    is_dependent = np.zeros((len(rows), n_words), dtype=bool)
-    leads_to = np.zeros((len(rows), n_words, n_words), dtype=bool)  # [row, dependent, parent]
-    for row, relation in enumerate(rows["relation"]):
-        is_asked = links.relation == relation
-        is_dependent[row, links.word[is_asked]] = True
-        leads_to[row, links.word[is_asked]] = links.gold[is_asked]
-    is_parent = leads_to.any(axis=1)
-    reads_dependents = rows[["direction"]].to_numpy() == DIRECTIONS[0]
-    is_with = np.where(reads_dependents, is_dependent, is_parent)
+    is_with = []
+    to_answers = []
+    to_special = []
+    for row in rows.itertuples():
+        weights = example.stored_attention[parse_head(row.head)][words].astype(np.float32)
+        is_asked = links.relation == row.relation
+        leads_to = np.zeros((n_words, n_words), dtype=bool)  # [dependent, parent]
+        leads_to[links.word[is_asked]] = links.gold[is_asked]
+        leads_to = by_dependent(leads_to, row.direction)  # [query, answer]
+        is_with.append(leads_to.any(axis=1))
+        to_answers.append((weights[:, words] * leads_to).sum(axis=1))
+        to_special.append(weights[:, ~example.is_word].sum(axis=1))
+    is_with, to_answers, to_special = map(np.array, (is_with, to_answers, to_special))
+    labels = rows["head"].to_numpy()
     is_without = ~((labels[:, None] == labels) @ is_with)
-    leads_to = np.where(reads_dependents[..., None], leads_to, leads_to.swapaxes(1, 2))
-    to_answers = (maps[layers, heads][..., words] * leads_to).sum(axis=-1)  # [row, word]
-    parts = [
-        attention * is_with,
-        (1 - to_answers) * is_with,
-        attention * is_without,
-        is_without,
+    parts = (
+        to_special * is_with, (1 - to_answers) * is_with, to_special * is_without, is_without,
         is_with,
-    ]
+    )  # fmt: skip
     return np.array([part.sum(axis=1) for part in parts])
 
 
@@ -568,12 +542,10 @@ def special_token_summary(counts: HeadCounts) -> pd.DataFrame:
         exact, because these are all heads of the model.  There is no row if no accuracy changes,
         because the sentences have no special tokens.
     """
-    better = counts.accuracy(ALL).argmax(axis=0)[None]  # [1, layer, head]
-    by_article = counts.right_with_special - counts.by_article(counts.right, ALL)
-    right = np.take_along_axis(by_article.sum(axis=0), better, axis=0)
-    total = counts.by_article(counts.visible_total, ALL).sum(axis=0)[..., None]
-    total = np.broadcast_to(total, counts.accuracy(ALL).shape)
-    change = 100 * right / np.take_along_axis(total, better, axis=0)
+    accuracy = counts.accuracy(ALL)
+    with_special = 100 * counts.right_with_special.sum(axis=0) / counts.visible_size(ALL)[..., None]
+    better = accuracy.argmax(axis=0)[None]  # [1, layer, head]
+    change = np.take_along_axis(with_special - accuracy, better, axis=0)
     if not change.any():
         return pd.DataFrame(columns=["quantity", "value", "value_low", "value_high"])
     share = (change >= -LITTLE).mean()
@@ -628,7 +600,9 @@ def _score_best(
         "count": scored_on.visible_size(relation)[direction, layer],
         "head": head_label(layer, head),
         "direction": DIRECTIONS[direction],
-        **scored_on.estimate(relation, (direction, layer, head)).columns(column, df=True),
+        **ratio(*scored_on.right_of_head(relation, (direction, layer, head))).columns(
+            column, df=True
+        ),
         "baseline": scored_on.offset_accuracy(relation)[direction, layer, offset],
         "baseline_offset": OFFSETS[offset],
         **ratio(100 * leads, total).columns("margin", df=True),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,11 +25,9 @@ from helpers.metrics.heads import DIRECTIONS, is_right, picked_words, sees_answe
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import (
     Clusters,
-    Estimate,
     Whole,
     cluster_sums,
     divide,
-    ratio,
 )
 from helpers.store.store import Example, Store
 
@@ -110,17 +109,7 @@ class HeadCounts:
         -------
         array of shape (article, ...)
             Articles without a word of the relation have zeros.
-
-        Raises
-        ------
-        InputError
-            If the treebank has no such relation.
         """
-        if relation not in self.names:
-            names = ", ".join(self.names)
-            raise InputError(
-                f"the treebank has no relation {relation!r}; give one of its relations: {names}"
-            )
         rows = self.relation == self.names.index(relation)
         return cluster_sums(values[rows], self.article[rows], np.unique(self.article))
 
@@ -140,14 +129,12 @@ class HeadCounts:
         list of str
             `ALL` first, then by number of words.
         """
-        frequent = []
-        for name in self.names:
-            n_words = self.visible_size(name).max()
-            if name.lower() != ROOT and n_words >= max(minimum, 1):
-                frequent.append(name)
+        sizes = {name: self.visible_size(name).max() for name in self.names}
+        frequent = [name for name in sizes if sizes[name] >= max(minimum, 1)]
         # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
         # stays first.
-        return sorted(frequent, key=self.size, reverse=True)
+        frequent.sort(key=self.size, reverse=True)
+        return [name for name in frequent if name.lower() != ROOT]
 
     def accuracy(
         self, relation: str, *, minimum: int = 1
@@ -181,13 +168,12 @@ class HeadCounts:
         self, right: UInt16[np.ndarray, "row direction layer _"], relation: str, minimum: int
     ) -> Float[np.ndarray, "direction layer _"]:
         """Divide numbers of right picks by those of the words that count, in percent."""
-        sizes = self.visible_size(relation)
-        is_enough = sizes >= max(minimum, 1)
-        percent = divide(100 * self.by_article(right, relation).sum(axis=0), sizes[..., None])
-        return np.where(is_enough[..., None], percent, np.nan)
+        sizes = self.visible_size(relation)[..., None]
+        percent = divide(100 * self.by_article(right, relation).sum(axis=0), sizes)
+        return np.where(sizes >= minimum, percent, np.nan)
 
-    def estimate(self, relation: str, head: Sequence[Whole]) -> Estimate:
-        """Estimate the accuracy of a head in percent, with its interval over articles.
+    def right_of_head(self, relation: str, head: Sequence[Whole]) -> tuple[Clusters, Clusters]:
+        """Sum what a head gets right, times 100, and the words that count, for each article.
 
         Parameters
         ----------
@@ -195,11 +181,16 @@ class HeadCounts:
             One of ``names``.
         head : sequence of int
             Index into `DIRECTIONS`, layer and head, all from 0.
+
+        Returns
+        -------
+        right, total : array of shape (article,)
+            Their ratio is the accuracy in percent.
         """
         direction, layer, _ = head
         right = self.by_article(self.right[:, *head], relation)
         total = self.by_article(self.visible_total[:, direction, layer], relation)
-        return ratio(100 * right, total)
+        return 100 * right, total
 
 
 def head_counts(store: Store) -> HeadCounts:
@@ -214,7 +205,7 @@ def head_counts(store: Store) -> HeadCounts:
     -------
     HeadCounts
     """
-    arrays = cached(
+    arrays: dict[str, Any] = cached(
         "head-counts", lambda: vars(count_heads(store)), inputs={"store": store.key}, code=CODE
     )
     return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
@@ -238,17 +229,12 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     Raises
     ------
     InputError
-        If there is no example, or a record has no syntactic heads.
+        If no text has syntactic heads or pairs.
     """
     with_special = defaultdict(int)  # by article
     parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
-        if not record.keys() & {"pairs", "heads"}:
-            raise InputError(
-                f"example {example.index} has no syntactic heads and no pairs; give the store of a "
-                "treebank, or records with pairs"
-            )
         links = read_links(record)
         right, right_with_special = _right_picks(example, links)
         relations = links.relation
@@ -268,9 +254,11 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         }
         for name, values in rows.items():
             parts[name].append(np.asarray(values))
-    if not parts:
-        raise InputError("the treebank has no parsed sentence; give one with at least one")
     columns = {name: np.concatenate(values) for name, values in parts.items()}
+    if not columns or not columns["total"].any():
+        raise InputError(
+            "the texts have no syntactic heads and no pairs; give a treebank, or records with pairs"
+        )
     columns["article"], _ = pd.factorize(columns["article"])
     columns["relation"], names = pd.factorize(columns["relation"])
     by_article = np.stack(list(with_special.values()))
@@ -294,7 +282,7 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
     InputError
         If the record has no syntactic heads.
     """
-    if "heads" not in example.record or "relations" not in example.record:
+    if "heads" not in example.record:
         raise InputError(
             f"example {example.index} has no syntactic heads; give the store of a treebank"
         )
@@ -303,27 +291,19 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
 
 def _right_picks(
     example: Example, links: Links
-) -> tuple[
-    Bool[np.ndarray, "direction layer head link"], Bool[np.ndarray, "direction layer head link"]
-]:
+) -> Bool[np.ndarray, "candidates direction layer head link"]:
     """Mark the links that each head gets right among words, and among special tokens, too."""
     words = example.word_positions
-    maps = example.attention
-    visible = example.visible_keys[:, None]
-    among_words = []
-    among_all = []
-    for direction in DIRECTIONS:
-        picked = picked_words(
-            maps[..., words, words],
-            links.query,
-            direction=direction,
-            visible=visible[..., words, words],
-        )
-        among_words.append(is_right(picked, links))
-        queries = links.query + words.start
-        picked = picked_words(maps, queries, direction=direction, visible=visible)
-        among_all.append(is_right(picked - words.start, links))
-    return np.stack(among_words), np.stack(among_all)
+    right = []
+    for allowed in (words, slice(None)):
+        maps = example.attention[..., allowed, allowed]
+        visible = example.visible_keys[:, None, allowed, allowed]
+        first = 0 if allowed == words else words.start  # position of the first word
+        for direction in DIRECTIONS:
+            queries = links.query + first
+            picked = picked_words(maps, queries, direction=direction, visible=visible)
+            right.append(is_right(picked - first, links))
+    return np.reshape(right, (2, len(DIRECTIONS), *right[0].shape))
 
 
 def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direction layer link"]:

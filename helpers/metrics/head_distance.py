@@ -55,11 +55,11 @@ def head_distances(attention: Maps) -> Float[np.ndarray, "heads heads"]:
     for head in range(len(maps)):
         mean = halves[head] + halves[head:]  # [partner, query, key]
         by_query = mean.log().mul_(mean).sum(dim=-1)
-        of_partners = -by_query.sum(dim=-1, dtype=torch.float64)
-        entropies[head, head:] = of_partners
-        entropies[head:, head] = of_partners
-    own = entropies.diagonal()
-    return (entropies - (own[:, None] + own) / 2).numpy()
+        partner_entropies = -by_query.sum(dim=-1, dtype=torch.float64)
+        entropies[head, head:] = partner_entropies
+        entropies[head:, head] = partner_entropies
+    head_entropies = entropies.diagonal()
+    return (entropies - (head_entropies[:, None] + head_entropies) / 2).numpy()
 
 
 def renormalise_over_words(
@@ -120,10 +120,11 @@ def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
     def compute() -> dict[str, np.ndarray]:
         numbers = [n for n in range(store.n_shards) if store.indices(n).start < SEGMENTS]
         shards = map_shards(shard_distances, store, numbers)
-        of_all, of_words = sum(progress(shards, "section 6", unit="shard", total=len(numbers)))
+        bar = progress(shards, "section 6", unit="shard", total=len(numbers))
+        token_sums, word_sums = np.sum(list(bar), axis=0)
         indices = range(min(SEGMENTS, len(store)))
         n_with_words = len(indices[::WORD_DISTANCE_STRIDE])
-        return {"all": of_all / len(indices), "words": of_words / n_with_words}
+        return {"all": token_sums / len(indices), "words": word_sums / n_with_words}
 
     means = cached("section-6", compute, inputs={"store": store.key}, code=CODE)
     shape = (store.layers, store.heads)

@@ -217,4 +217,4 @@ def sees_answer(
     -------
     bool array of shape (..., link)
     """
-    return (by_dependent(visible, direction)[..., links.query, :] & links.gold).any(axis=-1)
+    return np.any(by_dependent(visible, direction)[..., links.query, :] & links.gold, axis=-1)

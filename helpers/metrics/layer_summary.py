@@ -7,27 +7,30 @@ those at 45-85% of the depth (layers 6 to 10 of 12).  The "special token" is the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float, Shaped
 
 from helpers.metrics.models import TRAINED
 from helpers.metrics.reference import BROAD
-from helpers.metrics.statistics import Estimate, bootstrap_estimate, difference, exact
-from helpers.metrics.surface import (
-    ENTROPY,
-    SECTION_3,
-    Sums,
-    article_table,
-    head_table,
-    layer_resamples,
+from helpers.metrics.statistics import (
+    DRAWS,
+    Estimate,
+    Real,
+    bootstrap_estimate,
+    effective_clusters,
+    resampled_ratios,
 )
+from helpers.metrics.surface import Sums
 
-Numbers: TypeAlias = float | pd.Series  # one, or one for each resample
-Layers: TypeAlias = pd.Series | pd.DataFrame  # a number for each layer, or layer and resample
-Means: TypeAlias = Mapping[str, Layers] | pd.DataFrame  # of each measure
+# Draws of articles: number 0 is all of them, and the others are bootstrap resamples.
+Numbers: TypeAlias = float | pd.Series  # one that is exact, or one for each draw
+Layers: TypeAlias = pd.Series | pd.DataFrame  # a number for each layer, or layer and draw
+Means = Callable[[str], Float[np.ndarray, "draw layer head"]]  # of a measure
 SpecialToken = Literal["sep", "cls", "first"]
 
 MIDDLE_DEPTHS = (0.45, 0.85)
@@ -45,96 +48,87 @@ def layer_summary(sums_by_model: Mapping[str, Sums]) -> pd.DataFrame:
     Parameters
     ----------
     sums_by_model : mapping of str to Sums
-        The sums over the text of the model, "trained", and of its controls.
-
-    Returns
-    -------
-    DataFrame
-        For its columns see `summarise_layers`.
-    """
-    heads = {}
-    articles = {}
-    for model, sums in sums_by_model.items():
-        columns = ENTROPY if model == "entropy-matched" else SECTION_3
-        heads[model] = head_table(sums, columns)
-        articles[model] = article_table(sums)
-    return summarise_layers(heads, articles)
-
-
-def summarise_layers(
-    heads: Mapping[str, pd.DataFrame], articles: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Summarise the tables of section 3.
-
-    Parameters
-    ----------
-    heads : mapping of str to DataFrame
-        The columns of relative_position, token_types and entropy by model, "trained" first.  A
-        control that has those of entropy only has only the quantities of section 3.3.
-    articles : mapping of str to DataFrame
-        Their averages by article, from `surface.article_table`.
+        The sums over the text of the model, "trained", which comes first, and of its controls.
 
     Returns
     -------
     DataFrame
         ``model``, ``quantity``, ``value`` with its interval (``value_low``, ``value_high``,
         ``value_df``) and, in rows of controls, ``lead``: the trained model's number minus the
-        control's, with its interval.  Numbers of layers are paired by the names of articles.
-        A number that is exact has an interval without width, and no degrees of freedom.
-        Quantities that a model does not have, such as those of [SEP], have no row.
+        control's, with its interval.  Models are paired by the names of articles.  The entropy-
+        matched control has the quantities of section 3.3 only.  A number that is exact has an
+        interval without width, and no degrees of freedom.  Quantities that a model does not have,
+        such as those of [SEP], have no row.
     """
-    names = pd.concat([table["article"] for table in articles.values()])
+    articles = np.unique(np.concatenate([sums.articles for sums in sums_by_model.values()]))
     rows = []
-    trained: dict[str, Estimate] = {}
-    for model in heads:
-        estimates = estimate_quantities(heads[model], articles[model], names)
-        trained = trained or estimates | thresholds(heads[model])
-        for quantity, estimate in (trained if model == TRAINED else estimates).items():
-            row = {"model": model, "quantity": quantity, **estimate.columns("value", df=True)}
-            if model == TRAINED:
-                rows.append(row)
-            elif quantity in trained:
-                lead = difference(trained[quantity], estimate)
-                rows.append(row | lead.columns("lead", df=True))
-    return pd.DataFrame(rows).replace(np.inf, np.nan)
+    trained: dict[str, Numbers] = {}
+    n_articles = np.inf
+    for model, sums in sums_by_model.items():
+        numbers = numbers_of_model(sums, articles, only_entropies=model == "entropy-matched")
+        counts = sums.by_article("entropy")[1].max(axis=(1, 2))
+        n_articles = min(n_articles, effective_clusters(counts))
+        if model == TRAINED:
+            trained = numbers | thresholds(sums)
+            numbers = trained
+        for quantity, draws in numbers.items():
+            row = {"model": model, "quantity": quantity, **columns(draws, "value", n_articles)}
+            if model != TRAINED and quantity in trained:
+                row |= columns(trained[quantity] - draws, "lead", n_articles)
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    return table[table["quantity"].isin(trained)]
 
 
-def thresholds(heads: pd.DataFrame) -> dict[str, Estimate]:
+def thresholds(sums: Sums) -> dict[str, Numbers]:
     """Compute the thresholds that depend on the text."""
-    uniform = heads.groupby("layer")["uniform"].mean()
+    uniform = sums.mean("uniform")
     return {
-        "uniform share of two tokens": exact(2 / np.exp(heads["uniform"].mean())),
-        "entropy of a broad head, last layer": exact(BROAD * uniform.iloc[-1]),
+        "uniform share of two tokens": float(2 / np.exp(uniform.mean())),
+        "entropy of a broad head, last layer": float(BROAD * uniform[-1].mean()),
     }
 
 
-def estimate_quantities(
-    heads: pd.DataFrame, articles: pd.DataFrame, names: Iterable[str]
-) -> dict[str, Estimate]:
-    """Estimate the quantities that a model has, on resamples of the articles with these names."""
-    averages = heads.groupby("layer").mean()
-    resamples = {}
-    for name in averages.columns.intersection(articles.columns):
-        resamples[name], _ = layer_resamples(articles, name, names)
-    _, n_articles = layer_resamples(articles, "entropy", names)
-    df = n_articles - 1
-    by_layer = entropies_of_layers(averages)
-    replicates = entropies_of_layers(resamples)
-    estimates = entropies_of_heads(heads, df=df)
-    if "previous" in heads:
-        special = dominant_special_token(averages)
-        by_layer |= shares_of_layers(averages, special)
-        replicates |= shares_of_layers(resamples, special)
-        estimates |= shares_of_heads(heads, df=df)
-        # The uniform share of [CLS] times the number of tokens that a query sees.
-        seen_of_cls = averages["uniform_cls"] * np.exp(averages["uniform"])
-        if (seen_of_cls < LEAST_SEEN_OF_CLS).any():  # layers have a window
-            for quantity in CLS_AGAINST_TOKENS:
-                del by_layer[quantity]
-    for quantity, value in by_layer.items():
-        if not np.isnan(value):
-            estimates[quantity] = bootstrap_estimate(value, replicates[quantity], n_articles)
-    return {name: number for name, number in estimates.items() if not np.isnan(number.value)}
+def columns(numbers: Numbers, name: str, n_articles: float) -> dict[str, Real]:
+    """Name a number and its interval, which has no width if the number is exact."""
+    if not isinstance(numbers, pd.Series):
+        return Estimate(numbers, numbers, numbers).columns(name)
+    return bootstrap_estimate(numbers[0], numbers[1:], n_articles).columns(name, df=True)
+
+
+def numbers_of_model(
+    sums: Sums, articles: Shaped[np.ndarray, " article"], *, only_entropies: bool
+) -> dict[str, Numbers]:
+    """Compute the quantities that a model has, in draws of the articles."""
+    means = partial(draw_means, sums, articles)
+    layers = {name: by_layer(means(name)) for name in sums.names}
+    numbers = entropies_of_layers(layers) | entropies_of_heads(means)
+    if not only_entropies:
+        numbers |= shares_of_layers(layers) | shares_of_heads(means)
+    return {name: draws for name, draws in numbers.items() if not np.isnan(np.ravel(draws)[0])}
+
+
+def draw_means(
+    sums: Sums, articles: Shaped[np.ndarray, " article"], name: str
+) -> Float[np.ndarray, "draw layer head"]:
+    """Average a measure over the examples of each draw of some articles."""
+    sums_and_counts = sums.by_article(name)
+    all_articles = np.zeros((2, len(articles), *sums_and_counts.shape[2:]))
+    all_articles[:, np.searchsorted(articles, sums.articles)] = sums_and_counts
+    totals, counts = all_articles
+    return np.concatenate([sums.mean(name)[None], resampled_ratios(totals, counts, DRAWS)])
+
+
+def by_layer(means: Float[np.ndarray, "draw layer head"]) -> pd.DataFrame:
+    """Average over the heads of each layer: a row for each layer (from 1), a column for a draw."""
+    table = pd.DataFrame(means.mean(axis=2).T)
+    return table.set_axis(table.index + 1)
+
+
+def by_head(means: Float[np.ndarray, "draw layer head"]) -> pd.DataFrame:
+    """Make a row for each head, labelled by its layer, and a column for each draw."""
+    _, layers, heads = means.shape
+    return pd.DataFrame(means.reshape(len(means), -1).T, np.repeat(np.arange(layers) + 1, heads))
 
 
 def dominant_special_token(averages: pd.DataFrame) -> SpecialToken:
@@ -146,18 +140,19 @@ def dominant_special_token(averages: pd.DataFrame) -> SpecialToken:
 # Numbers of layers
 
 
-def shares_of_layers(means: Means, special: SpecialToken) -> dict[str, Numbers]:
+def shares_of_layers(means: Mapping[str, Layers]) -> dict[str, Numbers]:
     """Compute the numbers of sections 3.1 and 3.2 from the means of each measure by layer."""
-    of_special = means[special]
+    special = dominant_special_token(pd.DataFrame({"sep": means["sep"][0], "cls": means["cls"][0]}))
+    special_shares = means[special]
     to_itself = means[f"{special}_to_{special}"]
     neighbours = means["previous"] + means["next"]
     return {
         "previous and next token, first third of the layers minus the rest": (
             third_minus_rest(neighbours, "first")
         ),
-        "special token, middle layers": mean_of_middle_layers(of_special),
+        "special token, middle layers": mean_of_middle_layers(special_shares),
         "special token, middle layers, as a multiple of uniform": (
-            mean_of_middle_layers(of_special) / means[f"uniform_{special}"].mean()
+            mean_of_middle_layers(special_shares) / means[f"uniform_{special}"].mean()
         ),
         "[SEP] minus [CLS], middle layers": mean_of_middle_layers(means["sep"] - means["cls"]),
         "[CLS], first third of the layers minus the rest": third_minus_rest(means["cls"], "first"),
@@ -171,19 +166,23 @@ def shares_of_layers(means: Means, special: SpecialToken) -> dict[str, Numbers]:
     }
 
 
-def entropies_of_layers(means: Means) -> dict[str, Numbers]:
+def entropies_of_layers(means: Mapping[str, Layers]) -> dict[str, Numbers]:
     """Compute the numbers of section 3.3 from the means of each measure by layer."""
     from_cls = means["entropy_from_cls"]
-    from_cls_minus_all = from_cls - means["entropy"]
-    last, before = CLS_AGAINST_TOKENS
-    return {
+    numbers = {
         "lowest entropy of an early layer minus the mean of the rest, above uniform": (
             lowest_early_minus_rest(means["entropy"] - means["uniform"])
         ),
         "entropy from [CLS], last layer": from_cls.iloc[-1],
-        last: from_cls_minus_all.iloc[-1],
-        before: from_cls_minus_all.iloc[:-1].abs().median(),
     }
+    # The uniform share of [CLS] times the number of tokens that a query sees.
+    seen_of_cls = means["uniform_cls"][0] * np.exp(means["uniform"][0])
+    if not (seen_of_cls < LEAST_SEEN_OF_CLS).any():  # otherwise layers have a window
+        last, before = CLS_AGAINST_TOKENS
+        from_cls_minus_all = from_cls - means["entropy"]
+        numbers[last] = from_cls_minus_all.iloc[-1]
+        numbers[before] = from_cls_minus_all.iloc[:-1].abs().median()
+    return numbers
 
 
 def mean_of_middle_layers(values: Layers) -> Numbers:
@@ -212,46 +211,32 @@ def lowest_early_minus_rest(values: Layers) -> Numbers:
     return values[is_early].min() - values[~is_early].mean()
 
 
-# Numbers of heads.  The bounds are the statistic of the bounds of all heads.
+# Numbers of heads
 
 
-def shares_of_heads(heads: pd.DataFrame, *, df: float) -> dict[str, Estimate]:
+def shares_of_heads(means: Means) -> dict[str, Numbers]:
     """Compute the numbers of single heads in section 3.1."""
     return {
-        "share of the median head on the current token": (
-            estimate_head(heads, "current", "median", df)
-        ),
-        "largest share of a head on the previous token": (
-            estimate_head(heads, "previous", "max", df)
-        ),
-        "largest share of a head on the next token": estimate_head(heads, "next", "max", df),
+        "share of the median head on the current token": by_head(means("current")).median(),
+        "largest share of a head on the previous token": by_head(means("previous")).max(),
+        "largest share of a head on the next token": by_head(means("next")).max(),
     }
 
 
-def entropies_of_heads(heads: pd.DataFrame, *, df: float) -> dict[str, Estimate]:
+def entropies_of_heads(means: Means) -> dict[str, Numbers]:
     """Compute the numbers of single heads in section 3.3.
 
     Shares of heads are exact, because these are all heads of the model.
     """
-    is_early = in_first_third(heads["layer"])
-    relative = heads[["entropy", "entropy_low", "entropy_high"]].div(heads["uniform"], axis=0)
-    is_broad = relative["entropy"] > BROAD
+    relative = by_head(means("entropy") / means("uniform"))
+    is_early = in_first_third(relative.index)
+    is_broad = relative[0] > BROAD
     return {
-        "largest entropy of an early head, as a share of uniform": (
-            estimate_head(relative[is_early], "entropy", "max", df)
-        ),
+        "largest entropy of an early head, as a share of uniform": relative[is_early].max(),
         "broad heads of the first third of the layers minus those of the rest": (
-            exact(is_broad[is_early].mean() - is_broad[~is_early].mean())
+            float(is_broad[is_early].mean() - is_broad[~is_early].mean())
         ),
         "largest weight of the median broad head of the first third of the layers": (
-            estimate_head(heads[is_early & is_broad], "largest", "median", df)
+            by_head(means("largest"))[is_early & is_broad.to_numpy()].median()
         ),
     }
-
-
-def estimate_head(
-    heads: pd.DataFrame, column: str, choose: Literal["max", "median"], df: float
-) -> Estimate:
-    """Estimate a statistic that is the number of a head, such as the largest."""
-    bounds = heads[[column, f"{column}_low", f"{column}_high"]]
-    return Estimate(*bounds.agg(choose), df=df)

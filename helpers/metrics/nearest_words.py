@@ -11,7 +11,7 @@ head can be picked in the layer and direction of the relation's head count, for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,20 +24,21 @@ from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import links_that_count
 from helpers.metrics.heads import DIRECTIONS, is_right, parse_head, picked_words
 from helpers.metrics.reference import ALL, EVERY_RELATION
-from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
+from helpers.metrics.statistics import Estimate, ratio, weighted_ratios
 from helpers.store.store import Example
 
 Side = Literal["left", "right"]
 Rule = tuple[str, Side]
 SIDES: tuple[Side, ...] = get_args(Side)
 DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
-LAST_OF_DISTANCES = (1, 2, 5)  # the largest distances of all classes but the last
+LIMITS_OF_DISTANCES = [0, 1, 2, 5, np.inf]
 FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
 MEAN_LEAD = "mean margin over the nearest word"
 FAR_PARENTS = "heads minus nearest words, far parents"
 SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
+WORD_COLUMNS = ["relation", "article", "distance", *PREDICTORS, "has_nearest", "head_to_nearest"]
 
 
 class _Heads(NamedTuple):
@@ -133,42 +134,32 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
     DataFrame
         A row for each link of dev and each relation that it counts for (its own, and `ALL`).
         Columns: ``relation``; ``article``; ``distance`` to the nearest partner in words (0 for the
-        root); whether it is found by the ``head``, the ``offset`` and the ``nearest`` word; whether
-        there ``has_nearest`` a nearest word; and whether the head picks it, ``head_to_nearest``.
-        Without rules, because no word has a tag, only the columns of head and offset are there.
+        root); and 1 or 0 for whether it is found by the ``head``, the ``offset`` and the
+        ``nearest`` word, whether there ``has_nearest`` a nearest word, and whether the head picks
+        it, ``head_to_nearest``.  The last three are NaN without rules, because no word has a tag.
     """
     heads = _heads_of_relations(rules)
-    has_rules = bool(rules["nearest_class"].notna().any())
-    judged = [*PREDICTORS, "has_nearest", "head_to_nearest"] if has_rules else ["head", "offset"]
-    parts = [pd.DataFrame(columns=["relation", "article", "distance", *judged])]
+    classes_and_sides = list(rules[RULE_COLUMNS].dropna().itertuples(index=False, name=None))
+    parts = [pd.DataFrame(columns=WORD_COLUMNS)]
     for number, example in enumerate(examples):
         if example.record.get("split") != "dev":
             continue
         links = read_links(example.record)
         counts = _links_of_rows(example, links, heads)
-        values = _judge(example, links, heads)
-        if has_rules:
-            rule_pairs = rules[RULE_COLUMNS].itertuples(index=False, name=None)
-            tags = _tags(example)
-            nearest = np.array([nearest_word(tags, *rule) for rule in rule_pairs])  # [row, word]
-            to_nearest = nearest[:, links.word]
-            values["nearest"] = _finds_parent(nearest, links)
-            values["has_nearest"] = to_nearest != links.word
-            picks_nearest = (values["picked"] == to_nearest) & (values["picked"] != links.query)
-            values["head_to_nearest"] = picks_nearest & values["has_nearest"]
-        sentence = pd.DataFrame({name: values[name][counts] for name in ("distance", *judged)})
+        values = _judge(example, links, heads, classes_and_sides)
+        sentence = pd.DataFrame({name: marks[counts] for name, marks in values.items()})
         relations = np.repeat(heads.relations, counts.sum(axis=1))
         parts.append(
             sentence.assign(relation=relations, article=cluster_of(example.record, number))
         )
     words = pd.concat(parts, ignore_index=True)
-    return words.astype({"distance": int, **dict.fromkeys(judged, bool)})
+    return words.astype(dict.fromkeys(WORD_COLUMNS[2:], float))
 
 
 def _judge(
-    example: Example, links: Links, heads: _Heads
+    example: Example, links: Links, heads: _Heads, rules: Sequence[Rule]
 ) -> dict[str, Shaped[np.ndarray, "row link"]]:
-    """Let the head and the offset of each relation answer every link of a sentence."""
+    """Let the head, the offset and the rule of each relation answer every link of a sentence."""
     words = example.word_positions
     maps = example.stored_attention[heads.layers, heads.heads][:, words, words]
     visible = example.visible_keys[heads.layers][:, words, words]
@@ -180,12 +171,18 @@ def _judge(
     n_words = links.gold.shape[1]
     distances = np.abs(links.word[:, None] - np.arange(n_words))
     to_parent = np.where(links.gold, distances, n_words).min(axis=1)
-    return {
-        "picked": picked,
-        "distance": np.broadcast_to(np.where(links.is_root, 0, to_parent), picked.shape),
-        "head": is_right(picked, links),
-        "offset": is_right(links.query + heads.offsets[:, None], links),
-    }
+    values = dict.fromkeys(WORD_COLUMNS[2:], np.full(picked.shape, np.nan))
+    values["distance"] = np.broadcast_to(np.where(links.is_root, 0, to_parent), picked.shape)
+    values["head"] = is_right(picked, links)
+    values["offset"] = is_right(links.query + heads.offsets[:, None], links)
+    if rules:
+        nearest = np.array([nearest_word(_tags(example), *rule) for rule in rules])  # [row, word]
+        to_nearest = nearest[:, links.word]
+        values["nearest"] = _finds_parent(nearest, links)
+        values["has_nearest"] = to_nearest != links.word
+        picks_nearest = (picked == to_nearest) & (picked != links.query)
+        values["head_to_nearest"] = picks_nearest & values["has_nearest"]
+    return values
 
 
 def _heads_of_relations(held_out: pd.DataFrame) -> _Heads:
@@ -239,34 +236,29 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
         head minus that of the rule on the same words, in percentage points.  Both have 95%
         bootstrap intervals over articles, and are empty for a relation without a rule.
     """
-    columns = [*Estimate(0).columns("nearest_accuracy"), *Estimate(0).columns("nearest_margin")]
-    by_relation = dict(list(words.groupby("relation"))) if "nearest" in words else {}
+    names = (
+        *Estimate(0).columns("nearest_accuracy"),
+        *Estimate(0).columns("nearest_margin", df=True),
+    )
     scores = []
     for relation in rules["relation"]:
-        relation_words = by_relation.get(relation)
-        if relation_words is None:
-            scores.append({})
-            continue
-        scores.append(
-            {
-                **_percent(relation_words, "nearest").columns("nearest_accuracy"),
-                **_percent(relation_words, "head", "nearest").columns("nearest_margin", df=True),
-            }
-        )
-    table = pd.DataFrame(scores, index=rules.index)
-    return rules.join(table.reindex(columns=[*columns, "nearest_margin_df"]).astype(float))
+        relation_words = words[words["relation"] == relation]
+        nearest = relation_words["nearest"]
+        accuracy = _percentage(nearest, relation_words).columns("nearest_accuracy")
+        margin = _percentage(relation_words["head"] - nearest, relation_words)
+        scores.append(accuracy | margin.columns("nearest_margin", df=True))
+    return rules.join(pd.DataFrame(scores, rules.index, names, dtype=float))
 
 
-def _percent(words: pd.DataFrame, column: str, subtracted: str = "") -> Estimate:
-    """Estimate the percentage of words that a column marks, or the lead over another column."""
-    right = words[column].astype(int)
-    if subtracted:
-        right = right - words[subtracted].astype(int)
-    articles = np.unique(words["article"])
-    owners = words["article"].to_numpy()
-    sums = cluster_sums(right.to_numpy(), owners, articles)
-    sizes = cluster_sums(np.ones(len(words), int), owners, articles)
-    return ratio(100 * sums, sizes)
+def _percentage(values: pd.Series, words: pd.DataFrame) -> Estimate:
+    """Estimate the mean of a value of some words in percent; words without the value are left out.
+
+    It is the accuracy of what a column marks, or a lead if two columns are subtracted.
+    """
+    values = values.dropna()
+    owners, articles = pd.factorize(words.loc[values.index, "article"], sort=True)
+    sums = np.bincount(owners, values, minlength=len(articles))
+    return ratio(100 * sums, np.bincount(owners, minlength=len(articles)))
 
 
 def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
@@ -287,30 +279,22 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
         The root has no distance and is left out.  There is no row without words.  Without tags,
         the columns of the nearest word are empty.
     """
-    columns = ["relation", "distance", "count"]
-    rows = []
-    for relation, relation_words in _by_relation(words[words["distance"] > 0]):
-        distance_class = np.digitize(relation_words["distance"], LAST_OF_DISTANCES, right=True)
-        for index, name in enumerate(DISTANCES):
-            at_distance = relation_words[distance_class == index]
-            if at_distance.empty:
-                continue
-            row = {"relation": relation, "distance": name, "count": len(at_distance)}
-            for predictor in words.columns.intersection(PREDICTORS):
-                row |= _percent(at_distance, predictor).columns(predictor)
-            if "nearest" in words:
-                row |= _percent(at_distance, "head", "nearest").columns("head_lead", df=True)
-            rows.append(row)
+    names = ["relation", "distance", "count"]
     for name in (*PREDICTORS, "head_lead"):
-        columns += Estimate(0).columns(name)
-    return pd.DataFrame(rows, columns=[*columns, "head_lead_df"])
-
-
-def _by_relation(words: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Divide words by relation, in the order of the table; the last part has all but `ALL`."""
-    parts = list(words.groupby("relation", sort=False))
-    paired_words = words[words["relation"] != ALL]
-    return parts if paired_words.empty else [*parts, (EVERY_RELATION, paired_words)]
+        names += Estimate(0).columns(name)
+    words = words[words["distance"] > 0]
+    single = words[words["relation"] != ALL]
+    words = pd.concat([words, single.assign(relation=EVERY_RELATION)], ignore_index=True)
+    relations = pd.Categorical(words["relation"], words["relation"].unique())
+    distances = pd.cut(words["distance"], LIMITS_OF_DISTANCES, labels=DISTANCES)
+    rows = []
+    for (relation, distance), part in words.groupby([relations, distances], observed=True):
+        row = {"relation": relation, "distance": distance, "count": len(part)}
+        for predictor in PREDICTORS:
+            row |= _percentage(part[predictor], part).columns(predictor)
+        lead = _percentage(part["head"] - part["nearest"], part)
+        rows.append(row | lead.columns("head_lead", df=True))
+    return pd.DataFrame(rows, columns=[*names, "head_lead_df"])
 
 
 def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
@@ -333,28 +317,20 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
         with an interval.  A head that only looks for the nearest word of a class picks that word.
         There is no row without a rule.
     """
-    single = words[words["relation"] != ALL]
-    if single.empty or "nearest" not in words:
+    single = words[words["relation"] != ALL].dropna(subset="nearest")
+    if single.empty:
         return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
-    articles = np.unique(single["article"])
-    leads = []
-    totals = []
-    for _, relation_words in single.groupby("relation", sort=False):
-        owners = relation_words["article"].to_numpy()
-        lead = relation_words["head"].astype(int) - relation_words["nearest"].astype(int)
-        leads.append(cluster_sums(lead.to_numpy(), owners, articles))
-        totals.append(cluster_sums(np.ones(len(lead), int), owners, articles))
-    right = np.column_stack(leads)
-    total = np.column_stack(totals)
-    weights = np.full(len(leads), 1 / len(leads))
-    mean_lead = weighted_ratios(100 * right, total, weights)
-    is_ahead = right.sum(axis=0) > 0
+    lead = single["head"] - single["nearest"]
+    by_article = lead.groupby([single["article"], single["relation"]]).agg(["sum", "size"])
+    by_article = by_article.unstack(fill_value=0)
+    right, total = by_article["sum"].to_numpy(), by_article["size"].to_numpy()
+    mean_lead = weighted_ratios(100 * right, total)
     rows = [
         {"quantity": MEAN_LEAD, **mean_lead.columns("value", df=True)},
-        {"quantity": SHARE_AHEAD, "value": is_ahead.mean()},
+        {"quantity": SHARE_AHEAD, "value": (right.sum(axis=0) > 0).mean()},
     ]
-    far = single[single["has_nearest"] & ~single["nearest"] & (single["distance"] > 1)]
+    far = single.query("has_nearest == 1 and nearest == 0 and distance > 1")
     if len(far):
-        lead_over_nearest = _percent(far, "head", "head_to_nearest")
+        lead_over_nearest = _percentage(far["head"] - far["head_to_nearest"], far)
         rows.append({"quantity": FAR_PARENTS, **lead_over_nearest.columns("value", df=True)})
     return pd.DataFrame(rows)

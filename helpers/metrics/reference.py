@@ -89,6 +89,13 @@ def relation_table() -> pd.DataFrame:
     return pd.read_csv(HERE / "relations.csv", keep_default_na=False)
 
 
+@cache
+def relation_ends() -> dict[str, tuple[str, str]]:
+    """Read names of the dependent and its parent, for the paper's and the commonest relations."""
+    table = pd.read_csv(HERE / "relation_ends.csv", index_col="relation")
+    return dict(zip(table.index, table.itertuples(index=False, name=None), strict=True))
+
+
 def scheme_of(relations: Collection[str]) -> str:
     """Recognise the scheme of a treebank's relation names: "stanford", "clear" or "ud"."""
     names = set(relations)

@@ -20,12 +20,10 @@ from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
 from helpers.metrics import CODE
 from helpers.metrics.heads import PerHead, head_rows
 from helpers.metrics.statistics import (
-    DRAWS,
     bootstrap_intervals,
     cluster_sums,
     divide,
     effective_clusters,
-    resampled_ratios,
 )
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
@@ -71,7 +69,7 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     shares = {}
     for name, offset in OFFSETS.items():
         share = attention.diagonal(offset, -2, -1).sum(axis=-1) / attention.shape[-1]
-        is_seen = visible.diagonal(offset, -2, -1).any(axis=-1)  # [layer]
+        is_seen = np.any(visible.diagonal(offset, -2, -1), axis=-1)  # [layer]
         shares[name] = np.where(is_seen[:, None], share, np.nan)
     return shares
 
@@ -118,10 +116,10 @@ def token_types(
             continue
         to_token = attention[..., mask].sum(axis=-1)  # [layer, head, query]
         shares[name] = to_token.mean(axis=-1)
-        of_uniform = uniform[..., mask].sum(axis=-1).mean(axis=-1)  # [layer]
-        shares[f"uniform_{name}"] = np.broadcast_to(of_uniform[:, None], attention.shape[:2])
+        uniform_share = uniform[..., mask].sum(axis=-1).mean(axis=-1)  # [layer]
+        shares[f"uniform_{name}"] = np.broadcast_to(uniform_share[:, None], attention.shape[:2])
         if not cross:
-            sees_others = visible[:, mask][..., ~mask].any(axis=(1, 2))
+            sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))
             shares[f"{name}_to_{name}"] = mean_of_queries(to_token[..., mask], sees_others)
             shares[f"other_to_{name}"] = mean_of_queries(to_token[..., ~mask])
     shares["punctuation"] = attention[..., roles.punctuation].sum(axis=-1).mean(axis=-1)
@@ -166,13 +164,13 @@ def entropy(
     is_cls = np.zeros(n_visible.shape[1], dtype=bool)
     if roles.cls is not None and not cross:
         is_cls = roles.cls
-    of_uniform = np.log(n_visible).mean(axis=-1)  # [layer]
+    uniform_entropy = np.log(n_visible).mean(axis=-1)  # [layer]
     return {
         "entropy": entropies.mean(axis=-1),
         "entropy_from_cls": mean_of_queries(
-            entropies[..., is_cls], (n_visible[:, is_cls] > 1).any(axis=-1)
+            entropies[..., is_cls], np.any(n_visible[:, is_cls] > 1, axis=-1)
         ),
-        "uniform": np.broadcast_to(of_uniform[:, None], attention.shape[:2]),
+        "uniform": np.broadcast_to(uniform_entropy[:, None], attention.shape[:2]),
         "largest": attention.max(axis=-1).mean(axis=-1),
     }
 
@@ -365,38 +363,6 @@ def article_table(sums: Sums) -> pd.DataFrame:
     return table.reset_index()
 
 
-def layer_resamples(
-    articles: pd.DataFrame, name: str, article_names: Iterable[Any]
-) -> tuple[pd.DataFrame, float]:
-    """Compute the means of one measure by layer in bootstrap resamples of the articles.
-
-    The resamples are the same for every measure.
-
-    Parameters
-    ----------
-    articles : DataFrame
-        The table of `article_table`.
-    name : str
-        One of its measures.  An article without it has no part in the means.
-    article_names : iterable
-        The articles that are resampled: those of all models that are compared.
-
-    Returns
-    -------
-    means : DataFrame
-        One row per layer, one column per resample.
-    n_articles : float
-        The effective number of articles that have the measure.
-    """
-    values = articles.pivot(index="article", columns="layer", values=name)
-    examples = articles.pivot(index="article", columns="layer", values="examples")
-    sizes = examples.where(values.notna(), 0).reindex(sorted(set(article_names)), fill_value=0)
-    totals = (values * sizes).fillna(0)
-    means = resampled_ratios(totals.to_numpy(), sizes.to_numpy(), DRAWS)  # [resample, layer]
-    n_articles = effective_clusters(sizes.max(axis=1).to_numpy())
-    return pd.DataFrame(means.T, values.columns), float(n_articles)
-
-
 def gradient_table(
     importance: Mapping[str, Float[np.ndarray, "example ..."]],
     articles: Sequence[str],
@@ -426,33 +392,28 @@ def gradient_table(
         of the means; and 95% bootstrap intervals over articles (``sep_low`` ...).  Empty for a
         token that the model does not have.
     """
-    article_number, names = pd.factorize(np.asarray(articles))
+    owners, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
-    table = pd.DataFrame({"layer": np.arange(importance["gradients"].shape[1]) + 1})
+    columns: dict[str, Any] = {"layer": np.arange(importance["gradients"].shape[1]) + 1}
+    columns |= dict.fromkeys(KEY_TYPES[:4])  # in the order of Figure 3's legend
+    columns |= {"objective": objective, "loss": importance["losses"].mean()}
+    columns |= {"articles": len(names)}
+    columns |= {"effective_articles": effective_clusters(np.bincount(owners))}
     for name, ending in GRADIENT_MEASURES.items():
         if name not in importance:
             continue
-        values = importance[name]  # [example, layer, type of key]
-        is_measured = ~np.isnan(values)
-        special = [KEY_TYPES.index(key) for key in OVER_SPECIAL]
-        other_type = [KEY_TYPES.index("other")] * len(special)
-        ratios = [f"other_over_{key}{ending}" for key in OVER_SPECIAL]
-        for columns, numerator, denominator in (
-            ([f"{key}{ending}" for key in KEY_TYPES], values, is_measured),
-            (ratios, values[..., other_type], values[..., special]),
-        ):
-            totals = cluster_sums(np.nan_to_num(numerator), article_number, clusters)
-            counts = cluster_sums(np.nan_to_num(denominator), article_number, clusters)
+        by_key = dict(zip(KEY_TYPES, np.moveaxis(importance[name], -1, 0), strict=True))
+        ratios = {}  # of sums over examples, each [example, layer]
+        for key, values in by_key.items():
+            ratios[f"{key}{ending}"] = (values, ~np.isnan(values))
+        for key in OVER_SPECIAL:
+            ratios[f"other_over_{key}{ending}"] = (by_key["other"], by_key[key])
+        for column, values in ratios.items():
+            totals, counts = (cluster_sums(np.nan_to_num(v), owners, clusters) for v in values)
             low, high = bootstrap_intervals(totals, counts)
-            table[columns] = divide(totals.sum(axis=0), counts.sum(axis=0))
-            table[[f"{column}_low" for column in columns]] = low
-            table[[f"{column}_high" for column in columns]] = high
-    table.insert(5, "objective", objective)
-    table.insert(6, "loss", importance["losses"].mean())
-    table.insert(7, "articles", len(names))
-    table.insert(8, "effective_articles", effective_clusters(np.bincount(article_number)))
-    table["guess"] = importance["guesses"].mean()
-    return table
+            columns[column] = divide(totals.sum(axis=0), counts.sum(axis=0))
+            columns |= {f"{column}_low": low, f"{column}_high": high}
+    return pd.DataFrame(columns | {"guess": importance["guesses"].mean()})
 
 
 def table_without_gradients(n_layers: int, objective: str, reason: str) -> pd.DataFrame:

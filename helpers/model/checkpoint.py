@@ -1,13 +1,14 @@
 """The files of a model's folder, and the reasons why some folders cannot be read.
 
-`REFUSALS` has the reasons that a library would not name, or would name without a remedy.  It is
-looked up after something has failed; for all other failures the library's own words are shown.
+`refusal` has a table of the reasons that a library would not name, or would name without a remedy.
+It is looked up after something has failed; for all other failures the library's own words are
+shown.
 Nothing here reads weights or imports torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,10 +34,6 @@ def foreign_weights(folder: Path) -> set[str]:
     return named_files - {None} - {path.name for path in weight_files(folder)}
 
 
-def _has_no_weights(folder: Path) -> bool:
-    return folder.is_dir() and not weight_files(folder)
-
-
 def _lfs_pointer(folder: Path) -> str:
     """Find weights that are a pointer of git-lfs."""
     for path in weight_files(folder):
@@ -46,78 +43,59 @@ def _lfs_pointer(folder: Path) -> str:
     return ""
 
 
-def _inner_model(folder: Path) -> Path | None:
-    """Find the folder inside that has the model: the last checkpoint of a training, for example."""
-    configs = folder.glob(f"*/{CONFIG}") if _has_no_weights(folder) else ()
+def refusal(folder: Path, error: str) -> str:
+    """Say why a model cannot be read; empty if there is nothing to add to the library's words.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the model, or what the user gave in its place.
+    error : str
+        The error, with its type and the type of its cause.
+    """
+    has_no_weights = folder.is_dir() and not weight_files(folder)
+    configs = folder.glob(f"*/{CONFIG}") if has_no_weights else ()
     inner = [path.parent for path in configs if "model_type" in read_json(path)]
-    return max(inner, key=lambda path: (len(path.name), path.name), default=None)
-
-
-# A condition gets the folder, or what the user gave in its place, and the error with its type and
-# the type of its cause.  Its value, if it is true, is put into the sentence.
-Condition = Callable[[Path, str], object]
-REFUSALS: list[tuple[Condition, str]] = [
-    (
-        lambda folder, error: folder.is_file(),
-        "it is a file. Use the folder that it is in.",
-    ),
-    (
-        lambda folder, error: "HFValidationError" in error,
-        "there is no such folder, and a model of the hub is named owner/name. Check the name.",
-    ),
-    (
-        lambda folder, error: "GatedRepoError" in error,
-        "its owner gives it to those who accept its licence. Accept it on its page on "
-        "https://huggingface.co, then log in with 'hf auth login', or set HF_TOKEN.",
-    ),
-    (
-        lambda folder, error: _lfs_pointer(folder),
-        "{} is a pointer of git-lfs, and not the weights. Run 'git lfs pull' in its folder.",
-    ),
-    (
-        lambda folder, error: (
-            _has_no_weights(folder) and (folder / "adapter_config.json").is_file()
+    last_inner = max(inner, key=lambda path: (len(path.name), path.name), default="")
+    pointer = _lfs_pointer(folder)
+    refusals = {  # the first condition that holds has the reason
+        "it is a file. Use the folder that it is in.": folder.is_file(),
+        "there is no such folder, and a model of the hub is named owner/name. Check the name.": (
+            "HFValidationError" in error
         ),
+        "its owner gives it to those who accept its licence. Accept it on its page on "
+        "https://huggingface.co, then log in with 'hf auth login', or set HF_TOKEN.": (
+            "GatedRepoError" in error
+        ),
+        f"{pointer} is a pointer of git-lfs, and not the weights. Run 'git lfs pull' in its "
+        "folder.": pointer,
         "it is a PEFT adapter, and not a whole model. Merge it with its base model by "
         "AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(merged), and "
-        "save the tokenizer in the same folder.",
-    ),
-    (
-        lambda folder, error: _inner_model(folder),
-        "the model is in a folder inside it. Use --model {}.",
-    ),
-    (
-        lambda folder, error: (
-            _has_no_weights(folder) and [*folder.glob("*.gguf"), *folder.rglob("*.onnx")]
+        "save the tokenizer in the same folder.": (
+            has_no_weights and (folder / "adapter_config.json").is_file()
         ),
-        "it has GGUF or ONNX files, and no *.safetensors weights. Use the original model.",
-    ),
-    (
-        lambda folder, error: _has_no_weights(folder),
+        f"the model is in a folder inside it. Use --model {last_inner}.": inner,
+        "it has GGUF or ONNX files, and no *.safetensors weights. Use the original model.": (
+            has_no_weights and [*folder.glob("*.gguf"), *folder.rglob("*.onnx")]
+        ),
         "it has no *.safetensors weights, and reading others, such as pytorch_model.bin, can run "
         "code. Convert a copy that you trust with save_pretrained(folder), or use --revision of a "
-        "branch of the hub that has them.",
-    ),
-    (
-        lambda folder, error: "trust_remote_code" in error,
+        "branch of the hub that has them.": has_no_weights,
         "it needs code from its folder, which is not run, because code of a checkpoint can do "
-        "anything on your machine. Use a model of a family in transformers.",
-    ),
-    (
-        lambda folder, error: "num_embeddings" in error or "get_input_embeddings" in error,
+        "anything on your machine. Use a model of a family in transformers.": (
+            "trust_remote_code" in error
+        ),
         "it is not a model of text: it has no embeddings of tokens. Use a language model or a text "
-        "encoder.",
-    ),
-    (
-        lambda folder, error: "quantization_config" in read_json(folder / CONFIG),
-        "its weights are quantised, and cannot be read here. Use those that were not quantised.",
-    ),
-    (
-        lambda folder, error: "backend_tokenizer" in error or "no vocabulary" in error,
+        "encoder.": "num_embeddings" in error or "get_input_embeddings" in error,
+        "its weights are quantised, and cannot be read here. Use those that were not quantised.": (
+            "quantization_config" in read_json(folder / CONFIG)
+        ),
         "it has no fast tokenizer, which tells which tokens belong to which word. Save one in the "
-        "folder, as tokenizer.json, or use a model that has one.",
-    ),
-]
+        "folder, as tokenizer.json, or use a model that has one.": (
+            "backend_tokenizer" in error or "no vocabulary" in error
+        ),
+    }
+    return next((sentence for sentence, applies in refusals.items() if applies), "")
 
 
 @contextmanager
@@ -129,7 +107,7 @@ def as_model_error(name: str, folder: Path | None = None) -> Iterator[None]:
     name : str
         The name of the model.
     folder : Path, optional
-        Its folder, if the failure may be that of its files: `REFUSALS` are looked up.
+        Its folder, if the failure may be that of its files (`refusal`).
     """
     try:
         yield
@@ -137,10 +115,8 @@ def as_model_error(name: str, folder: Path | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         description = f"{type(error).__name__} {type(error.__cause__).__name__}: {error}"
-        for applies, sentence in REFUSALS:
-            found = folder and applies(folder, description)
-            if found:
-                raise ModelError(f"model {name!r}: {sentence.format(found)}") from error
         words = " ".join(str(error).split())[:MAX_WORDS]
-        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-        raise ModelError(f"model {name!r}: {kind}{words}") from error
+        if type(error) is not ValueError:
+            words = f"{type(error).__name__}: {words}"
+        reason = refusal(folder, description) if folder else ""
+        raise ModelError(f"model {name!r}: {reason or words}") from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar, cast
@@ -237,9 +237,9 @@ def _check_heads(
     """Raise ModelError unless all heads output attention times the value vectors that are found."""
     is_complete = len(projected) == len(head_outputs) == len(layers)
     is_complete &= layers[0].heads == encoder.heads  # ConvBERT has convolutions in place of some
-    if is_complete and all(map(Site.has_value_vectors, layers, projected)):
+    with suppress(RuntimeError):  # of shapes that do not fit
         values = list(map(Site.value_vectors, layers, projected))
-        if all(map(_are_weighted_sums, head_outputs, maps, values)):
+        if is_complete and all(map(_are_weighted_sums, head_outputs, maps, values)):
             return
     raise ModelError(
         f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm is "

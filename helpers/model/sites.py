@@ -63,20 +63,14 @@ class Site(NamedTuple):
             weight = weight.T
         return weight.unflatten(0, (self.heads, -1))
 
-    def has_value_vectors(self, projected: Float[Tensor, "batch token features"]) -> bool:
-        """Check whether the output of ``values`` divides into vectors of the width of a head."""
-        width = self.output_weight.shape[1]
-        if self.axis is not None:  # GPTBigCode has all queries next to one key and one value
-            return projected.shape[-1] == 3 * self.heads * width
-        n_vectors, rest = divmod(projected.shape[-1], width)
-        return rest == 0 and n_vectors > 0 and self.heads % n_vectors == 0
-
     def value_vectors(
         self, projected: Float[Tensor, "batch token features"]
     ) -> Float[Tensor, "batch token head width"]:
         """Extract the value vectors from the output of ``values``.
 
         If several heads share value vectors (grouped queries), they are repeated for each head.
+        RuntimeError if the output does not divide into vectors of the width of a head: GPTBigCode
+        has all queries next to one key and one value.
         """
         width = self.output_weight.shape[1]
         if self.axis is None:
@@ -307,15 +301,13 @@ def wide(values: Tensor) -> Tensor:
 def _site(path: str, attention: nn.Module, heads: int) -> Site:
     """Describe one attention module; ModelError if its projections cannot be told apart."""
     modules = dict(attention.named_modules())
-    output_paths = []
-    value_paths = []
-    for inner_path, module in modules.items():
-        name = inner_path.rpartition(".")[2]
-        if isinstance(module, (nn.Linear, Conv1D)):
-            if name in OUTPUT_NAMES:
-                output_paths.append(inner_path)
-            if name in VALUE_AXES:
-                value_paths.append(inner_path)
+    names = {  # of the projections, by path
+        inner_path: inner_path.rpartition(".")[2]
+        for inner_path, module in modules.items()
+        if isinstance(module, (nn.Linear, Conv1D))
+    }
+    output_paths = [inner_path for inner_path, name in names.items() if name in OUTPUT_NAMES]
+    value_paths = [inner_path for inner_path, name in names.items() if name in VALUE_AXES]
     if len(output_paths) != 1 or len(value_paths) != 1:
         raise ModelError(
             f"{type(attention).__name__} ({path}): expected one output and one value projection, "

@@ -74,8 +74,9 @@ def read_encoder(
         model = reinitialised(model, seed=random_init)
     # The types of transformers leave the model out of the arguments of ``to``.
     model = model.to(target_device).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
-    layers, heads, has_sink = probe_maps(model, tokenizer)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
+    padding_id = cast("int", tokenizer.pad_token_id or 0)
+    layers, heads, has_sink = probe_maps(model, ids, padding_id=padding_id)
     visible = probe_visible(model, ids, longest_input(model, tokenizer))
     if all(layer.causal for layer in visible):
         begin_with_bos(tokenizer)
@@ -171,15 +172,19 @@ def _check_weights(
             )
 
 
-def probe_maps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> tuple[int, int, bool]:
+def probe_maps(
+    model: PreTrainedModel, ids: Int[Tensor, "1 token"], *, padding_id: int
+) -> tuple[int, int, bool]:
     """Check the maps that a model returns for a short text, without and with padding.
 
     Parameters
     ----------
     model : PreTrainedModel
         The model.
-    tokenizer : PreTrainedTokenizerFast
-        Its tokenizer.
+    ids : tensor of shape (1, token)
+        The token ids of any text.
+    padding_id : int
+        The token id of padding.
 
     Returns
     -------
@@ -194,7 +199,6 @@ def probe_maps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> tu
         If there is not one full map for each layer and head, if a row is not a distribution, or if
         padding changes the maps.
     """
-    ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(model.device)
     n = ids.shape[1]
     widths: list[int] = []  # numbers of scores in a row
 
@@ -213,7 +217,7 @@ def probe_maps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> tu
     whole = torch.stack(maps)  # [layer, 1, head, query, key]
     has_sink = n + 1 in widths  # GPT-OSS
     _check_rows(whole, has_sink=has_sink)
-    padded_ids = F.pad(ids, (0, n), value=cast("int", tokenizer.pad_token_id or 0))
+    padded_ids = F.pad(ids, (0, n), value=padding_id)
     padded = torch.stack(_maps(model, padded_ids, F.pad(torch.ones_like(ids), (0, n))))
     if (whole - padded[..., :n, :n]).abs().max() > PROBE_TOLERANCE[model.dtype]:
         raise ValueError(

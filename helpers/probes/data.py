@@ -27,7 +27,7 @@ from torch import Tensor
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics.head_counts import syntactic_heads
-from helpers.metrics.statistics import Clusters, Estimate, difference, ratio, with_seed_noise
+from helpers.metrics.statistics import Clusters, Estimate, ratio, weighted_ratios, with_seed_noise
 from helpers.progress import progress
 from helpers.store.store import Example
 
@@ -154,16 +154,17 @@ class Counts:
         The interval covers the choice of articles, by a bootstrap over them, and the noise of
         training: see `with_seed_noise`.
         """
-        return with_seed_noise(ratio(*self.by_article).scaled(100), self.by_seed)
+        right, total = self.by_article
+        return with_seed_noise(ratio(100 * right, total), self.by_seed)
 
     def minus(self, subtrahend: Counts) -> Estimate:
         """Estimate the difference from another probe's percentage, with its 95% interval.
 
         The bootstrap gives both probes the same articles.  The noise of training is that of both.
         """
-        over_articles = difference(ratio(*self.by_article), ratio(*subtrahend.by_article)).scaled(
-            100
-        )
+        pairs = zip(self.by_article, subtrahend.by_article, strict=True)
+        right, total = (np.column_stack(pair) for pair in pairs)
+        over_articles = weighted_ratios(100 * right, total, [1, -1])
         return with_seed_noise(over_articles, self.by_seed, subtrahend.by_seed)
 
 

@@ -37,7 +37,6 @@ from helpers.store.store import (
     tensor_name,
 )
 
-ROLE_TOKENS = {"cls": "[CLS]", "sep": "[SEP]"}  # of the tokens themselves, unless others are named
 ANNOTATION = {"pairs", "heads", "relations", "mentions", "tags"}  # of words, as in a store
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -102,30 +101,36 @@ def open_maps(
     >>> store = open_maps(outputs.attentions, ["[CLS]", "a", "cat", "sat", ".", "[SEP]"])
     >>> view(store)
     """
+    given: list[Any] = [maps, tokens, words, records]
     if _is_example(tokens):
-        maps, tokens = [maps], [tokens]
-        words, records = words and [words], records and [records]
-    words = words or [None] * len(tokens)
-    records = records or [{}] * len(tokens)
-    counts = [len(maps), len(tokens), len(words), len(records)]
-    if min(counts) != max(counts) or not counts[0]:
+        given = [[value] for value in given]
+    n_examples = len(given[1])
+    given = [[None] * n_examples if values is None else values for values in given]
+    counts = list(map(len, given))
+    if min(counts) != max(counts) or not n_examples:
         raise InputError(
             "{}: maps of {} examples, tokens of {}, words of {} and records of {}; give each of "
             "every example, and of one at least".format(name, *counts)
         )
-    has_words = any(words) or any(ANNOTATION & annotation.keys() for annotation in records)
-    used = {token for text in tokens for token in _sides(text)[1]}
-    roles = {role: token if token in used else None for role, token in ROLE_TOKENS.items()}
+    arrays, texts, words_of_texts, annotations = given
+    annotations = [annotation or {} for annotation in annotations]
+    has_words = any(words_of_texts) or any(
+        ANNOTATION & set(annotation) for annotation in annotations
+    )
+    used = {token for text in texts for token in _sides(text)[1]}
+    usual = {"cls": "[CLS]", "sep": "[SEP]"}
+    roles = {role: token if token in used else None for role, token in usual.items()}
     roles |= special_tokens or {}
-    all_maps, annotated = [], []
-    for index, (given, text) in enumerate(zip(maps, tokens, strict=True)):
+    all_maps: list[Maps] = []
+    annotated: list[Record] = []
+    for index, text in enumerate(texts):
         try:
-            all_maps.append(_as_maps(given))
+            all_maps.append(_as_maps(arrays[index]))
             _check_maps(all_maps[-1], *_sides(text), sink=sink)
             if has_words:
-                record = _record(text, words[index], records[index], roles)
+                record = _record(text, words_of_texts[index], annotations[index], roles)
             else:
-                record = _token_record(text, records[index])
+                record = _token_record(text, annotations[index])
         except (ValueError, TypeError, IndexError) as error:
             problem = " ".join(str(error).split())
             raise InputError(f"{name}, example {index}: {problem}") from error
@@ -150,7 +155,7 @@ def _is_example(tokens: Any) -> bool:
     return len(tokens) > 0 and isinstance(tokens[0], str)
 
 
-def _sides(tokens: Tokens) -> tuple[Sequence[str], Sequence[str]]:
+def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
     """Return the tokens of the queries and of the keys, which are the same in self-attention."""
     return (tokens, tokens) if isinstance(tokens[0], str) else (tokens[0], tokens[1])
 
@@ -182,12 +187,10 @@ def _check_maps(
     attention: Maps, queries: Sequence[str], keys: Sequence[str], *, sink: bool
 ) -> None:
     """Check that maps fit their tokens, and that each row is a distribution; else ValueError."""
-    n_queries, n_keys = attention.shape[2:]
-    if (n_queries, n_keys) != (len(queries), len(keys)):
+    if attention.shape[2:] != (len(queries), len(keys)):
         raise ValueError(
-            f"maps of {n_queries} queries and {n_keys} keys, but {len(queries)} and {len(keys)} "
-            "tokens; give every token and no padding, and for cross-attention a tuple of the "
-            "queries' and the keys' tokens"
+            f"maps of shape {attention.shape}, but {len(queries)} and {len(keys)} tokens; give "
+            "every token and no padding, and both texts' tokens, as a tuple, for cross-attention"
         )
     errors = attention.sum(axis=-1, dtype=np.float64) - 1
     if not sink:
@@ -204,7 +207,7 @@ def _check_maps(
 
 
 def _record(
-    tokens: Tokens, words: Words | None, annotation: Mapping[str, Any], roles: RoleTokens
+    tokens: Any, words: Words | None, annotation: Mapping[str, Any], roles: RoleTokens
 ) -> Record:
     """Make the record of an example with words; ValueError if its annotation does not fit."""
     if not isinstance(tokens[0], str):
@@ -221,7 +224,7 @@ def _record(
     return record | {field: annotation.get(field, "") for field in ("split", "document")}
 
 
-def _token_record(tokens: Tokens, annotation: Mapping[str, Any]) -> Record:
+def _token_record(tokens: Any, annotation: Mapping[str, Any]) -> Record:
     """Make the record of an example without words."""
     queries, keys = _sides(tokens)
     record = {"tokens": list(keys), "title": annotation.get("document", "")}
@@ -310,7 +313,7 @@ def _write(
         "layers": list(range(1, len(longest) + 1)),
         "heads": longest.shape[1],
         "special_tokens": roles,
-        "visible": [_visible(is_seen)._asdict() for is_seen in (longest > 0).any(axis=1)],
+        "visible": [_visible(is_seen)._asdict() for is_seen in np.any(longest > 0, axis=1)],
     }
     write_list(folder, inputs | facts, records, Counter())
     return finish(Store(folder))
@@ -318,6 +321,5 @@ def _write(
 
 def _visible(is_seen: Bool[np.ndarray, "query key"]) -> Visible:
     """Describe the mask of a layer: what no head attends to is hidden."""
-    n_queries, n_keys = is_seen.shape
-    mask = describe_mask(is_seen) if n_queries == n_keys else None
+    mask = describe_mask(is_seen) if is_seen.shape[0] == is_seen.shape[1] else None
     return mask or Visible(causal=False, window=None)

@@ -210,10 +210,10 @@ def answer_links(
 
     Coreference is always read from the mention to its antecedent.
     """
-    options = {"candidates": links.candidates, "visible": visible}
-    of_pairs = picked_words(weights, links.query, direction=direction, **options)
-    of_mentions = picked_words(weights, links.query, **options)
-    picked = np.where(links.mention == NO_MENTION, of_pairs, of_mentions)
+    options: dict[str, Any] = {"candidates": links.candidates, "visible": visible}
+    as_pairs = picked_words(weights, links.query, direction=direction, **options)
+    as_mentions = picked_words(weights, links.query, **options)
+    picked = np.where(links.mention == NO_MENTION, as_pairs, as_mentions)
     return picked, is_right(picked, links)
 
 

@@ -1,13 +1,14 @@
 """Section 3 in numbers: by hand, for planted maps, and paired with a control."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from references import sums_of as sums_by_article
 
 from helpers.data.visible import Visible, visible_mask
 from helpers.metrics import surface
-from helpers.metrics.layer_summary import layer_summary, summarise_layers
+from helpers.metrics.layer_summary import layer_summary
+from helpers.metrics.statistics import ratio
+from helpers.metrics.surface import sum_by_article
 from helpers.store.store import Example
 
 FULL = Visible(causal=False, window=None)
@@ -79,20 +80,24 @@ def test_layer_summary_of_a_decoder_is_about_its_first_token():
     assert values["special token, middle layers"] > 0.8
 
 
-def test_summarise_layers_by_hand():
-    """Three layers of one head: every number can be read off the table."""
-    heads = pd.DataFrame({"layer": [1, 2, 3], "head": 1}).assign(
-        previous=[0.6, 0.2, 0.1], current=[0.05, 0.3, 0.2], next=[0.1, 0.1, 0.1],
-        cls=[0.1, 0.4, 0.3], sep=[0.4, 0.5, 0.1], punctuation=[0.0, 0.1, 0.2],
-        sep_to_sep=[0.7, 0.9, 0.1], other_to_sep=[0.3, 0.2, 0.1],
-        uniform_cls=0.01, uniform_sep=0.02, uniform=np.log(100),
-        entropy=[4.4, 1.0, 3.0], entropy_from_cls=[4.0, 3.0, 2.0], largest=[0.06, 0.5, 0.5],
-    )  # fmt: skip
-    bounds = {}
-    for name in ("previous", "current", "next", "entropy", "largest"):
-        bounds |= {f"{name}_low": heads[name], f"{name}_high": heads[name]}
-    articles = pd.concat([heads.assign(article=name, examples=1) for name in "ab"])
-    summary = summarise_layers({"trained": heads.assign(**bounds)}, {"trained": articles})
+def sums_of_values(by_article):
+    """Make the sums of articles of one example each, ``values[name][article]`` is ``[layer]``."""
+    values = [{name: np.reshape(v, (-1, 1)) for name, v in of.items()} for of in by_article]
+    return sum_by_article(values, [f"article {number:02}" for number in range(len(values))])
+
+
+VALUES = {name: [0.0, 0.0, 0.0] for name in surface.SECTION_3} | {
+    "previous": [0.6, 0.2, 0.1], "current": [0.05, 0.3, 0.2], "next": [0.1, 0.1, 0.1],
+    "cls": [0.1, 0.4, 0.3], "sep": [0.4, 0.5, 0.1], "punctuation": [0.0, 0.1, 0.2],
+    "sep_to_sep": [0.7, 0.9, 0.1], "other_to_sep": [0.3, 0.2, 0.1],
+    "uniform_cls": [0.01] * 3, "uniform_sep": [0.02] * 3, "uniform": [np.log(100)] * 3,
+    "entropy": [4.4, 1.0, 3.0], "entropy_from_cls": [4.0, 3.0, 2.0], "largest": [0.06, 0.5, 0.5],
+}  # fmt: skip
+
+
+def test_layer_summary_by_hand():
+    """Three layers of one head: every number can be read off the values."""
+    summary = layer_summary({"trained": sums_of_values([VALUES, VALUES])})
     expected = {
         "share of the median head on the current token": 0.2,
         "largest share of a head on the previous token": 0.6,
@@ -122,25 +127,25 @@ def test_layer_summary_pairs_a_control_by_the_names_of_articles():
     """Articles differ more than the two models do; the control lacks one of them."""
     rng = np.random.default_rng(0)
     difficulty = rng.normal(0.5, 0.1, 40)
-    heads = {}
-    articles = {}
+    sums = {}
     for model, values in {
         "trained": difficulty + rng.normal(0.01, 0.005, 40),
         "random": difficulty[:-1],
     }.items():
-        names = [str(number) for number in range(len(values))]
-        columns = dict.fromkeys([*surface.SECTION_3, "head"], 0.1) | {"uniform": 3.0}
-        articles[model] = pd.DataFrame({"article": names, "layer": 2, "examples": 1, **columns})
-        articles[model]["sep"] = values
-        first = articles[model].assign(layer=1)
-        articles[model] = pd.concat([articles[model], first])
-        averages = articles[model].drop(columns="article").groupby("layer").mean().reset_index()
-        bounds = {f"{name}_{end}": 0.1 for name in surface.SECTION_3 for end in ("low", "high")}
-        heads[model] = averages.assign(**bounds)
-    summary = summarise_layers(heads, articles).set_index(["model", "quantity"])
+        sums[model] = sums_of_values([{**VALUES, "sep": [value] * 3} for value in values])
+    summary = layer_summary(sums).set_index(["model", "quantity"])
     of_model = summary.loc[("trained", "special token, middle layers")]
     of_control = summary.loc[("random", "special token, middle layers")]
     assert of_control["lead"] == pytest.approx(of_model["value"] - of_control["value"])
     assert 0 < of_control["lead_low"] < of_control["lead_high"]
     assert of_model["value_low"] < of_control["value"] < of_model["value_high"]
-    assert np.isnan(of_model["lead"])
+
+
+def test_bounds_of_the_largest_head_are_those_of_its_resamples():
+    rng = np.random.default_rng(1)
+    largest = rng.normal(0.6, 0.05, 50)
+    articles = [{**VALUES, "previous": [value, 0.2, 0.1]} for value in largest]
+    summary = layer_summary({"trained": sums_of_values(articles)}).set_index("quantity")
+    row = summary.loc["largest share of a head on the previous token"]
+    expected = ratio(largest, np.ones(50))
+    assert (row["value_low"], row["value_high"]) == pytest.approx((expected.low, expected.high))

@@ -90,7 +90,7 @@ def test_choose_rules_without_tags_has_empty_cells():
     table = add_nearest(rules, words)
     assert len(table) == 3
     assert table[["nearest_class", "nearest_side", "nearest_accuracy"]].isna().all(axis=None)
-    assert "nearest" not in words
+    assert words["nearest"].isna().all()
     by_distance = accuracy_by_distance(words)
     assert by_distance["head"].notna().all() and by_distance["nearest"].isna().all()
     assert nearest_summary(words).empty
@@ -155,7 +155,7 @@ def test_accuracy_by_distance_by_hand(det_treebank):
 
 def test_accuracy_by_distance_puts_distances_into_four_classes():
     words = pd.DataFrame({"relation": "a", "article": "x", "distance": [0, 1, 2, 3, 5, 6, 40]})
-    words = words.assign(head=True, offset=False, nearest=False)
+    words = words.assign(head=1.0, offset=0.0, nearest=0.0)
     table = accuracy_by_distance(words).query("relation == 'a'")
     assert dict(zip(table["distance"], table["count"], strict=True)) == {
         "1": 1, "2": 1, "3 to 5": 2, "over 5": 2,

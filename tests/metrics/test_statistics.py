@@ -1,24 +1,17 @@
-from math import comb
+from dataclasses import astuple
 
 import numpy as np
 import pytest
-from scipy.stats import t, ttest_1samp
 
 from helpers.metrics import statistics
 from helpers.metrics.statistics import (
     Estimate,
-    bootstrap_estimate,
     bootstrap_intervals,
     bootstrap_t_test,
-    counted_p,
-    difference,
     effective_clusters,
     holm,
-    mcnemar,
-    mean_interval,
-    p_value,
-    paired_interval,
     ratio,
+    resampled_ratios,
     resampled_sums,
     weighted_ratios,
     with_seed_noise,
@@ -51,15 +44,14 @@ def test_weighted_ratios_of_two_are_a_paired_difference():
     rng = np.random.default_rng(3)
     total = rng.integers(1, 8, (40, 2))
     right = rng.binomial(total, [0.6, 0.4])
-    difference_of_columns = difference(
-        ratio(right[:, 0], total[:, 0]), ratio(right[:, 1], total[:, 1])
-    )
+    replicates = resampled_ratios(right, total, 10_000)
+    expected = np.quantile(replicates[:, 0] - replicates[:, 1], [0.025, 0.975])
     weighted = weighted_ratios(right, total, [1, -1])
-    assert list(weighted) == pytest.approx(list(difference_of_columns), abs=2e-3)
-    assert 20 < difference_of_columns.df <= weighted.df < 39  # clusters differ in size
-    assert weighted_ratios(right, total, [0.5, 0.5]).value == pytest.approx(
-        np.mean(right.sum(axis=0) / total.sum(axis=0))
-    )
+    assert [weighted.low, weighted.high] == pytest.approx(expected, abs=0.02)
+    assert 20 < weighted.df < 39  # clusters differ in size
+    means = right.sum(axis=0) / total.sum(axis=0)
+    assert weighted.value == pytest.approx(means[0] - means[1])
+    assert weighted_ratios(right, total).value == pytest.approx(means.mean())
 
 
 def test_bootstrap_intervals_share_resamples_between_columns():
@@ -83,7 +75,7 @@ def test_bootstrap_intervals_share_resamples_between_columns():
 )
 def test_ratio_of_few_clusters(right, total, expected):
     estimate = ratio(np.array(right), np.array(total))
-    assert list(estimate) == pytest.approx(expected, nan_ok=True)
+    assert astuple(estimate)[:3] == pytest.approx(expected, nan_ok=True)
 
 
 def test_effective_clusters_by_hand():
@@ -113,63 +105,6 @@ def test_effective_clusters_are_the_degrees_of_freedom_of_unequal_clusters():
     assert 0.93 <= by_kish <= 0.985
 
 
-def test_counted_p_by_hand():
-    replicates = np.array([0.2, 0.3, 0.4, 0.5, np.nan])
-    assert counted_p(replicates, 0.25) == 2 * 2 / 5
-    assert counted_p(np.full(999, 0.9), 0.5) == 2 / 1000
-    assert counted_p(np.full(9, 0.5), 0.5) == 1
-
-
-def test_p_of_a_number_with_limits_compares_distances_from_the_limit():
-    share = Estimate(0.9, 0.8, 0.98, df=5, limits=(0.0, 1.0))
-    assert p_value(share, 0.8) == pytest.approx(0.05)
-    assert p_value(share, 0.98) == pytest.approx(0.05)
-    assert p_value(share, 0.4) == pytest.approx(
-        2 * t.sf(np.log(0.9 / 0.4) / np.log(0.9 / 0.8) * t.ppf(0.975, 5), 5)
-    )
-    assert p_value(Estimate(0.5, 0.0, 0.6, limits=(0.0, 1.0)), 0.1) == 1  # the interval ends at 0
-
-
-def test_p_value_of_a_test_of_its_own_counts():
-    assert p_value(Estimate(0.5, 0.4, 0.6, own_p=0.3), 0) == 0.3
-
-
-def test_difference_of_estimates_by_hand():
-    independent = difference(Estimate(5, 2, 6), Estimate(1, 0, 5))
-    assert list(independent) == pytest.approx(
-        [4, 4 - 5, 4 + np.sqrt(2)]
-    )  # hypot(3, 4), hypot(1, 1)
-    replicates = np.linspace(0, 1, 1001)
-    minuend = bootstrap_estimate(5, 5 + replicates, clusters=10**6)
-    subtrahend = bootstrap_estimate(1, replicates, clusters=10**6)
-    assert list(difference(minuend, subtrahend)) == pytest.approx([4, 5, 5])
-
-
-def test_p_value_of_an_interval_by_hand():
-    assert p_value(Estimate(1.96, 0, 3)) == pytest.approx(0.05, abs=1e-4)  # the bound is at 0
-    assert p_value(Estimate(-1.96, -5, 0)) == pytest.approx(0.05, abs=1e-4)
-    assert p_value(Estimate(4, 0, 9, df=3), threshold=9) == pytest.approx(0.05)
-    assert p_value(Estimate(0, -1, 1)) == 1
-    assert np.isnan(p_value(Estimate(2, 2, 2), 1))
-    assert np.isnan(p_value(Estimate(2)))
-
-
-@pytest.mark.parametrize("articles", [4, 18, 90])
-def test_p_value_of_a_mean_is_that_of_the_t_test(articles):
-    values = np.random.default_rng(articles).normal(0.3, 1, articles)
-    assert p_value(mean_interval(values)) == pytest.approx(ttest_1samp(values, 0).pvalue)
-    by_bootstrap = ratio(values, np.ones(articles))
-    if articles > 4:
-        assert p_value(by_bootstrap) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.2)
-
-
-def test_scaled_estimates_keep_what_a_test_needs():
-    scaled = Estimate(0.5, 0.4, 0.7, df=3, cases=4).scaled(100)
-    assert list(scaled) == pytest.approx([50, 40, 70])
-    assert (scaled.df, scaled.cases) == (3, 4)
-    assert scaled.columns("x", df=True)["x_df"] == 3
-
-
 def test_seed_noise_widens_an_interval_by_hand():
     over_texts = Estimate(60.0, 57.0, 64.0)
     # Student's interval of two scores that are 2 apart: 12.7 standard errors of 1 each way.
@@ -178,8 +113,7 @@ def test_seed_noise_widens_an_interval_by_hand():
     assert widened.value == 60
     assert widened.low == pytest.approx(60 - (3**2 + half**2) ** 0.5, abs=1e-3)
     assert widened.high == pytest.approx(60 + (4**2 + half**2) ** 0.5, abs=1e-3)
-    variance = (3.5 / 1.96) ** 2 + 1  # Welch and Satterthwaite; the seeds have one degree
-    assert widened.df == pytest.approx(variance**2, rel=1e-3)
+    assert widened.df == over_texts.df
     both_sides = with_seed_noise(over_texts, np.array([59.0, 61.0]), np.array([3.0, 5.0]))
     assert both_sides.low == pytest.approx(60 - (3**2 + 2 * half**2) ** 0.5, abs=1e-3)
 
@@ -187,15 +121,6 @@ def test_seed_noise_widens_an_interval_by_hand():
 def test_seed_noise_of_a_single_seed_is_unknown():
     over_texts = Estimate(60.0, 57.0, 64.0)
     assert with_seed_noise(over_texts, np.array([60.0])) is over_texts
-
-
-def test_mcnemar_counts_discordant_pairs():
-    before = np.array([1, 1, 1, 1, 1, 1, 0, 0, 1, 0], bool)
-    after = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1, 0], bool)  # five lost, one won
-    expected = 2 * sum(comb(6, k) for k in (0, 1)) / 2**6
-    assert mcnemar(before, after) == pytest.approx(expected)
-    assert mcnemar(after, before) == pytest.approx(expected)
-    np.testing.assert_allclose(mcnemar(before, np.stack([after, before])), [expected, 1])
 
 
 def test_holm_by_hand():
@@ -235,42 +160,6 @@ def test_bootstrap_intervals_cover_the_truth_95_percent_of_the_time(clusters):
     for p in (0.5, 0.8):
         intervals = bootstrap_intervals(*clustered(clusters, p, seed=clusters))
         assert 0.93 <= covers(intervals, p) <= 0.985  # wide, for few clusters of unequal size
-
-
-def test_paired_interval_covers_the_difference_and_is_narrower():
-    right, total = clustered(30, 0.6, seed=4)
-    lost = np.random.default_rng(5).binomial(right, 0.25)  # the other is right in 3 of 4 of these
-    low, high = paired_interval((right, total), (right - lost, total))
-    assert 0.93 <= covers((low, high), 0.15) <= 0.97
-    first_low, first_high = bootstrap_intervals(right, total)
-    second_low, second_high = bootstrap_intervals(right - lost, total)
-    separate_widths = first_high - first_low + second_high - second_low
-    assert (high - low).mean() < 0.7 * separate_widths.mean()
-
-
-def equivalent(minuend, subtrahend, margin):
-    """Mark the differences whose 90% interval lies within a margin."""
-    low, high = paired_interval(minuend, subtrahend, level=0.9)
-    return (low > -margin) & (high < margin)
-
-
-def test_equivalence_by_hand():
-    rng = np.random.default_rng(1)
-    total = np.full((50, 1), 20)
-    right = rng.integers(8, 13, (50, 1))
-    assert equivalent((right, total), (right, total), 0.001).all()
-    assert equivalent((right, total), (right + 1, total), 0.06).all()
-    assert not equivalent((right, total), (right + 1, total), 0.04).any()
-    noisy = rng.permutation(right)  # the same on average, with a standard error of about 1%
-    assert not equivalent((right, total), (noisy, total), 0.005).any()
-
-
-def test_equivalence_keeps_its_error_at_the_margin():
-    right, total = clustered(30, 0.6, seed=6)
-    lost = np.random.default_rng(7).binomial(right, 0.25)
-    is_equivalent = equivalent((right, total), (right - lost, total), 0.15)
-    assert 0.02 <= is_equivalent.mean() <= 0.08  # one of the two one-sided tests at 5%
-    assert equivalent((right, total), (right - lost, total), 0.3).mean() > 0.99
 
 
 def test_bootstrap_t_of_few_clusters_has_the_p_value_of_signs():

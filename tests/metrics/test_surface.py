@@ -10,7 +10,7 @@ from references import slow_section_3, sums_of
 from helpers.data.records import KEY_TYPES, roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.metrics import surface
-from helpers.metrics.statistics import bootstrap_intervals, percentiles, ratio
+from helpers.metrics.statistics import bootstrap_intervals
 from helpers.metrics.surface import entropy, head_table, section_3, sum_by_article, token_types
 from helpers.store.store import Example
 
@@ -142,7 +142,7 @@ def test_the_mass_that_rows_lack_is_the_share_of_a_sink():
     sums = sums_of([replace(example(1), stored_attention=MAPS_WITH_SINK)], BERT)
     table = head_table(sums, ["first", "sink"])
     expected = 1 - MAPS_WITH_SINK.sum(axis=-1).mean(axis=-1)
-    np.testing.assert_allclose(table["sink"], expected.ravel())
+    np.testing.assert_allclose(table["sink"], expected.ravel(), rtol=1e-6)
     assert "sink" in surface.article_table(sums)
 
 
@@ -228,43 +228,6 @@ def test_article_table_adds_up_to_the_averages():
     first = table[table["layer"] == 1]
     mean = np.average(first["previous"], weights=first["examples"])
     assert mean == pytest.approx(sums.mean("previous")[0].mean())
-
-
-# Averages by layer, with intervals over articles
-
-
-@pytest.fixture
-def by_article():
-    rng = np.random.default_rng(0)
-    frame = pd.MultiIndex.from_product([range(40), [1, 2]], names=["article", "layer"]).to_frame(
-        index=False
-    )
-    frame["examples"] = np.repeat(rng.integers(1, 6, 40), 2)
-    return frame.assign(sep=rng.random(80), cls=np.where(frame["article"] < 10, np.nan, 0.5))
-
-
-def test_layer_draws_weigh_articles_by_their_examples(by_article):
-    draws, n_articles = surface.layer_resamples(by_article, "sep", by_article["article"])
-    rows = by_article[by_article["layer"] == 2]
-    estimate = ratio((rows["sep"] * rows["examples"]).to_numpy(), rows["examples"].to_numpy())
-    low, high = percentiles(draws.T.to_numpy(), n_articles)
-    assert (low[1], high[1]) == pytest.approx((estimate.low, estimate.high))
-
-
-def test_layer_draws_leave_out_articles_without_the_measure(by_article):
-    draws, n_articles = surface.layer_resamples(by_article, "cls", by_article["article"])
-    assert draws.loc[1].tolist() == pytest.approx([0.5] * draws.shape[1])
-    sizes = by_article.loc[by_article["layer"] == 1, "examples"].to_numpy()
-    assert n_articles == pytest.approx(sizes[10:].sum() ** 2 / (sizes[10:] ** 2).sum())
-
-
-def test_layer_draws_have_the_same_resamples_for_every_measure(by_article):
-    by_article["twice"] = 2 * by_article["sep"]
-    draws, n_articles = surface.layer_resamples(by_article, "sep", by_article["article"])
-    doubled, _ = surface.layer_resamples(by_article, "twice", by_article["article"])
-    np.testing.assert_allclose(doubled, 2 * draws)
-    assert 20 < n_articles < 40  # articles differ in size
-    assert list(draws.index) == [1, 2]
 
 
 # The gradients of section 3.2

@@ -258,7 +258,7 @@ def test_store_inputs_have_everything_that_decides_the_maps(encoder):
     def key(encoder=encoder, **options):
         return json_digest(inputs_of(encoder, **options))
 
-    half_precision = dataclasses.replace(encoder, dtype="bfloat16")
+    half_precision = dataclasses.replace(encoder, key={**encoder.key, "dtype": "bfloat16"})
     keys = [
         key(),
         key(count=5),

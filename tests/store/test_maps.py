@@ -171,7 +171,7 @@ NAN[1, 0, 2, 3] = np.nan
         ([GOOD * 1.1], {"sink": True}, "the sum 1.1\\); give the weights after the softmax"),
         ([NAN], {}, "head 2-1, query 2 is not a distribution"),
         ([GOOD - 0.1], {}, "smallest weight is -"),
-        ([GOOD[..., :4]], {}, "5 queries and 4 keys, but 5 and 5 tokens; give every token"),
+        ([GOOD[..., :4]], {}, "5, 4\\), but 5 and 5 tokens; give every token"),
         ([GOOD[0]], {}, r"an array of shape \[2, 5, 5\]"),
         ([[[1, 2], [3]]], {}, "same shape"),
         ([[GOOD[0], GOOD[0, :1]]], {}, "same shape"),

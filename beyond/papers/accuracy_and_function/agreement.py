@@ -34,6 +34,7 @@ from beyond.papers.common.head_edges import (
     log_probabilities,
     tokens_of_word,
 )
+from beyond.papers.common.statistics import correlation
 from beyond.papers.sinks.lenses import with_ratio
 from helpers.cache import cached
 from helpers.data.links import read_links
@@ -41,7 +42,7 @@ from helpers.data.records import Record, cluster_of, evenly_spaced
 from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import head_rows
-from helpers.metrics.statistics import Estimate, cluster_sums, correlation
+from helpers.metrics.statistics import Estimate, cluster_sums
 from helpers.model.encoder import Encoder
 from helpers.store.store import Store
 

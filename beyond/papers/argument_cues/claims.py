@@ -11,14 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from beyond.claims.claim import read_claims
+from beyond.claims.estimates import TestedEstimate, combine_in_quadrature, difference, exact
 from beyond.claims.tables import MissingCell, NotMeasurable, Tables, cell, estimate_in, rows_where
-from helpers.metrics.statistics import (
-    Estimate,
-    combine_in_quadrature,
-    difference,
-    exact,
-    mean_interval,
-)
+from beyond.papers.common.statistics import mean_interval
 
 SAMPLE_NAME = "arguments-sample"
 CHANCE = 50.0  # percent, of two warrants
@@ -27,14 +22,14 @@ BAG, BILSTM, ENCODER = CLASSIFIERS = ("bag of vectors", "BiLSTM", "encoder")
 WARRANTS, EVERYTHING = ("warrants", "all")  # what is shown
 
 
-def productivity_of_not(tables: Tables, split: str) -> Estimate:
+def productivity_of_not(tables: Tables, split: str) -> TestedEstimate:
     """Read how often the warrant with ``not`` is right, in percent."""
     _refuse_planted_cue(tables)
     where = {"half": AS_WRITTEN, "split": split, "cue": "not"}
     return cell(tables, "cues", "productivity", df=np.inf, **where)
 
 
-def lead_of_not(tables: Tables, split: str) -> Estimate:
+def lead_of_not(tables: Tables, split: str) -> TestedEstimate:
     """Compute the gain of ``not`` minus the gain of the next best word, in percentage points."""
     _refuse_planted_cue(tables)
     words = rows_where(tables, "cues", half=AS_WRITTEN, split=split, kind="unigram")
@@ -42,7 +37,7 @@ def lead_of_not(tables: Tables, split: str) -> Estimate:
     return exact(words["gain"][is_not].max() - words["gain"][~is_not].max())
 
 
-def share_of_warrants(tables: Tables) -> Estimate:
+def share_of_warrants(tables: Tables) -> TestedEstimate:
     """Estimate the accuracy with warrants only, minus half of the accuracy with all parts."""
     all_parts = mean_accuracy(tables, ENCODER, EVERYTHING)
     if all_parts.value <= CHANCE:
@@ -50,18 +45,18 @@ def share_of_warrants(tables: Tables) -> Estimate:
     return difference(mean_accuracy(tables, ENCODER, WARRANTS), all_parts.scaled(0.5))
 
 
-def lowest_with_warrants(tables: Tables) -> Estimate:
+def lowest_with_warrants(tables: Tables) -> TestedEstimate:
     """Estimate the lowest mean accuracy of the classifiers, with warrants only."""
     return min(mean_accuracy(tables, classifier, WARRANTS) for classifier in CLASSIFIERS)
 
 
-def encoder_over_bag(tables: Tables) -> Estimate:
+def encoder_over_bag(tables: Tables) -> TestedEstimate:
     """Estimate the encoder's accuracy minus the bag's, with warrants only."""
     encoder = mean_accuracy(tables, ENCODER, WARRANTS)
     return difference(encoder, mean_accuracy(tables, BAG, WARRANTS))
 
 
-def highest_on_counterparts(tables: Tables) -> Estimate:
+def highest_on_counterparts(tables: Tables) -> TestedEstimate:
     """Estimate the highest mean accuracy of the classifiers on counterparts, with all parts."""
     return max(
         mean_accuracy(tables, classifier, EVERYTHING, test=ADVERSARIAL)
@@ -76,7 +71,7 @@ def mean_accuracy(
     *,
     train: str = "original",
     test: str = AS_WRITTEN,
-) -> Estimate:
+) -> TestedEstimate:
     """Estimate a mean accuracy over training runs, in percent.
 
     The interval combines the spread over seeds with the interval over test arguments.

@@ -33,7 +33,7 @@ from beyond.papers.argument_cues.arguments import (
     Arguments,
 )
 from beyond.papers.common.fine_tune import concat_with_keys
-from helpers.metrics.statistics import wilson_proportion
+from beyond.papers.common.statistics import wilson_percentage
 
 NOT = "not"
 ALL_SPLITS = "all"  # a value of the column split
@@ -97,7 +97,7 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
     for cue, right in by_cue:
         if len(right) >= min_arguments:
             ngram = "bigram" if " " in cue else "unigram"
-            productivity = wilson_proportion(right.sum(), len(right)).scaled(100)
+            productivity = wilson_percentage(right.sum(), len(right))
             bounds = productivity.columns("productivity").values()
             rows.append((cue, ngram, len(arguments), len(right), *bounds))
     columns = [

@@ -34,10 +34,10 @@ from torch.nn import functional as F
 from beyond.papers.common import CODE
 from beyond.papers.common.classifier import LabelledBatch, batches
 from beyond.papers.common.fine_tune import FineTuningRun, table_by_task
+from beyond.papers.common.statistics import mcnemar, paired_interval
 from beyond.papers.common.tasks import Pair
 from helpers.errors import ModelError
 from helpers.metrics.heads import head_rows
-from helpers.metrics.statistics import mcnemar, paired_interval
 from helpers.model.sites import (
     Outputs,
     PatchSoftmax,

@@ -13,12 +13,12 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import norm
 
+from beyond.claims.estimates import TestedEstimate
 from beyond.claims.tables import NotMeasurable, Tables, estimate_in, rows_where
 from beyond.papers.common.labelled import EXPECTED, LabelledText, read_labelled
 from helpers.data.text_files import quoted
 from helpers.errors import CorpusError
 from helpers.metrics.heads import by_head
-from helpers.metrics.statistics import Estimate
 from helpers.settings import capped
 
 # Values of the columns ``start`` and ``weights`` in tables.
@@ -83,7 +83,7 @@ def estimates_by_task(
     select: Callable[..., pd.DataFrame] = learned_rows,
     clusters: str = "",
     **where: Any,
-) -> dict[str, Estimate]:
+) -> dict[str, TestedEstimate]:
     """Read a number and its interval for each task, except where it is NaN.
 
     ``select`` selects the tasks; ``where`` are the values that other columns must have.
@@ -98,7 +98,7 @@ def estimates_by_task(
     return estimates
 
 
-def smallest_over_tasks(estimates: Collection[Estimate]) -> Estimate:
+def smallest_over_tasks(estimates: Collection[TestedEstimate]) -> TestedEstimate:
     """Find the smallest of the estimates of some tasks.
 
     Its upper bound is wider, because it was chosen (Bonferroni over the tasks).

@@ -52,7 +52,7 @@ def accuracy_table(
         examples = np.ones(len(run.labels))
         accuracies = {}
         for start, predicted in predictions.items():
-            accuracies[start] = ratio(predicted == run.labels, examples).scaled(100)
+            accuracies[start] = ratio(100 * (predicted == run.labels), examples)
         rows = [
             {"start": start, **accuracy.columns("accuracy")}
             for start, accuracy in accuracies.items()

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from beyond.claims.claim import read_claims
+from beyond.claims.estimates import TestedEstimate, difference
 from beyond.claims.tables import NotMeasurable, Tables, cell, estimate_in, rows_where
-from helpers.metrics.statistics import Estimate, difference
 
 ALL_QUERIES = {"queries": "all"}
 DROPPED, MASS_MATCHED, MOST_ATTENDED = (
@@ -25,7 +25,7 @@ ANY_DIRECTION_COUNTS = (
 )
 
 
-def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> Estimate:
+def largest_ratio(tables: Tables, table: str, column: str, **where: str) -> TestedEstimate:
     """Find the largest ratio among the single layers of a column, in the rows with some values."""
     rows = rows_where(tables, table, **where)
     layers = rows[rows[column].astype(str).str.isdigit()]
@@ -37,7 +37,7 @@ def special_layers(tables: Tables, table: str) -> str:
     return rows_where(tables, table, keys="special")["layers"].iloc[0]
 
 
-def ratio_in_group(tables: Tables, keys: str, matched: str) -> Estimate:
+def ratio_in_group(tables: Tables, keys: str, matched: str) -> TestedEstimate:
     """Read a ratio of two ablations in the layers that attend to special tokens most."""
     group = special_layers(tables, "edge_ratios")
     return cell(
@@ -52,7 +52,7 @@ def ratio_in_group(tables: Tables, keys: str, matched: str) -> Estimate:
     )
 
 
-def loss_in_group(tables: Tables, keys: str, measure: str, matched: str) -> Estimate:
+def loss_in_group(tables: Tables, keys: str, measure: str, matched: str) -> TestedEstimate:
     """Estimate what an outcome loses by a mass-matched ablation minus what it loses by dropping.
 
     The intervals of both are combined as if they were independent, which is too wide: they are
@@ -64,7 +64,7 @@ def loss_in_group(tables: Tables, keys: str, measure: str, matched: str) -> Esti
     return difference(loss(change=matched), loss(change=DROPPED))
 
 
-def gain_of_dimension(tables: Tables, change: str, token: str) -> Estimate:
+def gain_of_dimension(tables: Tables, change: str, token: str) -> TestedEstimate:
     """Read what a token gains by a change of one dimension, over all layers from there on.
 
     It says nothing about the dimension if the sink also loses attention where its vector moves as

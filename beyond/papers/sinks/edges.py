@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from beyond.claims.estimates import difference
 from beyond.claims.tables import estimate_in
 from beyond.papers.common.edge_cuts import (
     ALL_QUERIES,
@@ -56,7 +57,6 @@ from beyond.papers.sinks.lenses import (
 from helpers.cache import cached
 from helpers.data.records import Record, evenly_spaced
 from helpers.metrics import by_model
-from helpers.metrics.statistics import difference
 from helpers.model import gradients
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded

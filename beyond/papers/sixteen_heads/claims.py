@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from beyond.claims.claim import read_claims
+from beyond.claims.estimates import TestedEstimate, combine_in_quadrature, exact
 from beyond.claims.tables import NotMeasurable, Tables, estimate_in, rows_where
+from beyond.papers.common.statistics import mean_interval
 from beyond.papers.common.tasks import estimates_by_task, learned_rows, smallest_over_tasks
-from helpers.metrics.statistics import Estimate, exact, with_seed_noise
 
 HALF = 0.5  # the threshold of the claim about layers
 MARGIN = 2  # percentage points of accuracy within which heads count as removable
@@ -24,7 +25,7 @@ COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the 
 RANDOM_ORDERS = 10
 
 
-def share_of_removable_heads(tables: Tables) -> Estimate:
+def share_of_removable_heads(tables: Tables) -> TestedEstimate:
     """Compute the share of heads that are removable one at a time, over all tasks.
 
     It is exact: each head is shown to be removable by a test of its own, on the same test
@@ -33,7 +34,7 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
     return exact(_rows_that_need_heads(tables, "ablation")["removable"].mean())
 
 
-def share_of_layers_with_one_head(tables: Tables) -> Estimate:
+def share_of_layers_with_one_head(tables: Tables) -> TestedEstimate:
     """Compute the share of layers whose heads are removable, except one.
 
     The low bound counts the layers that are shown to need no more, and the high bound also those
@@ -45,10 +46,10 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     at_most = (rows["change_high"] >= -MARGIN).mean()
     if removable_share > HALF or at_most <= HALF:
         return exact(removable_share)
-    return Estimate(removable_share, removable_share, at_most, own_p=1.0)
+    return TestedEstimate(removable_share, removable_share, at_most, own_p=1.0)
 
 
-def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
+def smallest_change(tables: Tables, *, pruned: int) -> TestedEstimate:
     """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
 
     All seeds of a task are scored on the same examples.  Therefore the interval of their mean over
@@ -60,7 +61,9 @@ def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
     for _, seeds in rows.groupby("task"):
         means = seeds.mean(numeric_only=True)
         over_examples = estimate_in(means, "change", df=means["examples"] - 1)
-        changes.append(with_seed_noise(over_examples, seeds["change"].to_numpy()))
+        if len(seeds) > 1:
+            over_examples = combine_in_quadrature(over_examples, mean_interval(seeds["change"]))
+        changes.append(over_examples)
     return smallest_over_tasks(changes)
 
 
@@ -78,20 +81,23 @@ def _pruning_by_seed(tables: Tables) -> pd.DataFrame:
     return pd.concat([with_several_seeds, with_one_seed[~has_several]])
 
 
-def lead_over_single_ablation(tables: Tables) -> Estimate:
+def lead_over_single_ablation(tables: Tables) -> TestedEstimate:
     """Find the smallest lead, over tasks, of importance over the ablation of single heads."""
     return smallest_over_tasks(_leads(tables, "single ablation"))
 
 
-def lead_over_random_order(tables: Tables, *, factor: float = 1.0) -> Estimate:
+def lead_over_random_order(tables: Tables, *, factor: float = 1.0) -> TestedEstimate:
     """Find the smallest lead, over tasks, of importance over one more random order.
 
     Its interval is multiplied by a factor.
     """
     leads = []
-    for value, low, high in _leads(tables, "random"):
-        half_width = factor * (high - low) / 2
-        leads.append(Estimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1))
+    for lead in _leads(tables, "random"):
+        value = lead.value
+        half_width = factor * (lead.high - lead.low) / 2
+        leads.append(
+            TestedEstimate(value, value - half_width, value + half_width, df=RANDOM_ORDERS - 1)
+        )
     return smallest_over_tasks(leads)
 
 
@@ -99,7 +105,7 @@ def lead_over_random_order(tables: Tables, *, factor: float = 1.0) -> Estimate:
 lead_over_mean_random_order = partial(lead_over_random_order, factor=1 / np.sqrt(RANDOM_ORDERS + 1))
 
 
-def _leads(tables: Tables, order: str) -> list[Estimate]:
+def _leads(tables: Tables, order: str) -> list[TestedEstimate]:
     """Read the lead of pruning by importance over another order in each task."""
     leads = estimates_by_task(
         tables, "pruning", "lead", select=_rows_that_need_heads, clusters="examples", order=order

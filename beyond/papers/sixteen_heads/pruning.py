@@ -23,10 +23,11 @@ from torch.nn import functional as F
 from beyond.papers.common import head_removal
 from beyond.papers.common.classifier import Classifier, LabelledBatch, batches
 from beyond.papers.common.fine_tune import FineTuningRun, table_by_task
+from beyond.papers.common.statistics import mean_interval
 from beyond.papers.common.tasks import Pair
 from beyond.papers.sixteen_heads import CODE
 from helpers.metrics.heads import by_head, head_rows
-from helpers.metrics.statistics import Estimate, mean_interval, ratio
+from helpers.metrics.statistics import Estimate, ratio
 
 SCORED_EXAMPLES = 400  # test examples that score an order or a layer's best head, at most
 RANDOM_SCORED_EXAMPLES = 100  # the first of them, which score random orders

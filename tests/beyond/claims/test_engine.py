@@ -6,14 +6,14 @@ import pytest
 
 from beyond.claims.claim import Claim, add_up
 from beyond.claims.engine import SHUFFLED_PASSES, UNSEEN, check_claims
+from beyond.claims.estimates import TestedEstimate, difference, exact, p_value
 from beyond.claims.tables import NotMeasurable
-from helpers.metrics.statistics import Estimate, difference, exact, p_value
 
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE = ("supported", "not supported", "inconclusive")
-SMALL = Estimate(1, 0, 2, df=30)
-LARGE = Estimate(9, 8, 10, df=30)
-SIMILAR = Estimate(4.9, 4, 5.8, df=30)
-MEASURED = Estimate(5, 4, 6, df=30)
+SMALL = TestedEstimate(1, 0, 2, df=30)
+LARGE = TestedEstimate(9, 8, 10, df=30)
+SIMILAR = TestedEstimate(4.9, 4, 5.8, df=30)
+MEASURED = TestedEstimate(5, 4, 6, df=30)
 
 
 def declare(name="a", family="a paper", **fields):
@@ -44,13 +44,13 @@ def check_one(about_training=True, estimates=None, **threshold):
 @pytest.mark.parametrize(
     ("measured", "above", "below"),
     [
-        (Estimate(3, 2, 4, df=30), SUPPORTED, NOT_SUPPORTED),
-        (Estimate(0.2, 0, 0.5, df=30), NOT_SUPPORTED, SUPPORTED),
-        (Estimate(1, 0, 2, df=30), INCONCLUSIVE, INCONCLUSIVE),
-        (Estimate(3), INCONCLUSIVE, INCONCLUSIVE),  # trained once: no interval
-        (Estimate(3, 3, 3, df=30), INCONCLUSIVE, INCONCLUSIVE),  # no width, but not exact
-        (Estimate(0.8, 0, 2, df=30, own_p=0.001), NOT_SUPPORTED, SUPPORTED),  # counted
-        (Estimate(0.8, 0.7, 0.9, df=30, own_p=0.4), INCONCLUSIVE, INCONCLUSIVE),
+        (TestedEstimate(3, 2, 4, df=30), SUPPORTED, NOT_SUPPORTED),
+        (TestedEstimate(0.2, 0, 0.5, df=30), NOT_SUPPORTED, SUPPORTED),
+        (TestedEstimate(1, 0, 2, df=30), INCONCLUSIVE, INCONCLUSIVE),
+        (TestedEstimate(3), INCONCLUSIVE, INCONCLUSIVE),  # trained once: no interval
+        (TestedEstimate(3, 3, 3, df=30), INCONCLUSIVE, INCONCLUSIVE),  # no width, but not exact
+        (TestedEstimate(0.8, 0, 2, df=30, own_p=0.001), NOT_SUPPORTED, SUPPORTED),  # counted
+        (TestedEstimate(0.8, 0.7, 0.9, df=30, own_p=0.4), INCONCLUSIVE, INCONCLUSIVE),
         (exact(0.9), NOT_SUPPORTED, SUPPORTED),
         (exact(1), NOT_SUPPORTED, NOT_SUPPORTED),
     ],
@@ -62,7 +62,7 @@ def test_check_claims_compares_with_the_threshold(measured, above, below):
 
 def test_check_claims_has_no_row_for_a_number_that_is_not_there():
     claims = [declare(above=0), declare("b", above=0), declare("c", above=0, table="other")]
-    table = check_claims(numbers(a=MEASURED, b=Estimate(np.nan)), claims)
+    table = check_claims(numbers(a=MEASURED, b=TestedEstimate(np.nan)), claims)
     assert list(table["id"]) == ["a"]
     assert len(check_claims({}, claims)) == 0
 
@@ -92,11 +92,11 @@ def test_a_claim_is_tested_only_if_the_papers_number_could_be_seen(paper, verdic
 
 
 def test_p_values_are_adjusted_within_a_family():
-    larger = Estimate(1.1, 0, 2, df=30)
-    smaller = Estimate(1.3, 0.1, 2, df=20)
+    larger = TestedEstimate(1.1, 0, 2, df=30)
+    smaller = TestedEstimate(1.3, 0.1, 2, df=20)
     claims = [declare(name, above=0) for name in ("a", "b")]
     claims += [declare("c", "another", above=0), declare("d", "another", above=0)]
-    table = check_claims(numbers(a=larger, b=smaller, c=larger, d=Estimate(3)), claims)
+    table = check_claims(numbers(a=larger, b=smaller, c=larger, d=TestedEstimate(3)), claims)
     p_larger = p_value(larger)
     p_smaller = p_value(smaller)
     expected = [max(p_larger, 2 * p_smaller), 2 * p_smaller, p_larger, np.nan]
@@ -105,7 +105,7 @@ def test_p_values_are_adjusted_within_a_family():
 
 def test_a_claim_of_likeness_is_about_the_distance_in_either_direction():
     for value in (1.1, 0.9):
-        estimate = Estimate(value, value - 0.2, value + 0.2, df=30)
+        estimate = TestedEstimate(value, value - 0.2, value + 0.2, df=30)
         row = check_one(estimates={"a": estimate}, below=0.5, distance_from=1)
         assert (row["value"], row["value_low"]) == (pytest.approx(0.1), 0)
         assert row["verdict"] == SUPPORTED
@@ -128,7 +128,9 @@ def test_check_claims_compares_with_every_control(random, entropy_matched, expec
     estimates = {name: estimate for name, estimate in estimates.items() if estimate}
     row = check_one(estimates=estimates, above=2)
     assert row["larger_than_in_controls"] == expected
-    mirrored = {name: Estimate(-it.value, -it.high, -it.low, 30) for name, it in estimates.items()}
+    mirrored = {
+        name: TestedEstimate(-it.value, -it.high, -it.low, 30) for name, it in estimates.items()
+    }
     assert check_one(estimates=mirrored, below=-2)["larger_than_in_controls"] == expected
     assert check_one(False, estimates=estimates, above=2)["larger_than_in_controls"] == ""
     assert check_one(estimates=estimates, above=9)["larger_than_in_controls"] == ""
@@ -139,7 +141,7 @@ def test_a_paired_lead_over_a_control_is_read_from_the_table():
     claim = declare(above=2, about_training=True)
     assert difference(MEASURED, SIMILAR).low < 0
     assert check_claims(tables, [claim]).loc[0, "larger_than_in_controls"] == INCONCLUSIVE
-    lead = Estimate(0.1, 0.05, 0.15, df=30).columns("lead", df=True)
+    lead = TestedEstimate(0.1, 0.05, 0.15, df=30).columns("lead", df=True)
     tables["numbers"].loc[tables["numbers"]["model"] == "random", list(lead)] = lead.values()
     assert check_claims(tables, [claim]).loc[0, "larger_than_in_controls"] == "yes"
 

@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import norm
 
 from beyond.claims.engine import check_claims
+from beyond.claims.estimates import TestedEstimate, difference, exact
 from beyond.claims.tables import MissingCell
 from beyond.papers.dark_secrets import claims
 from beyond.papers.dark_secrets.patterns import ANY_COLUMN, SPECIAL_COLUMN, TEXT
 from helpers.metrics.heads import head_rows
-from helpers.metrics.statistics import Estimate, difference, exact
 
 MEASURES = {claim.id: claim.measure for claim in claims.CLAIMS}
 TASKS = ("a", "b")
@@ -64,12 +64,12 @@ def bonferroni(count):
     return norm.isf(0.025 / count) / norm.isf(0.025)
 
 
-LEAD = difference(Estimate(80, 78, 81), Estimate(60, 58, 61))
+LEAD = difference(TestedEstimate(80, 78, 81), TestedEstimate(60, 58, 61))
 EXPECTED = {
     "kovaleva-columns-in-tasks": exact(0.5),
     "kovaleva-columns-in-text": exact(0.2),
     "kovaleva-columns-are-special": exact(0.6),
-    "kovaleva-links-some-head": Estimate(0.2, 0.2 - 0.01 * bonferroni(24), 0.21),
+    "kovaleva-links-some-head": TestedEstimate(0.2, 0.2 - 0.01 * bonferroni(24), 0.21),
     "kovaleva-links-few-heads": exact(2 / 24),
     "kovaleva-random-weights-nearly-as-well": LEAD,
 }
