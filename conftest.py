@@ -9,15 +9,16 @@ from pathlib import Path
 # all of them, threads would wait for each other.  Torch reads this when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Inherited by the kernels: a small profile, and where results go, which do not belong in figures/
+# Inherited by the kernels: the quick preset, and where results go, which do not belong in figures/
 # and build/.
-SMALL = os.environ.setdefault("ATTENTION_PROFILE", "small") == "small"
+QUICK = os.environ.setdefault("ATTENTION_PROFILE", "quick") == "quick"
 results = tempfile.TemporaryDirectory(prefix="results-")  # removed when pytest ends
-if not SMALL:  # intervals are adjusted for the number of claims in the tables of all notebooks
+if not QUICK:  # intervals are adjusted for the number of claims in the tables of all notebooks
     shutil.copytree(Path(__file__).parent / "figures", f"{results.name}/figures")
 os.environ.setdefault("ATTENTION_FIGURES", f"{results.name}/figures")
 os.environ.setdefault("ATTENTION_BUILD", f"{results.name}/build")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TQDM_DISABLE", "1")  # a bar would be an output that differs between runs
 
 
 # The longest files run first: a process that starts one of them last would end long after the
@@ -35,15 +36,15 @@ LONGEST = (
 
 
 def pytest_configure(config):
-    """Have pytest-xdist keep the order of files, and nbval check small notebooks laxly."""
+    """Have pytest-xdist keep the order of files, and nbval check quick runs laxly."""
     config.option.loadscopereorder = False
-    if SMALL:
+    if QUICK:
         config.option.nbval_lax = True
 
 
 def pytest_report_header(config):
     """Say how notebooks are checked."""
-    size = "on a small sample" if SMALL else "at full size"
+    size = "on a small sample" if QUICK else "at full size"
     if config.option.nbval_lax:
         return f"notebooks: lax {size}: cells run; `make strict` also compares their outputs"
     return f"notebooks: strict {size}: texts and tables are compared with the committed outputs"

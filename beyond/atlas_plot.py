@@ -21,7 +21,7 @@ from helpers.metrics.atlas import (
     SINK,
 )
 from helpers.plots import style
-from helpers.plots.style import canvas, theme
+from helpers.plots.style import MUTED, TITLE, theme
 
 SIZE = (7.5, 3.9375)  # inches: 1,200 by 630 pixels, as sites preview a link
 # Light enough for dark type on them; a tile has its name as well.
@@ -63,14 +63,12 @@ def atlas(table: pd.DataFrame, *, model: str = "") -> Figure:
     matplotlib.figure.Figure
         It is 1,200 pixels wide and 630 high.
     """
-    figure = canvas(1.0, atlas_title(table), model)
     width, height = SIZE
-    figure.set_size_inches(width, height)
-    for text, inches in zip(figure.texts, (0.1, 0.36, height), strict=True):
-        text.set_position((style.LEFT_MARGIN / width, 1 - inches / height))
-    figure.texts[0].set_fontsize(11)
+    figure = Figure(figsize=SIZE)
+    heading = {"fontsize": 11, "fontweight": "bold", "label": TITLE}
+    figure.text(0.1 / width, 1 - 0.1 / height, atlas_title(table), va="top", **heading)
+    figure.text(0.1 / width, 1 - 0.36 / height, model, va="top", fontsize=8, color=MUTED)
     layers, heads = table[["layer", "head"]].max()
-    figure.set_layout_engine("none")
     axes_width = width - MARGIN_INCHES - 0.1
     axes_height = height - TITLE_INCHES - LEGEND_INCHES
     axes = figure.add_axes(
@@ -95,7 +93,6 @@ def atlas(table: pd.DataFrame, *, model: str = "") -> Figure:
         axes.text(
             head.head, head.layer, text, ha="center", va="center", fontsize=size,
             color=style.MUTED if head.kind == OTHER else style.INK, linespacing=1.15,
-            parse_math=False,
         )  # fmt: skip
     present_kinds = [name for name in KINDS if (table["kind"] == name).any()]
     handles = [Rectangle((0, 0), 1, 1, facecolor=COLORS[name]) for name in present_kinds]

@@ -1,4 +1,4 @@
-"""Attention maps in blocks of rows, for texts whose whole maps do not fit into memory.
+"""Attention maps in blocks of rows, for texts whose maps of all layers do not fit into memory.
 
 `AttentionInterface` of transformers lets a model compute its attention with another function.  The
 one here calls the family's own eager function for some queries at a time.  The rows of these
@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,10 +29,10 @@ from helpers.data.records import roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.errors import ModelError
 from helpers.metrics.heads import PerHead
-from helpers.metrics.rows import RowSums, section_3
+from helpers.metrics.surface import SECTION_3, section_3
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, padded
-from helpers.model.sites import base_transformer, repeated_softmax
+from helpers.model.sites import base_transformer, softmax_calls
 from helpers.store.examples import check_errors, row_errors
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
@@ -95,9 +95,10 @@ def rows_in_blocks(
     base = base_transformer(encoder.model)
     started = _Pass(receive, n_queries)
     n_blocks = math.ceil(len(inputs["input_ids"]) / n_queries)
+    layers = [layer for layer in range(encoder.layers) for _ in range(n_blocks)]
     token = _current.set(started)
     try:
-        with _attention_in_blocks(base), repeated_softmax(base, n_blocks):
+        with _attention_in_blocks(base), softmax_calls(layers):
             base(**padded(encoder, [inputs]))
     finally:
         _current.reset(token)
@@ -135,17 +136,25 @@ def long_text_measures(
     for layer in encoder.visible:
         visible = Visible(**layer)
         masks[visible] = visible_mask(visible, len(tokens))
-    sums = RowSums(partial(section_3, roles=token_roles))
+    n = len(tokens)
+    maps = np.empty((encoder.heads, n, n), np.float32)  # of one layer
+    values: dict[str, list[PerHead]] = {name: [] for name in SECTION_3}
 
     def add(layer: int, first: int, rows: Block) -> None:
         errors = row_errors(rows[None], has_sink=encoder.has_sink)
         check_errors(encoder, 0, *errors.tolist(), largest_vector=0)
-        queries = slice(first, first + rows.shape[1])
-        visible = masks[Visible(**encoder.visible[layer])][queries]
-        sums.add(layer, rows.float().numpy(force=True), first, visible)
+        end = first + rows.shape[1]
+        maps[:, first:end] = rows.float().numpy(force=True)
+        if end == n:  # the layer is complete
+            visible = masks[Visible(**encoder.visible[layer])][None]
+            for attention in maps:
+                measures = section_3(attention[None, None], token_roles, visible)
+                for name, value in measures.items():
+                    values[name].append(value)
 
     rows_in_blocks(encoder, inputs, add)
-    return sums.means()
+    shape = (encoder.layers, encoder.heads)
+    return {name: np.reshape(by_head, shape) for name, by_head in values.items()}
 
 
 def check_blocks(encoder: Encoder) -> None:

@@ -11,8 +11,8 @@ import pandas as pd
 from helpers.data.links import read_links
 from helpers.data.records import cluster_of
 from helpers.files import atomic_file
-from helpers.metrics.head_counts import is_right_pick, links_that_count
-from helpers.metrics.heads import DIRECTIONS, PickFrom, head_rows, picks_in
+from helpers.metrics.head_counts import links_that_count
+from helpers.metrics.heads import DIRECTIONS, head_rows, is_right, picked_words
 from helpers.metrics.surface import example_values
 from helpers.progress import progress
 from helpers.store.store import Example, Store
@@ -97,7 +97,7 @@ def picks(store: Store) -> Iterator[pd.DataFrame]:
     Yields
     ------
     DataFrame
-        A row for each question, direction and head, if the answer can be picked.  Columns:
+        A row for each link, direction and head, if the answer can be picked.  Columns:
         ``example`` (from 0), ``article``, ``split``, ``word`` (from 0), ``relation``,
         ``direction``, ``layer`` and ``head`` (from 1), ``picked`` (from 0; the word from which the
         head picks, if it picks nothing) and ``right``.
@@ -111,22 +111,27 @@ def _picks_of(example: Example) -> pd.DataFrame:
     """Tabulate the picks of all heads in a example, in both directions."""
     links = read_links(example.record)
     words = example.word_positions
-    counts = links_that_count(example, links)  # [direction, layer, question]
-    variants = [PickFrom(example.is_word, direction) for direction in DIRECTIONS]
-    picked = picks_in(example, variants)[..., words] - words.start  # [direction, layer, head, word]
-    is_counted = np.broadcast_to(counts[:, :, None], (*picked.shape[:3], len(links.word)))
-    direction, layer, head, question = np.nonzero(is_counted)
+    counts = links_that_count(example, links)  # [direction, layer, link]
+    maps = example.attention[..., words, words]
+    visible = example.visible_keys[:, None, words, words]
+    picks = [
+        picked_words(maps, links.query, direction=direction, visible=visible)
+        for direction in DIRECTIONS
+    ]
+    picked = np.stack(picks)  # [direction, layer, head, link]
+    is_counted = np.broadcast_to(counts[:, :, None], picked.shape)
+    direction, layer, head, link = np.nonzero(is_counted)
     return pd.DataFrame(
         {
             "example": np.int32(example.index),
             "article": cluster_of(example.record, example.index),
             "split": example.record.get("split", ""),
-            "word": links.word[question].astype(np.int16),
-            "relation": links.relation[question],
+            "word": links.word[link].astype(np.int16),
+            "relation": links.relation[link],
             "direction": np.array(DIRECTIONS)[direction],
             "layer": (layer + 1).astype(np.int16),
             "head": (head + 1).astype(np.int16),
-            "picked": picked[..., links.query][is_counted].astype(np.int16),
-            "right": is_right_pick(picked, links)[is_counted],
+            "picked": picked[is_counted].astype(np.int16),
+            "right": is_right(picked, links)[is_counted],
         }
     )

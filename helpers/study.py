@@ -1,69 +1,43 @@
-"""A study: settings, a model, its controls, corpora and stores, and the results of a run.
+"""A study: settings, a model and its controls, corpora and stores, and the results of a run.
 
-Each notebook finds the tables that earlier ones have computed.  A model is loaded when something is
-to be computed; a finished store is opened without one.  Methods import what they need, so that a
-notebook whose tables are all in the cache loads neither a model nor the libraries that run one.
+A model is named as in the column ``model`` of tables: "trained" is the study's own, "random" has
+random weights, and "entropy-matched" has the entropies of the study's own besides.  Further random
+weights are "random-1", "random-2" ...  A finished store opens without a model, so that a notebook
+whose results are all in the cache neither loads one nor imports torch.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from difflib import get_close_matches
-from functools import cache, cached_property, partial
-from inspect import Parameter, Signature
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
-from helpers import metrics, probes
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
-from helpers.data.records import cluster_of, describe_documents
+from helpers.data.records import cluster_of
 from helpers.errors import InputError, ModelError, StoreError
-from helpers.progress import progress
+from helpers.model.encoder import load_encoder, model_key
+from helpers.notes import WEIGHTS_NOTES, run_notes
 from helpers.results import Results, run_name
-from helpers.settings import Settings, capped, default_settings, flag, small_profile
-from helpers.store import CODE as STORE_CODE
-from helpers.torch_utils import torch_device
+from helpers.settings import flag, make_settings
+from helpers.store import CODE
+from helpers.store.store import find_store, store_inputs
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, PairedText, Segment, Sentence
-    from helpers.metrics.coreference import AntecedentJudgements
-    from helpers.metrics.head_counts import HeadCounts
-    from helpers.metrics.surface import Sums
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
 
-CONTROL_GRADIENTS = 32  # segments for their gradients
-# Segments on which the heads of a control get the model's entropies.
-ENTROPY_SEGMENTS = 16
-QUICK_ENTROPY_SEGMENTS = 4
-
-MODEL_TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
-DECODER = "The model is a decoder: under its causal mask a token sees itself and earlier tokens."
-NO_BEGINNING = (
-    "Its texts begin without a special token. The first word of a sentence therefore takes "
-    "the attention that has no better use, and it stays a candidate in section 4."
-)
-# Of built-in models whose weights are not those that were trained; shown with every result.
-WEIGHTS_NOTES = {"smollm2": "4-bit weights, dequantised"}
+MATCHED = "entropy-matched"
 
 
 class Study:
-    """A model, its corpora and its results.
-
-    A study has its ``settings``.  Through them it has the model (``encoder``), the stores of
-    attention maps (``segment_store()`` over the text, ``treebank_store()`` and
-    ``coreference_store()``), what is computed from them once (``sums``, ``distances()``,
-    ``probe_tables()`` ...), the controls with random weights (``controls``), and the ``results``,
-    which ``save_table`` and ``save_figure`` write.
+    """A model, its controls, its corpora, and the results of a run.
 
     Parameters
     ----------
@@ -76,14 +50,12 @@ class Study:
 
     Attributes
     ----------
+    models : tuple of str
+        The names of the model and of the controls of sections 3 and 6.
     settings : Settings
         All settings; they do not change.
     results : Results
         The folder of the tables, the figures and ``run.json``.
-    uses_cluster : bool
-        Whether Dask computes the shards of stores, and the sums over them.
-    slug : str
-        The name of the paper's run, and of its folders.
     save_table, save_figure, tables : callable
         Those of the results: `Results.save_table`, `Results.save_figure` and `Results.tables`.
 
@@ -100,265 +72,160 @@ class Study:
     (6, 12, 119, 119)
     """
 
-    # For help and completion: each setting by its name, with its default.
-    __signature__ = Signature(
-        [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default)
-            for name, default in {"later": False, **default_settings()}.items()
-        ]
-    )
+    models = ("trained", "random", MATCHED)
 
     def __init__(self, *, later: bool = False, **settings: Any) -> None:
-        for name in settings.keys() - default_settings().keys():
-            close = get_close_matches(name, default_settings(), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "helpers.Settings lists them all"
-            raise InputError(f"there is no setting {name!r}; {hint}")
-        self.settings = Settings(**settings)
+        self.settings = make_settings(**settings)
         self.results = Results(self.settings, later=later)
-        self.uses_cluster = bool(self.settings.workers or self.settings.scheduler)
-        self.slug = run_name(self.settings)
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
+        self._encoders: dict[str, Encoder] = {}
 
     def __repr__(self) -> str:
-        defaults = default_settings()
-        named = {"model": self.settings.model}
-        for name, value in asdict(self.settings).items():
-            if value != defaults[name]:
-                named[name] = value
-        return f"Study({', '.join(f'{name}={value!r}' for name, value in named.items())})"
-
-    def paper_tables(self) -> dict[str, pd.DataFrame]:
-        """Read the tables of the paper's notebooks (00 to 06), which later ones build on.
-
-        Returns
-        -------
-        dict of str to DataFrame
-            The tables by the names of their files.
-        """
-        return Results(self.settings).tables()
+        return f"<Study {self.results.name} of {self.settings.model}>"
 
     @property
     def title(self) -> str:
         """The run, its model's size and weights, and the norm lens, for subtitles of figures."""
+        if "model" not in self.results.facts:
+            self.load()
+        model = self.results.facts["model"]
+        titles = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
+        name = run_name(self.settings)
         parts = [
-            MODEL_TITLES.get(self.slug, self.slug),
-            f"{self.encoder.layers} layers of {self.encoder.heads} heads",
+            titles.get(name, name),
+            f"{model['layers']} layers of {model['heads']} heads",
             WEIGHTS_NOTES.get(self.settings.model, ""),
             "norm lens" if self.settings.lens == "norm" else "",
         ]
         return ", ".join(filter(None, parts))
 
-    @cached_property
-    def encoder(self) -> Encoder:
-        """The model, loaded once."""
-        encoder = self._load(self.settings.random_init)
-        self._record(model=encoder.identity, special_tokens=encoder.special_tokens)
-        return encoder
-
-    def _record(self, **facts: Any) -> None:
-        """Have ``run.json`` say what the results are made from."""
-        self.results.facts |= facts
-
-    def _record_corpus(self, role: str, corpus: Corpus) -> None:
-        corpora = self.results.facts.setdefault("corpora", {})
-        corpora |= {role: corpus.name, f"{role} fingerprint": corpus.fingerprint}
-
-    def save_facts(self, stores: Sequence[Store] = ()) -> None:
-        """Have ``run.json`` say which model and language this is, and what the run lacks.
+    def model_key(self, name: str = "trained") -> dict[str, Any]:
+        """Compute what decides the maps of a model or control, without reading its weights.
 
         Parameters
         ----------
-        stores : sequence of Store
-            The stores of the run; how much of their corpora is used is said, too.
+        name : str
+            "trained", "random", "entropy-matched", "random-1" ...
+
+        Returns
+        -------
+        dict
+            As `helpers.model.encoder.model_key`.  That of the entropy-matched control is the key of
+            the random one and, as "matched to", what its temperatures are computed from.
         """
-        used: dict[str, str] = {}
-        for store in stores:
-            for unit, (n_used, n_read) in store.used.items():
-                used[unit] = f"{n_used:,} of {n_read:,}"
-        self._record(
-            used=used,
-            model=self.encoder.identity,
-            language=self.language,
-            objective=self.encoder.objective,
-            notes=self.notes,
-        )
-        with self.results.edited_record():
-            pass  # facts go into every record that is written
+        if name == MATCHED:
+            return {**self.model_key("random"), "matched to": self._matched_to()}
+        return model_key(self.settings.model, **self._model_options(name))
 
-    def control(self, seed: int) -> Encoder:
-        """Load a control with random weights.
-
-        Its seed differs from the one that the study itself uses.
+    def load(self, name: str = "trained") -> Encoder:
+        """Load a model or control, once.
 
         Parameters
         ----------
-        seed : int
-            Seed of the random weights.
+        name : str
+            As in `model_key`.
 
         Returns
         -------
         Encoder
         """
-        own_seed = self.settings.random_init
-        if own_seed is not None:
-            seed += own_seed + 1
-        return self._load(seed)
+        if name in self._encoders:
+            return self._encoders[name]
+        if name == MATCHED:
+            encoder = self._match_entropies()
+        else:
+            device = cast("Any", self.settings.device)
+            options = self._model_options(name)
+            encoder = load_encoder(self.settings.model, device=device, **options)
+        if name == "trained":
+            self._describe(encoder)
+        self._encoders[name] = encoder
+        return encoder
 
-    @cached_property
-    def controls(self) -> dict[str, Encoder]:
-        """The controls with random weights, by their names in the column ``model`` of tables."""
-        random = self.control(self.settings.seed)
-        return {"random": random, "entropy-matched": self._match_entropies(random, self.encoder)}
+    @property
+    def encoder(self) -> Encoder:
+        """The study's own model."""
+        return self.load()
 
-    def _load(self, random_init: int | None) -> Encoder:
-        """Find the study's model, or its control of a seed.
-
-        What a store's key needs of a model is kept, so that finished stores open without weights.
-        """
-        from helpers.model.encoder import Encoder, encoder_key, load_encoder
-
+    def _model_options(self, name: str) -> dict[str, Any]:
+        """Choose the weights of a model: its own, or random ones of a seed that differs."""
         settings = self.settings
-        options = {
-            "revision": settings.revision,
-            "dtype": settings.dtype,
-            "random_init": random_init,
-        }
-        if settings.device not in ("auto", "cpu"):
-            torch_device(settings.device)  # fails now, and not when a map is needed
-        key = encoder_key(settings.model, **options)
-        load = cache(partial(load_encoder, settings.model, device=settings.device, **options))
-        properties = cached("model", lambda: load().properties, inputs=key, code=STORE_CODE)
-        return Encoder(**properties, load=load)
+        seed = settings.random_init
+        if name != "trained":
+            number = int(name.removeprefix("random").lstrip("-") or 0)
+            seed = settings.seed + number + (0 if seed is None else seed + 1)
+        return {"revision": settings.revision, "dtype": settings.dtype, "random_init": seed}
 
-    def _match_entropies(self, control: Encoder, trained: Encoder) -> Encoder:
-        """Give the heads of a control the mean entropies of a model over a part of the text."""
-        limit = QUICK_ENTROPY_SEGMENTS if self.settings.preset else ENTROPY_SEGMENTS
-        texts = self._store(trained, self.segment_corpus(limit), stream=True)
+    def _entropy_corpus(self) -> Corpus[Segment]:
+        """Choose the texts on which the heads of a control get the model's entropies."""
+        return self.segment_corpus(4 if self.settings.quick else 16)
+
+    def _matched_to(self) -> dict[str, Any]:
+        """List what temperatures are computed from, besides the random control."""
+        return store_inputs(self.model_key(), self._entropy_corpus(), **self._map_options)
+
+    def _match_entropies(self) -> Encoder:
+        """Give the heads of the random control the mean entropies of the model's heads."""
+        trained = self.load()
+        random = self.load("random")
+        matched_to = self._matched_to()
 
         def compute() -> list[list[float]]:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
 
+            texts = self._open("trained", self._entropy_corpus(), stream=True)
             batch = padded(trained, [model_inputs(trained, record) for record in texts.records()])
-            return temperatures(control.model.base_model, trained.model.base_model, batch)
+            return temperatures(random.model.base_model, trained.model.base_model, batch)
 
-        head_temperatures = cached(
-            "temperatures",
-            compute,
-            inputs={"random": control.identity, "texts": texts.key},
-            code=STORE_CODE,
-        )
-        return control.with_temperatures(head_temperatures)
+        inputs = {"random": random.key, "matched to": matched_to}
+        factors = cached("temperatures", compute, inputs=inputs, code=CODE)
+        return random.with_temperatures(factors, matched_to)
 
-    @cached_property
-    def language(self) -> str:
-        """The language of section 4, "English" or "not English": the treebank's, or the text's.
+    @property
+    def _map_options(self) -> dict[str, Any]:
+        """The settings that decide the maps of every store."""
+        return {"lens": self.settings.lens, "max_tokens": self.settings.max_tokens}
 
-        It is English if ``--parser`` names the bundled pipeline, which is English.
+    def _describe(self, model: Encoder | Store) -> None:
+        """Have titles and ``run.json`` say which model this is."""
+        shape = {"layers": model.layers, "heads": model.heads}
+        self.results.facts["model"] = {**self.model_key(), **shape}
+        self.results.facts["special_tokens"] = model.special_tokens
+
+    def _open(
+        self,
+        model: str,
+        corpus: Corpus,
+        *,
+        role: str = "",
+        stream: bool = False,
+        **options: Any,
+    ) -> Store:
+        """Open the store of a model's maps over a corpus, after computing those it lacks.
+
+        ``run.json`` names the corpus if it has a ``role``.
         """
-        from helpers.data.text_files import existing_file
-        from helpers.data.treebank import PIPELINE, is_english_text
-
         settings = self.settings
-        if settings.treebank or settings.pairs:
-            sentences = self.treebank_corpus().records()
-            english = is_english(" ".join(sentence.words) for sentence in sentences)
-        else:
-            english = not settings.text or is_english_text(existing_file(settings.text))
-        return ENGLISH if english or settings.parser == PIPELINE else f"not {ENGLISH}"
+        if (settings.workers or settings.scheduler) and (settings.stream or not stream):
+            from helpers.store.cluster import start_cluster
 
-    @property
-    def has_parses(self) -> bool:
-        """Whether there are annotated sentences, or a parser of the text's language."""
-        settings = self.settings
-        has_sentences = settings.treebank or settings.pairs
-        return bool(has_sentences or settings.parser or self.language == ENGLISH)
+            start_cluster(settings.workers, settings.scheduler)
+        options |= self._map_options
+        store = find_store(store_inputs(self.model_key(model), corpus, **options))
+        if store is None:
+            from helpers.store.extract import extract  # torch
 
-    def missing_note(self, setting: str) -> str:
-        """Say why a run has no word vectors, or no coreference documents.
-
-        Parameters
-        ----------
-        setting : str
-            "vectors" or "coref".
-
-        Returns
-        -------
-        str
-            One sentence; empty if the run has them.
-        """
-        if self.language == ENGLISH or getattr(self.settings, setting):
-            return ""
-        return (
-            f"This run has no {BUNDLED_IN_ENGLISH[setting]}: the bundled ones are English, and its "
-            f"text or treebank is not. {flag(setting)} takes others."
-        )
-
-    @property
-    def notes(self) -> list[str]:
-        """The sentences on what the run lacks, on its text, and on the objective of gradients."""
-        missing = map(self.missing_note, BUNDLED_IN_ENGLISH)
-        notes = [*missing, self.objective_note, self.decoder_note, self.long_text_note]
-        weights = WEIGHTS_NOTES.get(self.settings.model)
-        if weights:
-            notes.append(f"The model {self.settings.model} has {weights}.")
-        if self.settings.text:
-            from helpers.data.preview import note_text
-            from helpers.data.text_files import existing_file
-            from helpers.data.wikipedia import articles
-
-            notes += note_text(articles(existing_file(self.settings.text)))
-        return list(filter(None, notes))
-
-    @property
-    def decoder_note(self) -> str:
-        """A note on a decoder's mask and the beginning of its texts; empty for other models."""
-        if not self.encoder.is_decoder:
-            return ""
-        roles = self.encoder.special_tokens
-        beginning = roles["cls"] or roles.get("first")
-        return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
-
-    @property
-    def map_tokens(self) -> int:
-        """The largest number of tokens of an example; longer texts are cut."""
-        return self._map_tokens(self.encoder)
-
-    def _map_tokens(self, encoder: Encoder) -> int:
-        """As `map_tokens`, for the model or a control."""
-        from helpers.store.extract import longest_whole_maps
-
-        longest = longest_whole_maps(encoder.layers, encoder.heads)
-        return min(self.settings.max_tokens, longest)
-
-    @property
-    def long_text_note(self) -> str:
-        """A note on the cut of long texts; empty if the setting fits."""
-        if self.map_tokens == self.settings.max_tokens:
-            return ""
-        return (
-            f"Texts are cut at {self.map_tokens:,} tokens, and not at "
-            f"{self.settings.max_tokens:,}, because maps of longer texts are too large to be kept."
-        )
-
-    @property
-    def objective_note(self) -> str:
-        """The reason for the contrastive loss, if the checkpoint has the head of another task.
-
-        The text is empty for a language model, and for a model without a head.
-        """
-        architecture = self.encoder.architecture
-        # Sentence encoders may keep the name of the masked language model that they were before.
-        has_other_head = re.search("For(?!MaskedLM)[A-Z]|Head", architecture)
-        if self.encoder.objective != "contrastive" or not has_other_head:
-            return ""
-        return (
-            f"The checkpoint is a {architecture}. Section 3.2 does not use the objective of its "
-            "head, which needs labels or other inputs. It uses the contrastive loss between "
-            "neighbouring paragraphs, with which the checkpoint was not trained."
-        )
+            store = extract(self.load(model), corpus, stream=stream, **options)
+        if model == "trained":
+            self._describe(store)
+            if role:
+                corpora = self.results.facts.setdefault("corpora", {})
+                corpora[role] = corpus.name
+                corpora[f"{role} fingerprint"] = corpus.fingerprint
+        return store
 
     def segment_corpus(self, limit: int | None = None) -> Corpus[Segment]:
         """Sample the text of sections 3 and 6.
@@ -417,13 +284,13 @@ class Study:
         coref = self.settings.coref
         return resolve_coreference(coref) if coref else coreference_corpus()
 
-    def segment_store(self, limit: int | None = None, *, stream: bool = False) -> Store:
-        """Extract the token-level maps over the text.
+    def segment_store(self, model: str = "trained", *, stream: bool = False) -> Store:
+        """Extract the token-level maps over the text; a control sees a part of it.
 
         Parameters
         ----------
-        limit : int, optional
-            Largest number of segments, which are a part of the sample; by default all of it.
+        model : str
+            As in `model_key`.
         stream : bool
             Whether maps are computed when they are read, and none are stored.  With
             ``settings.stream`` they always are.
@@ -433,17 +300,17 @@ class Study:
         Store
             At the level ``token``; records have tokens and a title.
         """
+        limit = None if model == "trained" else self.settings.control_segments
         corpus = self.segment_corpus(limit)
-        self._record_corpus("text", corpus)
-        return self._store(self.encoder, corpus, stream=stream or self.settings.stream)
+        return self._open(model, corpus, role="text", stream=stream or self.settings.stream)
 
-    def treebank_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
+    def treebank_store(self, model: str = "trained", *, stream: bool = False) -> Store:
         """Extract the word-level maps and hidden states over the treebank.
 
         Parameters
         ----------
-        control : Encoder, optional
-            A control; by default the study's own model.
+        model : str
+            As in `model_key`; those of "random-1" and so on are without hidden states.
         stream : bool
             Whether maps are computed when they are read, and none are stored.
 
@@ -453,10 +320,14 @@ class Study:
             At the level ``word``; records have words, heads and relations (or pairs), split, source
             and tags.
         """
-        encoder = control or self.encoder
-        corpus = self.treebank_corpus()
-        self._record_corpus("pairs" if self.settings.pairs else "treebank", corpus)
-        return self._store(encoder, corpus, level="word", stream=stream, hidden=True)
+        return self._open(
+            model,
+            self.treebank_corpus(),
+            role="pairs" if self.settings.pairs else "treebank",
+            stream=stream,
+            level="word",
+            hidden=model in self.models,
+        )
 
     def shuffled_store(self) -> Store:
         """Extract the model's maps over the treebank with the words of each sentence shuffled.
@@ -469,7 +340,25 @@ class Study:
         from helpers.data.treebank import shuffled_words
 
         corpus = shuffled_words(cast("Any", self.treebank_corpus()), seed=self.settings.seed)
-        return self._store(self.encoder, corpus, level="word")
+        return self._open("trained", corpus, level="word")
+
+    def coreference_store(self, model: str = "trained", *, stream: bool = False) -> Store:
+        """Extract the word-level maps over the coreference documents.
+
+        Parameters
+        ----------
+        model : str
+            As in `model_key`.
+        stream : bool
+            Whether maps are computed when they are read, and none are stored.
+
+        Returns
+        -------
+        Store
+            At the level ``word``; records have words, mentions, split and source.
+        """
+        corpus = self.coreference_corpus()
+        return self._open(model, corpus, role="coreference", stream=stream, level="word")
 
     def example_store(self, *, stream: bool = False) -> Store:
         """Open the store of the examples of Figure 1.
@@ -493,73 +382,6 @@ class Study:
                 raise
             return self.segment_store(stream=stream)
 
-    def coreference_store(self, control: Encoder | None = None, *, stream: bool = False) -> Store:
-        """Extract the word-level maps over the coreference documents.
-
-        Parameters
-        ----------
-        control : Encoder, optional
-            A control; by default the study's own model.
-        stream : bool
-            Whether maps are computed when they are read, and none are stored.
-
-        Returns
-        -------
-        Store
-            At the level ``word``; records have words, mentions, split and source.
-        """
-        encoder = control or self.encoder
-        corpus = self.coreference_corpus()
-        self._record_corpus("coreference", corpus)
-        return self._store(encoder, corpus, level="word", stream=stream)
-
-    def antecedents(self, control: Encoder | None = None) -> AntecedentJudgements:
-        """Let every attention head and rule pick an antecedent for each mention, once (4.3).
-
-        Parameters
-        ----------
-        control : Encoder, optional
-            A control; by default the study's own model.
-
-        Returns
-        -------
-        AntecedentJudgements
-            What `helpers.metrics.coreference.evaluate_antecedents` returns for `coreference_store`.
-        """
-        from helpers.metrics.coreference import AntecedentJudgements, evaluate_antecedents
-
-        store = self.coreference_store(control)
-
-        def compute() -> dict[str, np.ndarray]:
-            texts = progress(store, "antecedents", unit="document")
-            return evaluate_antecedents(text for text in texts).to_arrays()
-
-        inputs = {"store": store.key}
-        arrays = cached("antecedents", compute, inputs=inputs, code=metrics.CODE)
-        return AntecedentJudgements.from_arrays(arrays)
-
-    def _store(
-        self, encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any
-    ) -> Store:
-        """Open the store of a model's maps over a corpus, after computing those it lacks."""
-        from helpers.store.extract import extract
-
-        self._start_cluster()
-        options = {
-            "lens": self.settings.lens,
-            "max_tokens": self.settings.max_tokens,
-            "stream": stream,
-            **options,
-        }
-        return extract(encoder, corpus, **options)
-
-    def _start_cluster(self) -> None:
-        """Start local workers, or connect to the scheduler of the settings, unless it is done."""
-        if self.uses_cluster:
-            from helpers.store.cluster import start_cluster
-
-            start_cluster(self.settings.workers, self.settings.scheduler)
-
     @cached_property
     def embeddings(self) -> Embeddings | None:
         """The word vectors of the Attn + GloVe probe (section 5); see `missing_note`."""
@@ -573,234 +395,75 @@ class Study:
         return embeddings
 
     @cached_property
-    def sums(self) -> Sums:
-        """The sums of section 3 over the text, computed in one pass and cached."""
-        from helpers.metrics import surface
+    def language(self) -> str:
+        """The language of section 4, "English" or "not English": the treebank's, or the text's.
 
-        return self._pass_over("section-3", self.segment_store(), surface)
-
-    @cached_property
-    def control_sums(self) -> dict[str, Sums]:
-        """The sums of section 3 of each control, over a part of the text."""
-        from helpers.metrics import surface
-
-        parts = {
-            name: self._pass_over("section-3", store, surface)
-            for name, store in self._control_segments.items()
-        }
-        # Models are paired by the names of groups, which are buckets if those of the model are.
-        to_groups = partial(surface.combine, in_buckets=self.sums.are_buckets)
-        return {name: to_groups([sums]) for name, sums in parts.items()}
-
-    @property
-    def sums_by_model(self) -> dict[str, Sums]:
-        """The sums of section 3 of the model ("trained") and of its controls."""
-        return {"trained": self.sums, **self.control_sums}
-
-    @property
-    def _control_limit(self) -> int | None:
-        """The largest number of segments of a control."""
-        return capped(self.settings.segments, self.settings.control_segments)
-
-    @cached_property
-    def _control_segments(self) -> dict[str, Store]:
-        """The maps of each control over a part of the text, which sections 3 and 6 read."""
-        corpus = self.segment_corpus(self._control_limit)
-        return {
-            name: self._store(encoder, corpus, stream=self.settings.stream)
-            for name, encoder in self.controls.items()
-        }
-
-    def _pass_over(self, name: str, store: Store, module: ModuleType) -> Sums:
-        """Sum what a module of metrics computes of each shard, once."""
-        from helpers.metrics import surface
-
-        def compute() -> dict[str, np.ndarray]:
-            from helpers.store.cluster import map_shards
-
-            self._start_cluster()
-            shards = map_shards(module.sweep, store, range(store.n_shards))
-            shards = progress(shards, name, unit="shard", total=store.n_shards)
-            return surface.combine(shards).to_arrays()
-
-        arrays = cached(name, compute, inputs={"store": store.key}, code=metrics.CODE)
-        return surface.Sums.from_arrays(arrays)
-
-    def distances(self, control: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Compute the square tables of the distances between heads, in nats (section 6).
-
-        Parameters
-        ----------
-        control : str
-            Name of one of the `controls`; by default the study's own model.
-
-        Returns
-        -------
-        distances, distances_among_words : DataFrame
-            Distances by head; rows and columns are named ``layer-head``.  In the second table
-            special tokens are left out; it is measured on one of eight examples.
+        It is English if ``--parser`` names the bundled pipeline, which is English.
         """
-        from helpers.metrics import head_distance
-        from helpers.metrics.clustering import distance_table
+        from helpers.data.text_files import existing_file
+        from helpers.data.treebank import PIPELINE, is_english_text
 
-        store = self._control_segments[control] if control else self.segment_store()
-        sums = self._pass_over("section-6", store, head_distance)
-        return (
-            distance_table(sums.mean("distances"), store.layers, store.heads),
-            distance_table(sums.mean("word_distances"), store.layers, store.heads),
-        )
-
-    def gradient_table(self, control: Encoder | None = None) -> pd.DataFrame:
-        """Compute the gradients of the loss by attention weights (section 3.2, Figure 3), once.
-
-        Parameters
-        ----------
-        control : Encoder, optional
-            A control, which sees fewer segments; by default the study's own model.
-
-        Returns
-        -------
-        DataFrame
-            One row per layer; for its columns see `surface.gradient_table`.
-        """
-        from helpers.metrics.surface import gradient_table, table_without_gradients
-        from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
-
-        store = self.segment_store()
-        encoder = control or self.encoder
-        articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        self._record(objective=encoder.objective, notes=self.notes)
-        if encoder.objective == "contrastive" and len(set(articles)) < 2:
-            return table_without_gradients(encoder.layers, encoder.objective, ONE_ARTICLE)
-        choose = partial(choose_segments, contrastive=encoder.objective == "contrastive")
-        count = capped(self.settings.gradient_segments, len(articles))
-        indices = choose(articles, count)
-        if control:  # a part of the model's
-            part = choose([articles[index] for index in indices], CONTROL_GRADIENTS)
-            indices = [indices[position] for position in part]
-        records = [store.record(index) for index in indices]
-        gradients = cached(
-            "gradients",
-            partial(gradient_importance, encoder, records, seed=self.settings.seed),
-            inputs={"records": records, "seed": self.settings.seed, "model": encoder.identity},
-            code=STORE_CODE,
-        )
-        articles_of_records = [articles[index] for index in indices]
-        return gradient_table(gradients, articles_of_records, encoder.objective)
-
-    def head_counts(self, store: Store) -> HeadCounts:
-        """Count the words that every attention head gets right over a treebank, once (section 4.2).
-
-        Parameters
-        ----------
-        store : Store
-            Word-level maps of a treebank.
-
-        Returns
-        -------
-        HeadCounts
-        """
-        from helpers.metrics.head_counts import HeadCounts, count_heads
-
-        arrays = cached(
-            "head-counts",
-            lambda: vars(count_heads(store)),
-            inputs={"store": store.key},
-            code=metrics.CODE,
-        )
-        arrays["names"] = tuple(arrays["names"].tolist())
-        return HeadCounts(**arrays)
-
-    def heads_of_relations(self) -> pd.DataFrame:
-        """Score each attention head on the relation that it does best, and on coreference.
-
-        Returns
-        -------
-        DataFrame
-            As `helpers.metrics.dependency_heads.each_head`, with the accuracy of each head at
-            ``coreference`` in percent.  What the run has no annotation for is left out.
-        """
-        from helpers.metrics.dependency_heads import each_head
-        from helpers.metrics.heads import head_rows
-
-        if self.has_parses:
-            counts = self.head_counts(self.treebank_store())
-            heads = each_head(counts, minimum=self.settings.minimum_count)
+        settings = self.settings
+        if settings.treebank or settings.pairs:
+            sentences = self.treebank_corpus().records()
+            english = is_english(" ".join(sentence.words) for sentence in sentences)
         else:
-            heads = head_rows(self.encoder.layers, self.encoder.heads)
-        if not self.missing_note("coref"):
-            heads["coreference"] = self.antecedents().accuracy().ravel()
-        return heads
+            english = not settings.text or is_english_text(existing_file(settings.text))
+        return ENGLISH if english or settings.parser == PIPELINE else f"not {ENGLISH}"
 
-    def relation_tables(self, store: Store) -> dict[str, pd.DataFrame]:
-        """Compute the tables of section 4.2 over a treebank, once.
+    @property
+    def has_parses(self) -> bool:
+        """Whether there are annotated sentences, or a parser of the text's language."""
+        settings = self.settings
+        has_sentences = settings.treebank or settings.pairs
+        return bool(has_sentences or settings.parser or self.language == ENGLISH)
+
+    def missing_note(self, setting: str) -> str:
+        """Say why a run has no word vectors, or no coreference documents.
 
         Parameters
         ----------
-        store : Store
-            Word-level maps of a treebank.
+        setting : str
+            "vectors" or "coref".
 
         Returns
         -------
-        dict of str to DataFrame
-            As `helpers.metrics.relation_tables.relation_tables`.
+        str
+            One sentence; empty if the run has them.
         """
-        from helpers.metrics.relation_tables import relation_tables
-
-        minimum = self.settings.minimum_count
-        counts = self.head_counts(store)
-        return cached(
-            "relation-tables",
-            partial(relation_tables, store, counts, minimum=minimum),
-            inputs={"store": store.key, "minimum": minimum},
-            code=metrics.CODE,
+        if self.language == ENGLISH or getattr(self.settings, setting):
+            return ""
+        return (
+            f"This run has no {BUNDLED_IN_ENGLISH[setting]}: the bundled ones are English, and its "
+            f"text or treebank is not. {flag(setting)} takes others."
         )
 
-    def probe_tables(self) -> dict[str, pd.DataFrame]:
-        """Train the probes of section 5, once.
+    @property
+    def notes(self) -> list[str]:
+        """The sentences on what the run lacks, on its model and on its text."""
+        missing = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
+        return [*filter(None, missing), *run_notes(self.encoder, self.settings)]
 
-        Returns
-        -------
-        dict of str to DataFrame
-            The tables of section 5, by name.
+    def save_facts(self, stores: Sequence[Store]) -> None:
+        """Have ``run.json`` say what of the corpora is used, and what a reader has to know.
+
+        Parameters
+        ----------
+        stores : sequence of Store
+            The stores of the run.
         """
-        store = self.treebank_store()
-        matched = self.controls["entropy-matched"]
-        random_seeds = list(range(self.settings.initialisations))
-        vectors = self.embeddings
-
-        def compute() -> dict[str, pd.DataFrame]:
-            from helpers.probes.table3 import table3
-
-            corpus = self.treebank_corpus()
-
-            def random_stores() -> Iterator[Store]:
-                first, *later_initialisations = map(self._load, random_seeds)
-                yield self.treebank_store(first)
-                for encoder in later_initialisations:
-                    yield self._store(encoder, corpus, level="word")  # without hidden states
-
-            return table3(
-                store,
-                random_stores(),
-                self.treebank_store(matched),
-                vectors and vectors.vectors,
-                seeds=self.settings.seeds,
-            )
-
-        return cached(
-            "table3",
-            compute,
-            inputs={
-                "store": store.key,
-                "seeds": self.settings.seeds,
-                "random seeds": random_seeds,
-                "small profile": small_profile(),  # it trains probes for fewer updates
-                "entropy-matched": matched.identity,
-                "vectors": vectors and (vectors.name, vectors.fingerprint),
-            },
-            code=probes.CODE,
-        )
+        used: dict[str, str] = {}
+        for store in stores:
+            for unit, (n_used, n_read) in store.used.items():
+                used[unit] = f"{n_used:,} of {n_read:,}"
+        self.results.facts |= {
+            "used": used,
+            "language": self.language,
+            "objective": self.encoder.objective,
+            "notes": self.notes,
+        }
+        with self.results.edited_record():
+            pass  # facts go into every record that is written
 
 
 def describe_store(store: Store) -> pd.DataFrame:
@@ -824,7 +487,8 @@ def describe_store(store: Store) -> pd.DataFrame:
         "level": store.level,
     }
     if store.record(0).keys() & {"relations", "pairs"}:
-        rows["documents"] = describe_documents(store.records())
+        clusters = {cluster_of(record, i) for i, record in enumerate(store.records())}
+        rows["documents"] = f"{len(clusters):,}"
     for reason, count in store.report.items():
         rows[reason] = f"{count:,}"
     return pd.DataFrame({"store": rows})

@@ -1,4 +1,4 @@
-"""Device, threads and memory of long work.
+"""Device and threads of long work.
 
 Two threads that compute a batch each run a small model about a quarter faster than two threads
 that share every matrix product.  Besides, the result of a batch then does not depend on the number
@@ -7,8 +7,6 @@ of threads.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,13 +20,6 @@ if TYPE_CHECKING:  # it takes seconds to import
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-# Parameters of mallopt(3): above the first, free memory at the end of the heap goes back to the
-# system; above the second, an array gets memory of its own, which goes back when it is freed.
-M_TRIM_THRESHOLD = -1
-M_MMAP_THRESHOLD = -3
-# Larger arrays, if they were kept, would leave holes too small for the arrays of a longer batch.
-REUSABLE_BYTES = 16 << 20
 
 
 def torch_device(device: str) -> torch.device:
@@ -140,17 +131,3 @@ def set_torch_threads(threads: int = 1) -> None:
     # The first call in a thread sets its default.  Only after it does another number hold.
     torch.get_num_threads()
     torch.set_num_threads(threads)
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep freed arrays for the next batch, which makes training a third faster."""
-    if sys.platform == "linux":
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, REUSABLE_BYTES)
-        library.mallopt(M_TRIM_THRESHOLD, 2 * REUSABLE_BYTES)
-
-
-def release_freed_memory() -> None:
-    """Give freed memory back to the system, because glibc keeps more and more of it in holes."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)

@@ -21,7 +21,7 @@ import nbformat
 
 from beyond.pages.answers import answers
 from beyond.pages.run_folder import open_run
-from helpers.run import write_page
+from helpers.run import execute_all, page_job
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "book-source"
@@ -213,7 +213,7 @@ def write_reports(runs: Sequence[Path]) -> None:
     for folder in runs:
         copy = SOURCE / "extra" / "reports" / folder.name
         shutil.copytree(folder, copy)
-        write_page("report", copy, "index.html", run=str(copy))
+        execute_all([[page_job("report", copy, "index.html", run=str(copy))]])
         for path in copy.iterdir():
             if path.suffix in (".png", ".svg", ".ipynb"):
                 path.unlink()

@@ -7,7 +7,7 @@ import shutil
 import sys
 
 from helpers.files import build_dir, figures_dir
-from helpers.results import RECORD, remove_contents, run_record
+from helpers.results import RECORD, run_record
 from helpers.run import list_notebooks
 
 COMMITTED = (
@@ -33,8 +33,7 @@ def publish(name: str) -> None:
     missing = (run_record(target).get("seconds", {}).keys() & series) - executed
     if missing or not executed:
         sys.exit(f"{source}: this run lacks {', '.join(sorted(missing)) or RECORD}; execute it")
-    target.mkdir(parents=True, exist_ok=True)
-    remove_contents(target)
+    shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source / "tables", target / "tables")
     for path in [source / RECORD, *source.glob("*.png")]:
         shutil.copy(path, target)

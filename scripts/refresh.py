@@ -12,7 +12,7 @@ import nbformat
 from helpers.errors import InputError
 from helpers.results import Results, made_by, run_record
 from helpers.run import is_later, list_notebooks
-from helpers.settings import Settings
+from helpers.settings import make_settings
 
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is folded
@@ -21,7 +21,7 @@ KEPT_METADATA = ("tags", "jupyter")  # of a cell; "jupyter" says that it is fold
 def main() -> None:
     """Take over each notebook whose executed copy is of today's code."""
     for path in list_notebooks():
-        results = Results(Settings(), later=is_later(path))
+        results = Results(make_settings(), later=is_later(path))
         record = run_record(results.build)
         if record.get("code") != made_by()["code"] or path.stem not in record["seconds"]:
             print(f"{path.name}: not executed with this code; 'make run' does it", file=sys.stderr)

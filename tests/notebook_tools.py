@@ -13,10 +13,8 @@ from helpers.run import list_notebooks
 
 
 def draw(figure, folder, name, *, formats=()):
-    """Lay out and draw a figure for a page and for a column, in place of `save_figure`."""
+    """Lay out and draw a figure, in place of `save_figure`."""
     figure.draw_without_rendering()
-    if hasattr(figure, "draw_for_column"):
-        figure.draw_for_column().draw_without_rendering()
     path = folder / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()

@@ -4,13 +4,13 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
-from helpers.plots.style import COLUMN_TYPE, COLUMN_WIDTH, title_of
+from helpers.plots.style import WIDTH, title_of
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 LONG_NAME = "a-large-organisation/a-sentence-encoder-of-a-long-name-v2-xl"  # 60 characters
 METRICS = [
     *("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "entropy", "entropy_from_cls"),
-    *("previous", "current", "next"),
+    *("previous", "current", "next", "cls_to_cls", "other_to_cls"),
 ]
 
 
@@ -23,7 +23,7 @@ def head_table(layers=3, heads=4, seed=0):
         table[name] = rng.uniform(0, 1, len(table))
         table[f"{name}_low"] = 0.4
         table[f"{name}_high"] = 0.6
-    return table
+    return table.assign(uniform_previous=0.25, uniform_current=0.5, uniform_next=0.1)
 
 
 def intervals(axes):
@@ -62,16 +62,16 @@ def texts_outside(figure):
     return outside
 
 
+def check_figure(figure):
+    """Check that a figure has the width of a column, type that can be read, and all in view."""
+    assert figure.get_figwidth() == WIDTH
+    assert not texts_outside(figure), title_of(figure)
+    sizes = [text.get_fontsize() for text in shown_texts(figure)]
+    assert min(sizes) >= 6.5, title_of(figure)
+
+
 def check_long_name(figure):
     """Check that all of `LONG_NAME` is in a figure, and no text outside."""
     assert not texts_outside(figure)
     joined = "".join(text.get_text() for text in figure.texts)
     assert LONG_NAME in joined.replace("\n", "")
-
-
-def check_column(figure):
-    """Check that a figure for a column has its width and type, and no text outside."""
-    column = figure.draw_for_column()
-    assert column.get_figwidth() == COLUMN_WIDTH
-    assert not texts_outside(column), title_of(figure)
-    assert {text.get_fontsize() for text in shown_texts(column)} == {COLUMN_TYPE}

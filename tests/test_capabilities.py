@@ -343,8 +343,9 @@ def test_the_share_of_the_first_token_of_a_decoder_is_that_of_its_maps(figures, 
     """Heads that attend to the token that begins every text, with a number and an interval."""
     folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, **DECODER_SIZES)
     study = study_of(folder, tmp_path)
-    table = helpers.metrics.surface.head_table(study.sums, ["first"])
-    by_hand = [example.attention[..., 0].mean(axis=-1) for example in study.segment_store()]
+    store = study.segment_store()
+    table = helpers.metrics.surface.head_table(helpers.metrics.surface.sums(store), ["first"])
+    by_hand = [example.attention[..., 0].mean(axis=-1) for example in store]
     np.testing.assert_allclose(table["first"], np.mean(by_hand, axis=0).ravel(), rtol=1e-3)
     assert (table["first_low"] <= table["first"]).all()
     assert (table["first_high"] >= table["first"]).all()
@@ -369,7 +370,7 @@ def test_a_saved_view_has_its_words_and_asks_no_host(figures, tmp_path):
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, monkeypatch):
     """Uniform heads with a window as long as the repeated part see all but the same token."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     names = "MistralForCausalLM MistralConfig"
     sizes = {**DECODER_SIZES, "sliding_window": 20}
     folder = save_family(tmp_path / "window", names, zoo.begun_byte_pairs, **sizes)
@@ -387,7 +388,7 @@ def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, m
 
 def test_papermill_runs_a_notebook_from_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
     """A relative text is one of the working folder; results and maps go to the usual folders."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     write(folder, "cats.txt", "\n\n".join(tiny_models.TEXT * 6))

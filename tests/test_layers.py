@@ -19,12 +19,12 @@ LAYERS = (  # of helpers, from the bottom up
     {"probes"},
     {"plots"},
     {"viewer"},
-    {"results", "study"},
+    {"gradients", "notes", "results", "study"},
     {"check", "run"},
     {"__main__"},
 )
-# The model computes, and the cache is called above it; what measures and draws keeps nothing.
-WITHOUT_CACHE = {"model", "metrics", "probes", "plots", "viewer"}
+# The model computes, and the cache is called above it; what draws keeps nothing.
+WITHOUT_CACHE = {"model", "plots", "viewer"}
 # Arrays and records in, tables and figures out.
 WITHOUT_MODEL = {"data", "metrics", "probes", "plots"}
 MODEL_NAMES = ("helpers.model", "transformers")

@@ -18,7 +18,7 @@ from helpers.data.coreference_files import read_documents
 from helpers.data.glove import read_glove
 from helpers.data.pairs import read_pairs
 from helpers.run import check_settings, list_notebooks
-from helpers.settings import Settings
+from helpers.settings import Settings, make_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "helpers" / "README.md"
@@ -55,8 +55,8 @@ def blocks(language):
 @pytest.mark.default_model
 @pytest.mark.parametrize(("page", "block"), blocks("python"))
 def test_every_block_of_python_runs_as_it_stands(page, block, figures, tmp_path, monkeypatch):
-    """Each by itself, under the small profile."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    """Each by itself, under the quick profile."""
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     script = tmp_path / f"{page}.py"  # cached functions need a source
     script.write_text(block)
     runpy.run_path(str(script))
@@ -78,7 +78,7 @@ def test_every_command_line_is_one():
         options = vars(parser().parse_args(shlex.split(line, comments=True)))
         if "extended" in options:
             settings = {setting.name: options[setting.name] for setting in fields(Settings)}
-            check_settings(list_notebooks(options["only"]), Settings(**settings))
+            check_settings(list_notebooks(options["only"]), make_settings(**settings))
 
 
 def example_of(language, folder, name):
@@ -109,7 +109,7 @@ def test_example_of_pairs_is_read(tmp_path):
 
 def test_examples_of_coreference_and_vectors_are_read(tmp_path):
     (document,) = read_documents(example_of("brackets", tmp_path, "tale.txt"), Counter())
-    assert document.name == "tale-01"
+    assert document.source == "tale-01 (story)"
     assert [chain for _, _, chain in document.spans] == [1, 1, 2, None, 2]
     assert read_glove(example_of("glove", tmp_path, "glove.txt")).matrix.shape == (2, 3)
 

@@ -25,8 +25,11 @@ STUDY_SCRIPT = """
 import sys
 from helpers.metrics.coreference import coreference_table, evaluate_antecedents
 from helpers.metrics.head_counts import count_heads
-from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
+from helpers.metrics.head_distance import distances
+from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table, sums
 from helpers.metrics.dependency_heads import dependency_heads
+from helpers.gradients import gradient_table
+from helpers.probes.table3 import table3
 from helpers.study import Study
 
 model, text, vectors = sys.argv[1:]
@@ -34,14 +37,19 @@ study = Study(
     model=model, text=text, vectors=vectors, name="tiny", segments=8, sentences=24,
     gradient_segments=4, max_tokens=64, seeds=1, seed=0, device="cpu",
 )
-study.save_table(head_table(study.sums, RELATIVE_POSITION + TOKEN_TYPES + ENTROPY), "section_3")
-study.save_table(study.distances()[0], "head_distances")
-study.save_table(study.gradient_table(), "gradients")
-study.save_table(dependency_heads(count_heads(study.treebank_store()), minimum=5), "heads")
+store = study.segment_store()
+section_3 = head_table(sums(store), RELATIVE_POSITION + TOKEN_TYPES + ENTROPY)
+study.save_table(section_3, "section_3")
+study.save_table(distances(store)[0], "head_distances")
+study.save_table(gradient_table(study.encoder, store, count=4, seed=0), "gradients")
+treebank = study.treebank_store()
+study.save_table(dependency_heads(count_heads(treebank), minimum=5), "heads")
 study.save_table(coreference_table(evaluate_antecedents(study.coreference_store())), "coreference")
-for name, table in study.probe_tables().items():
+controls = [study.treebank_store(name) for name in ("random", "random-1")]
+matched = study.treebank_store("entropy-matched")
+for name, table in table3(treebank, controls, matched, study.embeddings, seeds=1).items():
     study.save_table(table, name)
-study.save_facts()
+study.save_facts([store])
 """
 
 

@@ -19,19 +19,14 @@ from helpers.study import Study
 @pytest.fixture
 def today(figures, monkeypatch):
     """Stand in for the commit and the digest of the code, which tests change."""
-    made_by = {"commit": "a", "versions": {"torch": "2.13.0"}, "code": "first"}
+    made_by = {"versions": {"torch": "2.13.0"}, "code": "first"}
     monkeypatch.setattr(results, "made_by", lambda: made_by)
+    monkeypatch.setattr(results, "git_commit", lambda: "a")
     return made_by
 
 
 def save(run, number=4.0, table="entropy"):
     run.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
-
-
-def start(run):
-    """Begin a batch run."""
-    with run.edited_record(starts_run=True):
-        pass
 
 
 def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch):
@@ -50,17 +45,13 @@ def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch)
     assert results.git_commit() == clean
     (tmp_path / "helpers/cache.py").write_text("2\n")
     assert results.git_commit() == f"{clean}-dirty"
-    monkeypatch.setenv(results.COMMIT_VARIABLE, clean)  # a batch run began before the edit
-    assert results.git_commit() == clean
-    monkeypatch.setenv(results.COMMIT_VARIABLE, "")  # outside a repository
-    assert results.git_commit() is None
 
 
-def test_a_run_of_the_same_settings_and_code_adds_to_its_folder(today, capsys):
+def test_a_run_of_the_same_settings_and_code_adds_to_its_folder(today, monkeypatch, capsys):
     save(Results(Settings(name="mine")))
-    today["commit"] = "b"  # of a page of the README
+    monkeypatch.setattr(results, "git_commit", lambda: "b")  # of a page of the README
     again = Results(Settings(name="mine", device="cpu"))  # which changes no result
-    start(again)
+    again.start_run()
     save(again, table="gradients")
     assert set(again.own_tables()) == {"entropy", "gradients"}
     assert capsys.readouterr().err == ""
@@ -78,7 +69,7 @@ def test_any_other_run_starts_the_folder_afresh_and_says_so(change, today, capsy
         today[change] = "another"
     other = Results(Settings(name="mine", seed=1 if change == "settings" else 0))
     assert other.own_tables() == {}
-    start(other)
+    other.start_run()
     assert f"were of other {change}" in capsys.readouterr().err
     save(other, 5.0, table="gradients")
     assert set(read_tables(other.build)) == {"gradients"}
@@ -103,7 +94,7 @@ def test_a_notebook_opened_by_hand_replaces_its_own_tables_and_empties_nothing(
     numbers = {name: table["entropy"][0] for name, table in files.items()}
     assert numbers == {"entropy": 5.0, "gradients": 4.0, "probes": 5.0}
     assert set(by_hand.own_tables()) == {"entropy", "probes"}  # of one code
-    start(Results(by_hand.settings))  # a run of the same code
+    Results(by_hand.settings).start_run()  # of the same code
     assert {path.stem for path in first.build.glob("tables/*")} == {"entropy", "probes"}
 
 
@@ -111,29 +102,30 @@ def test_a_folder_that_no_run_wrote_is_refused(today):
     for run in (Results(Settings(name="mine")), Results(Settings(name="screens"))):
         folder = run.build if run.name == "mine" else run.published
         folder.mkdir(parents=True)
-        run.check_name()
+        run.check_folders()
         (folder / "thesis.txt").touch()
         with pytest.raises(InputError, match=f"{folder}: .* no run wrote; choose another --name"):
-            run.check_name()
+            run.check_folders()
     mine = Results(Settings(name="mine"))
-    for write in (save, start):
+    for write in (lambda: save(mine), mine.start_run):
         with pytest.raises(InputError, match="no run wrote"):
-            write(mine)
+            write()
     assert [path.name for path in mine.build.iterdir()] == ["thesis.txt"]
 
 
-def test_a_notebook_of_a_batch_run_starts_the_folder_of_another_text_afresh(today, monkeypatch):
+def test_a_notebook_of_a_batch_run_lists_no_tables_of_another_text(today, monkeypatch):
     first = Results(Settings(name="mine"))
     first.facts["corpora"] = {"text fingerprint": "1"}
     save(first, table="gradients")
     monkeypatch.setenv(NOTEBOOK_VARIABLE, "03_focused")
     other = Results(Settings(name="mine"))
-    start(other)
+    other.start_run()
     assert set(other.own_tables()) == {"gradients"}  # no text has been opened
     other.facts["corpora"] = {"text fingerprint": "2"}
     save(other)
     assert set(read_tables(other.build)) == {"entropy"}
-    assert not (other.build / "tables" / "gradients.csv").exists()
+    other.start_run()
+    assert {path.stem for path in other.build.glob("tables/*")} == {"entropy"}
 
 
 def test_own_tables_of_another_text_of_the_same_name_are_not_read(today):
@@ -187,17 +179,17 @@ def test_later_notebooks_are_a_run_of_their_own(today):
     save(later, table="edges")
     assert later.results.build.name == "mine-later"
     assert set(later.tables()) == {"edges"}
-    assert set(later.paper_tables()) == set(paper.tables()) == {"entropy"}
+    assert set(paper.tables()) == {"entropy"}
 
 
-def test_check_name_refuses_the_name_of_a_committed_run_with_other_settings(today):
+def test_check_folders_refuses_the_name_of_a_committed_run_with_other_settings(today):
     finished = Results(Settings(name="mine"))
     save(finished)
     finished.published.parent.mkdir()
     finished.build.rename(finished.published)
-    finished.check_name()
+    finished.check_folders()
     with pytest.raises(InputError, match=r"a run with other settings; choose another name"):
-        Results(Settings(name="mine", seed=5)).check_name()
+        Results(Settings(name="mine", seed=5)).check_folders()
 
 
 def test_tables_of_a_damaged_record_are_not_read(today):

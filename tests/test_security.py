@@ -54,5 +54,5 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
     monkeypatch.setitem(encoder.BUILT_IN, encoder.DEFAULT, verified)
     encoder.load_encoder(encoder.DEFAULT, device="cpu")
     flip(weights)
-    with pytest.raises(ModelError, match=r"SHA-256 of .*model\.safetensors is"):
+    with pytest.raises(ModelError, match="SHA-256 of the weights"):
         encoder.load_encoder(encoder.DEFAULT, device="cpu")

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 from helpers.errors import InputError
 from helpers.results import run_name
-from helpers.settings import Settings, capped, flag
+from helpers.settings import capped, flag, make_settings
 from helpers.study import Study
 
 HEAVY = ("torch", "transformers", "spacy", "matplotlib", "seaborn", "distributed")
@@ -52,12 +52,12 @@ HEAVY = ("torch", "transformers", "spacy", "matplotlib", "seaborn", "distributed
 def test_settings_of_a_wrong_type_are_refused_with_the_flag(setting, value, message):
     """papermill passes on what it is given: ``-p segments twenty`` is a string."""
     with pytest.raises(InputError) as error:
-        Settings(**{setting: value})
+        make_settings(**{setting: value})
     assert str(error.value) == message
 
 
 def test_numbers_of_numpy_and_paths_become_plain_values():
-    settings = Settings(
+    settings = make_settings(
         text=Path("a/b.txt"), segments=np.int64(5), seed=np.uint8(7), stream=np.bool_(True)
     )
     for setting, expected in {"text": "a/b.txt", "segments": 5, "seed": 7, "stream": True}.items():
@@ -71,16 +71,16 @@ def test_numbers_of_numpy_and_paths_become_plain_values():
 )
 def test_other_values_of_numpy_are_refused_with_the_flag(setting, value):
     with pytest.raises(InputError, match=f"^--{setting} .*: expected"):
-        Settings(**{setting: value})
+        make_settings(**{setting: value})
 
 
 @pytest.mark.parametrize("setting", ["segments", "sentences", "gradient_segments"])
 def test_sizes_without_a_limit_are_none_and_not_zero(setting, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     for no_limit in (None, "all"):
-        assert getattr(Settings(**{setting: no_limit}), setting) is None
+        assert getattr(make_settings(**{setting: no_limit}), setting) is None
     with pytest.raises(InputError, match=rf"^{flag(setting)} 0: .* or all$"):
-        Settings(**{setting: 0})
+        make_settings(**{setting: 0})
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_sizes_without_a_limit_are_none_and_not_zero(setting, monkeypatch):
 def test_settings_out_of_bounds_are_refused_with_the_flag(setting, value):
     """Each of these would fail later, in a notebook."""
     with pytest.raises(InputError) as error:
-        Settings(**{setting: value})
+        make_settings(**{setting: value})
     assert str(error.value).startswith(f"{flag(setting)} {value}: expected ")
     assert "\n" not in str(error.value)
 
@@ -112,15 +112,15 @@ def test_capped_takes_the_smaller_number_and_the_cap_for_no_limit():
     assert [capped(size, 5) for size in (3, 5, 7, None)] == [3, 5, 5, 5]
 
 
-@pytest.mark.parametrize("preset", [{"quick": True}, {"profile": "small"}])
-def test_presets_cap_settings_without_a_limit(preset, monkeypatch):
-    monkeypatch.setenv("ATTENTION_PROFILE", preset.get("profile", ""))
-    capped_sizes = Settings(
-        quick="quick" in preset, segments=None, sentences="all", gradient_segments=None
-    )
-    caps = (12, 80, 4) if "profile" in preset else (40, 240, 16)
-    names = ("segments", "sentences", "gradient_segments")
-    assert tuple(getattr(capped_sizes, name) for name in names) == caps
+@pytest.mark.parametrize(("quick", "profile"), [(True, ""), (False, "quick")])
+def test_quick_limits_sizes(quick, profile, monkeypatch):
+    monkeypatch.setenv("ATTENTION_PROFILE", profile)
+    settings = make_settings(quick=quick, segments=None, sentences="all", max_tokens=999)
+    sizes = (settings.segments, settings.sentences, settings.gradient_segments, settings.seeds)
+    assert sizes == (24, 120, 8, 1)
+    assert settings.quick and settings.max_tokens == 999
+    assert settings == make_settings(**asdict(settings))
+    assert make_settings(quick=quick, segments=7).segments == 7
 
 
 def test_settings_stay_as_they_are_made():
@@ -145,7 +145,6 @@ print([name for name in {HEAVY} if name in sys.modules])"""
         ({"device": "cpu", "stream": True, "formats": "png,pdf"}, "minilm"),
         ({"model": "mpnet"}, "mpnet"),
         ({"model": "google/electra"}, "google--electra"),
-        ({"lens": "norm"}, "minilm-norm"),
         ({"random_init": 0}, "minilm-random-0"),
         ({"quick": True}, "minilm--quick"),
         ({"text": "my.txt", "name": "mine"}, "mine"),
@@ -153,7 +152,7 @@ print([name for name in {HEAVY} if name in sys.modules])"""
 )
 def test_run_name_of_default_settings_is_the_model(settings, name, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    assert run_name(Settings(**settings)) == name
+    assert run_name(make_settings(**settings)) == name
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_run_name_of_default_settings_is_the_model(settings, name, monkeypatch):
         ),
         ({"treebank": "train.conllu,dev.conllu", "random_init": 3}, "minilm-random-3--train"),
         ({"model": "google/electra", "max_tokens": 64}, "google--electra--max-tokens-64"),
-        ({"lens": "norm", "random_init": 0, "seed": 7}, "minilm-random-0-norm--seed-7"),
+        ({"lens": "norm", "random_init": 0, "seed": 7}, "minilm-random-0--seed-7--lens-norm"),
         ({"quick": True, "segments": 20}, "minilm--segments-20--quick"),
         ({"model": "compare"}, "compare"),
     ],
@@ -174,18 +173,20 @@ def test_run_name_of_default_settings_is_the_model(settings, name, monkeypatch):
 def test_run_name_of_other_settings_has_a_label_and_a_digest(settings, label, monkeypatch):
     """``run --text my.txt`` must not write over the results of the default."""
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    assert re.fullmatch(f"{label}-[0-9a-f]{{6}}", run_name(Settings(**settings)))
+    assert re.fullmatch(f"{label}-[0-9a-f]{{6}}", run_name(make_settings(**settings)))
 
 
 def test_run_name_of_many_settings_is_a_name_that_a_run_can_be_given(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    settings = Settings(segments=16, sentences=80, max_tokens=64, gradient_segments=16, seeds=1)
+    settings = make_settings(
+        segments=16, sentences=80, max_tokens=64, gradient_segments=16, seeds=1
+    )
     name = run_name(settings)
-    assert run_name(Settings(name=name)) == name
+    assert run_name(make_settings(name=name)) == name
 
 
 def test_run_name_differs_between_files_of_one_name():
-    names = {run_name(Settings(text=f"{folder}/my.txt")) for folder in "abc"}
+    names = {run_name(make_settings(text=f"{folder}/my.txt")) for folder in "abc"}
     assert len(names) == 3
 
 
@@ -193,46 +194,45 @@ def test_run_name_is_that_of_the_file_and_not_of_its_path(tmp_path, monkeypatch)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "my.txt").touch()
     monkeypatch.chdir(tmp_path)
-    name = run_name(Settings(text="my.txt"))
+    name = run_name(make_settings(text="my.txt"))
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert run_name(Settings(text="../my.txt")) == name
+    assert run_name(make_settings(text="../my.txt")) == name
     (tmp_path / "elsewhere" / "my.txt").touch()
-    assert run_name(Settings(text="my.txt")) != name
+    assert run_name(make_settings(text="my.txt")) != name
 
 
 def test_run_name_counts_parameters(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    names = {run_name(Settings(), {"task": f"{folder}/a.tsv,b.tsv"}) for folder in "xy"}
+    names = {run_name(make_settings(), {"task": f"{folder}/a.tsv,b.tsv"}) for folder in "xy"}
     assert len(names) == 2
-    assert all(Settings(name=name).name.startswith("minilm--task-") for name in names)
+    assert all(make_settings(name=name).name.startswith("minilm--task-") for name in names)
 
 
 def test_run_name_of_a_local_model_is_not_that_of_a_bundled_one(tmp_path, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x" / "minilm").mkdir(parents=True)
-    local = run_name(Settings(model="x/minilm"))
+    local = run_name(make_settings(model="x/minilm"))
     assert re.fullmatch("minilm-[0-9a-f]{6}", local)
     monkeypatch.chdir(tmp_path / "x")
-    assert run_name(Settings(model="./minilm")) == local
+    assert run_name(make_settings(model="./minilm")) == local
 
 
 def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     study = Study(quick=True, sentences=None)
-    assert study.slug == "minilm--quick"
-    assert (study.settings.segments, study.settings.sentences) == (40, 240)
+    assert study.results.name == "minilm--quick"
     assert study.settings.initialisations == 2
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    assert Study(quick=True).slug == Study().slug == "minilm--small"
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
+    assert Study(quick=True).results.name == Study().results.name == "minilm--quick"
 
 
 def test_slug_of_long_names_is_cut_and_still_differs(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    first = Study(text="x" * 200 + "a", segments=7).slug
-    second = Study(text="x" * 200 + "b", segments=7).slug
+    first = Study(text="x" * 200 + "a", segments=7).results.name
+    second = Study(text="x" * 200 + "b", segments=7).results.name
     assert len(first) < 100 and first != second
-    assert len(Study(text="文" * 80, treebank="文" * 80).slug.encode()) < 256
+    assert len(Study(text="文" * 80, treebank="文" * 80).results.name.encode()) < 256
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_slug_of_long_names_is_cut_and_still_differs(monkeypatch):
 )
 def test_name_that_is_not_one_folder_is_refused(name):
     with pytest.raises(InputError, match="expected the name of one folder"):
-        Settings(name=name)
+        make_settings(name=name)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -254,5 +254,5 @@ def test_lens_applies_to_every_store(
     study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=60, seeds=1,
                   lens="norm", stream=stream)  # fmt: skip
     stores = [study.segment_store(), study.treebank_store(), study.coreference_store()]
-    stores.append(study.treebank_store(study.controls["random"]))
+    stores.append(study.treebank_store("random"))
     assert [store.lens for store in stores] == ["norm"] * 4

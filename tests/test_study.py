@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 from functools import wraps
-from inspect import signature
 from itertools import product
 from pathlib import Path
 
@@ -13,12 +12,16 @@ from toy_corpora import SENTENCES, conllu
 
 from beyond.per_example import save_per_example
 from helpers.errors import InputError, StoreError
+from helpers.gradients import gradient_table
 from helpers.metrics import head_counts, surface
+from helpers.metrics.dependency_heads import each_head
+from helpers.metrics.head_distance import distances
+from helpers.metrics.relation_tables import relation_tables
 from helpers.metrics.surface import article_table
 from helpers.model.gradients import gradient_importance
 from helpers.plots.style import canvas
 from helpers.settings import Settings
-from helpers.study import QUICK_ENTROPY_SEGMENTS, Study, describe_store
+from helpers.study import Study, describe_store
 
 
 @pytest.fixture
@@ -33,21 +36,37 @@ def varied(study, **settings):
     return Study(**asdict(study.settings) | settings)
 
 
-def mean_entropy(sums):
-    return sums.mean("entropy")
+def sums_of(study):
+    return {name: surface.sums(study.segment_store(name)) for name in study.models}
 
 
-def test_control_sums_are_those_of_two_random_models(study):
-    trained_entropy = mean_entropy(study.sums)
-    entropies = {name: mean_entropy(sums) for name, sums in study.control_sums.items()}
-    assert entropies["random"].shape == trained_entropy.shape
-    assert abs(entropies["random"] - trained_entropy).max() > 0.01
-    assert abs(entropies["entropy-matched"] - trained_entropy).max() < 0.01
+def tables_of_relations(study, store):
+    counts = head_counts.head_counts(store)
+    return relation_tables(store, counts, minimum=study.settings.minimum_count)
+
+
+def test_sums_of_controls_are_those_of_two_random_models(study):
+    entropies = {name: sums.mean("entropy") for name, sums in sums_of(study).items()}
+    trained = entropies["trained"]
+    assert entropies["random"].shape == trained.shape
+    assert abs(entropies["random"] - trained).max() > 0.01
+    assert abs(entropies["entropy-matched"] - trained).max() < 0.01
     assert study.settings.segments >= study.settings.control_segments
     repeated = varied(study)
-    assert (
-        mean_entropy(repeated.control_sums["entropy-matched"]) == entropies["entropy-matched"]
-    ).all()
+    of_matched = surface.sums(repeated.segment_store("entropy-matched")).mean("entropy")
+    assert (of_matched == entropies["entropy-matched"]).all()
+
+
+def test_names_of_models_have_their_own_random_weights(study):
+    seeds = {}
+    for name in ("trained", "random", "random-0", "random-1", "random-2"):
+        seeds[name] = study.model_key(name)["random_init"]
+    assert seeds == {"trained": None, "random": 0, "random-0": 0, "random-1": 1, "random-2": 2}
+    control = varied(study, random_init=2, seed=1)  # whose controls have other weights than itself
+    names = ("trained", "random", "random-1")
+    assert [control.model_key(name)["random_init"] for name in names] == [2, 4, 5]
+    keys = [study.model_key(name) for name in study.models]
+    assert keys[2]["matched to"] and len({str(key) for key in keys}) == 3
 
 
 @pytest.fixture
@@ -60,17 +79,14 @@ def divided_study(study, monkeypatch):
     return varied(study, segments=9)
 
 
-@pytest.mark.parametrize("max_clusters", [1024, 4])
-def test_averages_of_controls_have_names_of_the_articles_of_the_model(
-    divided_study, monkeypatch, max_clusters
-):
-    monkeypatch.setattr(surface, "MAX_CLUSTERS", max_clusters)
-    names = article_table(divided_study.sums)["article"]
+def test_averages_of_controls_have_names_of_the_articles_of_the_model(divided_study):
+    sums_by_model = sums_of(divided_study)
+    names = article_table(sums_by_model.pop("trained"))["article"]
     titles = {segment.title for segment in divided_study.segment_corpus().records()}
-    assert names.str.startswith("bucket").all() if max_clusters == 4 else set(names) == titles
-    for sums in divided_study.control_sums.values():
+    assert set(names) == titles
+    for sums in sums_by_model.values():
         assert set(article_table(sums)["article"]) <= set(names)
-        assert (sums.by_group("entropy")[1].sum(axis=0) == 5).all()
+        assert (sums.by_article("entropy")[1].sum(axis=0) == 5).all()
 
 
 def test_segments_of_a_limit_are_spread_over_the_sample(divided_study):
@@ -80,37 +96,39 @@ def test_segments_of_a_limit_are_spread_over_the_sample(divided_study):
     in_all = varied(divided_study, segments=None)
     assert set(in_all.segment_corpus(5).records()) < set(in_all.segment_corpus().records())
     tokens = [record["tokens"] for record in divided_study.segment_store().records()]
-    for store in divided_study._control_segments.values():
+    for name in ("random", "entropy-matched"):
+        store = divided_study.segment_store(name)
         assert [record["tokens"] for record in store.records()] == tokens[::2]
 
 
 def test_gradients_of_a_control_are_of_segments_of_the_model(divided_study, monkeypatch):
-    monkeypatch.setattr("helpers.study.CONTROL_GRADIENTS", 3)
     measured = []
 
     def spy(encoder, records, *, seed):
         measured.append([record["tokens"] for record in records])
         return gradient_importance(encoder, records, seed=seed)
 
-    monkeypatch.setattr("helpers.model.gradients.gradient_importance", spy)
-    divided_study.gradient_table()
-    divided_study.gradient_table(divided_study.controls["random"])
+    monkeypatch.setattr("helpers.gradients.gradient_importance", spy)
+    store = divided_study.segment_store()
+    for name, limit in (("trained", None), ("random", 3)):
+        gradient_table(divided_study.load(name), store, count=4, seed=0, limit=limit)
     of_model, of_control = measured
     assert len(of_model) == 4 and len(of_control) == 3
     assert all(tokens in of_model for tokens in of_control)
 
 
 def test_distances_of_a_control_are_its_own(study):
-    trained, _ = study.distances()
-    for name in study.controls:
-        square, among_words = study.distances(name)
+    trained, _ = distances(study.segment_store())
+    for name in ("random", "entropy-matched"):
+        square, among_words = distances(study.segment_store(name))
         assert square.shape == trained.shape == among_words.shape
         assert not square.equals(trained) and not square.equals(among_words)
 
 
-def test_control_sums_go_through_the_lens_of_the_run(study):
-    of_weights = mean_entropy(study.control_sums["random"])
-    of_norms = mean_entropy(varied(study, lens="norm").control_sums["random"])
+def test_maps_of_controls_go_through_the_lens_of_the_run(study):
+    of_weights = surface.sums(study.segment_store("random")).mean("entropy")
+    in_norms = varied(study, lens="norm")
+    of_norms = surface.sums(in_norms.segment_store("random")).mean("entropy")
     assert abs(of_weights - of_norms).max() > 1e-3
 
 
@@ -133,7 +151,7 @@ def test_head_counts_are_counted_once(study, tmp_path, monkeypatch):
     expected_counts = head_counts.count_heads(store)
 
     def check_tables():
-        counts = parsed.head_counts(store)
+        counts = head_counts.head_counts(store)
         assert counts.names == expected_counts.names == ("All", "nsubj", "root")
         for name, expected in vars(expected_counts).items():
             if name == "names":
@@ -154,10 +172,10 @@ def test_relation_tables_are_computed_once_from_a_store(study, tmp_path, monkeyp
         "".join(f"# newdoc id = {name}\n{conllu(tree, times=3)}" for name in "abcdef")
     )
     parsed = varied(study, treebank=str(treebank), minimum_count=1)
-    tables = parsed.relation_tables(parsed.shuffled_store())
+    tables = tables_of_relations(parsed, parsed.shuffled_store())
     monkeypatch.setattr(head_counts, "count_heads", lambda *_: pytest.fail("counted again"))
     repeated = varied(parsed)
-    for name, table in repeated.relation_tables(repeated.shuffled_store()).items():
+    for name, table in tables_of_relations(repeated, repeated.shuffled_store()).items():
         pd.testing.assert_frame_equal(table, tables[name], check_dtype=False)
 
 
@@ -174,10 +192,14 @@ def test_pairs_take_the_place_of_trees(study, tmp_path):
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     parsed = varied(study, treebank=str(tmp_path / "trees.conllu"), minimum_count=1)
     paired = varied(study, pairs=str(tmp_path / "pairs.jsonl"), minimum_count=1, name="pairs")
-    tables = paired.relation_tables(paired.treebank_store())
-    expected = parsed.relation_tables(parsed.treebank_store())
+    tables = tables_of_relations(paired, paired.treebank_store())
+    expected = tables_of_relations(parsed, parsed.treebank_store())
     pd.testing.assert_frame_equal(tables["no_op"], expected["no_op"])  # it needs no tags
-    pd.testing.assert_frame_equal(paired.heads_of_relations(), parsed.heads_of_relations())
+    heads = []
+    for each_study in (paired, parsed):
+        counts = head_counts.head_counts(each_study.treebank_store())
+        heads.append(each_head(counts, minimum=1))
+    pd.testing.assert_frame_equal(*heads)
     described = describe_store(paired.treebank_store())["store"]
     assert described["documents"] == "6" and described["examples"] == "18"
     section_3, picks = save_per_example(paired)
@@ -205,17 +227,9 @@ def test_save_figure_writes_the_formats_of_the_settings(figures):
     assert all(vector[name] == usual[name] for name in usual)
 
 
-def test_study_lists_its_settings_and_names_the_one_that_was_meant():
-    parameters = signature(Study).parameters
-    assert parameters["segments"].default == 1000 and "later" in parameters
-    assert repr(Study(model="mine", max_tokens=48)).startswith("Study(model='mine', ")
-    with pytest.raises(InputError, match="no setting 'segmnts'; did you mean 'segments'"):
+def test_a_setting_that_there_is_not_is_refused():
+    with pytest.raises(TypeError, match="segmnts"):
         Study(segmnts=5)
-
-
-def test_segment_store_without_segments_says_so(study):
-    with pytest.raises(InputError, match="no example is left"):
-        study.segment_store(limit=0)
 
 
 def test_example_store_reports_a_full_disk(study, monkeypatch):
@@ -236,5 +250,5 @@ def test_entropies_are_matched_on_fewer_segments_in_a_preset(study, monkeypatch)
         return segment_corpus(limit)
 
     monkeypatch.setattr(study, "segment_corpus", spy)
-    _ = study.controls
-    assert limits == [QUICK_ENTROPY_SEGMENTS]  # the tests run in the small profile
+    study.load("entropy-matched")
+    assert set(limits) == {4}  # the tests run in the quick profile

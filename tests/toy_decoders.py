@@ -1,11 +1,12 @@
 """Tiny causal language models with their own objective, random or with planted edges."""
 
+from dataclasses import replace
+
 import tiny_models
 import torch
 import transformers as hf
 
 from beyond.papers.common.head_edges import NEXT_TOKEN
-from helpers.model.encoder import Encoder
 
 SUBJECT_IDS = (10, 11)  # singular, plural
 FORM_IDS = (20, 21)
@@ -14,15 +15,15 @@ PLANTED_WIDTH = 16
 
 def as_decoder(base, model, layers, heads):
     """Make an encoder of a causal language model, with the tokenizer of another one."""
-    properties = {
-        **base.properties,
-        "objective": NEXT_TOKEN,
-        "layers": layers,
-        "heads": heads,
-        "visible": [{"causal": True, "window": None}] * layers,
-        "identity": {**base.properties["identity"], "name": type(model).__name__},
-    }
-    return Encoder(**properties, load=lambda: base._loaded._replace(model=model))
+    return replace(
+        base,
+        model=model,
+        key={**base.key, "name": type(model).__name__},
+        objective=NEXT_TOKEN,
+        layer_numbers=list(range(1, layers + 1)),
+        heads=heads,
+        visible=[{"causal": True, "window": None}] * layers,
+    )
 
 
 def random_decoder(tiny_encoder, family):

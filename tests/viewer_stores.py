@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from helpers.store.store import Example
+from helpers.store.store import Example, Store
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SENTENCE = {
@@ -72,6 +72,11 @@ class MemoryStore:
         ]
         self.model_name = "toy"
         self.corpus_name = "made-up"
+
+    @property
+    def __class__(self):
+        """Pass for a store where types are checked, as `unittest.mock` does."""
+        return Store
 
     def __len__(self):
         return len(self.examples)

@@ -277,6 +277,7 @@ ZOO = [
         "ByT5",
         ONE_SIDE,
         model_of("T5ForConditionalGeneration T5Config", hf.ByT5Tokenizer, **T5_SIZES),
+        "no fast tokenizer",
     ),
     Family(
         "BART",
@@ -558,13 +559,13 @@ ZOO = [
         "CANINE",
         ENCODER,
         lambda: (hf.CanineModel(hf.CanineConfig(**SIZES)), hf.CanineTokenizer()),
-        "joins four letters",
+        "no fast tokenizer",
     ),
     Family(
         "ViT",
         "images",
         lambda: (hf.ViTModel(hf.ViTConfig(**VISION)), word_pieces()),
-        "reads images",
+        "not a model of text",
     ),
     Family(
         "Whisper",
@@ -578,7 +579,7 @@ ZOO = [
             decoder_start_token_id=0,
             **{name: size for name, size in TWO_SIDES.items() if name != "max_position_embeddings"},
         ),
-        "reads sound",
+        "not a model of text",
     ),
 ]
 

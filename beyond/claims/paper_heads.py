@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements
-from helpers.metrics.head_counts import OFFSETS, HeadCounts
-from helpers.metrics.heads import COREFERENCE, head_label, parse_head
+from helpers.data.links import COREFERENCE
+from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements, antecedents
+from helpers.metrics.head_counts import OFFSETS, HeadCounts, head_counts
+from helpers.metrics.heads import head_label, parse_head
 from helpers.metrics.reference import paper_names, paper_table1, printed_numbers, scheme_of
 from helpers.study import Study
 
@@ -97,8 +98,8 @@ def score_paper_heads(study: Study) -> pd.DataFrame:
         As `paper_heads`; ``used_instead`` names the corpus of the row, unless it has the annotation
         of the paper's.
     """
-    counts = study.head_counts(study.treebank_store())
-    table = paper_heads(counts, study.antecedents())
+    counts = head_counts(study.treebank_store())
+    table = paper_heads(counts, antecedents(study.coreference_store()))
     treebank = "" if scheme_of(counts.names) == "stanford" else study.treebank_corpus().name
     documents = study.coreference_corpus()
     is_conll = all(name.endswith("_conll") for name in documents.spec["files"])

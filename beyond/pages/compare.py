@@ -224,8 +224,8 @@ def draw_comparison(runs: Sequence[Run]) -> Figure:
     wins = accuracies.dropna(how="all").idxmax(axis=1).value_counts()
     parts = [f"{name} for {wins.get(f'{name} accuracy', 0)}" for name in names]
     title = f"The most accurate head for {len(accuracies)} relations: {', '.join(parts)}"
-    figure = canvas(4.2 + 0.24 * len(table), title, "curves: layers; bars: 95% intervals")
-    rows = figure.add_gridspec(2, 1, height_ratios=[2.6, 1.6 + 0.24 * len(table)])
+    figure = canvas(3.2 + 0.2 * len(table), title, "curves: layers; bars: 95% intervals")
+    rows = figure.add_gridspec(2, 1, height_ratios=[1.8, 1.0 + 0.2 * len(table)])
     entropy, special = rows[0].subgridspec(1, 2).subplots(squeeze=False)[0]
     for run, run_style in zip(runs, styles, strict=True):
         _draw_layers(entropy, rows_of(run.tables, "entropy"), ["entropy"], run_style)
@@ -247,7 +247,7 @@ def _draw_layers(axes: Axes, table: pd.DataFrame, columns: list[str], run_style:
         by_layer /= table.groupby("layer")["uniform"].mean()
     depth = by_layer.index / by_layer.index.max()
     curve = pd.DataFrame({"depth": depth, "mean": by_layer.to_numpy()})
-    draw_curve(axes, curve, "depth", "mean", run_style, **style.WHITE_EDGES)
+    draw_curve(axes, curve, "depth", "mean", run_style)
 
 
 def _draw_best_heads(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -> None:
@@ -259,7 +259,7 @@ def _draw_best_heads(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
         offsets = "best fixed offset" if slot == 0 else None  # once in the legend
         axes.plot(baseline, y, "|", color=style.MUTED, zorder=1, label=offsets)
         draw_intervals(axes, low, high, y, color=color, elinewidth=1.1)
-        options = {"color": color, "marker": marker, "linestyle": "", **style.WHITE_EDGES}
+        options = {"color": color, "marker": marker, "linestyle": ""}
         axes.plot(accuracy, y, label=name, **options)
     axes.plot(
         table["paper accuracy"],
@@ -270,8 +270,8 @@ def _draw_best_heads(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
         markerfacecolor="none",
         label="the paper",
     )
-    axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
+    axes.set_yticks(range(len(table)), table["relation"])
     axes.set(title="Best head for each relation", xlabel="Accuracy (%)", xlim=(0, 100))
     axes.set_ylim(len(table) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=4, ncols=3)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=3.5, ncols=2)

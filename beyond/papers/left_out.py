@@ -7,11 +7,13 @@ from contextlib import contextmanager
 
 from beyond.long_texts import check_blocks
 from beyond.papers.common.edge_cuts import key_token_ids
+from beyond.papers.common.head_removal import check_removable
 from beyond.papers.sinks.sinks import layer_modules
 from helpers.errors import InputError, ModelError
-from helpers.model.encoder import Encoder, as_model_error
+from helpers.model.checkpoint import as_model_error
+from helpers.model.encoder import Encoder
 from helpers.model.forward import check_lens, padded
-from helpers.model.sites import check_removable, check_softmax, sites
+from helpers.model.sites import check_softmax, sites
 
 
 def left_out(encoder: Encoder, *measures: str) -> dict[str, str]:

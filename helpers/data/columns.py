@@ -22,26 +22,16 @@ from helpers.errors import CorpusError
 
 Format = Literal["conllu", "conllx", "plain", "conll2012"]
 
-
-class _Columns(NamedTuple):
-    """The columns of a format: how many it allows, which has the word (from 0), and a name."""
-
-    counts: Container[int]
-    word: int
-    expected: str
-
-
-_COLUMNS: dict[Format, _Columns] = {
-    "conllu": _Columns((10,), 1, "10 columns"),
-    "conllx": _Columns((8, 10), 1, EXPECTED["treebank"]),
-    "plain": _Columns((2,), 0, "'word head-relation'"),
+# How many columns a format allows, which of them has the word (from 0), and what is expected.
+_COLUMNS: dict[Format, tuple[Container[int], int, str]] = {
+    "conllu": ({10}, 1, "10 columns"),
+    "conllx": ({8, 10}, 1, EXPECTED["treebank"]),
+    "plain": ({2}, 0, "'word head-relation'"),
     # Predicate arguments add columns.
-    "conll2012": _Columns(range(12, 1 << 20), 3, "at least 12 columns (CoNLL-2012)"),
+    "conll2012": (range(12, 1 << 20), 3, "at least 12 columns (CoNLL-2012)"),
 }
-# The beginning of a line in CoNLL-U that is a multi-word range, or an empty node.
-_RANGE = re.compile(r"\d+-\d+\s")
-_EMPTY_NODE = re.compile(r"\d+\.\d+\s")
-_NUMBER = re.compile(r"[0-9]{1,9}")
+# The beginning of a line that has no word of the text: a multi-word range, or an empty node.
+_NO_WORD = re.compile(r"\d+([-.])\d+\s")
 # The label of a comment that names something, and the value or name after it.
 _MARK = re.compile(
     r"#\s*(sent_id(?=\s*=)|global\.Entity(?=\s*=)|newdoc\b|begin document\b)[^=(]*=?\s*(.*)"
@@ -49,17 +39,15 @@ _MARK = re.compile(
 
 
 class Row(NamedTuple):
-    """A line with a word: its number in the file, the word as it is and cleaned, all columns."""
+    """A line of a sentence: its number, its word, cleaned, and all columns.
+
+    The text has no word for an empty node of CoNLL-U.
+    """
 
     line: int
-    form: str
     word: str
     cells: list[str]
-
-    @property
-    def is_empty_node(self) -> bool:
-        """Whether this row is an empty node of CoNLL-U; the text has no word for it."""
-        return "." in self.cells[0]
+    is_empty_node: bool
 
 
 def detect_format(path: Path) -> Format:
@@ -104,15 +92,13 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
     for number, (marks, rows) in enumerate(read_blocks(path, format, counts), 1):
         if "newdoc" in marks:
             origin = f"{plain_name(path)}, document {marks['newdoc'] or number}"
+        words = tuple(row.word for row in rows)
         heads, relations = read_tree(path, rows, format)
-        yield Sentence(
-            words=tuple(row.word for row in rows),
-            heads=heads,
-            relations=relations,
-            split="",
-            source=f"{origin}, sentence {marks.get('sent_id', number)}",
-            tags=_universal_tags(rows) if format == "conllu" else (),
-        )
+        source = f"{origin}, sentence {marks.get('sent_id', number)}"
+        tags: tuple[str | None, ...] = ()
+        if format == "conllu":
+            tags = tuple(None if row.cells[3] == "_" else row.cells[3] for row in rows)
+        yield Sentence(words, heads, relations, "", source, tags if any(tags) else ())
     if not number:
         raise CorpusError(path, f"has no sentence; expected {EXPECTED['treebank']}")
 
@@ -121,41 +107,35 @@ def read_blocks(
     path: Path, format: Format, counts: Counter[str], *, keep_empty_nodes: bool = False
 ) -> Iterator[tuple[dict[str, str], list[Row]]]:
     """Yield the rows of each sentence, with the values of the marks before it by their labels."""
-    columns = _COLUMNS[format]
+    n_columns, word_column, expected = _COLUMNS[format]
     marks: dict[str, str] = {}
     rows: list[Row] = []
     for line, text in chain(lines(path), [(0, "")]):
         is_comment = text[:1] == "#" and format != "plain"  # in the plain format "#" is a word
         if is_comment or not text.strip():
             if rows:
-                _check_words(path, rows)
+                _check_words(path, rows, word_column)
                 yield marks, rows
                 marks = {}
                 rows = []
-            mark = _MARK.match(text) if is_comment else None
+            mark = _MARK.match(text)
             if mark:
                 marks[mark[1]] = mark[2].strip()
             continue
-        if format in ("conllu", "conllx"):
-            is_empty_node = _EMPTY_NODE.match(text)
-            if _RANGE.match(text) or (is_empty_node and not keep_empty_nodes):
-                continue
+        no_word = _NO_WORD.match(text) if format in ("conllu", "conllx") else None
+        if no_word and (no_word[1] == "-" or not keep_empty_nodes):
+            continue
         cells = text.split("\t") if "\t" in text else re.findall("[^ ]+", text)
-        if len(cells) not in columns.counts:
-            problem = f"expected {columns.expected}, found {len(cells)} columns"
-            raise CorpusError(path, problem, line)
-        form = cells[columns.word]
-        rows.append(Row(line, form, word(form, counts), cells))
+        if len(cells) not in n_columns:
+            raise CorpusError(path, f"expected {expected}, found {len(cells)} columns", line)
+        rows.append(Row(line, word(cells[word_column], counts), cells, bool(no_word)))
 
 
-def _check_words(path: Path, rows: Sequence[Row]) -> None:
+def _check_words(path: Path, rows: Sequence[Row], word_column: int) -> None:
     """Refuse a sentence whose words the corpus leaves out; a single "_" can be a word."""
-    forms = {row.form for row in rows}
-    if forms <= {"_", "[WORD]"} and (len(rows) > 1 or forms == {"[WORD]"}):
-        problem = (
-            f"the words of this corpus are left out (each is {quoted(rows[0].form)}); put them in "
-            "as its README says (CoNLL-2012: skeleton2conll), or use another corpus"
-        )
+    forms = {row.cells[word_column] for row in rows}
+    if forms <= {"_", "[WORD]"} and (len(rows) > 1 or "[WORD]" in forms):
+        problem = "the words of this corpus are left out; put them in as its README says"
         raise CorpusError(path, problem, rows[0].line)
 
 
@@ -174,12 +154,10 @@ def read_tree(
             if row.cells[0] != str(number):
                 problem = f"expected word {number}, found {quoted(row.cells[0])}"
                 raise CorpusError(path, problem, row.line)
-        if not (_NUMBER.fullmatch(head) and int(head) <= len(rows) and relation):
-            problem = (
-                f"{quoted(row.word)} has the head {quoted(head)} and relation {quoted(relation)}; "
-                f"expected a whole number (0: root, at most {len(rows)}) and a relation"
-            )
-            raise CorpusError(path, problem, row.line)
+        if not (re.fullmatch("[0-9]{1,9}", head) and int(head) <= len(rows) and relation):
+            problem = f"{quoted(row.word)} has the head {quoted(head)}, relation {quoted(relation)}"
+            expected = f"expected a whole number (0: root, at most {len(rows)}) and a relation"
+            raise CorpusError(path, f"{problem}; {expected}", row.line)
         heads.append(int(head))
         relations.append(relation)
     if format == "conllu" and heads.count(0) > 1:
@@ -194,9 +172,3 @@ def read_tree(
         problem = f"the heads of {quoted(row.word)} form a circle; lead them to a word with head 0"
         raise CorpusError(path, problem, row.line)
     return tuple(heads), tuple(relations)
-
-
-def _universal_tags(rows: Sequence[Row]) -> tuple[str | None, ...]:
-    """Read the universal tags of a sentence's words in CoNLL-U; empty if it has none."""
-    tags = tuple(None if row.cells[3] == "_" else row.cells[3] for row in rows)
-    return tags if any(tags) else ()

@@ -14,18 +14,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from helpers.data.coreference_files import read_documents
 from helpers.data.language import is_english
 from helpers.data.other_formats import refuse_other_formats
-from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span, name_chains
+from helpers.data.records import (
+    AnnotatedText,
+    Corpus,
+    Document,
+    Mention,
+    Span,
+    document_of,
+    name_chains,
+)
 from helpers.data.text_files import file_fingerprint, plain_name
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
-SAMPLE_NAME = "coreference-sample"
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
 _HEAD_RANKS = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
@@ -59,10 +67,8 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
     for file in files:
         refuse_other_formats(file, "coreference")
     folder = source.parent if source.is_file() else source
-    spec = {
-        "kind": "coreference",
-        "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files},
-    }
+    digests = {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files}
+    spec: dict[str, Any] = {"kind": "coreference", "files": digests}
     if not all(plain_name(file).endswith(".conllu") for file in files):
         spec["heads"] = parser_versions()
 
@@ -74,17 +80,12 @@ def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
             problem = "no document has a mention; use a corpus with coreference annotation"
             raise CorpusError(source, problem)
         english = is_english(" ".join(text.words) for text in texts)
-        names = dict.fromkeys(text.name for text in texts)  # in order, each once
-        splits = dict(zip(names, cycle(("train", "dev")), strict=False))
-        for text in texts:
-            spans = one_mention_per_span(text.spans, counts)
-            counts["documents read"] += 1
-            counts["mentions read"] += len(spans)
-            text = text._replace(spans=spans)
-            yield _with_heads(text, splits[text.name], counts, english=english)
+        names = [document_of({"source": text.source}) or text.source for text in texts]
+        splits = dict(zip(dict.fromkeys(names), cycle(("train", "dev")), strict=False))
+        for text, name in zip(texts, names, strict=True):
+            yield _with_heads(text, splits[name], counts, english=english)
 
-    name = source.name.partition(".")[0] if path else SAMPLE_NAME
-    return Corpus(name, spec, read)
+    return Corpus("coreference-sample" if path is None else path.name.partition(".")[0], spec, read)
 
 
 def _files(source: Path) -> list[Path]:
@@ -152,11 +153,13 @@ def _with_heads(
         tag_pairs = zip(tags, predicted_tags, strict=True)
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
-    for start, end, chain in text.spans:
+    for start, end, chain in one_mention_per_span(text.spans, counts):
         head, *rivals = head_candidates(start, end, heads, predicted_tags)
         if rivals:
             counts["mention heads that needed a tie-break"] += 1
         mentions.append(Mention(start, end, chain, head))
+    counts["documents read"] += 1
+    counts["mentions read"] += len(mentions)
     return Document(text.words, tags, name_chains(mentions), split, text.source)
 
 

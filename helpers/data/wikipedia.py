@@ -25,7 +25,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, groupby, islice
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,8 +43,8 @@ from helpers.errors import CorpusError
 from helpers.files import slugify
 from helpers.progress import progress
 
+# The bundled sample of English Wikipedia (101 articles).
 SAMPLE = Path(__file__).with_name("wikipedia_sample.txt.bz2")
-MAX_BLOCK_PARAGRAPHS = 10
 
 
 class Article(NamedTuple):
@@ -53,11 +52,6 @@ class Article(NamedTuple):
 
     title: str
     paragraphs: tuple[str, ...]
-
-
-def sample_path() -> Path:
-    """Return the path of the bundled sample of English Wikipedia (101 articles)."""
-    return SAMPLE
 
 
 def corpus_name(path: Path) -> str:
@@ -93,7 +87,8 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     files = text_paths(path)
     for file in files:
         refuse_other_formats(file, "text")
-        if _has_marked_articles(file):
+        first_line = next((line.strip() for _, line in lines(file) if line.strip()), "")
+        if _article_title(first_line) is not None:
             documents = _marked_articles(file, counts)
         elif len(files) > 1:
             documents = [(file.relative_to(path).as_posix(), list(_paragraphs(file)))]
@@ -105,12 +100,6 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
             yield Article(title, tuple(paragraphs))
 
 
-def _has_marked_articles(file: Path) -> bool:
-    """Tell whether a text file begins with the mark of an article."""
-    first = next((line.strip() for _, line in lines(file) if line.strip()), "")
-    return _article_title(first) is not None
-
-
 def _marked_articles(file: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the title of each article and its paragraphs of running prose.
 
@@ -118,7 +107,7 @@ def _marked_articles(file: Path, counts: Counter[str]) -> Iterator[tuple[str, li
     """
     title = ""
     texts: list[str] = []
-    for _, line in lines(file):
+    for _, line in chain(lines(file), [(0, "<doc >")]):  # which ends the last article
         text = line.strip()
         next_title = _article_title(text)
         if next_title is not None:
@@ -128,8 +117,6 @@ def _marked_articles(file: Path, counts: Counter[str]) -> Iterator[tuple[str, li
             texts = []
         elif text and text != "</doc>" and not re.fullmatch("= = .* = =", text):
             texts.append(re.sub(r" @([-.,])@ ", r"\1", unescape(text)))
-    if texts:
-        yield title or texts[0], list(prose(texts, counts))
 
 
 def _article_title(text: str) -> str | None:
@@ -144,16 +131,15 @@ def _article_title(text: str) -> str | None:
 def _file_blocks(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the paragraphs of each block of a file.
 
-    A block is a tenth of the file: an even number of paragraphs, from 2 to `MAX_BLOCK_PARAGRAPHS`.
+    A block is a tenth of the file: an even number of paragraphs, from 2 to 10.
     """
     paragraphs = _paragraphs(file)
-    beginning = list(islice(paragraphs, 10 * MAX_BLOCK_PARAGRAPHS))
+    beginning = list(islice(paragraphs, 100))
     size = max(len(beginning) // 20 * 2, 2)
     all_paragraphs = chain(beginning, paragraphs)
-    number = 1
-    while block := list(islice(all_paragraphs, size)):
+    blocks = iter(lambda: list(islice(all_paragraphs, size)), [])
+    for number, block in enumerate(blocks, 1):
         yield f"{file.name} {number}", block
-        number += 1
 
 
 def _paragraphs(file: Path) -> Iterator[str]:
@@ -198,12 +184,8 @@ def segments(
         For a file that is missing or damaged, or that holds no segment.
     """
     path = SAMPLE if path is None else existing_file(path)
-    spec = {
-        "kind": "segments",
-        "file": file_fingerprint(path),
-        "count": count,
-        "seed": seed if count is not None else None,
-    }
+    spec = {"kind": "segments", "file": file_fingerprint(path), "count": count}
+    spec["seed"] = None if count is None else seed
 
     def read(counts: Counter[str]) -> Iterator[Segment]:
         bar = progress(_all_segments(path, counts), f"Reading {path.name}", unit=" segments")
@@ -212,7 +194,7 @@ def segments(
             return
         chosen = reservoir(enumerate(bar), count, random.Random(seed))
         counts["segments not sampled"] = counts["segments"] - len(chosen)
-        yield from (segment for _, segment in sorted(chosen, key=itemgetter(0)))
+        yield from (segment for _, segment in sorted(chosen))
 
     return Corpus(corpus_name(path), spec, read)
 
@@ -223,8 +205,8 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
         n_paragraphs = len(article.paragraphs)
         counts["segments"] += n_paragraphs // 2
         counts["paragraphs without a partner"] += n_paragraphs % 2
-        pairs = zip(article.paragraphs[::2], article.paragraphs[1::2], strict=False)
-        for first, second in pairs:
+        for index in range(0, n_paragraphs - 1, 2):
+            first, second = article.paragraphs[index : index + 2]
             yield Segment(first, second, article.title)
     if not counts["segments"]:
         raise CorpusError(path, f"has no two consecutive paragraphs; expected {EXPECTED['text']}")

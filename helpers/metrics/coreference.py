@@ -18,23 +18,18 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Bool, Float, Num
 
-from helpers.data.links import ordered_mentions
+from helpers.cache import cached
+from helpers.data.links import NO_MENTION, Links, ordered_mentions, read_links
 from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
-from helpers.metrics.heads import (
-    DIRECTIONS,
-    PerHead,
-    PickFrom,
-    Question,
-    gold_links,
-    head_label,
-    picks_in,
-)
+from helpers.metrics import CODE
+from helpers.metrics.heads import PerHead, head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
-from helpers.store.store import Example
+from helpers.progress import progress
+from helpers.store.store import Example, Store
 
 # Words that a head can pick: head words of all other mentions, or all other words.
 Candidates = Literal["mentions", "words"]
@@ -218,6 +213,28 @@ class AntecedentJudgements:
         return {"train", "dev"} <= set(self.mentions["split"])
 
 
+def antecedents(store: Store) -> AntecedentJudgements:
+    """Let every attention head and rule pick an antecedent for each mention of a store, once (4.3).
+
+    Parameters
+    ----------
+    store : Store
+        Word-level maps of coreference documents.
+
+    Returns
+    -------
+    AntecedentJudgements
+    """
+    texts = progress(store, "antecedents", unit="document")
+    arrays = cached(
+        "antecedents",
+        lambda: evaluate_antecedents(texts).to_arrays(),
+        inputs={"store": store.key},
+        code=CODE,
+    )
+    return AntecedentJudgements.from_arrays(arrays)
+
+
 def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     """Let every attention head and every rule pick an antecedent for every mention that has one.
 
@@ -239,76 +256,61 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     InputError
         If a record has no mentions, or no mention has an antecedent.
     """
-    rows = []
-    by_heads = []  # [mention, candidates, layer, head]
-    chances = []  # [mention, candidates, layer]
-    sees_antecedent = []  # [mention, layer]
+    tables = []
+    heads: dict[Candidates, list] = {candidates: [] for candidates in CANDIDATES}
+    chance: dict[Candidates, list] = {candidates: [] for candidates in CANDIDATES}
+    sees_antecedent = []
     for number, example in enumerate(examples):
         record = example.record
         if "mentions" not in record:
             raise InputError(
                 f"example {example.index} has no mentions; give the store of a coreference corpus"
             )
-        mentions = document_mentions(record)
+        links = read_links(record)
+        is_mention = links.mention != NO_MENTION
+        if not is_mention.any():  # the maps of a document without antecedents are not needed
+            continue
+        links = Links(*(values[is_mention] for values in links))
+        tables.append(_judge_rules(record, links).assign(document=cluster_of(record, number)))
         words = example.word_positions
-        picked = None
-        for question in gold_links(record):
-            if question.mention is None:  # a syntactic relation
-                continue
-            if picked is None:  # the maps of a document without questions are not needed
-                picked = _picked_antecedents(example)  # [candidates, layer, head, word]
-            mention = mentions[question.mention]
-            document = cluster_of(record, number)
-            row = {"document": document, "split": record.get("split", ""), "all": True}
-            for mention_type in MENTION_TYPES:
-                row[mention_type] = mention.type == mention_type
-            for system in SYSTEMS:
-                pick = select_antecedent(system, mentions, question.mention)
-                row[system] = pick is not None and mentions[pick].chain == mention.chain
-            pick = select_antecedent("head match", mentions, question.mention)
-            row[UNMATCHED] = row["nominal"] and pick is None
-            rows.append(row)
-            picks = picked[..., question.word]
-            by_heads.append(np.isin(picks, question.gold) & (picks != question.word))
-            position = words.start + question.word
-            layers = range(example.shape[0])
-            seen = np.stack([example.visible_in(layer)[position, words] for layer in layers])
-            among_all_words = question._replace(candidates=None)
-            variants = (question, among_all_words)  # in order of CANDIDATES
-            chances.append([_chance(variant, seen) for variant in variants])
-            sees_antecedent.append(seen[:, list(question.gold)].any(axis=-1))
-    if not rows:
+        maps = example.attention[..., words, words]
+        visible = example.visible_keys[:, words, words]
+        seen = visible[:, links.query]  # [layer, mention, word]
+        sees_antecedent.append((seen & links.gold).any(axis=-1))
+        is_other_word = links.query[:, None] != np.arange(links.gold.shape[1])
+        for name, candidates in zip(CANDIDATES, (links.candidates, is_other_word), strict=True):
+            picked = picked_words(
+                maps, links.query, candidates=candidates, visible=visible[:, None]
+            )
+            heads[name].append(is_right(picked, links))
+            n_right = (seen & links.gold).sum(axis=-1)
+            chance[name].append(divide(n_right, (seen & candidates).sum(axis=-1)))
+    if not tables:
         raise InputError(NO_ANTECEDENT)
-    table = pd.DataFrame(rows)
+    table = pd.concat(tables, ignore_index=True)
     table["document"], _ = pd.factorize(table["document"])
-    heads = np.moveaxis(np.asarray(by_heads), 0, -1)  # [candidates, layer, head, mention]
     return AntecedentJudgements(
         mentions=table,
-        heads=dict(zip(CANDIDATES, heads, strict=True)),
-        sees_antecedent=np.transpose(sees_antecedent),
-        chance=dict(zip(CANDIDATES, np.moveaxis(np.asarray(chances), 0, -1), strict=True)),
+        heads={name: np.concatenate(parts, axis=-1) for name, parts in heads.items()},
+        sees_antecedent=np.concatenate(sees_antecedent, axis=-1),
+        chance={name: np.concatenate(parts, axis=-1) for name, parts in chance.items()},
     )
 
 
-def _picked_antecedents(example: Example) -> Int[np.ndarray, "candidates layer head word"]:
-    """Find the word that each head picks for each word, among each of `CANDIDATES`."""
-    words = example.word_positions
-    is_mention = np.zeros(len(example), dtype=bool)
-    is_mention[[words.start + head for *_, head in ordered_mentions(example.record)]] = True
-    variants = [PickFrom(candidates, DIRECTIONS[0]) for candidates in (is_mention, example.is_word)]
-    return picks_in(example, variants)[..., words] - words.start
-
-
-def _chance(
-    question: Question, seen: Bool[np.ndarray, "layer word"]
-) -> Float[np.ndarray, " layer"]:
-    """Compute the probability that a random pick among the candidates that are seen is right."""
-    words = np.arange(seen.shape[-1])
-    candidates = words != question.word
-    if question.candidates is not None:
-        candidates = np.isin(words, question.candidates)
-    is_gold = candidates & np.isin(words, question.gold)
-    return divide((seen & is_gold).sum(axis=-1), (seen & candidates).sum(axis=-1))
+def _judge_rules(record: Record, links: Links) -> pd.DataFrame:
+    """Tabulate the types of the mentions that have an antecedent, and which rules find one."""
+    mentions = document_mentions(record)
+    rows = []
+    for index in links.mention.tolist():
+        mention = mentions[index]
+        row: dict[str, Any] = {"split": record.get("split", ""), "all": True}
+        row |= {mention_type: mention.type == mention_type for mention_type in MENTION_TYPES}
+        picks = {system: select_antecedent(system, mentions, index) for system in SYSTEMS}
+        for system, pick in picks.items():
+            row[system] = pick is not None and mentions[pick].chain == mention.chain
+        row[UNMATCHED] = row["nominal"] and picks["head match"] is None
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:

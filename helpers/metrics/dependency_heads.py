@@ -18,11 +18,11 @@ from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
-    gold_links,
     head_label,
     head_rows,
+    is_right,
     parse_head,
-    predict_link,
+    picked_words,
     sees_answer,
 )
 from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
@@ -534,24 +534,22 @@ def possessive_summary(examples: Iterable[Example], held_out: pd.DataFrame) -> p
 
 def _possessive_sums(
     example: Example, *, relation: str, head: str, direction: Direction
-) -> Float[np.ndarray, " sum"]:
+) -> Int[np.ndarray, " sum"]:
     """Count right picks from the 's, from the possessor, and of the word after the 's; and all."""
     layer_and_head = parse_head(head)
     words = example.word_positions
     weights = example.stored_attention[layer_and_head].astype(np.float32)[words, words]
     visible = example.visible_keys[layer_and_head[0], words, words]
-    sums = np.zeros(4)
-    for from_mark in gold_links(example.record):
-        if from_mark.relation != relation or from_mark.mark is None:
-            continue
-        from_possessor = from_mark._replace(mark=None)
-        questions = (from_mark, from_possessor)
-        if all(sees_answer(question, visible, direction) for question in questions):
-            _, mark_is_right = predict_link(from_mark, weights, direction, visible)
-            _, possessor_is_right = predict_link(from_possessor, weights, direction, visible)
-            next_is_right = from_mark.mark + 1 in from_mark.gold
-            sums += np.array((mark_is_right, possessor_is_right, next_is_right, 1))
-    return sums
+    from_mark = read_links(example.record)
+    from_possessor = from_mark._replace(query=from_mark.word)
+    counts = (from_mark.relation == relation) & (from_mark.query != from_mark.word)
+    right = []
+    for links in (from_mark, from_possessor):
+        counts &= sees_answer(links, visible, direction)
+        picked = picked_words(weights, links.query, direction=direction, visible=visible)
+        right.append(is_right(picked, links))
+    right.append(is_right(from_mark.query + 1, from_mark))
+    return np.array([marks[counts].sum() for marks in (*right, counts)])
 
 
 def special_token_summary(counts: HeadCounts) -> pd.DataFrame:

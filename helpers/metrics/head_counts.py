@@ -10,21 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product, starmap
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
+from helpers.cache import cached
 from helpers.data.links import ROOT, Links, read_links
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.metrics.heads import (
-    DIRECTIONS,
-    PickFrom,
-    by_dependent,
-    picks_in,
-)
+from helpers.metrics import CODE
+from helpers.metrics.heads import DIRECTIONS, is_right, picked_words, sees_answer
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import (
     Clusters,
@@ -34,7 +30,7 @@ from helpers.metrics.statistics import (
     divide,
     ratio,
 )
-from helpers.store.store import Example
+from helpers.store.store import Example, Store
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
@@ -206,6 +202,24 @@ class HeadCounts:
         return ratio(100 * right, total)
 
 
+def head_counts(store: Store) -> HeadCounts:
+    """Count the words that every attention head gets right over a treebank, once (section 4.2).
+
+    Parameters
+    ----------
+    store : Store
+        Word-level maps of a treebank.
+
+    Returns
+    -------
+    HeadCounts
+    """
+    arrays = cached(
+        "head-counts", lambda: vars(count_heads(store)), inputs={"store": store.key}, code=CODE
+    )
+    return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
+
+
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count the words that every attention head gets right, in one pass over a treebank.
 
@@ -236,16 +250,11 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
                 "treebank, or records with pairs"
             )
         links = read_links(record)
-        words = example.word_positions
-        all_positions = np.ones(len(example), dtype=bool)
-        variants = list(starmap(PickFrom, product((example.is_word, all_positions), DIRECTIONS)))
-        # Counted from the first word on: special tokens are outside.
-        picked = picks_in(example, variants)[..., words] - words.start
-        right, right_with_special = np.split(is_right_pick(picked, links), 2)  # by candidates
+        right, right_with_special = _right_picks(example, links)
         relations = links.relation
         names = [ALL, *np.unique(relations).tolist()]
-        at_offset = np.arange(len(record["words"])) + OFFSETS[:, None]  # [offset, word]
-        counts = links_that_count(example, links)  # [direction, layer, question]
+        at_offset = is_right(links.query + OFFSETS[:, None], links)  # [offset, link]
+        counts = links_that_count(example, links)  # [direction, layer, link]
         article = cluster_of(record, number)
         with_special[article] += right_with_special.sum(axis=-1)
         rows = {
@@ -254,9 +263,7 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
             "relation": names,
             "total": _sum_by_relation(np.ones(len(relations), bool), relations),
             "visible_total": _sum_by_relation(counts, relations),
-            "offset_right": _sum_by_relation(
-                counts[:, :, None] & is_right_pick(at_offset, links), relations
-            ),
+            "offset_right": _sum_by_relation(counts[:, :, None] & at_offset, relations),
             "right": _sum_by_relation(right, relations),
         }
         for name, values in rows.items():
@@ -294,34 +301,43 @@ def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
     return np.asarray(example.record["heads"]) - 1
 
 
-def is_right_pick(
-    picks: Int[np.ndarray, "*predictor word"], links: Links
-) -> Bool[np.ndarray, "*predictor question"]:
-    """Mark the questions that each predictor gets right; ``picks`` has its pick for each word."""
-    picked = picks[..., links.query]
-    n_questions, n_words = links.gold.shape
-    is_word = (picked >= 0) & (picked < n_words)  # not a special token, nor beyond the sentence
-    is_gold = links.gold[np.arange(n_questions), np.where(is_word, picked, 0)]
-    return is_gold & is_word & (picked != links.query)  # a word that picks itself picks nothing
-
-
-def links_that_count(
+def _right_picks(
     example: Example, links: Links
-) -> Bool[np.ndarray, "direction layer question"]:
-    """Mark the questions of which a right word can be picked, and the root, which is an error."""
+) -> tuple[
+    Bool[np.ndarray, "direction layer head link"], Bool[np.ndarray, "direction layer head link"]
+]:
+    """Mark the links that each head gets right among words, and among special tokens, too."""
     words = example.word_positions
-    by_layer = []
-    for layer in range(example.shape[0]):
-        visible = example.visible_in(layer)[words, words]
-        by_direction = np.stack([by_dependent(visible, direction) for direction in DIRECTIONS])
-        by_layer.append((by_direction[:, links.query] & links.gold).any(axis=-1))
-    return np.stack(by_layer, axis=1) | links.is_root
+    maps = example.attention
+    visible = example.visible_keys[:, None]
+    among_words = []
+    among_all = []
+    for direction in DIRECTIONS:
+        picked = picked_words(
+            maps[..., words, words],
+            links.query,
+            direction=direction,
+            visible=visible[..., words, words],
+        )
+        among_words.append(is_right(picked, links))
+        queries = links.query + words.start
+        picked = picked_words(maps, queries, direction=direction, visible=visible)
+        among_all.append(is_right(picked - words.start, links))
+    return np.stack(among_words), np.stack(among_all)
+
+
+def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direction layer link"]:
+    """Mark the links of which a right word can be picked, and the root, which is an error."""
+    words = example.word_positions
+    visible = example.visible_keys[:, words, words]
+    by_direction = [sees_answer(links, visible, direction) for direction in DIRECTIONS]
+    return np.stack(by_direction) | links.is_root
 
 
 def _sum_by_relation(
-    is_right: Bool[np.ndarray, "*predictor question"], relations: Shaped[np.ndarray, " question"]
+    marks: Bool[np.ndarray, "*predictor link"], relations: Shaped[np.ndarray, " link"]
 ) -> UInt16[np.ndarray, "relation ..."]:
-    """Count questions in all, and by relation in alphabetical order."""
-    by_question = np.moveaxis(is_right, -1, 0)
-    by_relation = cluster_sums(by_question, relations, np.unique(relations))
-    return np.concatenate([by_question.sum(axis=0)[None], by_relation]).astype(np.uint16)
+    """Count the marked links in all, and by relation in alphabetical order."""
+    by_link = np.moveaxis(marks, -1, 0)
+    by_relation = cluster_sums(by_link, relations, np.unique(relations))
+    return np.concatenate([by_link.sum(axis=0)[None], by_relation]).astype(np.uint16)

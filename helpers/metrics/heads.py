@@ -9,21 +9,14 @@ none has any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
-from helpers.data.links import (
-    COREFERENCE,
-    NO_MENTION,
-    read_links,
-)
-from helpers.data.records import Record
+from helpers.data.links import Links
 from helpers.metrics.statistics import Whole
-from helpers.store.store import Example
 
 PerHead = Float[np.ndarray, "layer head"]
 Direction = Literal["dependent attends to head", "head attends to dependent"]
@@ -168,49 +161,6 @@ def picked_words(
     return np.where(has_pick, picked, queries)
 
 
-class PickFrom(NamedTuple):
-    """Positions that heads may pick, and whether rows or columns of maps are read.
-
-    Attributes
-    ----------
-    candidates : bool array of shape (position,)
-        The positions that may be picked, such as those of words or of mentions.
-    direction : {"dependent attends to head", "head attends to dependent"}
-        Whether rows or columns of the maps are read.
-    """
-
-    candidates: Bool[np.ndarray, " position"]
-    direction: Direction
-
-
-def picks_in(
-    example: Example, variants: Sequence[PickFrom]
-) -> Int[np.ndarray, "variant layer head _"]:
-    """Find the position with the most attention for each position of an example.
-
-    Parameters
-    ----------
-    example : Example
-        The maps.
-    variants : sequence of PickFrom
-        What heads may pick from.
-
-    Returns
-    -------
-    int array of shape (variant, layer, head, position)
-        Picked positions, from 0; the position itself if the head picks nothing.
-    """
-    n = len(example)
-    options = {"visible": example.visible_keys[:, None]}
-    picks = []
-    for candidates, direction in variants:
-        allowed = np.broadcast_to(candidates, (n, n))
-        picks.append(
-            picked_words(example.attention, direction=direction, candidates=allowed, **options)
-        )
-    return np.stack(picks)
-
-
 def by_dependent(
     maps: Shaped[np.ndarray, "*heads query key"], direction: Direction
 ) -> Shaped[np.ndarray, "*heads dependent head"]:
@@ -226,149 +176,45 @@ def by_dependent(
     return maps if direction == DIRECTIONS[0] else maps.swapaxes(-1, -2)
 
 
-class Question(NamedTuple):
-    """A word, and the words that a head should pick for it according to the annotation.
-
-    All words are counted from 0, without special tokens.
-
-    Attributes
-    ----------
-    relation : str
-        Syntactic relation or label of a pair, or `COREFERENCE`.
-    word : int
-        The dependent, or the head word of a mention.
-    gold : tuple of int
-        The words that are right: the syntactic head of the dependent, or all its partners in pairs
-        of one label, or the head words of the mention's antecedents.  A root has none.
-    mark : int or None
-        The 's after a possessor (``poss``, ``nmod:poss``), from which a head reads the answer, as
-        in the released evaluation: heads attend from the 's where the annotation has the noun.
-    mention : int or None
-        Index of the mention, in the order of `ordered_mentions`.
-    candidates : tuple of int or None
-        Words that can be picked: the head words of the other mentions.  None: all words.
-    """
-
-    relation: str
-    word: int
-    gold: tuple[int, ...]
-    mark: int | None = None
-    mention: int | None = None
-    candidates: tuple[int, ...] | None = None
-
-    @property
-    def query(self) -> int:
-        """The word from which the answer is read: the 's of a possessor that has one."""
-        return self.word if self.mark is None else self.mark
-
-    def read_in(self, direction: Direction) -> Direction:
-        """Return the direction in which the answer is read, always from a mention on."""
-        return DIRECTIONS[0] if self.relation == COREFERENCE else direction
-
-
-def gold_links(record: Record) -> Iterator[Question]:
-    """Yield the questions that a record's annotation answers.
+def is_right(
+    picked: Int[np.ndarray, "*heads link"], links: Links
+) -> Bool[np.ndarray, "*heads link"]:
+    """Mark the links whose picked word is right.
 
     Parameters
     ----------
-    record : dict
-        A record of a store; one without pairs and coreference has no questions.
-
-    Yields
-    ------
-    Question
-        One for each word and label of its pairs, except roots; then one for each mention that has
-        an antecedent.
-    """
-    for question in _questions(record):
-        if question.gold:  # not the root
-            yield question
-
-
-def pair_questions(record: Record) -> Iterator[Question]:
-    """Yield a question for each word and label of a record's pairs; that of a root has no gold."""
-    for question in _questions(record):
-        if question.mention is None:
-            yield question
-
-
-def _questions(record: Record) -> Iterator[Question]:
-    """Yield the links of a record one by one."""
-    links = read_links(record)
-    for row in range(len(links.word)):
-        word = int(links.word[row])
-        query = int(links.query[row])
-        question = Question(
-            str(links.relation[row]),
-            word,
-            gold=tuple(np.flatnonzero(links.gold[row]).tolist()),
-            mark=None if query == word else query,
-        )
-        if links.mention[row] != NO_MENTION:
-            candidates = tuple(np.flatnonzero(links.candidates[row]).tolist())
-            mention = int(links.mention[row])
-            question = question._replace(mention=mention, candidates=candidates)
-        yield question
-
-
-def predict_link(
-    question: Question,
-    weights: Float[np.ndarray, "*heads word word"],
-    direction: Direction,
-    visible: Bool[np.ndarray, "*#heads word word"] | None = None,
-) -> tuple[Int[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
-    """Find the word that each head picks for a question, and whether it is right.
-
-    Parameters
-    ----------
-    question : Question
-        The word to pick for, and the right words.
-    weights : array of shape (..., word, word)
-        Maps over the words, without special tokens: ``weights[..., query, key]``.
-    direction : {"dependent attends to head", "head attends to dependent"}
-        How a syntactic relation is read.  Coreference is always read from the mention to its
-        antecedent.
-    visible : bool array of shape (..., word, word), optional
-        Keys that each query sees.  By default all.
+    picked : int array of shape (..., link)
+        The word that is picked for each link, from 0.  One that is no word of the text, such as a
+        special token, is not right, and neither is the word from which a link is read.
+    links : Links
+        The links of the text.
 
     Returns
     -------
-    picked : int array of shape (...)
-        Words, from 0; the word that is picked for, if a head picks nothing.
-    right : bool array of shape (...)
+    bool array of shape (..., link)
     """
-    candidates = None
-    if question.candidates is not None:
-        candidates = np.isin(np.arange(weights.shape[-1]), question.candidates)[None]
-    by_query = picked_words(
-        weights,
-        np.array([question.query]),
-        direction=question.read_in(direction),
-        candidates=candidates,
-        visible=visible,
-    )
-    picked = by_query[..., 0]  # of the only query
-    is_right = np.isin(picked, question.gold) & (picked != question.query)
-    return picked, np.asarray(is_right)
+    n_links, n_words = links.gold.shape
+    is_word = (picked >= 0) & (picked < n_words)
+    is_gold = links.gold[np.arange(n_links), np.where(is_word, picked, 0)]
+    return is_gold & is_word & (picked != links.query)
 
 
 def sees_answer(
-    question: Question, visible: Bool[np.ndarray, "*heads word word"], direction: Direction
-) -> Bool[np.ndarray, "*heads"]:
-    """Find out whether a right word for a question is among those that can be seen.
+    links: Links, visible: Bool[np.ndarray, "*heads word word"], direction: Direction
+) -> Bool[np.ndarray, "*heads link"]:
+    """Mark the links of which a right word is among those that can be seen.
 
     Parameters
     ----------
-    question : Question
-        The word to pick for, and the right words.
+    links : Links
+        The links of the text.
     visible : bool array of shape (..., word, word)
         Keys that each query sees.
     direction : {"dependent attends to head", "head attends to dependent"}
-        As for `predict_link`.
+        As for `picked_words`.
 
     Returns
     -------
-    bool array of shape (...)
+    bool array of shape (..., link)
     """
-    keys = by_dependent(visible, question.read_in(direction))[..., question.query, :]
-    return np.asarray(keys[..., list(question.gold)].any(axis=-1))
+    return (by_dependent(visible, direction)[..., links.query, :] & links.gold).any(axis=-1)

@@ -21,8 +21,8 @@ from jaxtyping import Bool, Int, Shaped
 
 from helpers.data.links import Links, read_links
 from helpers.data.records import cluster_of
-from helpers.metrics.head_counts import is_right_pick, links_that_count
-from helpers.metrics.heads import DIRECTIONS, parse_head, picked_words
+from helpers.metrics.head_counts import links_that_count
+from helpers.metrics.heads import DIRECTIONS, is_right, parse_head, picked_words
 from helpers.metrics.reference import ALL, EVERY_RELATION
 from helpers.metrics.statistics import Estimate, cluster_sums, ratio, weighted_ratios
 from helpers.store.store import Example
@@ -40,13 +40,14 @@ SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
 
 
-class _Sentence(NamedTuple):
-    """A sentence, and which of its questions count in each layer and direction."""
+class _Heads(NamedTuple):
+    """The head of each relation: layer, head and direction from 0, and its fixed offset."""
 
-    links: Links
-    tags: Shaped[np.ndarray, " word"]
-    visible: Bool[np.ndarray, "layer word word"]
-    counts: Bool[np.ndarray, "direction layer question"]
+    relations: Shaped[np.ndarray, " row"]
+    layers: Int[np.ndarray, " row"]
+    heads: Int[np.ndarray, " row"]
+    directions: Int[np.ndarray, " row"]
+    offsets: Int[np.ndarray, " row"]
 
 
 def nearest_word(
@@ -97,20 +98,19 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         The table with ``nearest_class`` and ``nearest_side``; both are empty if no word of train
         has a tag.
     """
-    rows = held_out[["relation", "head", "direction"]].to_dict("records")
+    heads = _heads_of_relations(held_out)
     n_right: dict[Rule, Int[np.ndarray, " row"]] = {}
     for example in examples:
         if example.record.get("split") != "train":
             continue
-        sentence = _read(example)
-        counts = np.zeros((len(rows), len(sentence.links.word)), dtype=bool)  # [row, question]
-        for number, row in enumerate(rows):
-            counts[number] = _questions_of(row, sentence)
-        for rule in product(sorted(set(sentence.tags) - {None}), SIDES):
-            is_right = _finds_parent(nearest_word(sentence.tags, *rule), sentence.links)
-            n_right[rule] = n_right.get(rule, 0) + counts @ is_right.astype(int)
+        links = read_links(example.record)
+        tags = _tags(example)
+        counts = _links_of_rows(example, links, heads).astype(int)
+        for rule in product(sorted(set(tags) - {None}), SIDES):
+            is_found = _finds_parent(nearest_word(tags, *rule), links)
+            n_right[rule] = n_right.get(rule, 0) + counts @ is_found
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
-    best: list[Any] = [(None, None)] * len(rows)
+    best: list[Any] = [(None, None)] * len(held_out)
     if rules:
         best_indices = np.array([n_right[rule] for rule in rules]).argmax(axis=0)  # [row]
         best = [rules[index] for index in best_indices]
@@ -131,88 +131,95 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
     Returns
     -------
     DataFrame
-        A row for each question of dev and each relation that it counts for (its own, and `ALL`).
+        A row for each link of dev and each relation that it counts for (its own, and `ALL`).
         Columns: ``relation``; ``article``; ``distance`` to the nearest partner in words (0 for the
         root); whether it is found by the ``head``, the ``offset`` and the ``nearest`` word; whether
         there ``has_nearest`` a nearest word; and whether the head picks it, ``head_to_nearest``.
         Without rules, because no word has a tag, only the columns of head and offset are there.
     """
-    rows = rules.to_dict("records")
+    heads = _heads_of_relations(rules)
     has_rules = bool(rules["nearest_class"].notna().any())
     judged = [*PREDICTORS, "has_nearest", "head_to_nearest"] if has_rules else ["head", "offset"]
-    columns = ["relation", "article", "distance", *judged]
-    parts = [pd.DataFrame(columns=columns)]
+    parts = [pd.DataFrame(columns=["relation", "article", "distance", *judged])]
     for number, example in enumerate(examples):
         if example.record.get("split") != "dev":
             continue
-        sentence = _read(example)
-        article = cluster_of(example.record, number)
-        for row in rows:
-            counts = _questions_of(row, sentence)
-            if counts.any():
-                values = _judge(example, sentence, row)
-                row_values = {name: by_question[counts] for name, by_question in values.items()}
-                parts.append(
-                    pd.DataFrame({"relation": row["relation"], "article": article} | row_values)
-                )
+        links = read_links(example.record)
+        counts = _links_of_rows(example, links, heads)
+        values = _judge(example, links, heads)
+        if has_rules:
+            rule_pairs = rules[RULE_COLUMNS].itertuples(index=False, name=None)
+            tags = _tags(example)
+            nearest = np.array([nearest_word(tags, *rule) for rule in rule_pairs])  # [row, word]
+            to_nearest = nearest[:, links.word]
+            values["nearest"] = _finds_parent(nearest, links)
+            values["has_nearest"] = to_nearest != links.word
+            picks_nearest = (values["picked"] == to_nearest) & (values["picked"] != links.query)
+            values["head_to_nearest"] = picks_nearest & values["has_nearest"]
+        sentence = pd.DataFrame({name: values[name][counts] for name in ("distance", *judged)})
+        relations = np.repeat(heads.relations, counts.sum(axis=1))
+        parts.append(
+            sentence.assign(relation=relations, article=cluster_of(example.record, number))
+        )
     words = pd.concat(parts, ignore_index=True)
     return words.astype({"distance": int, **dict.fromkeys(judged, bool)})
 
 
 def _judge(
-    example: Example, sentence: _Sentence, row: dict[str, Any]
-) -> dict[str, Shaped[np.ndarray, " question"]]:
-    """Judge the predictors of a relation at every question of a sentence."""
-    layer, head = parse_head(row["head"])
-    positions = example.word_positions
-    weights = example.stored_attention[layer, head].astype(np.float32)[positions, positions]
-    links = sentence.links
-    picked = picked_words(weights, direction=row["direction"], visible=sentence.visible[layer])
-    all_words = np.arange(len(weights))
-    at_offset = all_words + int(row["baseline_offset"])
-    distances = np.abs(links.word[:, None] - all_words)  # [question, word]
-    to_parent = np.where(links.gold, distances, len(weights)).min(axis=1)
-    values = {
-        "distance": np.where(links.is_root, 0, to_parent),
-        "head": is_right_pick(picked, links),
-        "offset": is_right_pick(at_offset, links),
-    }
-    if row["nearest_class"] is None:
-        return values
-    nearest = nearest_word(sentence.tags, row["nearest_class"], row["nearest_side"])
-    has_nearest = nearest[links.word] != links.word
-    picks_nearest = picked[links.query] == nearest[links.word]
-    return values | {
-        "nearest": _finds_parent(nearest, links),
-        "has_nearest": has_nearest,
-        "head_to_nearest": (picked[links.query] != links.query) & picks_nearest & has_nearest,
+    example: Example, links: Links, heads: _Heads
+) -> dict[str, Shaped[np.ndarray, "row link"]]:
+    """Let the head and the offset of each relation answer every link of a sentence."""
+    words = example.word_positions
+    maps = example.stored_attention[heads.layers, heads.heads][:, words, words]
+    visible = example.visible_keys[heads.layers][:, words, words]
+    # Rows of the maps are those of dependents, whichever direction a head is read in.
+    is_column = (heads.directions == 1)[:, None, None]
+    maps = np.where(is_column, maps.swapaxes(1, 2), maps).astype(np.float32)
+    visible = np.where(is_column, visible.swapaxes(1, 2), visible)
+    picked = picked_words(maps, links.query, visible=visible)  # [row, link]
+    n_words = links.gold.shape[1]
+    distances = np.abs(links.word[:, None] - np.arange(n_words))
+    to_parent = np.where(links.gold, distances, n_words).min(axis=1)
+    return {
+        "picked": picked,
+        "distance": np.broadcast_to(np.where(links.is_root, 0, to_parent), picked.shape),
+        "head": is_right(picked, links),
+        "offset": is_right(links.query + heads.offsets[:, None], links),
     }
 
 
-def _read(example: Example) -> _Sentence:
-    """Read the pairs and tags of a sentence, and find the questions that count."""
-    record = example.record
-    links = read_links(example.record)
-    positions = example.word_positions
-    visible = example.visible_keys[:, positions, positions]
-    return _Sentence(
-        links=links,
-        tags=np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object),
-        visible=visible,
-        counts=links_that_count(example, links),
+def _heads_of_relations(held_out: pd.DataFrame) -> _Heads:
+    """Read the head of each row of the table."""
+    labels = [parse_head(label) for label in held_out["head"]]
+    layers, heads = np.array(labels, int).reshape(-1, 2).T
+    return _Heads(
+        relations=held_out["relation"].to_numpy(object),
+        layers=layers,
+        heads=heads,
+        directions=np.array([DIRECTIONS.index(name) for name in held_out["direction"]], int),
+        offsets=held_out["baseline_offset"].to_numpy(int),
     )
 
 
-def _questions_of(row: dict[str, Any], sentence: _Sentence) -> Bool[np.ndarray, " question"]:
-    """Mark the questions of a relation that count in the layer and direction of its head."""
-    layer, _ = parse_head(row["head"])
-    counts = sentence.counts[DIRECTIONS.index(row["direction"]), layer]
-    return counts & ((sentence.links.relation == row["relation"]) | (row["relation"] == ALL))
+def _tags(example: Example) -> Shaped[np.ndarray, " word"]:
+    """Read the part of speech of each word; None where it has none."""
+    record = example.record
+    return np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object)
 
 
-def _finds_parent(picked: Int[np.ndarray, " word"], links: Links) -> Bool[np.ndarray, " question"]:
-    """Mark the questions whose word picks a partner; here a possessor has no 's."""
-    return is_right_pick(picked, links._replace(query=links.word))
+def _links_of_rows(example: Example, links: Links, heads: _Heads) -> Bool[np.ndarray, "row link"]:
+    """Mark the links of each row's relation that count in the layer and direction of its head."""
+    counts = links_that_count(example, links)  # [direction, layer, link]
+    relations = heads.relations[:, None]
+    is_of_relation = (links.relation == relations) | (relations == ALL)
+    return counts[heads.directions, heads.layers] & is_of_relation
+
+
+def _finds_parent(
+    nearest: Int[np.ndarray, "*rule word"], links: Links
+) -> Bool[np.ndarray, "*rule link"]:
+    """Mark the links whose word picks a partner; here a possessor has no 's."""
+    return is_right(nearest[..., links.word], links._replace(query=links.word))
 
 
 def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
+from helpers.cache import cached
+from helpers.metrics import CODE, nearest_words
 from helpers.metrics import dependency_heads as heads
-from helpers.metrics import nearest_words
 from helpers.metrics.head_counts import HeadCounts
 from helpers.store.store import Store
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
-    """Compute the tables of section 4.2 that are made of the model and of its controls.
+    """Compute the tables of section 4.2 that are made of the model and of its controls, once.
 
     Parameters
     ----------
@@ -35,6 +38,16 @@ def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[s
     InputError
         If the treebank has no train or no dev split.
     """
+    return cached(
+        "relation-tables",
+        partial(_relation_tables, store, counts, minimum),
+        inputs={"store": store.key, "minimum": minimum},
+        code=CODE,
+    )
+
+
+def _relation_tables(store: Store, counts: HeadCounts, minimum: int) -> dict[str, pd.DataFrame]:
+    """Compute the tables; see `relation_tables`."""
     chosen = heads.held_out_heads(counts, minimum=minimum)
     rules = nearest_words.choose_rules(store, chosen)
     words = nearest_words.judge_words(store, rules)

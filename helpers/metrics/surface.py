@@ -1,26 +1,23 @@
 """Surface-level patterns of attention (section 3): of one example's maps, and over a corpus.
 
-One pass over a store gives everything of section 3.  Each shard gives sums over its
-examples; the sums of all shards, added in corpus order in float64, give the averages.  Shards can
-therefore be computed anywhere, and a corpus of any size needs the memory of one shard.  Sums are
-kept by article, as intervals need them: paragraphs of one article are not independent.
+A measure takes whole maps ``attention[layer, head, query, key]`` and gives a number for each head,
+``[layer, head]``.  Averages over a corpus are kept by article, as intervals need them: paragraphs
+of one article are not independent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 
+from helpers.cache import cached
 from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
-from helpers.errors import InputError
-from helpers.metrics import rows
+from helpers.metrics import CODE
 from helpers.metrics.heads import PerHead, head_rows
 from helpers.metrics.statistics import (
     DRAWS,
@@ -31,23 +28,22 @@ from helpers.metrics.statistics import (
     resampled_ratios,
 )
 from helpers.progress import progress
-from helpers.store.store import Example, Store
+from helpers.store.cluster import map_shards
+from helpers.store.store import ROW_SUM_TOLERANCE, Example, Store
 
-RELATIVE_POSITION = tuple(rows.OFFSETS)
-TOKEN_TYPES = rows.TOKEN_TYPES
-ENTROPY_SMOOTHING = rows.ENTROPY_SMOOTHING
+OFFSETS = {"previous": -1, "current": 0, "next": 1}  # of the key from the query
+RELATIVE_POSITION = tuple(OFFSETS)
+TOKEN_TYPES = (
+    "first", "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "cls_to_cls",
+    "other_to_cls", "first_to_first", "other_to_first", "uniform_first", "uniform_cls",
+    "uniform_sep", "sink",
+)  # fmt: skip
+ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
+SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
+ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 # Columns of gradients.csv: the ending of their names by what is differentiated.
 GRADIENT_MEASURES = {"gradients": "", "per_value": "_per_value", "per_score": "_per_score"}
 OVER_SPECIAL = ("sep", "cls", "first")  # keys whose gradients others are compared with
-ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
-SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
-NEEDS_SQUARE = (
-    "{} needs square maps, from a text to itself, and these are maps of cross-attention; leave it "
-    "out"
-)
-# Each article is a bootstrap cluster.  If there are more, they are assigned to this number of
-# clusters by a checksum of their title: memory for intervals does not grow with the corpus.
-MAX_CLUSTERS = 1024
 
 Maps = Float[np.ndarray, "layer head query key"]
 Masks = Bool[np.ndarray, "layer query key"]
@@ -70,17 +66,14 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     dict of str to array, shape (layer, head)
         The shares ``previous``, ``current`` and ``next``; NaN where no query sees such a token, as
         the next one under a causal mask.
-
-    Raises
-    ------
-    InputError
-        For maps that are not square.
     """
-    n_queries, n = attention.shape[-2:]
-    if n_queries != n:
-        raise InputError(NEEDS_SQUARE.format("relative_position"))
     visible = all_if_none(visible, attention)
-    return rows.means_of_maps(rows.relative_position, attention, visible)
+    shares = {}
+    for name, offset in OFFSETS.items():
+        share = attention.diagonal(offset, -2, -1).sum(axis=-1) / attention.shape[-1]
+        is_seen = visible.diagonal(offset, -2, -1).any(axis=-1)  # [layer]
+        shares[name] = np.where(is_seen[:, None], share, np.nan)
+    return shares
 
 
 def token_types(
@@ -113,11 +106,27 @@ def token_types(
           ``other_to_cls`` and ``other_to_first`` likewise.
         - ``uniform_first``, ``uniform_cls`` and ``uniform_sep``: the share that the tokens would
           get if every query attended equally to the keys that it sees.
-        - ``sink``: the mass that rows lack to a sum of one, because the model's softmax has a sink
-          besides the keys; NaN if rows sum to one.
+        - ``sink``: the mass that rows lack to a sum of one.  Tables have it if the model's softmax
+          has a sink besides the keys.
     """
-    measure = partial(rows.token_types, roles=roles, cross=cross)
-    return rows.means_of_maps(measure, attention, all_if_none(visible, attention))
+    visible = all_if_none(visible, attention)
+    uniform = visible / visible.sum(axis=-1, keepdims=True)
+    shares: dict[str, PerHead] = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
+    is_first = np.arange(attention.shape[-1]) == 0
+    for name, mask in (("first", is_first), ("cls", roles.cls), ("sep", roles.sep)):
+        if mask is None:
+            continue
+        to_token = attention[..., mask].sum(axis=-1)  # [layer, head, query]
+        shares[name] = to_token.mean(axis=-1)
+        of_uniform = uniform[..., mask].sum(axis=-1).mean(axis=-1)  # [layer]
+        shares[f"uniform_{name}"] = np.broadcast_to(of_uniform[:, None], attention.shape[:2])
+        if not cross:
+            sees_others = visible[:, mask][..., ~mask].any(axis=(1, 2))
+            shares[f"{name}_to_{name}"] = mean_of_queries(to_token[..., mask], sees_others)
+            shares[f"other_to_{name}"] = mean_of_queries(to_token[..., ~mask])
+    shares["punctuation"] = attention[..., roles.punctuation].sum(axis=-1).mean(axis=-1)
+    shares["sink"] = 1 - attention.sum(axis=-1).mean(axis=-1)
+    return shares
 
 
 def entropy(
@@ -148,8 +157,33 @@ def entropy(
         that they see.  ``largest``: the mean over queries of the largest weight, a share of
         attention.
     """
-    measure = partial(rows.entropy, roles=roles, cross=cross)
-    return rows.means_of_maps(measure, attention, all_if_none(visible, attention))
+    visible = all_if_none(visible, attention)
+    n_visible = visible.sum(axis=-1)  # [layer, query]
+    uniform = (visible / n_visible[..., None])[:, None].astype(attention.dtype)
+    p = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING * uniform
+    logarithms = np.log(p + ~visible[:, None])  # 0 where a key is hidden, as 0 ln 0 is 0
+    entropies = -(p * logarithms).sum(axis=-1)  # [layer, head, query]
+    is_cls = np.zeros(n_visible.shape[1], dtype=bool)
+    if roles.cls is not None and not cross:
+        is_cls = roles.cls
+    of_uniform = np.log(n_visible).mean(axis=-1)  # [layer]
+    return {
+        "entropy": entropies.mean(axis=-1),
+        "entropy_from_cls": mean_of_queries(
+            entropies[..., is_cls], (n_visible[:, is_cls] > 1).any(axis=-1)
+        ),
+        "uniform": np.broadcast_to(of_uniform[:, None], attention.shape[:2]),
+        "largest": attention.max(axis=-1).mean(axis=-1),
+    }
+
+
+def mean_of_queries(
+    values: Float[np.ndarray, "layer head query"],
+    occurs: Bool[np.ndarray, " layer"] | bool = True,
+) -> PerHead:
+    """Average over some queries; NaN without any, and in layers in which the value cannot occur."""
+    n_queries = values.shape[-1] * np.asarray(occurs)[..., None]
+    return divide(values.sum(axis=-1), n_queries)
 
 
 def all_if_none(visible: Masks | None, attention: Maps) -> Masks:
@@ -158,134 +192,22 @@ def all_if_none(visible: Masks | None, attention: Maps) -> Masks:
     return np.ones((n_layers, *shape), dtype=bool) if visible is None else visible
 
 
-@dataclass
-class Sums:
-    """Sums over examples of measures, by groups of articles.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The measures, in the order of the first example.
-    groups : dict of str to array, shape (2, measure, layer, head)
-        For each group of articles the sums, and the number of examples that had a value.  A group
-        is an article, and has its name.
-    are_buckets : bool
-        Whether the groups are buckets of articles instead, because there were more articles than
-        `MAX_CLUSTERS`.
-    """
-
-    names: tuple[str, ...] = ()
-    groups: dict[str, Float[np.ndarray, "2 _measure ..."]] = field(default_factory=dict)
-    are_buckets: bool = False
-
-    def add(self, values: Mapping[str, np.ndarray], article: str = "") -> None:
-        """Add one example's values, of the same measures for every example; NaN does not count."""
-        self.names = tuple(values)
-        measured = np.stack(list(values.values()))
-        is_measured = ~np.isnan(measured)
-        sums_and_counts = np.stack([np.where(is_measured, measured, 0), is_measured])
-        self._add_to_group(article, sums_and_counts.astype(np.float64))
-
-    def add_sums(self, sums: Sums) -> None:
-        """Add the sums of further examples."""
-        self.names = sums.names
-        if sums.are_buckets and not self.are_buckets:
-            self._assign_to_buckets()
-        for group, sums_and_counts in sums.groups.items():
-            if sums.are_buckets:
-                self.groups[group] = self.groups.get(group, 0) + sums_and_counts
-            else:
-                self._add_to_group(group, sums_and_counts)
-
-    def _add_to_group(
-        self, article: str, sums_and_counts: Float[np.ndarray, "2 measure ..."]
-    ) -> None:
-        """Add sums of an article to its group."""
-        group = _bucket(article) if self.are_buckets else article
-        self.groups[group] = self.groups.get(group, 0) + sums_and_counts
-        if len(self.groups) > MAX_CLUSTERS:
-            self._assign_to_buckets()
-
-    def _assign_to_buckets(self) -> None:
-        """Put the articles into buckets."""
-        articles = self.groups
-        self.groups = {}
-        self.are_buckets = True
-        for article, sums_and_counts in articles.items():
-            self._add_to_group(article, sums_and_counts)
-
-    def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
-        """Select the sums and counts of one measure, ordered by group.
-
-        InputError if it was not measured, as shares of neighbours in cross-attention.
-        """
-        if name not in self.names:
-            raise InputError(NEEDS_SQUARE.format(name))
-        sums = np.stack([self.groups[group] for group in sorted(self.groups)], axis=1)
-        return sums[:, :, self.names.index(name)]
-
-    def mean(self, name: str) -> Float[np.ndarray, ...]:
-        """Average one measure over the examples that have a value; NaN if none has."""
-        return divide(*self.by_group(name).sum(axis=1))
-
-    def is_measured(self, name: str) -> bool:
-        """Whether a measure is to be tabulated: a sink only if the model has one."""
-        return name != "sink" or bool(self.by_group(name)[1].any())
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Convert the sums to named arrays, which can be saved in a file."""
-        return {
-            "names": np.array(self.names),
-            "groups": np.array(list(self.groups)),
-            "are_buckets": np.array(self.are_buckets),
-            "sums": np.stack(list(self.groups.values())),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
-        """Restore the sums from the arrays of :meth:`to_arrays`."""
-        groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
-        return cls(tuple(arrays["names"].tolist()), groups, bool(arrays["are_buckets"]))
-
-
-def _bucket(article: str) -> str:
-    """Name the bucket of an article, which depends on its title only."""
-    return f"bucket {crc32(article.encode()) % MAX_CLUSTERS:04d}"
-
-
-def combine(parts: Iterable[Sums], *, in_buckets: bool = False) -> Sums:
-    """Add up the sums of shards in the order in which they come, if need be in buckets at once."""
-    combined = Sums(are_buckets=in_buckets)
-    for part in parts:
-        combined.add_sums(part)
-    return combined
-
-
-def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
-    """Sum every measure of section 3 over some examples.
-
-    Parameters
-    ----------
-    examples : iterable of Example
-        Their maps.
-    special_tokens : mapping of str to str or None
-        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
-
-    Returns
-    -------
-    Sums
-    """
-    sums = Sums()
-    for example in examples:
-        article = cluster_of(example.record, example.index)
-        sums.add(example_values(example, special_tokens), article)
-    return sums
+def section_3(
+    attention: Maps, roles: Roles, visible: Masks, *, cross: bool = False
+) -> dict[str, PerHead]:
+    """Compute every measure of section 3; NaN for neighbours in cross-attention."""
+    if cross:
+        shares = dict.fromkeys(RELATIVE_POSITION, np.full(attention.shape[:2], np.nan))
+    else:
+        shares = relative_position(attention, visible)
+    shares |= token_types(attention, roles, visible, cross=cross)
+    return shares | entropy(attention, roles, visible, cross=cross)
 
 
 def example_values(
     example: Example, special_tokens: Mapping[str, str | None]
 ) -> dict[str, PerHead]:
-    """Compute every measure of section 3 for one example; without neighbours for cross-attention.
+    """Compute every measure of section 3 for one example, layer by layer.
 
     Parameters
     ----------
@@ -299,39 +221,98 @@ def example_values(
     dict of str to array, shape (layer, head)
     """
     token_roles = roles(example.tokens, special_tokens)
-    measure = partial(rows.section_3, roles=token_roles, cross=example.is_cross)
-    return rows.means_of_maps(measure, example.attention, example.visible_keys)
+    by_layer = []
+    for layer, visible in enumerate(example.visible_keys):
+        attention = example.stored_attention[layer].astype(np.float32)
+        measures = section_3(attention[None], token_roles, visible[None], cross=example.is_cross)
+        by_layer.append(measures)
+    return {name: np.concatenate([values[name] for values in by_layer]) for name in SECTION_3}
 
 
-def shard_sums(source: Store, number: int) -> Sums:
-    """Sum every measure of section 3 over the texts of a shard."""
-    return example_sums(source.shard(number), source.special_tokens)
+@dataclass(frozen=True)
+class Sums:
+    """Sums of measures over the examples of each article.
+
+    Attributes
+    ----------
+    names : array of str, shape (measure,)
+        The measures.
+    articles : array of str, shape (article,)
+        The articles, in order of their names.
+    sums : array, shape (2, article, measure, layer, head)
+        The sums, and the numbers of examples that had a value.
+    """
+
+    names: Shaped[np.ndarray, " measure"]
+    articles: Shaped[np.ndarray, " article"]
+    sums: Float[np.ndarray, "2 article measure layer head"]
+
+    def by_article(self, name: str) -> Float[np.ndarray, "2 article layer head"]:
+        """Select the sums and counts of one measure."""
+        return self.sums[:, :, list(self.names).index(name)]
+
+    def mean(self, name: str) -> PerHead:
+        """Average one measure over the examples that have a value; NaN if none has."""
+        return divide(*self.by_article(name).sum(axis=1))
 
 
-def sweep(
-    source: Store,
-    number: int | None = None,
-    *,
-    sum_shard: Callable[[Store, int], Sums] = shard_sums,
-    label: str = "section 3",
-) -> Sums:
-    """Sum measures over a corpus in one pass, or over one of its shards.
+def sum_by_article(values: Sequence[Mapping[str, PerHead]], articles: Sequence[str]) -> Sums:
+    """Sum the measures of examples over articles.
 
     Parameters
     ----------
-    source : Store
-    number : int, optional
-        Number of a shard, the unit of work that can run anywhere.  By default all shards.
-    sum_shard : callable
-        What to compute from a store and the number of a shard; by default the measures of
-        section 3.
-    label : str
-        Text in front of the progress bar.
+    values : sequence of mappings of str to array, shape (layer, head)
+        The same measures of each example; NaN does not count.
+    articles : sequence of str
+        The article of each example.
+
+    Returns
+    -------
+    Sums
     """
-    if number is not None:
-        return sum_shard(source, number)
-    numbers = progress(range(source.n_shards), label, unit="shard")
-    return combine(sum_shard(source, index) for index in numbers)
+    measures = np.array([list(measures.values()) for measures in values], dtype=float)
+    is_measured = ~np.isnan(measures)
+    names = np.unique(articles)
+    sums = [
+        cluster_sums(part, np.asarray(articles), names)
+        for part in (np.where(is_measured, measures, 0), is_measured)
+    ]
+    return Sums(np.array(list(values[0])), names, np.array(sums, dtype=float))
+
+
+def shard_values(store: Store, number: int) -> list[dict[str, PerHead]]:
+    """Compute every measure of section 3 for each example of a shard."""
+    return [example_values(example, store.special_tokens) for example in store.shard(number)]
+
+
+def sums(store: Store) -> Sums:
+    """Sum every measure of section 3 over the articles of a store, once.
+
+    Parameters
+    ----------
+    store : Store
+        Token-level maps of a text.
+
+    Returns
+    -------
+    Sums
+    """
+
+    def compute() -> dict[str, np.ndarray]:
+        values = []
+        shards = map_shards(shard_values, store, range(store.n_shards))
+        for shard in progress(shards, "section 3", unit="shard", total=store.n_shards):
+            values += shard
+        articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
+        return vars(sum_by_article(values, articles))
+
+    return Sums(**cached("section-3", compute, inputs={"store": store.key}, code=CODE))
+
+
+def tabulated(sums: Sums, columns: Iterable[str]) -> list[str]:
+    """List the measures of a table: a sink only if the model has one."""
+    has_sink = sums.mean("sink").max() > ROW_SUM_TOLERANCE
+    return [name for name in columns if name != "sink" or has_sink]
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
@@ -340,7 +321,7 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
     Parameters
     ----------
     sums : Sums
-        The sums over a corpus, from `sweep`.
+        The sums over a corpus.
     columns : iterable of str
         The measures, for example `RELATIVE_POSITION`.
 
@@ -352,11 +333,11 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
         text has only one article.  What uniform attention would give has no interval, because it
         does not depend on the model.
     """
-    means = {name: sums.mean(name) for name in columns if sums.is_measured(name)}
+    means = {name: sums.mean(name) for name in tabulated(sums, columns)}
     bounds = {}
     for name in means:
         if not name.startswith("uniform"):
-            low, high = bootstrap_intervals(*sums.by_group(name))
+            low, high = bootstrap_intervals(*sums.by_article(name))
             bounds |= {f"{name}_low": low, f"{name}_high": high}
     return head_rows(*means[name].shape, **means, **bounds)
 
@@ -367,23 +348,20 @@ def article_table(sums: Sums) -> pd.DataFrame:
     Parameters
     ----------
     sums : Sums
-        The sums over a corpus, from `sweep`.
+        The sums over a corpus.
 
     Returns
     -------
     DataFrame
-        ``article`` (the name of its group, by which models are paired), ``layer`` (from 1),
-        ``examples``, and the measures of section 3 (means over the heads of the layer).
+        ``article`` (its name, by which models are paired), ``layer`` (from 1), ``examples``, and
+        the measures of section 3 (means over the heads of the layer).
     """
-    _, counts = sums.by_group("entropy")  # [group, layer, head]
-    examples = counts.max(axis=2).astype(int)  # [group, layer]
-    articles = sorted(sums.groups)
-    layers = range(1, examples.shape[1] + 1)
-    index = pd.MultiIndex.from_product([articles, layers], names=["article", "layer"])
-    table = pd.DataFrame({"examples": examples.ravel()}, index)
-    for name in sums.names:
-        if sums.is_measured(name):
-            table[name] = divide(*sums.by_group(name)).mean(axis=2).ravel()
+    _, counts = sums.by_article("entropy")  # [article, layer, head]
+    layers = range(1, counts.shape[1] + 1)
+    index = pd.MultiIndex.from_product([sums.articles, layers], names=["article", "layer"])
+    table = pd.DataFrame({"examples": counts.max(axis=2).astype(int).ravel()}, index)
+    for name in tabulated(sums, sums.names):
+        table[name] = divide(*sums.by_article(name)).mean(axis=2).ravel()
     return table.reset_index()
 
 

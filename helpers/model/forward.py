@@ -9,9 +9,8 @@ over ``j``, so that these maps can be used wherever attention maps can.
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -28,8 +27,6 @@ from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder, Lens
 from helpers.model.sites import Outputs, Site, Weights, sites
-
-OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
 
 Inputs = dict[str, Any]
 Maps = list[Weights]  # one for each layer
@@ -80,24 +77,6 @@ def number_words(word_ids: Sequence[int | None]) -> list[int]:
         word is None or word != word_before for word_before, word in pairwise([None, *word_ids])
     ]
     return (np.cumsum(begins) - 1).tolist()
-
-
-def text_inputs(
-    encoder: Encoder, examples: Iterable[Sequence[str]], max_tokens: int
-) -> list[Inputs]:
-    """Tokenize examples of one text or two, with the special tokens around and between them.
-
-    A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
-    into ``max_tokens``.
-    """
-    tokenizer = copy.deepcopy(encoder.tokenizer.backend_tokenizer)  # other threads use the original
-    tokenizer.enable_truncation(max_tokens, strategy="longest_first")
-    encodings = [
-        tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in examples
-    ]
-    return [
-        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
-    ]
 
 
 @torch.inference_mode()
@@ -167,14 +146,6 @@ def to_words_by_matrix(
     """Convert token maps to word maps as `to_words` does, on the device that has them."""
     sums = token_in_word.T @ attention @ token_in_word
     return sums / token_in_word.sum(dim=0)[:, None]
-
-
-def vectors_to_words(
-    vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
-) -> Float[Tensor, "*batch word width"]:
-    """Average the vectors of each word's tokens."""
-    token_in_word = word_matrix(torch.tensor(groups), groups[-1] + 1)
-    return vectors_to_words_by_matrix(vectors, token_in_word.to(vectors))
 
 
 def vectors_to_words_by_matrix(
@@ -281,7 +252,8 @@ def _are_weighted_sums(
 ) -> bool:
     """Check whether the heads of a layer output attention times values, side by side."""
     sums = torch.einsum("bhqk,bkhw->bqhw", attention, values.to(attention)).flatten(-2)
-    return bool((sums - outputs).abs().max() <= OUTPUT_TOLERANCE * outputs.abs().max())
+    # Half precision is coarse.
+    return bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
 
 
 def check_lens(encoder: Encoder) -> None:

@@ -35,7 +35,6 @@ from helpers.model.forward import (
 )
 from helpers.model.sites import Site, sites, wide
 from helpers.progress import progress
-from helpers.torch_utils import keep_freed_memory
 
 Importance = dict[str, Float[np.ndarray, "example ..."]]
 
@@ -123,10 +122,11 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
         If the objective is contrastive and there is only one article.
     """
     size = batch_size(encoder, records)
-    keep_freed_memory()
     rng = np.random.default_rng(seed)
     batches = [records[start : start + size] for start in range(0, len(records), size)]
-    layers = _sites_of_values(encoder)
+    layers: list[Site] = []  # empty if the model's value vectors cannot be found
+    with suppress(ModelError), value_pass(encoder):
+        layers = sites(encoder.model)
     bar = progress(batches, "gradients", unit="batch")
     parts = [_batch_importance(encoder, layers, batch, rng) for batch in bar]
     importance = {}
@@ -153,13 +153,6 @@ def batch_size(encoder: Encoder, records: Sequence[Record]) -> int:
     return min(BATCH, n_articles)
 
 
-def _sites_of_values(encoder: Encoder) -> list[Site]:
-    """Locate the attention of each layer; empty if the model's value vectors cannot be found."""
-    with suppress(ModelError), value_pass(encoder):  # it checks them
-        return sites(encoder.model)
-    return []
-
-
 def _batch_importance(
     encoder: Encoder, layers: Sequence[Site], records: Sequence[Record], rng: np.random.Generator
 ) -> Importance:
@@ -175,18 +168,16 @@ def _batch_importance(
         losses, inputs, maps = training_losses(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps)
     pairs = visible_pairs(encoder, inputs)
-    by_weight = []
-    by_score = []
-    for layer, (weights, gradient) in enumerate(zip(maps, gradients, strict=True)):
-        is_pair = pairs[layer].to(gradient.device)[:, None]  # [input, 1, query, key]
-        by_weight.append((gradient.abs() * is_pair).sum(dim=2))
-        by_score.append((score_gradients(weights.detach(), gradient).abs() * is_pair).sum(dim=2))
-    received = torch.stack(by_weight)  # [layer, input, head, key]
-    measures = {"gradients": received, "per_score": torch.stack(by_score)}
+    sums = defaultdict(list)  # over queries, by measure: [input, head, key] for each layer
+    for weights, gradient, is_pair in zip(maps, gradients, pairs[:, :, None], strict=True):
+        by_score = score_gradients(weights.detach(), gradient)
+        for name, values in (("gradients", gradient), ("per_score", by_score)):
+            sums[name].append((values.abs() * is_pair.to(values.device)).sum(dim=2))
     del maps, gradients  # the largest tensors of the pass
+    measures = {name: torch.stack(by_layer) for name, by_layer in sums.items()}
     if layers:
         norms = torch.stack(list(map(transformed_norms, layers, projected)))
-        measures["per_value"] = received / norms.clamp(min=1e-30)
+        measures["per_value"] = measures["gradients"] / norms.clamp(min=1e-30)
     n_queries = pairs.sum(dim=2).numpy()  # [layer, input, key]
     importance = {}
     for name, values in measures.items():
@@ -195,7 +186,9 @@ def _batch_importance(
             encoder, inputs, by_key, n_queries, examples=len(records)
         )
     importance["losses"] = losses.numpy(force=True)
-    importance["guesses"] = np.full(len(records), guess_loss(encoder, len(records)))
+    is_contrastive = encoder.objective == "contrastive"
+    n_candidates = len(records) if is_contrastive else len(encoder.tokenizer)
+    importance["guesses"] = np.full(len(records), np.log(n_candidates))
     return importance
 
 
@@ -219,13 +212,6 @@ def score_gradients(
     weights = wide(weights)
     mean_gradient = (weights * gradients).sum(dim=-1, keepdim=True)
     return weights * (gradients - mean_gradient)
-
-
-def guess_loss(encoder: Encoder, n_candidates: int) -> float:
-    """Compute the loss of a guess in nats: of a token, or of a paragraph's partner."""
-    if encoder.objective != "contrastive":
-        n_candidates = len(encoder.tokenizer)
-    return float(np.log(n_candidates))
 
 
 def visible_pairs(

@@ -1,4 +1,4 @@
-"""Locate the attention modules of a model, and patch their head outputs or their softmax.
+"""Locate the attention modules of a model, and patch their softmax.
 
 The input of an attention's output projection holds the outputs of the heads side by side,
 ``[head * width]``.  Families differ only in the names of their modules, which the tables below
@@ -11,9 +11,9 @@ including what positions add to them, before the softmax.
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import cycle
 from types import MethodType
@@ -43,9 +43,7 @@ VALUE_AXES = {"value": None, "value_proj": None, "v_lin": None, "v": None, "v_pr
 # Older models add -10,000 to the scores of keys that are not visible, and newer ones the lowest
 # number of their precision.
 LOW_SCORE = -9000.0
-ATTENTION_AXES = 4  # [batch, head, query, key]
 MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
-BISECTION_STEPS = 30
 
 
 class Site(NamedTuple):
@@ -122,25 +120,6 @@ def sites(model: nn.Module) -> list[Site]:
     return [modules[layer * len(modules) // layers] for layer in range(layers)]
 
 
-def check_removable(model: nn.Module, heads: int) -> None:
-    """Raise ModelError unless the outputs of all heads can be located, and so removed.
-
-    Parameters
-    ----------
-    model : Module
-        A model of transformers.
-    heads : int
-        The number of heads that have maps, in each layer.
-    """
-    for site in sites(model):
-        if site.heads != heads:  # ConvBERT has convolutions in place of some
-            raise ModelError(
-                f"{type(model).__name__}: a layer has {heads} heads with maps, and {site.heads} "
-                "outputs in the configuration, so it is not known which output belongs to which "
-                "head. Use a relative of BERT, GPT-2, T5 or Marian."
-            )
-
-
 def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -> None:
     """Raise ModelError unless each layer calls softmax once, so that weights can be changed.
 
@@ -165,7 +144,7 @@ def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -
     if n_calls != layers:
         raise ModelError(
             f"{type(model).__name__}: {n_calls} calls of softmax in {layers} layers, so weights "
-            "cannot be changed before they are used. Use a relative of BERT or GPT-2."
+            "cannot be changed, and heads have no temperatures. Use a relative of BERT or GPT-2."
         )
 
 
@@ -175,59 +154,25 @@ def base_transformer(model: nn.Module) -> PreTrainedModel:
     return cast("PreTrainedModel", next(transformers).base_model)
 
 
-@contextmanager
-def patch_head_outputs(
-    layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
-) -> Iterator[None]:
-    """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
-    layers_of = defaultdict(list)  # one module can be several layers
-    for layer, site in enumerate(layers):
-        layers_of[site.output].append(layer)
-    turns = {module: cycle(numbers) for module, numbers in layers_of.items()}
-
-    def hook(module: nn.Module, args: tuple) -> tuple:
-        layer = next(turns[module])
-        outputs = args[0].unflatten(-1, (layers[layer].heads, -1))
-        return (change(layer, outputs).flatten(-2), *args[1:])
-
-    with ExitStack() as hooks:
-        for module in turns:
-            hooks.callback(module.register_forward_pre_hook(hook).remove)
-        yield
+# The layers of the calls of softmax in a pass; None if each layer calls it once.
+_CALLS: ContextVar[Sequence[int] | None] = ContextVar("layers of calls", default=None)
 
 
 @contextmanager
-def skip_layers(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
-    """Make the first layers return known outputs, instead of computing them, inside the context.
+def softmax_calls(layers: Sequence[int]) -> Iterator[None]:
+    """Tell `PatchSoftmax` the layer of each call of softmax in a pass inside the context.
 
     Parameters
     ----------
-    model : Module
-        A model of transformers.
-    outputs : mapping of Module to output
-        The first layers, and what they returned when the same input was passed to the model.
+    layers : sequence of int
+        Numbers of layers from 0, in the order of computation.  A layer that is left out is
+        skipped, and one that is named several times computes its maps in parts.
     """
-    transformer = cast("Any", base_transformer(model))
-    transformer.skipped_layers = len(outputs)
-    try:
-        for layer, output in outputs.items():
-            layer.forward = lambda *_, output=output, **__: output
-        yield
-    finally:
-        del transformer.skipped_layers
-        for layer in outputs:
-            layer.__dict__.pop("forward", None)
-
-
-@contextmanager
-def repeated_softmax(model: nn.Module, calls: int) -> Iterator[None]:
-    """Have `PatchSoftmax` expect several calls of softmax in each layer inside the context."""
-    transformer = cast("Any", base_transformer(model))
-    transformer.softmax_calls = calls
+    token = _CALLS.set(layers)
     try:
         yield
     finally:
-        del transformer.softmax_calls
+        _CALLS.reset(token)
 
 
 class PatchSoftmax(TorchFunctionMode):
@@ -235,8 +180,7 @@ class PatchSoftmax(TorchFunctionMode):
 
     Every family calls softmax once per layer, in the order of computation, whatever the scores
     are made of; the scores of a mixture of experts have other axes.  Layers that share their
-    parameters are told apart by that order.  Layers that are skipped (`skip_layers`) are left out,
-    and maps in blocks have several calls (`repeated_softmax`).
+    parameters are told apart by that order.  `softmax_calls` names another order.
 
     Parameters
     ----------
@@ -251,17 +195,15 @@ class PatchSoftmax(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.change = change
-        transformer = base_transformer(model)
-        first_layer = getattr(transformer, "skipped_layers", 0)
-        layers = range(first_layer, transformer.config.num_hidden_layers)
-        calls = getattr(transformer, "softmax_calls", 1)
-        self.layers = cycle(layer for layer in layers for _ in range(calls))
+        each_layer = range(base_transformer(model).config.num_hidden_layers)
+        self.layers = cycle(_CALLS.get() or each_layer)
 
     def __torch_function__(
         self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Call a function of torch, or ``change`` in place of softmax."""
-        if func is not F.softmax or args[0].ndim != ATTENTION_AXES:
+        # Attention has the axes [batch, head, query, key].
+        if func is not F.softmax or args[0].ndim != 4:
             return func(*args, **kwargs or {})
         kwargs = kwargs or {}
         scores = args[0]
@@ -309,7 +251,7 @@ def temperatures(
     def match(layer: int, scores: Scores, softmax: Callable) -> Scores:
         low = torch.full_like(targets[layer], -MAX_LOG2_TEMPERATURE)
         high = torch.full_like(targets[layer], MAX_LOG2_TEMPERATURE)
-        for _ in range(BISECTION_STEPS):
+        for _ in range(30):
             middle = (low + high) / 2
             weights = torch.softmax(_scaled(scores, 2**middle), dim=-1, dtype=torch.float32)
             is_too_broad = mean_entropies(weights) > targets[layer]
@@ -321,13 +263,9 @@ def temperatures(
     with one_thread(), torch.inference_mode():
         maps = target(**batch, output_attentions=True).attentions
         targets = [mean_entropies(layer.float()) for layer in maps]
+        check_softmax(base, batch, len(targets))
         with PatchSoftmax(base, match):
             base(**batch)
-    if len(matched) != len(targets):
-        raise ModelError(
-            f"{type(base).__name__}: {len(matched)} calls of softmax in {len(targets)} layers, so "
-            "heads cannot have temperatures. There is no entropy-matched control of this model."
-        )
     return torch.stack(matched).tolist()
 
 
@@ -337,15 +275,11 @@ def copy_with_temperatures(
     """Copy a model, whose heads get temperatures, without copying its weights."""
     tensors = [*model.parameters(), *model.buffers()]
     copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
-    set_temperatures(base_transformer(copied), factors)
-    return copied
-
-
-def set_temperatures(base: PreTrainedModel, factors: Sequence[Sequence[float]]) -> None:
-    """Give the heads of a model's layers, and those of its copies, these temperatures."""
+    base = base_transformer(copied)
     buffer = torch.tensor(factors, device=base.device)
     base.register_buffer("temperatures", buffer, persistent=False)
     base.forward = MethodType(_forward_with_temperatures, base)  # a copy's is bound to the copy
+    return copied
 
 
 def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

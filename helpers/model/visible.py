@@ -17,7 +17,6 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from helpers.data.visible import Visible, describe_mask
-from helpers.errors import ModelError
 from helpers.model.sites import LOW_SCORE, PatchSoftmax, Scores, Weights
 
 SHORT_PROBE = 16  # tokens
@@ -25,14 +24,12 @@ LONG_PROBE = 160  # tokens, for windows that are shorter
 
 
 def probe_visible(
-    name: str, model: PreTrainedModel, ids: Int[Tensor, "1 token"], max_length: int
+    model: PreTrainedModel, ids: Int[Tensor, "1 token"], max_length: int
 ) -> list[Visible]:
     """Find which keys the queries of each layer can attend to.
 
     Parameters
     ----------
-    name : str
-        The name of the model, for messages.
     model : PreTrainedModel
         The model.
     ids : tensor of shape (1, token)
@@ -47,13 +44,11 @@ def probe_visible(
 
     Raises
     ------
-    ModelError
+    ValueError
         If a mask is neither full, nor causal, nor a window.
     """
-    if max_length <= 0:  # XLNet has no limit, and says -1
-        max_length = LONG_PROBE
     n = min(SHORT_PROBE, max_length)
-    layers = _probe(name, model, ids, n)
+    layers = _probe(model, ids, n)
     declared = [declared_window(model.config, layer) for layer in range(len(layers))]
     # The number of a causal window counts keys.  That of another is a distance in most families,
     # and a distance plus one in some, which a long input tells.
@@ -61,7 +56,7 @@ def probe_visible(
     windows = [window for window in declared if window and (window < LONG_PROBE or not is_decoder)]
     if windows:
         n = min(max(windows) + 2, max_length)
-        layers = _probe(name, model, ids, n)
+        layers = _probe(model, ids, n)
     for number, (layer, window) in enumerate(zip(layers, declared, strict=True)):
         if window is not None and n <= window < max_length:
             layers[number] = layer._replace(window=window - 1 if layer.causal else window)
@@ -77,16 +72,15 @@ def declared_window(config: PreTrainedConfig, layer: int) -> int | None:
     return window if not layer_types or "sliding" in layer_types[layer] else None
 
 
-def _probe(name: str, model: PreTrainedModel, ids: Int[Tensor, "1 token"], n: int) -> list[Visible]:
+def _probe(model: PreTrainedModel, ids: Int[Tensor, "1 token"], n: int) -> list[Visible]:
     """Describe the mask of each layer for an input of ``n`` tokens."""
     layers = []
     for number, mask in enumerate(computed_masks(model, ids, n), 1):
         visible = describe_mask(mask)
         if visible is None:
-            raise ModelError(
-                f"model {name!r}: what a token sees in layer {number} is neither all tokens, nor "
-                "the earlier ones, nor a window, so that no baseline is known. Use a model with "
-                "one of these."
+            raise ValueError(
+                f"what a token sees in layer {number} is neither all tokens, nor the earlier ones, "
+                "nor a window, so that no baseline is known. Use a model with one of these."
             )
         layers.append(visible)
     return layers

@@ -6,12 +6,10 @@ of special tokens are read off the model.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,17 +28,13 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
-from transformers.models.auto.configuration_auto import (
-    CONFIG_MAPPING_NAMES,  # pyright: ignore[reportPrivateImportUsage]  # not that of auto_mappings
-)
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
 )
 
-from helpers.errors import ModelError, or_wider
-from helpers.model.checkpoint import read_config
+from helpers.errors import ModelError
 from helpers.model.sites import PatchSoftmax, Scores, Weights, base_transformer
 from helpers.model.tokenizer import read_tokenizer
 from helpers.model.visible import probe_visible
@@ -48,170 +42,83 @@ from helpers.torch_utils import torch_device
 
 # Of a row's sum, and of maps with and without padding.
 PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-CAUSAL_HEAD = "CausalLM|LMHead"  # in the names of architectures
-# Keys of config.json that do not affect results.
-IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version", "torch_dtype",
-                       "dtype")  # fmt: skip
-# What a model reads instead of text, by the name of its main input.
-INPUTS = {
-    "pixel_values": "images",
-    "pixel_values_videos": "videos",
-    "input_features": "sound",
-    "input_values": "sound",
-}
-# Families that read text but have no map over its tokens, and would fail without a reason.
-WITHOUT_MAPS = {
-    "canine": "CANINE joins four letters to one position before its layers, so that no map is over "
-    "the tokens of a text. Use a model with words, pieces of words or bytes, such as BERT or ByT5.",
-}
-REMOTE_CODE = (
-    "its family {!r} needs code from its repository (auto_map in config.json). It is not run, "
-    "because code of a checkpoint can do anything on your machine. Use a model of a family in "
-    "transformers."
-)
 
 
 def read_encoder(
-    name: str, folder: Path, *, device: str, dtype: str, random_init: int | None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, dict[str, Any]]:
+    folder: Path, *, device: str, dtype: str, random_init: int | None
+) -> dict[str, Any]:
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load_encoder`.
 
     Returns
     -------
-    model : PreTrainedModel
-        In evaluation mode, on the device.
-    tokenizer : PreTrainedTokenizerFast
-    properties : dict
-        Attributes of `Encoder`.  The identity is the part that depends on configuration and
-        tokenizer.
+    dict
+        The attributes of `Encoder` but its name and key.
     """
     target_device = torch_device(device)
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
-    config = read_family(name, folder)
-    tokenizer = read_tokenizer(name, folder, config.model_type)
-    has_mask = tokenizer.mask_token_id is not None
-    model, objective = _read_model(name, folder, config, dtype, has_mask=has_mask)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model, objective = _read_model(folder, config, dtype)
     rows = cast("int", model.get_input_embeddings().num_embeddings)
+    tokenizer = read_tokenizer(folder, config.model_type)
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
-        raise ModelError(
-            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
-            "embeddings. Use a tokenizer and weights of the same model."
+        raise ValueError(
+            f"the tokenizer has {entries} entries but the weights have {rows} embeddings. Use a "
+            "tokenizer and weights of the same model."
         )
+    if objective == "masked-lm" and tokenizer.mask_token_id is None:
+        model = base_transformer(model)
+        objective = "contrastive"
     if random_init is not None:
         model = reinitialised(model, seed=random_init)
     # The types of transformers leave the model out of the arguments of ``to``.
     model = model.to(target_device).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
-    layers, heads, has_sink = probe_maps(name, model, tokenizer)
+    layers, heads, has_sink = probe_maps(model, tokenizer)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
-    visible = probe_visible(name, model, ids, longest_input(model, tokenizer))
+    visible = probe_visible(model, ids, longest_input(model, tokenizer))
     if all(layer.causal for layer in visible):
         begin_with_bos(tokenizer)
     elif objective == "next-token":  # of a family that can be made to see later tokens
         model = base_transformer(model)
         objective = "contrastive"
-    tokenizer_facts = tokenizer_properties(model, tokenizer)
-    options = read_config(name, folder)
-    settings = {  # which determine maps and gradients next to the weights
-        "config": {key: options[key] for key in options.keys() - set(IGNORED_CONFIG_KEYS)},
-        "model_input_names": tokenizer.model_input_names,
-        "special_tokens": tokenizer.special_tokens_map,
-    }
-    settings_text = json.dumps(settings, sort_keys=True, default=str)
-    properties = {
-        "identity": {
-            "configuration_sha256": hashlib.sha256(settings_text.encode()).hexdigest(),
-            "layers": layers,
-            "heads": heads,
-        },
-        "layers": layers,
-        "heads": heads,
+    return {
+        "model": model,
+        "tokenizer": tokenizer,
         "objective": objective,
         "architecture": "".join((model.config.architectures or [])[:1]),
+        "layer_numbers": list(range(1, layers + 1)),
+        "heads": heads,
         "visible": [layer._asdict() for layer in visible],
         "has_sink": has_sink,
-        **tokenizer_facts,
+        **tokenizer_properties(model, tokenizer),
     }
-    return model, tokenizer, properties
 
 
-def read_family(name: str, folder: Path) -> PreTrainedConfig:
-    """Read the configuration of a model, and refuse a family that has no maps of text.
-
-    Parameters
-    ----------
-    name : str
-        The name of the model, for messages.
-    folder : Path
-        Its files.
-
-    Returns
-    -------
-    PreTrainedConfig
-
-    Raises
-    ------
-    ModelError
-        If transformers does not know the family, or if it reads images, sound or groups of letters.
-    """
-    settings = read_config(name, folder)
-    model_type = settings["model_type"]
-    if model_type not in CONFIG_MAPPING_NAMES:
-        if "auto_map" in settings:
-            raise ModelError(f"model {name!r}: {REMOTE_CODE.format(model_type)}")
-        raise ModelError(
-            f"model {name!r}: transformers {transformers.__version__} does not know the family "
-            f"{model_type!r} of config.json. Use a model of a family that it knows."
-        )
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model_class = cast("Any", AutoModel._model_mapping.get(type(config), None))
-    has_text_part = config.get_text_config() is not config
-    model_input = getattr(model_class, "main_input_name", "input_ids")
-    if model_input != "input_ids" and not has_text_part:
-        reads = INPUTS.get(model_input, model_input)
-        raise ModelError(
-            f"model {name!r}: it is not a model of text: {model_class.__name__} reads {reads}. Use "
-            "a language model or a text encoder."
-        )
-    if model_type in WITHOUT_MAPS:
-        raise ModelError(f"model {name!r}: {WITHOUT_MAPS[model_type]}")
-    if model_type == "xmod" and not config.default_language:
-        raise ModelError(
-            f"model {name!r}: X-MOD has parts for each language, and config.json does not choose "
-            f"one. Write one of {', '.join(config.languages)} into it as default_language."
-        )
-    return config
-
-
-def _read_model(
-    name: str, folder: Path, config: PreTrainedConfig, dtype: str, *, has_mask: bool
-) -> tuple[PreTrainedModel, str]:
+def _read_model(folder: Path, config: PreTrainedConfig, dtype: str) -> tuple[PreTrainedModel, str]:
     """Read the part of a model that encodes text, with its language-modelling head if trained.
 
-    ``has_mask`` says whether the tokenizer has a mask token, without which the masked-LM head is of
-    no use.  Also returns the objective: that of the head, or without one that of sentence encoders.
+    Also returns the objective: that of the head, or without one that of sentence encoders.
     """
-    auto_model, objective = _model_class(config, has_mask=has_mask)
-    try:
-        model, report = from_pretrained(auto_model, folder, dtype)
-    except Exception as error:
-        if not hasattr(config, "quantization_config"):
-            raise
-        method = config.quantization_config.get("quant_method", "an unknown method")
-        raise ModelError(
-            f"model {name!r}: its weights are quantised ({method}) and cannot be read here "
-            f"({str(error).splitlines()[0]}). Use the weights that were not quantised."
-        ) from error
+    auto_model, objective = _model_class(config)
+    model, report = auto_model.from_pretrained(
+        folder,
+        dtype=getattr(torch, dtype),
+        attn_implementation="eager",
+        use_safetensors=True,
+        trust_remote_code=False,
+        ignore_mismatched_sizes=True,  # the report has them
+        output_loading_info=True,
+    )
     encoder = _text_encoder(model, config)
-    _check_weights(name, model, encoder, report)
+    _check_weights(model, encoder, report)
     if objective == "contrastive" or report["missing_keys"]:
         # transformers has initialised a head at random that was never trained: leave it off.
         return encoder, "contrastive"
     return model, objective
 
 
-def _model_class(config: PreTrainedConfig, *, has_mask: bool) -> tuple[type, str]:
+def _model_class(config: PreTrainedConfig) -> tuple[Any, str]:
     """Choose the class that reads a checkpoint, and the objective that its head was trained with.
 
     Without a head it is the objective of sentence encoders.
@@ -222,9 +129,9 @@ def _model_class(config: PreTrainedConfig, *, has_mask: bool) -> tuple[type, str
     can_be_masked = family in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     is_causal = family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and (is_decoder or not can_be_masked)
     if not config.is_encoder_decoder:
-        if is_causal and re.search(CAUSAL_HEAD, architecture):
+        if is_causal and re.search("CausalLM|LMHead", architecture):
             return AutoModelForCausalLM, "next-token"
-        if can_be_masked and has_mask:
+        if can_be_masked:
             return AutoModelForMaskedLM, "masked-lm"
     if family in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:  # T5, whose checkpoints may have no decoder
         return AutoModelForTextEncoding, "contrastive"
@@ -240,78 +147,35 @@ def _text_encoder(model: PreTrainedModel, config: PreTrainedConfig) -> PreTraine
     return model.get_encoder() if config.is_encoder_decoder else base_transformer(model)
 
 
-def from_pretrained(
-    auto_model: type, folder: Path, dtype: str
-) -> tuple[PreTrainedModel, Mapping[str, Any]]:
-    """Read a model, and a report on keys that are missing and on sizes that differ."""
-    return auto_model.from_pretrained(
-        folder,
-        dtype=getattr(torch, dtype),
-        attn_implementation="eager",
-        use_safetensors=True,
-        trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # they are refused by name
-        output_loading_info=True,
-    )
-
-
 def _check_weights(
-    name: str, model: PreTrainedModel, encoder: PreTrainedModel, report: Mapping[str, Any]
+    model: PreTrainedModel, encoder: PreTrainedModel, report: Mapping[str, Any]
 ) -> None:
-    """Raise ModelError if weights of the encoder are missing, of other sizes, or not finite.
-
-    The encoder is a part of the model, whose keys the report has.
-    """
+    """Raise an error if weights of the encoder, a part of the model, are missing or do not fit."""
     if report["mismatched_keys"]:
         key, shape, expected_shape = min(report["mismatched_keys"])
-        raise ModelError(
-            f"model {name!r}: the weights of {key} are {list(shape)}, config.json makes them "
+        raise ValueError(
+            f"the weights of {key} are {list(shape)}, config.json makes them "
             f"{list(expected_shape)}. Use weights and a configuration of the same model."
         )
     encoder_parameters = set(encoder.parameters())
-    missing_keys = [
-        key
-        for key, weight in model.named_parameters()
-        if weight in encoder_parameters
-        and key in report["missing_keys"]
-        and "pooler." not in key  # sentence encoders leave it out: no map depends on it
-        and not _is_computed(model, key)
-    ]
-    if missing_keys:
-        raise ModelError(
-            f"model {name!r}: the checkpoint has no weights for {missing_keys[0]} "
-            f"({len(missing_keys)} missing). Check that it is complete, and of the architecture "
-            "that config.json names."
-        )
     for key, weight in model.named_parameters():
-        if not weight.isfinite().all():
-            raise ModelError(
-                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}. "
-                f"Use a complete copy of the model{or_wider(weight.dtype)}."
+        module = model.get_submodule(key.rpartition(".")[0])
+        # Sentence encoders leave out the pooler, on which no map depends, and no checkpoint has
+        # weights that are computed: the sinusoids of Marian.
+        can_be_missing = "pooler." in key or "Sinusoidal" in type(module).__name__
+        is_missing = key in report["missing_keys"] and weight in encoder_parameters
+        if is_missing and not can_be_missing:
+            raise ValueError(
+                f"the checkpoint has no weights for {key}. Check that it is complete, and of the "
+                "architecture that config.json names."
             )
 
 
-def _is_computed(model: PreTrainedModel, key: str) -> bool:
-    """Whether weights are computed, so that no checkpoint has them: the sinusoids of Marian."""
-    module = model.get_submodule(key.rpartition(".")[0])
-    return "Sinusoidal" in type(module).__name__
-
-
-class MapShape(NamedTuple):
-    """The numbers of layers and heads of a model, and whether its softmax has a sink."""
-
-    layers: int
-    heads: int  # in each layer
-    has_sink: bool  # whether the softmax has a learned score besides those of the keys
-
-
-def probe_maps(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> MapShape:
+def probe_maps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> tuple[int, int, bool]:
     """Check the maps that a model returns for a short text, without and with padding.
 
     Parameters
     ----------
-    name : str
-        The name of the model, for messages.
     model : PreTrainedModel
         The model.
     tokenizer : PreTrainedTokenizerFast
@@ -319,11 +183,14 @@ def probe_maps(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizer
 
     Returns
     -------
-    MapShape
+    layers, heads : int
+        Numbers of layers, and of heads in each.
+    has_sink : bool
+        Whether the softmax has a learned score besides those of the keys.
 
     Raises
     ------
-    ModelError
+    ValueError
         If there is not one full map for each layer and head, if a row is not a distribution, or if
         padding changes the maps.
     """
@@ -339,23 +206,21 @@ def probe_maps(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizer
         maps = _maps(model, ids, torch.ones_like(ids))
     shapes = {layer.shape for layer in maps}
     if len(maps) != model.config.num_hidden_layers or shapes != {(1, maps[0].shape[1], n, n)}:
-        raise ModelError(
-            f"model {name!r} gives no (heads, tokens, tokens) map for "
-            "each layer. Use a model with full softmax attention in every layer, such as BERT."
+        raise ValueError(
+            "it gives no (heads, tokens, tokens) map for each layer. Use a model with full softmax "
+            "attention in every layer, such as BERT."
         )
+    whole = torch.stack(maps)  # [layer, 1, head, query, key]
     has_sink = n + 1 in widths  # GPT-OSS
-    _check_rows(name, torch.stack(maps), has_sink=has_sink)
-    padding_id = cast("int", tokenizer.pad_token_id or 0)
-    padded_ids = F.pad(ids, (0, n), value=padding_id)
-    padded_maps = _maps(model, padded_ids, F.pad(torch.ones_like(ids), (0, n)))
-    without_padding = torch.stack(padded_maps)[..., :n, :n]
-    difference = (torch.stack(maps) - without_padding).abs().max()
-    if difference > PROBE_TOLERANCE[model.dtype]:
-        raise ModelError(
-            f"model {name!r}: its maps change with padding, so "
-            "they would depend on the batch. Use a model that masks padding, such as BERT."
+    _check_rows(whole, has_sink=has_sink)
+    padded_ids = F.pad(ids, (0, n), value=cast("int", tokenizer.pad_token_id or 0))
+    padded = torch.stack(_maps(model, padded_ids, F.pad(torch.ones_like(ids), (0, n))))
+    if (whole - padded[..., :n, :n]).abs().max() > PROBE_TOLERANCE[model.dtype]:
+        raise ValueError(
+            "its maps change with padding, so they would depend on the batch. Use a model that "
+            "masks padding, such as BERT."
         )
-    return MapShape(len(maps), maps[0].shape[1], has_sink)
+    return len(maps), maps[0].shape[1], has_sink
 
 
 @torch.inference_mode()
@@ -367,26 +232,16 @@ def _maps(
     return [layer for layer in output.get("attentions") or () if layer is not None]
 
 
-def _check_rows(
-    name: str, maps: Float[Tensor, "layer 1 head query key"], *, has_sink: bool
-) -> None:
-    """Raise ModelError if a row of a map is not a distribution, or more than one with a sink."""
+def _check_rows(maps: Float[Tensor, "layer 1 head query key"], *, has_sink: bool) -> None:
+    """Raise an error if a row of a map is not a distribution, or more than one with a sink."""
     sums = maps.sum(dim=-1, dtype=torch.float32)
     errors = sums - 1 if has_sink else (sums - 1).abs()
-    # NaN is neither.
-    if maps.min() >= 0 and errors.max() < PROBE_TOLERANCE[maps.dtype]:
-        return
-    if maps.isnan().any():
-        raise ModelError(
-            f"model {name!r}: its attention is not a number (NaN) in {maps.dtype}. Use a complete "
-            f"copy of the model{or_wider(maps.dtype)}."
+    if not (maps.min() >= 0 and errors.max() < PROBE_TOLERANCE[maps.dtype]):  # NaN is neither
+        farthest = sums.flatten()[errors.argmax()]
+        raise ValueError(
+            f"what it returns are not attention weights: a row sums to {farthest:.3g}, and not to "
+            "1. Use a model that returns the weights after the softmax, such as BERT."
         )
-    farthest = sums.flatten()[errors.argmax()]
-    raise ModelError(
-        f"model {name!r}: what it returns are not attention weights: a row sums to {farthest:.3g}, "
-        "and not to 1. Some families, such as SqueezeBERT, return the scores before the softmax. "
-        "Use a model that returns weights, such as BERT."
-    )
 
 
 def begin_with_bos(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -427,7 +282,6 @@ def tokenizer_properties(
     separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
     running = backend.encode("a a", add_special_tokens=False)
     return {
-        "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
         "special_tokens": special_tokens,
         "special_ids": special_ids,
         "word_prefix": "" if separate.tokens == running.tokens else " ",

@@ -10,15 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from helpers.plots.style import MUTED
+from helpers.plots.style import HALO, MUTED
 
 STEPS = 48  # places for a label from the left to the right of the axes, and from bottom to top
 MARKER_RADIUS = 3  # points
-HALO = [withStroke(linewidth=2.5, foreground="white")]  # sets a text off from what is below it
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # What a place for a label costs besides its distance from the point, in pixels.
 COVERING_COST = 1_000  # for each marker that the label covers or touches
@@ -56,7 +54,7 @@ def label_points(
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
             label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", parse_math=False, zorder=5, arrowprops=LEADER, in_layout=False,
+            va="center", zorder=5, arrowprops=LEADER, in_layout=False,
             path_effects=HALO,
         )  # fmt: skip
         text_size = np.asarray(Text.get_window_extent(note).size)  # without the line

@@ -1,11 +1,14 @@
-"""The theme, palette, page format, heat map and file format that all figures share."""
+"""The theme, palette, page format, heat map and file format that all figures share.
+
+A figure has one layout: as wide as a column of a paper (`WIDTH`), with type of at least 6.5 points.
+On a screen it is shown at `SCREEN_DPI`, where its type is as large as that of the text.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
@@ -19,7 +22,6 @@ from matplotlib import font_manager
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -31,30 +33,18 @@ from helpers.files import write_atomic
 HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
 
-WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
-COLUMN_WIDTH = 3.3  # inches, of a column of a paper
-COLUMN_TYPE = 7.0  # points, size of the type in a figure for a column
-MAX_COLUMNS = 5  # heat maps in a row
-TITLE_LETTERS_IN_ROW = 95  # of the titles of a row of heat maps together
-MAP_TITLE_LETTERS = 24  # of a line of the title of a heat map, in a figure for a column
-MAP_COLUMNS = 2  # the same in a figure for a column
-LEFT_MARGIN = 0.1  # inches, of titles
-TEXT_WIDTH = 0.96 * (WIDTH - 2 * LEFT_MARGIN)  # the same text is wider at some resolutions
-TITLE_FONT = {"fontsize": 12.5, "fontweight": "bold"}
-TITLE_LINE = 0.21  # inches
-SUBTITLE_FONT = {"fontsize": 9.6}
-SUBTITLE_LINE = 0.17  # inches
-NOTE_LINE = 0.15  # inches
-MANY_POINTS = 16  # of a curve: with more of them, its markers are small
-SMALL_MARKER = 4.5  # points
-LEGEND_HANDLE = 0.22  # inches, with its gaps
-LETTER_WIDTH = 0.55  # of the average letter, in units of the size of the type
-DPI = 160
-SCREEN_DPI = 96  # of a figure in a notebook
-SVG_DPI = 96  # of parts with thousands of points, which are pixels in an SVG, too
+WIDTH = 3.3  # inches, of a column of a paper
+PIXELS = 1200  # in the width of a PNG
+SCREEN_DPI = 150  # of a figure in a notebook
+TITLE_LETTERS = 44  # in a line
+NOTE_LETTERS = 60
+PANEL_LETTERS = 54  # in a line of the titles of panels that are side by side
+TITLE_LINE = 0.145  # inches
+NOTE_LINE = 0.115
+MAP_COLUMNS = 3  # heat maps in a row
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
-HEADING = "heading"  # labels the texts that a paper has in its caption instead
+TITLE = "title"  # labels the title of a figure
 # The name of the weights of a map, by lens; the second is of Kobayashi et al. (2020).
 WEIGHT_NAMES = {"attention": "attention", "norm": "norm-weighted attention"}
 
@@ -125,86 +115,43 @@ FONTS = (
 INSTALLED_FONTS = [name for name in FONTS if name in font_manager.fontManager.get_font_names()]
 
 RC_PARAMS = {
-    "figure.figsize": (WIDTH, WIDTH),  # the height is that of each figure
-    "font.size": 8.5,  # of texts in the axes and of notes
-    "figure.labelsize": 9.6,
+    "font.family": INSTALLED_FONTS,
+    "font.size": 7,
+    "text.parse_math": False,  # a token may have a dollar sign
+    "axes.titlesize": "medium",
     "axes.titlelocation": "left",
+    "axes.titlepad": 3,
+    "axes.labelpad": 2,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.6,
+    "figure.labelsize": "medium",
     "text.color": INK,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
     "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "xtick.major.pad": 2,
+    "ytick.major.pad": 2,
     "legend.frameon": False,
-    "legend.borderpad": 0,
-    "legend.columnspacing": 1.6,
-    "legend.handletextpad": 0.5,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 6,
+    "legend.columnspacing": 1,
+    "legend.handlelength": 1,
+    "legend.handletextpad": 0.4,
+    "lines.linewidth": 1,
+    "lines.markersize": 3.5,
     "svg.hashsalt": "attention",  # identifiers in the file are random without it
     "pdf.fonttype": 42,  # TrueType, because publishers refuse matplotlib's default, Type 3
 }
-COLUMN_RC_PARAMS = {
-    **RC_PARAMS,
-    "figure.figsize": (COLUMN_WIDTH, COLUMN_WIDTH),
-    "font.size": COLUMN_TYPE,
-    "figure.labelsize": COLUMN_TYPE,
-    "axes.titlesize": COLUMN_TYPE,
-    "axes.labelsize": COLUMN_TYPE,
-    "xtick.labelsize": COLUMN_TYPE,
-    "ytick.labelsize": COLUMN_TYPE,
-    "legend.fontsize": COLUMN_TYPE,
-    "axes.linewidth": 0.6,
-    "axes.titlepad": 3,
-    "axes.labelpad": 2,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.major.pad": 2,
-    "ytick.major.pad": 2,
-    "legend.columnspacing": 0.4,
-    "legend.handlelength": 1.0,
-    "legend.handletextpad": 0.3,
-    "lines.linewidth": 1.0,
-    "lines.markersize": 3.5,
-}
-WHITE_EDGES = {"markeredgecolor": "white", "markeredgewidth": 0.75}  # of markers on lines
+DASHED = {"dashes": (4, 3), "linewidth": 0.8, "zorder": 1.5}  # what chance would give
+HALO = [withStroke(linewidth=2, foreground="white")]  # sets a text off from what is below it
 
 
 @contextmanager
-def theme(rc_params: Mapping[str, Any] = RC_PARAMS) -> Iterator[None]:
+def theme() -> Iterator[None]:
     """Apply the theme of all figures inside the context, or inside the decorated function."""
-    import seaborn as sns  # late: it takes a second to import, and the viewer shares the colours
-
-    page: dict[Any, Any] = {**rc_params, "font.family": INSTALLED_FONTS}
-    with sns.plotting_context("paper"), sns.axes_style("ticks"), plt.rc_context(page):
+    with plt.rc_context(RC_PARAMS):
         yield
-
-
-def for_column(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Decorate a function that draws a figure: it gets the theme and a second format.
-
-    The figure's ``draw_for_column`` draws it again for a column of a paper: `COLUMN_WIDTH` wide,
-    with type of `COLUMN_TYPE`, without title, subtitle and footnote.
-    """
-    draw_column = theme(COLUMN_RC_PARAMS)(draw)
-
-    @wraps(draw)
-    @theme()
-    def draw_page(*tables: Any, **options: Any) -> Figure:
-        figure = cast("Any", draw(*tables, **options))
-        figure.draw_for_column = partial(draw_column, *tables, **options)
-        return figure
-
-    return draw_page
-
-
-def in_column() -> bool:
-    """Say whether a figure is drawn for a column of a paper."""
-    return plt.rcParams["figure.figsize"][0] == COLUMN_WIDTH
-
-
-def page_width() -> float:
-    """Return the width in inches of the figure that is drawn: of a page or of a column."""
-    return COLUMN_WIDTH if in_column() else WIDTH
 
 
 def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
@@ -234,143 +181,83 @@ def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
     return dict.fromkeys(missing, NO_GLYPH)
 
 
-def canvas(height: float, title: str, *subtitles: str, note: str = "") -> Figure:
-    """Create an empty figure with a title, subtitle and footnote.
+def canvas(height: float, title: str, *notes: str) -> Figure:
+    """Create an empty figure with a title above the axes, and notes below them.
 
     Parameters
     ----------
     height : float
-        Inches for the axes, between the subtitle and the footnote.
-    title, note : str
-        The title and the footnote.  A figure for a column has neither them nor a subtitle.
-    *subtitles : str
-        The parts of the subtitle, which a dot separates; empty ones are left out.
+        Inches for the axes.
+    title : str
+        What is seen, in one sentence.
+    *notes : str
+        The model, and what marks mean; dots separate them, and empty ones are left out.
     """
-    figure = plt.figure(figsize=(page_width(), height), layout="constrained")
+    heading = fill(title, TITLE_LETTERS)
+    note = fill(" · ".join(filter(None, notes)), NOTE_LETTERS)
+    above = TITLE_LINE * (heading.count("\n") + 1) + 0.08
+    below = NOTE_LINE * (note.count("\n") + 1) + 0.06
+    total = above + height + below
+    figure = plt.figure(figsize=(WIDTH, total), layout="constrained")
     plt.close(figure)  # otherwise a notebook would display it a second time
-    if in_column():
-        _set_margins(figure, height, side=0.04, top=0.03, bottom=0.05)
-        return figure
-    title_lines = break_lines(figure, [title], **TITLE_FONT)
-    subtitle_lines = break_lines(figure, subtitles, **SUBTITLE_FONT)
-    note_lines = break_lines(figure, [note])
-    subtitle_top = 0.36 + TITLE_LINE * (len(title_lines) - 1)
-    top = subtitle_top + 0.3 + SUBTITLE_LINE * (len(subtitle_lines) - 1)
-    bottom = 0.3 + NOTE_LINE * (len(note_lines) - 1) if note else 0.05
-    total = _set_margins(figure, height, side=LEFT_MARGIN, top=top, bottom=bottom)
-    # Matplotlib would make room for a title of its own (suptitle) among the axes.
-    options = {"x": LEFT_MARGIN / WIDTH, "ha": "left", "parse_math": False, "label": HEADING}
-    title_y = 1 - 0.1 / total
-    figure.text(y=title_y, s="\n".join(title_lines), va="top", **TITLE_FONT, **options)
-    subtitle_y = 1 - subtitle_top / total
-    figure.text(
-        y=subtitle_y, s="\n".join(subtitle_lines), va="top", color=MUTED, **SUBTITLE_FONT, **options
-    )
-    note = "\n".join(note_lines)
-    figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, **options)
-    return figure
-
-
-def _set_margins(figure: Figure, height: float, *, side: float, top: float, bottom: float) -> float:
-    """Add margins, in inches, to a height for the axes, and return the height of the figure."""
-    width = page_width()
-    total = height + bottom + top
-    figure.set_size_inches(width, total)
-    rect = (side / width, bottom / total, 1 - 2 * side / width, height / total)
+    rect = (0.0, below / total, 1.0, height / total)
     cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect)
-    return total
+    figure.text(
+        0.01, 1 - 0.03 / total, heading, va="top", fontsize=8, fontweight="bold", label=TITLE
+    )
+    figure.text(0.01, 0.03 / total, note, va="bottom", fontsize=6.5, color=MUTED)
+    return figure
 
 
 def title_of(figure: Figure) -> str:
     """Return the title of a figure that `canvas` made; empty for others."""
-    headings = [text for text in figure.texts if text.get_label() == HEADING]
-    return headings[0].get_text() if headings else ""
-
-
-def break_lines(figure: Figure, parts: Iterable[str], **font: Any) -> list[str]:
-    """Break texts into lines that a page has room for.
-
-    Parameters
-    ----------
-    figure : Figure
-        The figure in which the text is measured.
-    parts : iterable of str
-        Texts, which dots join.  A line ends between two of them, and within one that is too long.
-    **font
-        The font, as for ``Figure.text``.
-
-    Returns
-    -------
-    list of str
-        At least one line.
-    """
-
-    def fits(line: str) -> bool:
-        text = figure.text(0, 0, line, parse_math=False, **font)
-        width = text.get_window_extent().width / figure.dpi
-        text.remove()
-        return width <= TEXT_WIDTH
-
-    lines = [""]
-    for part in filter(None, parts):
-        longer = f"{lines[-1]} · {part}" if lines[-1] else part
-        if fits(longer):
-            lines[-1] = longer
-            continue
-        lines += _wrap(part, fits)
-    return lines if lines[0] or len(lines) == 1 else lines[1:]
-
-
-def _wrap(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Break a text between words; a word that is too long for a line is cut."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".lstrip()
-        if fits(longer):
-            lines[-1] = longer
-            continue
-        while not fits(word):
-            end = next(end for end in range(len(word) - 1, 0, -1) if end == 1 or fits(word[:end]))
-            lines.append(word[:end])
-            word = word[end:]
-        lines.append(word)
-    return [line for line in lines if line] or [""]
+    titles = [text.get_text() for text in figure.texts if text.get_label() == TITLE]
+    return " ".join("".join(titles).split())
 
 
 def legend_below(figure: Figure, columns: int) -> None:
-    """Put one legend below all panels of a figure without a footnote; a label has one entry.
-
-    It has ``columns`` columns, or fewer if the page is too narrow for them.
-    """
-    handles = _legend_handles(figure)
-    while columns > 1 and _legend_width(list(handles), columns) > page_width():
-        columns -= 1
-    figure.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
-
-
-def _legend_width(labels: Sequence[str], columns: int) -> float:
-    """Estimate the width in inches of a legend, whose labels fill one column after the other."""
-    lengths = np.array([len(label) for label in labels])
-    letters = sum(column.max(initial=0) for column in np.array_split(lengths, columns))
-    type_size = plt.rcParams["font.size"] / 72  # inches
-    return letters * LETTER_WIDTH * type_size + LEGEND_HANDLE * columns
-
-
-def legend_inside(figure: Figure, axes: Axes) -> None:
-    """Put one legend of all panels of a figure into a panel that is empty."""
-    handles = _legend_handles(figure)
-    axes.set(visible=True)
-    axes.set_axis_off()
-    axes.legend(handles.values(), handles, loc="upper left")
-
-
-def _legend_handles(figure: Figure) -> dict[str, Artist]:
-    """Collect the handles of all panels by label; the last one of a label stays."""
+    """Put one legend of all panels of a figure below them; a label has one entry."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles[label] = handle
-    return handles
+    add_legend(figure, list(handles.values()), list(handles), columns)
+
+
+def add_legend(
+    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
+) -> None:
+    """Put a legend between the axes and the notes of a figure that `canvas` made."""
+    place = cast("ConstrainedLayoutEngine", figure.get_layout_engine()).get()["rect"]
+    figure.legend(
+        handles, labels, loc="outside lower left", ncols=columns, bbox_to_anchor=place
+    )  # fmt: skip
+
+
+def label_ends(axes: Axes, *, gap: float) -> None:
+    """Write the label of each line at its right end, in its colour, instead of a legend.
+
+    Parameters
+    ----------
+    axes : Axes
+        Its limits must be final.
+    gap : float
+        The least distance between two labels, as a share of the height of the axes.
+    """
+    from scipy.optimize import isotonic_regression
+
+    lines = [line for line in axes.lines if not line.get_label().startswith("_")]
+    to_axes = axes.transScale + axes.transLimits
+    ends = [to_axes.transform(line.get_xydata()[-1])[1] for line in lines]
+    order = np.argsort(ends)
+    steps = gap * np.arange(len(lines))
+    heights = isotonic_regression(np.take(ends, order) - steps).x + steps
+    for number, height in zip(order, heights, strict=True):
+        line = lines[number]
+        axes.text(
+            1.02, height, line.get_label(), transform=axes.transAxes, va="center",
+            color=line.get_color(),
+        )  # fmt: skip
 
 
 def draw_curve(
@@ -389,13 +276,11 @@ def draw_curve(
     series_style : Style
         Label, colour and marker.
     **options
-        Further options of ``Axes.plot``, such as `WHITE_EDGES`.
+        Further options of ``Axes.plot``.
     """
     label, color, marker = series_style
-    if len(table) > MANY_POINTS:
-        size = min(SMALL_MARKER, plt.rcParams["lines.markersize"])
-        edge_width = options.get("markeredgewidth", 1) / 2
-        options |= {"markersize": size, "markeredgewidth": edge_width}
+    size = 3.5 if len(table) <= 16 else 2
+    options = {"markersize": size, "markeredgewidth": 0} | options
     axes.plot(table[x], table[y], color=color, marker=marker, label=label, **options)
     if f"{y}_low" in table:
         low = table[f"{y}_low"]
@@ -426,7 +311,7 @@ def panel_grid(figure: Figure, count: int, columns: int, **options: Any) -> list
 def heat_maps(
     maps: Mapping[str, HeadValues],
     title: str,
-    *subtitles: str,
+    *notes: str,
     unit: str,
     norm: Normalize,
     cmap: Colormap = SEQUENTIAL,
@@ -439,8 +324,8 @@ def heat_maps(
     ----------
     maps : mapping of str to array, shape (layer, head)
         The values by the title of their panel, which may have several lines.
-    title, *subtitles : str
-        The texts above the figure.
+    title, *notes : str
+        The texts above and below the figure.
     unit : str
         Label of the colour scale.
     norm : Normalize
@@ -449,63 +334,33 @@ def heat_maps(
         The colours of the scale.
     """
     layers, heads = next(iter(maps.values())).shape
-    columns = min(MAP_COLUMNS if in_column() else MAX_COLUMNS, len(maps))
+    columns = min(MAP_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)
-    if in_column():
-        extra = 0.75  # inches, of the colour scale and the label
-        maps_width = COLUMN_WIDTH - 0.4
-        min_height, max_height = 0.7, 1.2
-        line_height = 0.12
-        letters = MAP_TITLE_LETTERS
-    else:
-        extra = 0.35
-        maps_width = WIDTH - 1.6
-        min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
-        max_height = 3.2 if rows <= 3 else 2.2  # of a model of many layers
-        line_height = 0.16
-        letters = TITLE_LETTERS_IN_ROW // columns
-    maps = {fill_lines(name, letters): values for name, values in maps.items()}
-    panel_height = np.clip(maps_width / columns * layers / heads, min_height, max_height)
-    title_height = 2 * line_height + line_height * max(name.count("\n") for name in maps)
-    figure = canvas(rows * (panel_height + title_height) + extra, title, *subtitles)
+    titles = []
+    for name in maps:
+        titles.append("\n".join(fill(line, PANEL_LETTERS // columns) for line in name.splitlines()))
+    title_height = 0.13 * (1 + max(text.count("\n") for text in titles))
+    map_height = np.clip(2.7 / columns * layers / heads, 0.7, 1.3)
+    figure = canvas(rows * (map_height + title_height) + 0.75, title, *notes)
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     colors = cmap.with_extremes(bad=NO_VALUE)
-    max_xticks = 27 // columns if not in_column() else 12 // columns
-    for axes, (name, values) in zip(panels, maps.items(), strict=True):
+    for axes, text, values in zip(panels, titles, maps.values(), strict=True):
         axes.imshow(values, colors, norm, aspect="auto", interpolation="nearest", extent=extent)
-        axes.set_title(name, parse_math=False, fontsize="medium")
-        axes.set(xticks=counting_ticks(heads, max_xticks), yticks=counting_ticks(layers, 12))
+        axes.set_title(text)
+        axes.set(xticks=counting_ticks(heads, 12 // columns), yticks=counting_ticks(layers, 6))
     for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
-    figure.supxlabel("Head")
+        axes.set_xlabel("Head")
     figure.supylabel("Layer")
-    draw_color_scale(figure, figure.axes, ScalarMappable(norm, cmap), unit)
+    scale = ScalarMappable(norm, cmap)
+    figure.colorbar(
+        scale, ax=panels, label=unit, format="{x:g}", location="top", aspect=40, pad=0.015
+    )
     return figure
 
 
-def draw_color_scale(
-    figure: Figure, panels: Sequence[Axes], scale: ScalarMappable, label: str, **options: Any
-) -> Colorbar:
-    """Draw a colour scale right of panels, or above them in a figure for a column."""
-    place: dict[str, Any]
-    if in_column():
-        place = {"location": "top", "aspect": 40}
-        label = " ".join(label.split())
-    else:  # a high scale is not wider
-        place = {"aspect": max(30, 9 * figure.get_figheight())}
-    return figure.colorbar(
-        scale, ax=panels, label=label, pad=0.015, format="%g", **(place | options)
-    )
-
-
-def fill_lines(text: str, letters: int) -> str:
-    """Break the lines of a text into lines of at most so many letters, but not at "n = 1,234"."""
-    lines = text.replace(" = ", "\u00a0=\u00a0").splitlines()
-    return "\n".join(fill(line, letters) for line in lines).replace("\u00a0", " ")
-
-
-def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
+def counting_ticks(count: int, max_ticks: int = 12) -> list[int]:
     """List 1, ..., ``count``, thinned evenly to at most ``max_ticks`` ticks."""
     step = -(-count // max_ticks)
     return list(range(step, count + 1, step))
@@ -540,29 +395,22 @@ def save_figure(
     StoreError
         If the folder cannot be written to.
     """
-    _settle_layout(figure)
     drawn = BytesIO()
-    figure.savefig(drawn, dpi=DPI)
-    png = BytesIO()
+    dpi = PIXELS / figure.get_figwidth()
+    figure.savefig(drawn, dpi=dpi)
+    figure.set_layout_engine("none")  # it takes most of the time, and is settled
     # A PNG of 256 colours has a third of the size.  Of the methods, this one leaves rare colours
     # unchanged.
     image = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    png = BytesIO()
     image.save(png, "png", optimize=True)
     path = folder / f"{name}.png"
     write_atomic(path, png.getvalue())
-    title = title_of(figure).replace("\n", " ") or name  # screen readers and browsers show it
+    title = title_of(figure) or name  # screen readers and browsers show it
     dates = {"svg": "Date", "pdf": "CreationDate"}
     for suffix in dates.keys() & set(formats):
         drawing = BytesIO()
         metadata = {dates[suffix]: None, "Creator": None, "Title": title}
-        figure.savefig(drawing, dpi=SVG_DPI, format=suffix, metadata=metadata)
+        figure.savefig(drawing, dpi=dpi, format=suffix, metadata=metadata)
         write_atomic(path.with_suffix(f".{suffix}"), drawing.getvalue())
     return path
-
-
-def _settle_layout(figure: Figure) -> None:
-    """Compute the layout once, not for each format, because it takes most of the time."""
-    layout_engine = figure.get_layout_engine()
-    if figure.axes and layout_engine is not None:
-        layout_engine.execute(figure)
-    figure.set_layout_engine(None)

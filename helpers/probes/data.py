@@ -30,7 +30,6 @@ from helpers.metrics.head_counts import syntactic_heads
 from helpers.metrics.statistics import Clusters, Estimate, difference, ratio, with_seed_noise
 from helpers.progress import progress
 from helpers.store.store import Example
-from helpers.torch_utils import release_freed_memory
 
 Sentences = Sequence[int]  # their positions in `ProbeData.parses`
 WordNumbers = Int[np.ndarray, " word"]
@@ -344,7 +343,6 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     InputError
         If an example has no parse, or if there is no train or no dev sentence.
     """
-    release_freed_memory()  # memory of earlier fits
     parses = []
     splits = {"train": [], "dev": []}
     blocks = BlockBuffer()

@@ -29,7 +29,7 @@ from torch.nn.utils import vector_to_parameters
 from helpers.probes import lbfgs
 from helpers.probes.data import SCALE_SENTENCES, SMALLEST_SCALE, ProbeData, Sentences
 from helpers.probes.training import Scores, candidate_scores, shuffled, validation_slice
-from helpers.torch_utils import one_thread, pool, release_freed_memory
+from helpers.torch_utils import one_thread, pool
 
 L2 = (1.0, 0.1, 0.01, 0.001)  # candidates for l2 in: mean loss + l2 / 2 * sum(parameters ** 2)
 # Nats that the last step of a fit may still gain.
@@ -256,9 +256,7 @@ def fit_together(data: ProbeData, tasks: Sequence[Task], *, l2: float | None = N
             run_together([fitter.choose_penalty() for fitter in on_heads], data, workers)
             for task, fitter in fitters.items():
                 fitter.l2 = fitters[task._replace(on_control_task=False)].l2
-        fits = run_together([fitter.fit() for fitter in fitters.values()], data, workers)
-    release_freed_memory()
-    return fits
+        return run_together([fitter.fit() for fitter in fitters.values()], data, workers)
 
 
 def run_together(searches: Sequence[Search], data: ProbeData, workers: Executor) -> list[Any]:

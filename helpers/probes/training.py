@@ -21,14 +21,14 @@ from helpers.probes.data import (
     count_right,
     head_matrix,
 )
-from helpers.settings import small_profile
+from helpers.settings import quick_profile
 from helpers.torch_utils import one_thread
 
 UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 ATTACHMENTS = (UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED)
 MIN_UPDATES = 600  # of training by gradient steps
-SMALL_MIN_UPDATES = 60
+QUICK_MIN_UPDATES = 60
 
 HeadsOfSentences = list[Int[np.ndarray, " _word"]]  # 0 is ROOT, words count from 1
 Scores = Float[Tensor, "sentence dependent candidate"]
@@ -47,7 +47,7 @@ class Schedule(NamedTuple):
     batch_size
         Largest number of sentences of an update.
     min_updates
-        Least number of updates.  None: `MIN_UPDATES`, fewer in the small profile.
+        Least number of updates.  None: `MIN_UPDATES`, fewer in the quick profile.
     """
 
     epochs: int
@@ -198,7 +198,7 @@ def train(
     n_batches = len(data.groups(sentences, schedule.batch_size))
     min_updates = schedule.min_updates
     if min_updates is None:
-        min_updates = SMALL_MIN_UPDATES if small_profile() else MIN_UPDATES
+        min_updates = QUICK_MIN_UPDATES if quick_profile() else MIN_UPDATES
     epochs = max(schedule.epochs, math.ceil(min_updates / n_batches))
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate, fused=True)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)

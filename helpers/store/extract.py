@@ -77,7 +77,7 @@ def extract(encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options
     StoreError
         If the disk is full or cannot be written to, or the store is damaged.
     """
-    inputs = store_inputs(model_key(encoder), corpus, **options)
+    inputs = store_inputs(encoder.key, corpus, **options)
     finished = find_store(inputs)
     if finished is not None:
         return finished
@@ -87,12 +87,6 @@ def extract(encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options
             list_examples(folder, encoder, corpus, inputs)
         unfinished = Store(folder, encoder)
         return unfinished if stream else fill(unfinished)
-
-
-def model_key(encoder: Encoder) -> dict[str, Any]:
-    """Return what determines a model and its tokenizer."""
-    own = {"dtype": encoder.dtype, "tokenizer_sha256": encoder.tokenizer_sha256}
-    return {**encoder.identity, **own}
 
 
 def list_examples(
@@ -107,7 +101,7 @@ def list_examples(
         "key": json_digest(inputs),
         "cut_at": cut_at,
         "examples_per_shard": shard_size(inputs["level"], cut_at),
-        "layers": list(range(1, encoder.layers + 1)),
+        "layers": encoder.layer_numbers,
         "heads": encoder.heads,
         "special_tokens": encoder.special_tokens,
         "visible": encoder.visible,

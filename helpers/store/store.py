@@ -99,7 +99,7 @@ def store_inputs(
 def store_folder(inputs: Mapping[str, Any]) -> Path:
     """Name the folder of a store in the cache: a readable slug and a short digest."""
     model = inputs["model"]
-    is_matched = not model.keys().isdisjoint({"matched to", "temperatures"})
+    is_matched = "matched to" in model
     name = slug(model["name"], random_seed=model["random_init"], entropy_matched=is_matched)
     lens = "" if inputs["lens"] == "attention" else f"-{inputs['lens']}"
     readable = slugify(f"{name}--{inputs['corpus']['name']}--{inputs['level']}{lens}")
@@ -367,6 +367,11 @@ class Store:
     def __repr__(self) -> str:
         maps = f"{self.level}-level maps of {self.layers} layers of {self.heads} heads"
         return f"<Store of {len(self):,} examples of {self.corpus_name}: {maps}, {self.folder}>"
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether no token sees a later one, in any layer."""
+        return all(layer.causal for layer in self.visible)
 
     @property
     def used(self) -> dict[str, tuple[int, int]]:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from helpers.data.treebank import parsed_text
 from helpers.model.encoder import DEFAULT, load_encoder
-from helpers.store.extract import fill, list_examples, model_key
+from helpers.store.extract import fill, list_examples
 from helpers.store.store import Store, store_inputs
 
 MAX_TOKENS = 512  # of a sentence, if the model takes as many
@@ -44,7 +44,7 @@ def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
     """
     corpus = parsed_text(text, parser)
     encoder = load_encoder(model)
-    inputs = store_inputs(model_key(encoder), corpus, level="word", max_tokens=MAX_TOKENS)
+    inputs = store_inputs(encoder.key, corpus, level="word", max_tokens=MAX_TOKENS)
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
         temporary = TemporaryDirectory(prefix="attention-text-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))

@@ -13,23 +13,23 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, UInt8, UInt16
+from jaxtyping import Bool, Float, Int, UInt8, UInt16
 
+from helpers.data.links import NO_MENTION, Links, read_links
 from helpers.data.records import SPECIAL_ROLES, Record
 from helpers.errors import InputError
 from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
-    gold_links,
     head_labels,
-    predict_link,
+    is_right,
+    picked_words,
 )
 from helpers.plots.style import (
     ALL_STYLES,
@@ -94,12 +94,13 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
     record = example.record
     offset = example.offset  # of words, to be positions of the maps
     questions = []
-    for question in gold_links(record):
-        gold = [word + offset for word in question.gold]
-        position = question.word + offset
-        entry = {"relation": question.relation, "asked": position, "gold": gold}
-        if question.query != question.word:  # the 's of a possessor
-            entry["read"] = question.query + offset
+    links = read_links(record)
+    for row in np.flatnonzero(~links.is_root):
+        gold = (np.flatnonzero(links.gold[row]) + offset).tolist()
+        position = int(links.word[row]) + offset
+        entry = {"relation": links.relation[row], "asked": position, "gold": gold}
+        if links.query[row] != links.word[row]:  # the 's of a possessor
+            entry["read"] = int(links.query[row]) + offset
         questions.append(entry)
     special = [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES]
     maps = example.stored_attention
@@ -187,15 +188,33 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     without_special = np.empty(0, np.uint8)
     if len(positions) > MAX_THUMBNAIL_CELLS:
         without_special = thumbnails(maps, np.delete(positions, special))
-    questions = list(gold_links(example.record))
-    answers = np.zeros((len(DIRECTIONS), *maps.shape[:2], len(questions)), "<u2")
-    for number, question in enumerate(questions):
+    links = read_links(example.record)
+    is_asked = ~links.is_root
+    answers = np.zeros((len(DIRECTIONS), *maps.shape[:2], is_asked.sum()), "<u2")
+    if is_asked.any():
         words = example.word_positions
         visible = example.visible_keys[:, None, words, words]
         for index, direction in enumerate(DIRECTIONS):
-            picked, right = predict_link(question, maps[:, :, words, words], direction, visible)
-            answers[index, ..., number] = 2 * (picked + example.offset) + right
+            picked, right = answer_links(links, maps[:, :, words, words], direction, visible)
+            answers[index] = (2 * (picked + example.offset) + right)[..., is_asked]
     return [with_special.tobytes(), without_special.tobytes(), answers.tobytes()]
+
+
+def answer_links(
+    links: Links,
+    weights: Float[np.ndarray, "*heads word word"],
+    direction: Direction,
+    visible: Bool[np.ndarray, "*#heads word word"],
+) -> tuple[Int[np.ndarray, "*heads link"], Bool[np.ndarray, "*heads link"]]:
+    """Find the word that each head picks for each link, and whether it is right.
+
+    Coreference is always read from the mention to its antecedent.
+    """
+    options = {"candidates": links.candidates, "visible": visible}
+    of_pairs = picked_words(weights, links.query, direction=direction, **options)
+    of_mentions = picked_words(weights, links.query, **options)
+    picked = np.where(links.mention == NO_MENTION, of_pairs, of_mentions)
+    return picked, is_right(picked, links)
 
 
 def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[str, Any]:
@@ -227,16 +246,18 @@ def role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
 
 def relation_names(records: Iterable[Record]) -> list[str]:
     """List the relations in the annotation of records, in alphabetical order."""
-    questions = chain.from_iterable(map(gold_links, records))
-    return sorted({question.relation for question in questions})
+    names: set[str] = set()
+    for record in records:
+        links = read_links(record)
+        names.update(links.relation[~links.is_root])
+    return sorted(names)
 
 
 def check_relation(store: Store, relation: str) -> None:
     """Raise InputError if no example of a store has a relation, with the names of those it has."""
-    questions = chain.from_iterable(map(gold_links, store.records()))
-    if not any(question.relation == relation for question in questions):
-        names = ", ".join(relation_names(store.records()))
-        remedy = f"use one of {names}" if names else "the corpus has no annotation"
+    names = relation_names(store.records())
+    if relation not in names:
+        remedy = f"use one of {', '.join(names)}" if names else "the corpus has no annotation"
         raise InputError(f"there is no relation {relation!r}; {remedy}")
 
 
@@ -267,31 +288,32 @@ def relation_hits(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a row of a search for each answer of a head to a relation of a word (empty: of all)."""
     for index, record in enumerate(store.records()):
-        questions = []
-        for question in gold_links(record):
-            form = record["words"][question.word]
-            if question.relation == relation and word.lower() in ("", form.lower()):
-                questions.append(question)
-        if not questions:
+        links = read_links(record)
+        words = record.get("words", ())
+        is_asked = (links.relation == relation) & ~links.is_root
+        if word:
+            has_form = [form.lower() == word.lower() for form in words]
+            is_asked &= np.array(has_form)[links.word]
+        if not is_asked.any():
             continue
         example = store[index]
         positions = example.word_positions
         weights = example.stored_attention[head][positions, positions]
         visible = example.visible_keys[head[0], positions, positions]
-        words = record["words"]
-        for question in questions:
-            picked, is_right = predict_link(question, weights, direction, visible)
-            before, after = words_around(words, question.word)
+        picked, right = answer_links(links, weights, direction, visible)
+        for row in np.flatnonzero(is_asked):
+            asked = int(links.word[row])
+            before, after = words_around(words, asked)
             yield (
                 index,
-                question.word + example.offset,
+                asked + example.offset,
                 before,
-                words[question.word],
+                words[asked],
                 after,
                 relation,
-                words[picked],
-                " / ".join(words[gold_word] for gold_word in question.gold),
-                bool(is_right),
+                words[picked[row]],
+                " / ".join(words[gold_word] for gold_word in np.flatnonzero(links.gold[row])),
+                bool(right[row]),
             )
 
 

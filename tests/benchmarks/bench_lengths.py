@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from transformers import LlamaConfig, LlamaModel
 from beyond.long_texts import long_text_measures
 from helpers.data.records import roles
 from helpers.data.visible import Visible, visible_mask
-from helpers.metrics import rows
+from helpers.metrics.surface import section_3
 from helpers.model.encoder import Encoder, load_encoder
 from helpers.model.forward import forward, model_inputs
 
@@ -50,8 +49,13 @@ def narrow_decoder() -> Encoder:
         attn_implementation="eager",
     )
     model = LlamaModel(config).eval().requires_grad_(False)
-    encoder = replace(default.with_model(model), name="narrow", layers=LAYERS, heads=HEADS)
-    return replace(encoder, takes_token_types=False, visible=[CAUSAL._asdict()] * LAYERS)
+    encoder = replace(default, model=model, name="narrow", heads=HEADS)
+    return replace(
+        encoder,
+        layer_numbers=list(range(1, LAYERS + 1)),
+        takes_token_types=False,
+        visible=[CAUSAL._asdict()] * LAYERS,
+    )
 
 
 def measure(way: str, length: int) -> None:
@@ -66,9 +70,9 @@ def measure(way: str, length: int) -> None:
         long_text_measures(encoder, tokens, model_inputs(encoder, record))
     else:
         maps, _ = forward(encoder, [model_inputs(encoder, record)])
-        sums = rows.RowSums(partial(rows.section_3, roles=roles(tokens, NO_SPECIAL)))
-        for layer, attention in enumerate(maps):
-            sums.add(layer, attention[0].numpy(), 0, visible_mask(CAUSAL, length))
+        visible = visible_mask(CAUSAL, length)[None]
+        for attention in maps:
+            section_3(attention.numpy(), roles(tokens, NO_SPECIAL), visible)
     seconds = time.process_time() - started
     print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 

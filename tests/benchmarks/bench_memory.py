@@ -39,24 +39,17 @@ def words(count: int):
     return extract(encoder, random_sentences(count), level="word", hidden=True)
 
 
-def compiled() -> None:
-    """Compile the distances first: the memory for that does not depend on the corpus."""
-    head_distance.head_distances(np.full((6, 12, 64, 64), 1 / 64, np.float32), compiled=True)
-
-
 def passed(count: int):
-    compiled()
     store = tokens(count)
-    surface.sweep(store)
-    head_distance.sweep(store)
+    surface.sums(store)
+    head_distance.distances(store)
 
 
 def streamed(count: int):
-    compiled()
     encoder = random_encoder("minilm", width=WIDTH)
     store = extract(encoder, random_segments(count, longest=30), stream=True)
-    surface.sweep(store)
-    head_distance.sweep(store)
+    surface.sums(store)
+    head_distance.distances(store)
 
 
 def dependency_heads(count: int):

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from common import extract_into, options, random_segments, report
 
-from helpers.metrics.surface import combine, sweep
+from helpers.metrics.surface import shard_values
 from helpers.model.encoder import load_encoder
 from helpers.store.cluster import map_shards, start_cluster
 
@@ -35,7 +35,8 @@ def main() -> None:
         def study() -> None:
             """Extract a store, and pass over it."""
             store = extract_into(next(folders), encoder, corpus)
-            combine(map_shards(sweep, store, range(store.n_shards)))
+            for _ in map_shards(shard_values, store, range(store.n_shards)):
+                pass
 
         for workers in (0, 1, 2) * arguments.repeats:
             results.setdefault(workers, []).append(measure(study, workers))

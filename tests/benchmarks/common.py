@@ -111,9 +111,12 @@ def random_encoder(name: str, *, width: int | None = None) -> Encoder:
         intermediate_size=4 * width,
         attn_implementation="eager",
     )
-    identity = {"name": name, "layers": layers, "heads": heads, "random_init": None}
+    key = {"name": name, "dtype": "float32", "random_init": None}
+    layer_numbers = list(range(1, layers + 1))
     model = BertModel(config).eval().requires_grad_(False)
-    return replace(default.with_model(model), name=name, identity=identity)
+    return replace(
+        default, model=model, name=name, key=key, layer_numbers=layer_numbers, heads=heads
+    )
 
 
 def random_segments(count: int, *, longest: int = 60) -> Corpus[Segment]:

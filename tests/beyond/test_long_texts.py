@@ -74,7 +74,7 @@ def test_blocks_of_a_family_are_the_rows_of_its_maps(name, loaded):
 def test_heads_with_temperatures_have_blocks_too(name, loaded):
     encoder = loaded[name]
     factors = torch.linspace(0.2, 3, encoder.layers * encoder.heads)
-    control = encoder.with_temperatures(factors.unflatten(0, (encoder.layers, -1)).tolist())
+    control = encoder.with_temperatures(factors.unflatten(0, (encoder.layers, -1)).tolist(), {})
     inputs = inputs_of(control)
     expected, _ = forward(control, [inputs])
     assert not torch.allclose(expected[-1], forward(encoder, [inputs])[0][-1], atol=1e-3)

@@ -95,3 +95,12 @@ def test_gold_and_silver_scores_the_same_head_with_both_trees(sentences):
 
 def test_gold_and_silver_needs_universal_dependencies(sentences):
     assert gold_and_silver(sentences, held_out_of("All", "nsubj", "dobj", "prep")) is None
+
+
+def test_parse_words_keeps_words_and_gives_one_root():
+    she, two, york, empty = silver_parses.parse_words(
+        [["She", "saw", "him", "."], ["One", ".", "Two", "."], ["New York", "is", "big"], []]
+    )
+    assert she[1:3] == ((2, 0, 2, 2), ("nsubj", "root", "dobj", "punct"))
+    assert two.heads.count(0) == 1 and len(two.heads) == 4
+    assert york.heads == (2, 0, 2) and empty.heads == empty.relations == ()

@@ -121,7 +121,7 @@ def test_read_documents_of_corefud_name_the_line_of_damage(tmp_path, old, new, l
     [
         ("a_gold_conll", document_2012(row_2012(0, "[WORD]", "NN", "-")), 2),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(1")), 2),
-        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(one)")), 2),
+        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "()")), 2),
         ("a.txt", "# a b\n[x]1 ]2\n", 2),
         ("a.txt", "# a b\nfine\n[x\n", 3),
         ("a.txt", "# a b\n[x] [ ]\n", 2),

@@ -123,14 +123,6 @@ def test_find_corpus_refuses_unknown_names_with_those_that_exist(tiny, tmp_path)
         corpora.resolve_treebank(f"{path},b,c")
 
 
-def test_find_corpus_suggests_a_similar_name():
-    for source in ("UD_English-EWT", "english-ewt"):
-        with pytest.raises(InputError, match=r"Did you mean ud-english-ewt\?"):
-            corpora.find_corpus(source, "treebank")
-    with pytest.raises(InputError, match=r"[^?]$"):
-        corpora.find_corpus("nowhere", "treebank")
-
-
 def test_resolve_treebank_takes_files_folders_and_names_with_a_comma(tiny, monkeypatch, tmp_path):
     (tmp_path / "a-train.conllu").write_text(TREE * 3)
     (tmp_path / "a-dev.conllu").write_text(TREE * 2)

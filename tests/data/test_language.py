@@ -6,7 +6,7 @@ import pytest
 from toy_corpora import PARAGRAPHS
 
 from helpers.data.language import is_english
-from helpers.data.wikipedia import articles, sample_path
+from helpers.data.wikipedia import SAMPLE, articles
 
 # Written for this test.
 OTHER_LANGUAGES = {
@@ -30,7 +30,7 @@ def test_is_english_of_other_languages(language):
 
 def test_is_english_of_english_prose():
     assert is_english(chain.from_iterable(PARAGRAPHS))
-    assert is_english(next(articles(sample_path())).paragraphs)
+    assert is_english(next(articles(SAMPLE)).paragraphs)
     assert is_english([])
     assert is_english(["Alas, poor Yorick!"])
 

@@ -8,9 +8,8 @@ from helpers.data.preview import (
     describe_record,
     note_text,
     note_unknown,
-    unknown_share,
 )
-from helpers.data.wikipedia import Article, articles, sample_path
+from helpers.data.wikipedia import SAMPLE, Article, articles
 
 SEGMENT = {"tokens": ["[CLS]", "a", "[SEP]", "[UNK]", "[SEP]"], "title": "Cats", "second": 3}
 SENTENCE = {
@@ -31,11 +30,12 @@ DOCUMENT = {
     ("record", "text"),
     [
         (SEGMENT, "Cats: [CLS] a [SEP] [UNK] [SEP]"),
-        (SENTENCE, "x.conllu, sentence 1: She/nsubj<reads reads/root books/obj<reads"),
-        (DOCUMENT, "tale-01 (story): [Ann]1 lost [[her]1 ring]2 and [it]"),
+        (SENTENCE, "x.conllu, sentence 1: She reads books "
+         "(nsubj: She > reads; root: reads > none; obj: books > reads)"),
+        (DOCUMENT, "tale-01 (story): Ann lost her ring and it (coreference: her > Ann)"),
         ({"tokens": ["a"] * 100}, "text: " + "a " * 60 + "..."),
     ],
-)
+)  # fmt: skip
 def test_describe_record_writes_text_with_its_annotation(record, text):
     assert describe_record(record) == text
 
@@ -48,18 +48,19 @@ def test_count_used_counts_what_was_read_and_what_is_used():
     assert documents == {"documents": (2, 2), "mentions": (8, 3799)}
 
 
-def test_unknown_share_leaves_special_tokens_and_the_first_out():
+def test_note_unknown_leaves_special_tokens_and_the_first_out():
     special = {"[CLS]", "[SEP]", "[UNK]", 100, 101, 102}
-    assert unknown_share([SEGMENT], {"[UNK]", 100}, special) == 1 / 2
-    assert unknown_share([SENTENCE], {"[UNK]", 100}, special) == 1 / 3
-    assert unknown_share([], {"[UNK]"}, special) == 0
+    assert note_unknown([SEGMENT], {"[UNK]", 100}, special).startswith("50% ")
+    assert note_unknown([SENTENCE], {"[UNK]", 100}, special).startswith("33% ")
+    assert note_unknown([], {"[UNK]"}, special) == ""
     gpt2 = {"tokens": ["<|endoftext|>", "The", "Ġcat"]}  # begins with its unknown token
-    assert unknown_share([gpt2], {"<|endoftext|>"}, {"<|endoftext|>"}) == 0
+    assert note_unknown([gpt2], {"<|endoftext|>"}, {"<|endoftext|>"}) == ""
 
 
-@pytest.mark.parametrize(("share", "noted"), [(0.049, False), (0.05, True)])
-def test_note_unknown_warns_from_a_twentieth(share, noted):
-    assert bool(note_unknown(share, "thai")) == noted
+@pytest.mark.parametrize(("known", "is_noted"), [(20, False), (19, True)])
+def test_note_unknown_warns_from_a_twentieth(known, is_noted):
+    record = {"tokens": ["[CLS]", "[UNK]", *["a"] * known]}
+    assert bool(note_unknown([record], {"[UNK]"}, {"[CLS]", "[UNK]"})) == is_noted
 
 
 WRAPPED = "The keeper counted the birds\non the wire, and said that\nthe road was closed.\n"
@@ -81,4 +82,4 @@ def test_note_text_counts_markup(markup):
 
 
 def test_note_text_is_empty_for_prose():
-    assert note_text(articles(sample_path())) == note_text([]) == []
+    assert note_text(articles(SAMPLE)) == note_text([]) == []

@@ -1,20 +1,15 @@
 """Records: the roles of tokens, clusters of sentences, documents that are cut."""
 
-import re
-
 import pytest
 from tokenizers import pre_tokenizers
 
 from helpers.data.records import (
-    Corpus,
     Document,
     Mention,
     cluster_of,
-    describe_documents,
     is_punctuation,
     roles,
 )
-from helpers.errors import InputError
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 
@@ -48,20 +43,6 @@ def test_is_punctuation_of_other_tokens(word):
     assert not is_punctuation(word)
 
 
-@pytest.mark.parametrize("name", ["missing.txt", "folder"])
-def test_corpus_names_a_file_that_its_reader_cannot_read(tmp_path, name):
-    (tmp_path / "folder").mkdir()
-    path = tmp_path / name
-
-    def reader(_counts):
-        yield Document(("a",), ("X",), (), "dev", "a")
-        path.read_text()
-
-    corpus = Corpus("mine", {}, reader)
-    with pytest.raises(InputError, match=rf"{re.escape(str(path))}: cannot be read .*check the"):
-        corpus.records()
-
-
 def test_cut_keeps_mentions_that_end_before_it():
     mentions = (
         Mention(0, 1, 1, 0),
@@ -92,19 +73,3 @@ def test_cut_keeps_mentions_that_end_before_it():
 )
 def test_cluster_of_names_the_document_or_the_record_itself(record, article):
     assert cluster_of(record, 7) == article
-
-
-@pytest.mark.parametrize(
-    ("sources", "stated"),
-    [
-        (["A, paragraph 1, sentence 1", "A, paragraph 2, sentence 1", "B, paragraph 1, sentence 1"],
-         "2"),
-        (["a.conllu, document d, sentence 1", "a.conllu, document d, sentence 2"], "1"),
-        (["a.txt, sentence 1", "a.txt, sentence 2"], "0, and 2 sentences without"),
-        (["a.conllu, document d, sentence 1", "b.txt, sentence 1"], "1, and 1 sentences without"),
-    ],
-)  # fmt: skip
-def test_describe_documents_counts_documents_and_sentences_without_one(sources, stated):
-    records = [{"source": source} for source in sources]
-    assert describe_documents(records).startswith(stated)
-    assert (describe_documents(records) == stated) == stated.isdigit()

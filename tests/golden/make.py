@@ -13,7 +13,7 @@ from pathlib import Path
 # As conftest.py does for the tests, and before torch and helpers are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ["ATTENTION_PROFILE"] = "small"
+os.environ["ATTENTION_PROFILE"] = "quick"
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 

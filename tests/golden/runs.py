@@ -34,7 +34,8 @@ PARAMETERS = {
     "device": "cpu",
 }
 QUICK = ("00", "01", "02", "03", "04", "06")
-# In the small profile, which trains less.  A second or third model would take too long.
+# On fewer segments.  A second or third model would take too long.
+SMALL = {"name": "small", "segments": 12, "gradient_segments": 4}
 PROBES = {"encoder": ("05",), "decoder": ("05",), "window": ()}
 LATER = {"encoder": ("07", "08", "10", "11", "12"), "decoder": (), "window": ()}
 
@@ -92,13 +93,9 @@ def run_model(name, folder):
     with mock.patch.dict(os.environ, environment):
         save_model(name, folder / name)
         parameters = PARAMETERS | {"model": str(folder / name)}
-        # First, because the profile of the process counts when the probes are imported.
-        os.environ["ATTENTION_PROFILE"] = "small"
-        run_notebooks(PROBES[name], parameters | {"name": "small"})
-        os.environ["ATTENTION_PROFILE"] = ""
+        run_notebooks(PROBES[name], parameters | SMALL)
         run_notebooks(QUICK, parameters | {"name": "quick"})
-        os.environ["ATTENTION_PROFILE"] = "small"
-        run_notebooks(LATER[name], parameters | {"name": "small"})
+        run_notebooks(LATER[name], parameters | SMALL)
     return golden_tables(folder / "build")
 
 

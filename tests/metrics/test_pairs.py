@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 
 from beyond import per_example
-from helpers.data.links import labelled_pairs
 from helpers.metrics import surface
 from helpers.metrics.head_counts import OFFSETS, count_heads
-from helpers.metrics.heads import DIRECTIONS, gold_links
+from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.nearest_words import FAR_PARENTS
 from helpers.metrics.reference import ALL
 from helpers.metrics.relation_tables import relation_tables
@@ -94,12 +93,6 @@ def test_counts_of_labels_with_names_of_the_program_are_those_of_other_labels():
         np.testing.assert_array_equal(renamed_counts.accuracy(label), counts.accuracy(expected))
 
 
-def test_questions_of_pairs_called_coreference_are_read_in_either_direction():
-    record = {"words": ["a", "b"], "pairs": [[0, 1, "coreference"]]}
-    (question,) = gold_links(record)
-    assert [question.read_in(direction) for direction in DIRECTIONS] == list(DIRECTIONS)
-
-
 def test_tables_of_pairs_have_every_rival():
     annotations = random_pairs(60)
     store = store_of(annotations)
@@ -151,7 +144,8 @@ def test_tables_of_trees_are_those_of_their_pairs():
     annotations = trees(60)
     as_pairs = []
     for record in annotations:
-        pairs = [list(pair) for pair in labelled_pairs(record)]
+        arcs = enumerate(zip(record["heads"], record["relations"], strict=True))
+        pairs = [[word, head - 1 if head else word, name] for word, (head, name) in arcs]
         as_pairs.append({"pairs": pairs, "tags": TAGS, "document": record["document"]})
     of_trees = store_of(annotations)
     of_pairs = store_of(as_pairs)
@@ -178,7 +172,7 @@ def test_tables_of_each_example_add_up_to_those_of_the_corpus():
     measures = pd.concat(per_example.section_3(store))
     assert len(measures) == 6 * LAYERS * HEADS
     means = measures.groupby(["layer", "head"])[["previous", "entropy", "cls"]].mean()
-    table = surface.head_table(surface.sweep(store), ["previous", "entropy", "cls"])
+    table = surface.head_table(surface.sums(store), ["previous", "entropy", "cls"])
     np.testing.assert_allclose(means, table[["previous", "entropy", "cls"]], rtol=1e-5)
 
 

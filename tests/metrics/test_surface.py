@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from references import slow_section_3, sums_of
 
 from helpers.data.records import KEY_TYPES, roles
+from helpers.data.visible import Visible, visible_mask
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals, percentiles, ratio
-from helpers.metrics.surface import combine, entropy, example_sums, head_table, token_types
+from helpers.metrics.surface import entropy, head_table, section_3, sum_by_article, token_types
 from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
@@ -21,6 +23,12 @@ ROBERTA_TOKENS = ["<s>", "a", "</s>", "</s>", "b"]  # two separators between two
 ROBERTA = {"cls": "<s>", "sep": "</s>"}
 
 
+MASKS = {
+    "full": Visible(causal=False, window=None),
+    "causal": Visible(causal=True, window=None),
+    "window": Visible(causal=False, window=2),
+    "causal window": Visible(causal=True, window=2),
+}
 MAPS_WITH_SINK = 0.7 * np.random.default_rng(1).dirichlet(np.ones(6), size=(2, 3, 6))
 
 
@@ -77,6 +85,26 @@ def test_token_types_with_punctuation_and_two_separators():
     np.testing.assert_allclose(together, 1)  # no other token is there
 
 
+@pytest.mark.parametrize("mask", MASKS)
+def test_measures_are_those_of_one_row_after_the_other(mask):
+    tokens = ["[CLS]", "a", ".", "[SEP]", "b", ",", "a", "[SEP]"]
+    visible = visible_mask(MASKS[mask], 8)
+    weights = np.random.default_rng(0).gamma(0.5, size=(1, 3, 8, 8)) * visible
+    maps = weights / weights.sum(axis=-1, keepdims=True)
+    values = section_3(maps, roles(tokens, BERT), visible[None])
+    for name, value in slow_section_3(maps, tokens, visible).items():
+        np.testing.assert_allclose(values[name], value[None], rtol=1e-12, err_msg=name)
+    assert np.isnan(values["next"]).all() == MASKS[mask].causal
+
+
+def test_a_head_with_an_empty_sink_has_its_share_too():
+    maps = np.random.default_rng(1).dirichlet(np.ones(6), size=(2, 3, 6))
+    maps[1] *= 0.7
+    sums = sums_of([replace(example(0), stored_attention=maps)], BERT)
+    sink = head_table(sums, ["sink"])["sink"]
+    np.testing.assert_allclose(sink, [0] * 3 + [0.3] * 3, atol=1e-6)
+
+
 def smoothed_entropy(row):
     total = 0.0
     for weight in row:
@@ -111,7 +139,7 @@ def test_entropy_of_uniform_attention_is_the_logarithm_of_the_length(n):
 
 
 def test_the_mass_that_rows_lack_is_the_share_of_a_sink():
-    sums = example_sums([example(0), replace(example(1), stored_attention=MAPS_WITH_SINK)], BERT)
+    sums = sums_of([replace(example(1), stored_attention=MAPS_WITH_SINK)], BERT)
     table = head_table(sums, ["first", "sink"])
     expected = 1 - MAPS_WITH_SINK.sum(axis=-1).mean(axis=-1)
     np.testing.assert_allclose(table["sink"], expected.ravel())
@@ -119,7 +147,7 @@ def test_the_mass_that_rows_lack_is_the_share_of_a_sink():
 
 
 def test_tables_have_no_sink_where_rows_sum_to_one():
-    sums = example_sums([example(0)], BERT)
+    sums = sums_of([example(0)], BERT)
     assert "sink" not in head_table(sums, surface.TOKEN_TYPES)
     assert "sink" not in surface.article_table(sums)
 
@@ -145,26 +173,12 @@ def example(index, n=6, seed=0, tokens=None):
 
 def test_head_table_averages_over_examples():
     examples = [example(i, seed=i) for i in range(5)]
-    table = head_table(example_sums(examples, BERT), ["previous", "sep"])
+    table = head_table(sums_of(examples, BERT), ["previous", "sep"])
     row = table.query("layer == 2 and head == 3").iloc[0]
     maps = [e.attention[1, 2].astype(float) for e in examples]
     previous = np.mean([np.trace(attention, offset=-1) / 6 for attention in maps])
     sep = np.mean([attention[:, [3, 5]].sum() / 6 for attention in maps])
     assert row[["previous", "sep"]].tolist() == pytest.approx([previous, sep], rel=1e-5)
-
-
-def test_combine_gives_the_averages_of_all_examples():
-    examples = [example(i, seed=i) for i in range(5)]
-    together = example_sums(examples, BERT)
-    parts = combine(example_sums(part, BERT) for part in (examples[:2], examples[2:]))
-    for name in together.names:
-        np.testing.assert_allclose(parts.mean(name), together.mean(name), rtol=1e-12)
-
-
-def test_sums_are_restored_from_their_arrays():
-    sums = example_sums([example(0), example(1)], {"cls": None, "sep": "[SEP]"})
-    back = surface.Sums.from_arrays(sums.to_arrays())
-    assert surface.article_table(back).equals(surface.article_table(sums))
 
 
 def articles(n, seed=0):
@@ -183,7 +197,7 @@ def articles(n, seed=0):
 
 def test_head_table_has_intervals_over_articles():
     examples = articles(30)
-    table = head_table(example_sums(examples, BERT), ["previous", "uniform"])
+    table = head_table(sums_of(examples, BERT), ["previous", "uniform"])
     columns = {"layer", "head", "previous", "uniform", "previous_low", "previous_high"}
     assert set(table) == columns
     values = [e.attention[0, 0, [1, 2, 3], [0, 1, 2]].sum() / 4 for e in examples]
@@ -197,39 +211,19 @@ def test_head_table_has_intervals_over_articles():
     assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(expected, abs=0.01)
 
 
-def sums_of_articles(titles):
-    """Sum examples of articles, the value of each of which is its number."""
-    sums = surface.Sums()
-    for number, title in enumerate(titles):
-        sums.add({"value": np.full((1, 1), float(number))}, title)
-    return sums
-
-
 def test_every_article_is_a_cluster_of_its_own():
-    titles = [f"Article {number}" for number in range(500)]  # of which checksums would merge some
-    values, counts = sums_of_articles(reversed(titles)).by_group("value")
-    assert values.ravel().tolist() == [499 - titles.index(title) for title in sorted(titles)]
+    titles = [f"Article {number}" for number in range(500)]
+    values = [{"value": np.full((1, 1), float(number))} for number in range(500)]
+    sums, counts = sum_by_article(values, titles).by_article("value")
+    assert sums.ravel().tolist() == [titles.index(title) for title in sorted(titles)]
     assert (counts == 1).all()
 
 
-def test_many_articles_share_clusters_that_do_not_depend_on_the_shards():
-    titles = [f"Article {number}" for number in range(3 * surface.MAX_CLUSTERS)]
-    at_once = sums_of_articles(titles)
-    for size in (700, 2000):  # below and above the largest number of clusters
-        starts = range(0, len(titles), size)
-        parts = [sums_of_articles(titles[start : start + size]) for start in starts]
-        combined = combine(surface.Sums.from_arrays(part.to_arrays()) for part in parts)
-        counts = combined.by_group("value")[1]
-        np.testing.assert_array_equal(counts, at_once.by_group("value")[1])
-        assert counts.sum() == len(titles)
-        assert 900 < len(counts) <= surface.MAX_CLUSTERS
-
-
 def test_article_table_adds_up_to_the_averages():
-    sums = combine(example_sums(part, BERT) for part in (articles(9)[:7], articles(9)[7:]))
+    sums = sums_of(articles(9), BERT)
     table = surface.article_table(sums)
     assert len(table) == 2 * 9
-    assert table["article"].drop_duplicates().tolist() == sorted(sums.groups)
+    assert table["article"].drop_duplicates().tolist() == list(sums.articles)
     assert table["examples"].sum() == 2 * len(articles(9))
     first = table[table["layer"] == 1]
     mean = np.average(first["previous"], weights=first["examples"])
@@ -357,13 +351,13 @@ def test_table_without_gradients_says_why():
 
 
 def test_measures_of_a_token_that_the_model_lacks_are_nan():
-    sums = example_sums([example(0)], {"cls": None, "sep": None})
+    sums = sums_of([example(0)], {"cls": None, "sep": None})
     table = head_table(sums, ["cls", "sep"])
     assert table[["cls", "sep"]].isna().all(axis=None)
 
 
 def test_measures_leave_out_examples_without_the_token():
     without_sep = example(1, tokens=["[CLS]", "a", "b", "c", "d", "e"])
-    pair = example_sums([example(0), without_sep], BERT)
-    single = example_sums([example(0)], BERT)
+    pair = sums_of([example(0), without_sep], BERT)
+    single = sums_of([example(0)], BERT)
     np.testing.assert_array_equal(pair.mean("sep_to_sep"), single.mean("sep_to_sep"))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from references import sums_of
 
 from helpers.data.records import roles
 from helpers.data.visible import Visible
@@ -16,7 +17,6 @@ from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.surface import (
     SECTION_3,
     article_table,
-    example_sums,
     head_table,
     relative_position,
     token_types,
@@ -74,7 +74,7 @@ def test_visible_keys_are_those_of_each_layer(visible):
 @pytest.mark.parametrize("visible", MODELS)
 def test_uniform_heads_are_at_every_uniform_baseline_and_broad(visible):
     examples = [uniform_example(visible, index, n=30 + index) for index in range(4)]
-    table = head_table(example_sums(examples, BERT), SECTION_3)
+    table = head_table(sums_of(examples, BERT), SECTION_3)
     for name in ("first", "cls", "sep"):
         np.testing.assert_allclose(table[name] / table[f"uniform_{name}"], 1, rtol=1e-6)
     np.testing.assert_allclose(table["entropy"] / table["uniform"], 1, rtol=5e-3)
@@ -83,7 +83,7 @@ def test_uniform_heads_are_at_every_uniform_baseline_and_broad(visible):
 
 @pytest.mark.parametrize("visible", MODELS)
 def test_uniform_entropy_is_the_mean_logarithm_of_what_is_seen(visible):
-    table = head_table(example_sums([uniform_example(visible)], BERT), ["uniform", "uniform_sep"])
+    table = head_table(sums_of([uniform_example(visible)], BERT), ["uniform", "uniform_sep"])
     for layer, rows in table.groupby("layer"):
         counts = masks_by_hand(visible, 40)[layer - 1].sum(axis=-1)
         np.testing.assert_allclose(rows["uniform"], np.log(counts).mean())
@@ -93,7 +93,7 @@ def test_uniform_entropy_is_the_mean_logarithm_of_what_is_seen(visible):
 
 def test_what_a_mask_makes_impossible_is_empty():
     example = uniform_example([FULL, CAUSAL])
-    sums = example_sums([example], BERT)
+    sums = sums_of([example], BERT)
     table = head_table(sums, SECTION_3).groupby("layer").first()
     impossible = ["next", "cls_to_cls", "first_to_first", "entropy_from_cls"]
     assert table.loc[1, impossible].notna().all()

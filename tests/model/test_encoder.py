@@ -1,4 +1,4 @@
-"""The identity of an encoder, and what is known of it without its weights."""
+"""The key of a model, and the inputs that it takes."""
 
 from __future__ import annotations
 
@@ -13,87 +13,101 @@ import pytest
 import safetensors.torch
 import torch
 import transformers as hf
-from tiny_models import FAMILIES, POSITIONS, edit
+from tiny_models import POSITIONS
 
 from helpers.data import text_files
 from helpers.errors import ModelError
 from helpers.model import encoder as encoders
-from helpers.model.encoder import Encoder, encoder_key, load_encoder, slug
-from helpers.store.extract import model_key
-from helpers.store.store import store_folder, store_inputs
+from helpers.model.encoder import load_encoder, model_key, slug
 
 
 @pytest.mark.default_model
 def test_load_encoder_without_a_name_gives_the_bundled_default():
     encoder = load_encoder(device="cpu")
     assert (encoder.name, encoder.layers, encoder.heads) == ("minilm", 6, 12)
-    assert encoder.identity["weights_sha256"] == encoders.BUILT_IN["minilm"]
+    assert encoder.key["weights_sha256"] == encoders.BUILT_IN["minilm"]
     assert (encoder.objective, encoder.max_length) == ("contrastive", 512)
     assert encoder.special_tokens == {"cls": "[CLS]", "sep": "[SEP]"}
     assert encoder.takes_token_types
 
 
-# Identity
+# The key
 
 
-def test_identity_of_a_folder_has_the_hash_of_its_weights(bert_copy):
-    before = load_encoder(str(bert_copy), device="cpu").identity
-    assert before == {
+def test_key_of_a_folder_has_the_digests_of_its_files(bert_copy):
+    key = load_encoder(str(bert_copy), device="cpu").key
+    assert key == {
         "name": "bert",
         "weights_sha256": encoders.sha256(bert_copy / "model.safetensors"),
-        "configuration_sha256": before["configuration_sha256"],
-        "layers": 3,
-        "heads": 4,
+        "files": {
+            name: encoders.sha256(bert_copy / name)
+            for name in ("config.json", "tokenizer.json", "tokenizer_config.json")
+        },
+        "dtype": "float32",
         "random_init": None,
     }
-    weights = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    weights["bert.embeddings.LayerNorm.bias"][0] += 1e-3
-    safetensors.torch.save_file(weights, bert_copy / "model.safetensors", {"format": "pt"})
-    assert load_encoder(str(bert_copy), device="cpu").identity != before
 
 
-@pytest.mark.parametrize(
-    ("file", "changes", "keys"),
-    [
-        ("config.json", {"layer_norm_eps": 0.5}, 2),
-        ("config.json", {"is_decoder": True}, 2),
-        ("tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]}, 2),
-        ("tokenizer_config.json", {"mask_token": "[UNK]"}, 2),
-        ("config.json", {"_name_or_path": "elsewhere", "transformers_version": "6.0"}, 1),
-    ],
-    ids=str,
-)
-def test_identity_has_the_settings_that_determine_maps(file, changes, keys, bert_copy, segments):
-    before = load_encoder(str(bert_copy), device="cpu")
-    edit(bert_copy / file, **changes)
-    after = load_encoder(str(bert_copy), device="cpu")
-    assert after.identity["weights_sha256"] == before.identity["weights_sha256"]
-    digests = {encoder.identity["configuration_sha256"] for encoder in (before, after)}
-    stores = {store_folder(store_inputs(model_key(e), segments)) for e in (before, after)}
-    assert len(digests) == keys
-    assert len(stores) == keys
+def test_key_does_not_depend_on_the_place_of_the_folder(bert_copy, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    moved = bert_copy.rename(tmp_path / "elsewhere" / "bert")
+    expected = load_encoder(str(moved), device="cpu").key
+    assert expected["name"] == "bert"
+    assert model_key(str(moved)) == expected
 
 
-def test_identity_of_a_hub_model_has_its_commit(monkeypatch, bert_copy, tmp_path):
+@pytest.mark.parametrize("remembered_bytes", [0, 1 << 30])  # the weights count as large, or not
+@pytest.mark.parametrize("changed", ["config.json", "tokenizer_config.json", "model.safetensors"])
+def test_key_changes_with_any_file_and_option(
+    changed, remembered_bytes, bert_copy, own_cache, monkeypatch
+):
+    monkeypatch.setattr(text_files, "LARGE_FILE_BYTES", remembered_bytes)
+    path = bert_copy / changed
+    keys = [model_key(str(bert_copy))]
+    if path.suffix == ".json":
+        path.write_text(path.read_text() + "\n")
+    else:
+        tensors = safetensors.torch.load_file(path)
+        safetensors.torch.save_file(tensors, path, {"format": "pt", "note": "saved again"})
+    for options in ({}, {"dtype": "bfloat16"}, {"random_init": 1}):
+        keys.append(model_key(str(bert_copy), **options))
+    assert len({json.dumps(key) for key in keys}) == 4
+    assert model_key(str(bert_copy)) == keys[1]
+
+
+def test_key_needs_no_torch(tiny_folder):
+    script = (
+        "import sys\n"
+        "from helpers.model.encoder import model_key\n"
+        "print(model_key(sys.argv[1])['name'], 'torch' in sys.modules)"
+    )
+    arguments = [sys.executable, "-c", script, str(tiny_folder("bert"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["bert", "False"]
+
+
+def test_key_of_a_hub_model_has_its_commit(monkeypatch, bert_copy, tmp_path):
     commit = tmp_path / ("0123456789" * 4)
     bert_copy.rename(commit)
     snapshot = mock.Mock(return_value=str(commit))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     encoder = load_encoder("some/bert", revision="v2", device="cpu")
-    assert snapshot.call_args.args == ("some/bert",)
-    assert snapshot.call_args.kwargs["revision"] == "v2"
-    assert (encoder.identity["name"], encoder.identity["revision"]) == ("some/bert", commit.name)
-    assert "weights_sha256" not in encoder.identity
+    assert {call.args for call in snapshot.call_args_list} == {("some/bert",)}
+    revisions = [call.kwargs["revision"] for call in snapshot.call_args_list]
+    assert revisions == ["v2", commit.name]
+    assert (encoder.key["name"], encoder.key["revision"]) == ("some/bert", commit.name)
+    assert "weights_sha256" not in encoder.key
     assert encoder.slug == "some--bert"
 
 
-def test_identity_of_weights_in_several_files_has_one_hash(tmp_path, tiny_folder):
+def test_key_of_weights_in_several_files_has_one_hash(tmp_path, tiny_folder):
     model = hf.BertForMaskedLM.from_pretrained(tiny_folder("bert"))
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     hf.AutoTokenizer.from_pretrained(tiny_folder("bert")).save_pretrained(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     encoder = load_encoder(str(tmp_path), device="cpu")
-    assert len(encoder.identity["weights_sha256"]) == 64
+    assert len(encoder.key["weights_sha256"]) == 64
     assert encoder.objective == "masked-lm"
 
 
@@ -105,71 +119,16 @@ def test_slug_is_a_folder_name(tmp_path):
     assert slug("..") not in {"", ".", ".."}
 
 
-# What is known without the weights
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_encoder_of_kept_properties_loads_its_model_when_it_is_used(family, tiny_encoder):
-    loaded = tiny_encoder(family)
-    load = mock.Mock(return_value=loaded)
-    properties = json.loads(json.dumps(loaded.properties))
-    encoder = Encoder(**properties, load=load)
-    assert encoder == loaded
-    assert encoder.slug == loaded.slug
-    assert not load.called
-    assert encoder.model is loaded.model
-    assert encoder.tokenizer is loaded.tokenizer
-    assert load.call_count == 1
-
-
-def test_an_encoder_with_temperatures_loads_its_model_when_it_is_used(tiny_encoder):
+def test_an_encoder_with_temperatures_shares_the_weights(tiny_encoder):
     loaded = tiny_encoder("bert")
-    load = mock.Mock(return_value=loaded)
-    encoder = Encoder(**loaded.properties, load=load).with_temperatures([[2.0] * 4] * 3)
-    assert not load.called
-    assert encoder.identity == {**loaded.identity, "temperatures": [[2.0] * 4] * 3}
+    encoder = loaded.with_temperatures([[2.0] * 4] * 3, {"texts": "some"})
+    assert encoder.key == {**loaded.key, "matched to": {"texts": "some"}}
     ids = torch.tensor([[2, 5, 6, 7, 3]])
     maps = encoder.model(ids, output_attentions=True).attentions[0]
     plain_maps = loaded.model(ids, output_attentions=True).attentions[0]
     assert not torch.allclose(maps, plain_maps)
     table = encoder.model.get_input_embeddings().weight
     assert table.data_ptr() == loaded.model.get_input_embeddings().weight.data_ptr()
-
-
-def test_a_known_encoder_needs_no_torch(tiny_encoder, tiny_folder, tmp_path):
-    """Its key is read off files, and its properties off what was kept."""
-    path = tmp_path / "properties.json"
-    path.write_text(json.dumps(tiny_encoder("bert").properties))
-    script = (
-        "import json, pathlib, sys\n"
-        "from helpers.model.encoder import Encoder, encoder_key\n"
-        "encoder_key(sys.argv[1])\n"
-        "properties = json.loads(pathlib.Path(sys.argv[2]).read_text())\n"
-        "print(Encoder(**properties, load=exit).slug, 'torch' in sys.modules)"
-    )
-    arguments = [sys.executable, "-c", script, str(tiny_folder("bert")), str(path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["bert", "False"]
-
-
-@pytest.mark.parametrize("remembered_bytes", [0, 1 << 30])  # the weights count as large, or not
-@pytest.mark.parametrize("changed", ["config.json", "tokenizer_config.json", "model.safetensors"])
-def test_encoder_key_changes_with_any_file_and_option(
-    changed, remembered_bytes, bert_copy, own_cache, monkeypatch
-):
-    monkeypatch.setattr(text_files, "LARGE_FILE_BYTES", remembered_bytes)
-    path = bert_copy / changed
-    keys = [encoder_key(str(bert_copy))]
-    if path.suffix == ".json":
-        path.write_text(path.read_text() + "\n")
-    else:
-        tensors = safetensors.torch.load_file(path)
-        safetensors.torch.save_file(tensors, path, {"format": "pt", "note": "saved again"})
-    for options in ({}, {"dtype": "bfloat16"}, {"random_init": 1}):
-        keys.append(encoder_key(str(bert_copy), **options))
-    assert len({json.dumps(key) for key in keys}) == 4
-    assert encoder_key(str(bert_copy)) == keys[1]
 
 
 # Inputs: their length, and texts that hold the names of special tokens

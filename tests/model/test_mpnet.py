@@ -111,7 +111,7 @@ def test_mpnet_folder_names_a_package_that_is_missing(site):
 def test_load_encoder_verifies_mpnet_again_after_a_change(site):
     loaded = encoder.load_encoder("mpnet", device="cpu")
     assert (loaded.name, loaded.slug) == ("mpnet", "mpnet")
-    assert loaded.identity["weights_sha256"] == encoder.BUILT_IN["mpnet"]
+    assert loaded.key["weights_sha256"] == encoder.BUILT_IN["mpnet"]
     flip(mpnet.mpnet_folder() / "model.safetensors")
-    with pytest.raises(ModelError, match=r"model\.safetensors is .* Remove its folder, and"):
+    with pytest.raises(ModelError, match=r"SHA-256 of the weights .* Remove this folder"):
         encoder.load_encoder("mpnet", device="cpu")

@@ -43,10 +43,9 @@ def test_temperatures_match_the_entropies_of_the_trained_heads(
     random = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
     records = token_records(trained, segments)
     factors = temperatures(random, trained, records)
-    matched = load_encoder(
-        str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors
-    )
-    assert random.identity | {"temperatures": factors} == matched.identity
+    matched = random.with_temperatures(factors, {"model": trained.key})
+    assert matched.key == {**random.key, "matched to": {"model": trained.key}}
+    assert matched.slug == f"{random.slug}-entropy-matched"
     target = entropies(trained, records)
     before = entropies(random, records)
     assert abs(target - before).max() > 0.1
@@ -93,14 +92,9 @@ def uniform_encoder(tiny_folder):
     return encoder
 
 
-def test_temperatures_come_near_an_entropy_that_is_out_of_reach(
-    tiny_folder, uniform_encoder, encoder, segments
-):
+def test_temperatures_come_near_an_entropy_that_is_out_of_reach(uniform_encoder, encoder, segments):
     records = token_records(encoder, segments)
-    matched = load_encoder(str(tiny_folder("bert")), device="cpu")
-    sites.set_temperatures(
-        matched.model.base_model, temperatures(matched, uniform_encoder, records)
-    )
+    matched = encoder.with_temperatures(temperatures(encoder, uniform_encoder, records), {})
     expected = entropies(uniform_encoder, records)
     np.testing.assert_allclose(entropies(matched, records), expected, atol=1e-4)
 
@@ -110,10 +104,9 @@ def test_temperatures_of_heads_without_scores_are_finite(uniform_encoder, encode
     assert np.isfinite(temperatures(uniform_encoder, encoder, records)).all()
 
 
-def test_temperatures_of_a_model_for_itself_change_nothing(tiny_folder, encoder, segments):
+def test_temperatures_of_a_model_for_itself_change_nothing(encoder, segments):
     records = token_records(encoder, segments)
-    twin = load_encoder(str(tiny_folder("bert")), device="cpu")
-    sites.set_temperatures(twin.model.base_model, temperatures(twin, encoder, records))
+    twin = encoder.with_temperatures(temperatures(encoder, encoder, records), {})
     np.testing.assert_allclose(entropies(twin, records), entropies(encoder, records), atol=1e-4)
 
 
@@ -126,9 +119,8 @@ def test_temperatures_of_a_model_without_softmax_are_refused(encoder, segments, 
 @pytest.mark.parametrize("family", ["bert", "t5", "albert"])
 def test_a_pass_that_skips_layers_has_the_temperatures_of_the_others(family, tiny_folder):
     factors = (2.0 ** torch.arange(12).view(3, 4)).tolist()
-    encoder = load_encoder(
-        str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors
-    )
+    encoder = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
+    encoder = encoder.with_temperatures(factors, {})
     base = encoder.model.base_model
     token_ids = torch.tensor([[5, 6, 7, 8, 9]])
     change = Intervention(2, lambda _: nullcontext())

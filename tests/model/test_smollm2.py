@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from helpers.errors import ModelError
 from helpers.files import sha256
 from helpers.model import encoder, smollm2
+from helpers.notes import WEIGHTS_NOTES
 from helpers.settings import Settings
-from helpers.study import WEIGHTS_NOTES, Study
+from helpers.study import Study
 
 TEXT = "The river rose in 2015, and the old mill by the bridge did not survive the winter."
 

@@ -6,7 +6,6 @@ import torch
 import transformers as hf
 
 from helpers.data.visible import Visible, visible_mask
-from helpers.errors import ModelError
 from helpers.model.forward import forward, model_inputs
 from helpers.model.visible import computed_masks, probe_visible
 from helpers.store.extract import extract
@@ -62,7 +61,7 @@ def test_probe_visible_of_causal_windows(sliding_window, positions):
     model = hf.MistralModel._from_config(config, attn_implementation="eager").eval()
     ids = torch.tensor([[5, 6, 7]])
     expected = Visible(causal=True, window=sliding_window - 1)
-    assert set(probe_visible("mistral", model, ids, positions)) == {expected}
+    assert set(probe_visible(model, ids, positions)) == {expected}
     n = min(positions, sliding_window + 50)
     assert all((mask == visible_mask(expected, n)).all() for mask in computed_masks(model, ids, n))
 
@@ -70,5 +69,5 @@ def test_probe_visible_of_causal_windows(sliding_window, positions):
 def test_probe_visible_refuses_a_mask_without_a_baseline(tiny_encoder, monkeypatch):
     blocks = torch.block_diag(torch.ones(8, 8), torch.ones(8, 8)).numpy() > 0
     monkeypatch.setattr("helpers.model.visible.computed_masks", lambda *_: [blocks, blocks])
-    with pytest.raises(ModelError, match="in layer 1 is neither all tokens"):
-        probe_visible("bert", tiny_encoder("bert").model, torch.tensor([[2, 3]]), 64)
+    with pytest.raises(ValueError, match="in layer 1 is neither all tokens"):
+        probe_visible(tiny_encoder("bert").model, torch.tensor([[2, 3]]), 64)

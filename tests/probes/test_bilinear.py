@@ -144,11 +144,11 @@ def test_probe_recovers_a_planted_relation_and_its_layer(monkeypatch):
     assert counts[UAS_WITHOUT_PUNCTUATION].by_seed[0] > 80
 
 
-@pytest.mark.parametrize("profile", ["small", "usual"])
+@pytest.mark.parametrize("profile", ["quick", "usual"])
 def test_least_number_of_updates_follows_the_profile_of_the_call(profile, monkeypatch):
     monkeypatch.setenv("ATTENTION_PROFILE", profile)
     monkeypatch.setattr(training, "MIN_UPDATES", 3)
-    monkeypatch.setattr(training, "SMALL_MIN_UPDATES", 2)
+    monkeypatch.setattr(training, "QUICK_MIN_UPDATES", 2)
     updates = []
 
     def count_updates(*arguments):
@@ -160,7 +160,7 @@ def test_least_number_of_updates_follows_the_profile_of_the_call(profile, monkey
     schedule = Schedule(epochs=1, learning_rate=0.01, batch_size=10)
     probe = BilinearProbe(0, WIDTH, 4, 0)
     train(probe, data, sentences, count_updates, seed=0, schedule=schedule)
-    assert len(updates) == (2 if profile == "small" else 3)
+    assert len(updates) == (2 if profile == "quick" else 3)
 
 
 def test_probes_trained_together_equal_those_trained_alone(monkeypatch):

@@ -28,7 +28,7 @@ SHARE_LAYERS = (2, 15, 30)
 CUT_LAYERS = (1, 5, 20)
 PREVIOUS_SHARE = 0.5  # from which a head is a previous-token head
 CUT_SEGMENTS = 12  # on which edges are dropped, and the sink is measured
-SMALL_CUT_SEGMENTS = 4
+QUICK_CUT_SEGMENTS = 4
 CAUSE_TEXTS = 8
 SINK_SHARE = 0.25  # from which the first token is a sink
 SINK_QUERIES_FROM = 21
@@ -238,8 +238,8 @@ def compare(run, cache):
     segments = read_texts(cache, "token", "text", record)
     sentences = read_texts(cache, "word", "treebank", record)
     model = Model(cache / "models" / FOLDER)
-    small = record["settings"]["small"]
-    cut_records = evenly_spaced(segments, SMALL_CUT_SEGMENTS if small else CUT_SEGMENTS)
+    quick = record["settings"].get("quick", False)
+    cut_records = evenly_spaced(segments, QUICK_CUT_SEGMENTS if quick else CUT_SEGMENTS)
     rows = []
 
     first, n_previous = section3(model, segments)

@@ -15,6 +15,8 @@ from helpers.__main__ import main
 from helpers.data.treebank import PIPELINE
 from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import count_heads
+from helpers.model.encoder import load_encoder
+from helpers.notes import objective_note
 from helpers.results import run_record
 from helpers.study import Study
 
@@ -24,7 +26,7 @@ FAMILIES = {"Chinese": "bert", "German": "xlm_roberta", "Turkish": "roberta"}
 @pytest.fixture
 def settings(tmp_path, tiny_folder, figures, monkeypatch):
     """Make a function from a language to the settings of a small run of a text."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
 
     def make(language, **others):
         return {
@@ -73,7 +75,7 @@ def test_study_leaves_english_resources_out_of_another_language(settings, tmp_pa
     assert not study.has_parses and study.embeddings is None
     assert "--vectors" in study.missing_note("vectors")
     assert "--coref" in study.missing_note("coref")
-    study.save_facts()
+    study.save_facts([])
     record = run_record(study.results.build)
     assert record["language"] == "not English" and len(record["notes"]) == 2
     documents = other_languages.documents(tmp_path, "German")
@@ -158,9 +160,9 @@ def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tin
     tiny_models.save(folder, *tiny_models.bert(hf.BertForSequenceClassification))
     study = Study(model=str(folder), device="cpu")
     assert study.encoder.objective == "contrastive"
-    assert "BertForSequenceClassification" in study.objective_note
-    assert study.notes == [study.objective_note]
-    assert not Study(model=str(tiny_folder("bert")), device="cpu").objective_note
+    assert "BertForSequenceClassification" in objective_note(study.encoder)
+    assert study.notes == [objective_note(study.encoder)]
+    assert not objective_note(load_encoder(str(tiny_folder("bert")), device="cpu"))
     bare = tmp_path / "bare"
     tiny_models.save(bare, *tiny_models.bert(lambda config: hf.BertModel(config)))
-    assert not Study(model=str(bare), device="cpu").objective_note
+    assert not objective_note(load_encoder(str(bare), device="cpu"))

@@ -48,7 +48,7 @@ def corpora(tmp_path):
 def test_a_lesson_ends_on_any_model(
     number, family, corpora, tiny_folder, figures, monkeypatch, capsys
 ):
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     # Each permutation passes several checks of types; p-values of random weights mean nothing.
     monkeypatch.setattr("beyond.papers.accuracy_and_function.centred_ranks.PERMUTATIONS", 100)
     if number not in ("07", "08"):

@@ -12,7 +12,7 @@ from toy_corpora import conllu, write
 
 from helpers.errors import InputError
 from helpers.run import check_settings, list_notebooks
-from helpers.settings import Settings
+from helpers.settings import make_settings
 from helpers.viewer import view
 
 # Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.
@@ -26,7 +26,7 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
     """04 to its end on SUD's names: tables of them, and a viewer of the first sentence."""
     view_spy = mock.Mock(wraps=view.view)
     monkeypatch.setattr(view, "view", view_spy)
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")  # ten words of a relation are enough
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")  # ten words of a relation are enough
     towns = itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
     sentences = []
     for names in towns:
@@ -49,7 +49,7 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
 
 def test_pairs_of_any_relation_run_and_need_no_trees(tmp_path, tiny_folder, figures, monkeypatch):
     """00 and 04 to their end on pairs without tags; the notebooks that need trees refuse them."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     lines = []
     for number in range(40):
         words = ["Ann", "saw", "Bob", "and", "Bob", "saw", f"number{number}"]
@@ -66,7 +66,7 @@ def test_pairs_of_any_relation_run_and_need_no_trees(tmp_path, tiny_folder, figu
     held_out = pd.read_csv(tables / "dependency_heads_held_out.csv")
     assert set(held_out["relation"]) == {"All", "repeat", "later"}
     assert held_out["nearest_accuracy"].isna().all()
-    settings = Settings(pairs=str(pairs_path))
+    settings = make_settings(pairs=str(pairs_path))
     check_settings(list_notebooks("00,01,04"), settings)
     for number in ("05", "07", "10", "11"):
         with pytest.raises(InputError, match=f"notebook {number}: it needs trees, and --pairs"):
@@ -75,7 +75,7 @@ def test_pairs_of_any_relation_run_and_need_no_trees(tmp_path, tiny_folder, figu
 
 def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch):
     """Nothing within layers, nothing between them: 03 and 06 to their end, without a warning."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     for name in ("num_hidden_layers", "num_attention_heads"):
         monkeypatch.setitem(tiny_models.SIZES, name, 1)
     model = tiny_models.save(tmp_path / "one", *tiny_models.bert())

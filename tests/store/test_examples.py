@@ -14,7 +14,6 @@ from toy_corpora import corpus_of, sentence_of
 
 from helpers.data.records import Document, Mention, Segment
 from helpers.errors import InputError
-from helpers.model.encoder import Loaded
 from helpers.model.forward import model_inputs
 from helpers.store.examples import (
     choose_cuts,
@@ -93,8 +92,7 @@ def test_segment_record_of_a_decoder_keeps_a_blank_line_that_is_part_of_a_token(
                                   merges=[("Ċ", "Ċ"), (".", "ĊĊ")]))  # fmt: skip
     merged.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer._tokenizer = merged
-    loaded = Loaded(encoder.model, tokenizer)
-    encoder = replace(encoder, load=lambda: loaded)
+    encoder = replace(encoder, tokenizer=tokenizer)
     record = segment_record(encoder, Segment("aaaaaaaaa.", "bbbbbbbbb", "t"), 8, Counter())
     assert record["tokens"].count(".ĊĊ") == 1
     assert record["tokens"][record["blank_line"]] == ".ĊĊ"

@@ -250,7 +250,7 @@ def test_extract_reads_a_read_only_cache_and_refuses_to_write_to_it(encoder, sma
 
 
 def inputs_of(encoder, count=4, max_tokens=60, **options):
-    key = extraction.model_key(encoder)
+    key = encoder.key
     return store_inputs(key, many_segments(count), max_tokens=max_tokens, **options)
 
 

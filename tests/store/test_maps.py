@@ -9,7 +9,6 @@ import torch
 import helpers
 from helpers.errors import InputError
 from helpers.metrics import head_distance, surface
-from helpers.metrics.clustering import distance_table
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.reference import ALL
 from helpers.metrics.relation_tables import relation_tables
@@ -43,12 +42,12 @@ def test_patches_of_a_vision_transformer_run_through_sections_3_and_6():
     assert store.special_tokens == {"cls": "[CLS]", "sep": None}
     assert not any(layer.causal or layer.window for layer in store.visible)
     np.testing.assert_allclose(store[4].attention, maps[4], atol=1e-3)
-    sums = surface.sweep(store)
+    sums = surface.sums(store)
     shares = surface.head_table(sums, ["cls", *surface.RELATIVE_POSITION])
     to_cls = np.mean([m[..., 0].mean(axis=-1) for m in maps], axis=0)
     np.testing.assert_allclose(shares["cls"], to_cls.ravel(), atol=1e-3)
     assert shares["previous"].between(0, 1).all()
-    distances = head_distance.sweep(store).mean("distances")
+    distances, _ = head_distance.distances(store)
     by_hand = np.mean([head_distance.head_distances(m) for m in maps], axis=0)
     np.testing.assert_allclose(distances, by_hand, rtol=0.01, atol=0.01)
     (page,) = view(store, 2, layer=3, head=1).data()["pages"]
@@ -61,7 +60,7 @@ def test_cross_attention_has_the_measures_that_need_no_square(tmp_path):
     store = open_maps(maps, [(TARGET, SOURCE)] * 9, records=documents, name="translator")
     assert store[0].is_cross and store[0].tokens == SOURCE
     assert store[0].visible_keys.shape == (LAYERS, 4, 6)
-    sums = surface.sweep(store)
+    sums = surface.sums(store)
     table = surface.head_table(sums, ["cls", "sep", "punctuation", "entropy", "uniform"])
     for column, key in (("cls", 0), ("sep", 5), ("punctuation", 4)):
         by_hand = np.mean([m[..., key].mean(axis=-1) for m in maps], axis=0)
@@ -72,19 +71,15 @@ def test_cross_attention_has_the_measures_that_need_no_square(tmp_path):
     others = surface.head_table(sums, ["sep_to_sep", "other_to_cls", "entropy_from_cls"])
     assert others.drop(columns=["layer", "head"]).isna().all(axis=None)
     assert len(surface.article_table(sums)) == 5 * LAYERS  # documents
-    with pytest.raises(InputError, match="previous needs square maps"):
-        surface.head_table(sums, surface.RELATIVE_POSITION)
-    with pytest.raises(InputError, match="relative_position needs square maps"):
-        surface.relative_position(maps[0])
+    assert np.isnan(sums.mean("previous")).all()
     with pytest.raises(InputError, match="no syntactic heads and no pairs"):
         count_heads(store)
-    distances = head_distance.sweep(store)
-    assert distance_table(distances.mean("distances"), LAYERS, HEADS).shape == (6, 6)
+    distances, word_distances = head_distance.distances(store)
+    assert distances.shape == (6, 6)
     without_special = []
     for index in (0, 8):  # one example in eight
         words = maps[index][..., 1:5]
         without_special.append(head_distance.head_distances(words / words.sum(-1, keepdims=True)))
-    word_distances = distances.mean("word_distances")
     np.testing.assert_allclose(word_distances, np.mean(without_special, axis=0), atol=0.01)
 
 
@@ -151,7 +146,7 @@ def test_causal_maps_have_the_baselines_of_what_is_visible():
     causal /= causal.sum(axis=-1, keepdims=True)
     store = open_maps(np.broadcast_to(causal, (2, 2, 5, 5)), list("abcde"))
     assert all(layer.causal for layer in store.visible)
-    uniform = surface.head_table(surface.sweep(store), ["uniform"])["uniform"]
+    uniform = surface.head_table(surface.sums(store), ["uniform"])["uniform"]
     np.testing.assert_allclose(uniform, np.log(np.arange(1, 6)).mean())
 
 

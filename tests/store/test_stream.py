@@ -57,7 +57,7 @@ def test_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
     """A process that is killed while it lists leaves the file under a temporary name."""
     corpus = many_segments(COUNT)
     with cache_at(tmp_path):
-        inputs = store_inputs(extraction.model_key(encoder), corpus, max_tokens=MAX_TOKENS)
+        inputs = store_inputs(encoder.key, corpus, max_tokens=MAX_TOKENS)
         leftover = store_folder(inputs) / "examples.jsonl.0123456789ab.tmp"
         leftover.parent.mkdir(parents=True)
         leftover.write_text('{"tokens": ["[CLS]"')

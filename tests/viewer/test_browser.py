@@ -31,12 +31,13 @@ from viewer_stores import (
     word_store,
 )
 
+from helpers.data.links import read_links
 from helpers.files import PROJECT_ROOT
-from helpers.metrics.heads import DIRECTIONS, gold_links, predict_link
+from helpers.metrics.heads import DIRECTIONS
 from helpers.model.forward import to_words
 from helpers.run import write_html
 from helpers.store.store import Example
-from helpers.viewer.page import DIRECTION_LABELS, SCRIPT, document
+from helpers.viewer.page import DIRECTION_LABELS, SCRIPT, answer_links, document
 from helpers.viewer.view import ViewerWidget, view
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -253,9 +254,10 @@ def test_marked_answers_are_those_of_the_analysis(
     words = store[0].word_positions
     weights = store[0].attention[1, 0][words, words]
     expected = []
-    for question in gold_links(record):
-        picked, right = predict_link(question, weights, direction)
-        expected.append([question.word + 1, picked + 1, right])
+    links = read_links(record)
+    picked, right = answer_links(links, weights, direction, np.ones(weights.shape, bool))
+    for row in np.flatnonzero(~links.is_root):
+        expected.append([links.word[row] + 1, picked[row] + 1, right[row]])
     assert sorted(listed_answers) == sorted(expected)
     assert offline.locator(".av-arcs > g").count() == n_arcs
 
@@ -427,9 +429,11 @@ def shares_right(store, examples, relation, direction):
     for index in examples:
         words = store[index].word_positions
         weights = store[index].attention[..., words, words]
-        for question in gold_links(store.record(index)):
-            if relation in ("(all)", question.relation):
-                rights.append(predict_link(question, weights, direction)[1].ravel())
+        links = read_links(store.record(index))
+        visible = np.ones(weights.shape[-2:], bool)
+        _, right = answer_links(links, weights, direction, visible)
+        is_chosen = ~links.is_root & ((relation == "(all)") | (links.relation == relation))
+        rights += list(right[..., is_chosen].reshape(-1, is_chosen.sum()).T)
     return np.mean(rights, axis=0)
 
 
@@ -801,7 +805,7 @@ def lab(tmp_path_factory):
         f"--ServerApp.root_dir={work}",
     ]
     log = root / "log.txt"
-    environment = {**os.environ, **folders, "ATTENTION_PROFILE": "small"}
+    environment = {**os.environ, **folders, "ATTENTION_PROFILE": "quick"}
     with log.open("w") as file:
         server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
     url = f"http://127.0.0.1:{port}"

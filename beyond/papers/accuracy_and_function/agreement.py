@@ -36,10 +36,11 @@ from beyond.papers.common.head_edges import (
 )
 from beyond.papers.sinks.lenses import with_ratio
 from helpers.cache import cached
+from helpers.data.links import read_links
 from helpers.data.records import Record, cluster_of, evenly_spaced
 from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import HeadCounts
-from helpers.metrics.heads import gold_links, head_rows
+from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import Estimate, cluster_sums, correlation
 from helpers.model.encoder import Encoder
 from helpers.store.store import Store
@@ -129,19 +130,21 @@ def minimal_pair(
         A masked language model needs forms of one token each.
     """
     words = record["words"]
-    for link in gold_links(record):
-        if link.relation not in SUBJECTS:
+    links = read_links(record)
+    for row in np.flatnonzero(~links.is_root):
+        if links.relation[row] not in SUBJECTS:
             continue
-        verb = agreeing_word(record, link.gold[0])
+        subject = int(links.word[row])
+        parent = int(links.gold[row].argmax())
+        verb = agreeing_word(record, parent)
         text = words[verb].lower()
-        form = other_number(text, words[link.word].lower(), known_words)
-        is_auxiliary = verb != link.gold[0]
-        between = verb - link.word - 1
-        if form is None or between < 1 or (is_auxiliary and text not in NUMBERS):
+        form = other_number(text, words[subject].lower(), known_words)
+        between = verb - subject - 1
+        if form is None or between < 1 or (verb != parent and text not in NUMBERS):
             continue
         forms = (word_ids(encoder, words, verb), word_ids(encoder, words, verb, form))
         make_case = prefix_case if encoder.objective == NEXT_TOKEN else masked_case
-        case = make_case(encoder, record, (link.word, verb), forms, article)
+        case = make_case(encoder, record, (subject, verb), forms, article)
         if case is not None:
             return MinimalPair(case, between)
     return None
@@ -260,7 +263,7 @@ def agreement_tables(
             "agreement_correlations": agreement_correlations(heads),
         }
 
-    inputs = {"store": store.key, "model": encoder.identity, "pairs": pairs}
+    inputs = {"store": store.key, "model": encoder.key, "pairs": pairs}
     return cached("agreement", compute, inputs=inputs, code=CODE)
 
 

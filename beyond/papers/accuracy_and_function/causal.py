@@ -126,13 +126,12 @@ class Sizes(NamedTuple):
 
 
 FULL_SIZES = Sizes(edges=32, heads=10, minimum=30, relations=None, pairs=150)
-QUICK_SIZES = Sizes(edges=8, heads=3, minimum=15, relations=6, pairs=30)
-SMALL_SIZES = Sizes(edges=4, heads=2, minimum=4, relations=3, pairs=6)
+QUICK_SIZES = Sizes(edges=4, heads=2, minimum=4, relations=3, pairs=6)
 
 
 def choose_sizes(settings: Settings) -> Sizes:
     """Choose how much a run measures."""
-    return {"quick": QUICK_SIZES, "small": SMALL_SIZES}.get(settings.preset, FULL_SIZES)
+    return QUICK_SIZES if settings.quick else FULL_SIZES
 
 
 @dataclass(frozen=True)
@@ -673,7 +672,7 @@ def causal_tables(
 
     inputs = {
         "store": store.key,
-        "model": encoder.identity,
+        "model": encoder.key,
         "sizes": sizes,
         "seed": seed,
     }

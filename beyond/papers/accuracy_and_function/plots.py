@@ -18,7 +18,7 @@ from beyond.papers.accuracy_and_function.causal import (
     TURNS,
 )
 from beyond.papers.accuracy_and_function.centred_ranks import double_centred_ranks
-from beyond.papers.sinks.plots import DASHED, LEAST_DF, MODEL_STYLES
+from beyond.papers.sinks.plots import LEAST_DF, MODEL_STYLES, THIN
 from helpers.metrics import rows_of_model
 from helpers.metrics.statistics import ROUNDING
 from helpers.plots import style
@@ -26,8 +26,8 @@ from helpers.plots.style import (
     Style,
     canvas,
     counting_ticks,
-    for_column,
     legend_below,
+    theme,
 )
 
 TITLES = {
@@ -70,7 +70,7 @@ def centred_by_relation(table: pd.DataFrame) -> CentredRanks:
     return CentredRanks(**columns, layer=layers)
 
 
-@for_column
+@theme()
 def fig16_causal(effects: pd.DataFrame, correlations: pd.DataFrame, *, model: str) -> Figure:
     """Draw the effect of each head by its margin, without the main effects of heads and relations.
 
@@ -94,10 +94,7 @@ def fig16_causal(effects: pd.DataFrame, correlations: pd.DataFrame, *, model: st
         index="measure", columns="predictor", values="correlation"
     )
     measures = list(correlations["measure"].unique())
-    in_column = style.in_column()
-    heights = [1.25 if in_column else 2.6]
-    if in_column:  # the correlations are below the points
-        heights.append(0.25 + 0.16 * len(measures) * correlations["model"].nunique())
+    heights = [1.25, 0.25 + 0.16 * len(measures) * correlations["model"].nunique()]
     figure = canvas(
         sum(heights) + 0.9,
         _causal_title(by_measure),
@@ -107,7 +104,7 @@ def fig16_causal(effects: pd.DataFrame, correlations: pd.DataFrame, *, model: st
         "ranks of heads as shares, without the means of heads and of relations",
         "bars: 95% intervals",
     )
-    grid = figure.add_gridspec(len(heights), 2 if in_column else 3, height_ratios=heights)
+    grid = figure.add_gridspec(2, 2, height_ratios=heights)
     norm = Normalize(1, trained["layer"].max())
     layer_scale = ScalarMappable(norm, style.LAYER_COLORS)
     raw = figure.add_subplot(grid[0, 0])
@@ -125,10 +122,9 @@ def fig16_causal(effects: pd.DataFrame, correlations: pd.DataFrame, *, model: st
     raw.locator_params(nbins=4)
     for axes in (raw, partial):
         axes.set_xlabel("Margin (rank)")
-    place = grid[-1, :] if in_column else grid[0, 2]
-    _draw_correlations(figure.add_subplot(place), measures, correlations)
+    _draw_correlations(figure.add_subplot(grid[1, :]), measures, correlations)
     ticks = counting_ticks(int(trained["layer"].max()), 6)
-    style.draw_color_scale(figure, [raw, partial], layer_scale, "Layer", ticks=ticks)
+    figure.colorbar(layer_scale, ax=[raw, partial], label="Layer", ticks=ticks)
     legend_below(figure, columns=correlations["model"].nunique())
     return figure
 
@@ -145,8 +141,8 @@ def _draw_ranks(
         x, y, s=2 if len(x) > MANY_POINTS else 4, c=layer, cmap=style.LAYER_COLORS,
         norm=norm, linewidths=0, rasterized=True,
     )  # fmt: skip
-    axes.axhline(0, **DASHED)
-    axes.axvline(0, **DASHED)
+    axes.axhline(0, **THIN)
+    axes.axvline(0, **THIN)
 
 
 def _causal_title(by_measure: pd.DataFrame) -> str:
@@ -182,15 +178,14 @@ def _draw_correlations(axes: Axes, measures: Sequence[str], correlations: pd.Dat
                 rows["correlation"], y, look.marker, color=look.color, markerfacecolor=filled,
                 label=look.label if predictor == "margin" else None,
             )  # fmt: skip
-    axes.axvline(0, **DASHED)
+    axes.axvline(0, **THIN)
     axes.set_yticks(range(len(measures)), [TITLES[name].replace(", ", ",\n") for name in measures])
     axes.set_xticks(np.linspace(-1, 1, 5))
     axes.set(xlim=(-1, 1), ylim=(len(measures) - 0.5, -0.5), xlabel="Correlation")
-    gap = "; " if style.in_column() else "\n"
-    axes.set_title(f"Correlations{gap}open marks: at equal attention")
+    axes.set_title("Correlations; open marks: at equal attention")
 
 
-@for_column
+@theme()
 def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str) -> Figure:
     """Draw what the edge to the subject brings by the attention on it, and what ablation takes.
 
@@ -207,35 +202,32 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
         Figure 19.  On the left a point is a head.  On the right are the heads that are ablated.
     """
     pairs = agreement.set_index("words_between").loc["all"]
-    ablated = heads.dropna(subset=["dropped"]).sort_values("dropped")
+    most = heads["dropped"].abs().nlargest(5).index
+    ablated = heads.loc[most].sort_values("dropped")
     title = f"The verb agrees in {pairs['right']:.0f}% of {pairs['pairs']:.0f} pairs"
     for row in ablated.tail(1).itertuples():
-        title += (
-            f"; without the edge of head {row.layer}-{row.head}, {row.dropped:.2g} of "
-            f"{pairs['log_odds']:.1f} nats are lost"
+        title = (
+            f"Without its edge to the subject, head {row.layer}-{row.head} takes {row.dropped:.2g} "
+            f"of {pairs['log_odds']:.1f} nats from the right verb"
         )
-    in_column = style.in_column()
     figure = canvas(
-        5.5 if in_column else 4.4,
+        4.0,
         f"Figure 19 · {title}",
         model,
         "edges from the place of the verb to its subject",
     )
-    if in_column:
-        points, bars = figure.subplots(2, 1, height_ratios=[2, 3])
-    else:
-        points, bars = figure.subplots(1, 2)
+    points, bars = figure.subplots(2, 1, height_ratios=[3, 2])
     percent = Normalize(0, 100)
     accuracy_scale = ScalarMappable(percent, style.SEQUENTIAL)
     points.scatter(
-        heads["attention"], heads["first_order"], c=heads["accuracy"], s=8 if in_column else 18,
+        heads["attention"], heads["first_order"], c=heads["accuracy"], s=8,
         cmap=style.SEQUENTIAL, norm=percent, edgecolors=style.MUTED, linewidths=0.4,
     )  # fmt: skip
-    points.axhline(0, **DASHED)
+    points.axhline(0, **THIN)
     points.set_title("All heads")
     points.set_xlabel("Mean attention on the edge (fraction)")
     points.set_ylabel("First-order effect (nats)")
-    style.draw_color_scale(figure, [points], accuracy_scale, "Accuracy for subjects (%)")
+    figure.colorbar(accuracy_scale, ax=points, location="top", label="Accuracy for subjects (%)")
     y = np.arange(len(ablated))
     for column, look in AGREEMENT_STYLES.items():
         bars.plot(ablated[column], y, look.marker, color=look.color, label=look.label)
@@ -243,9 +235,9 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
     low, high = [ablated[f"dropped_{end}"][has_interval] for end in ("low", "high")]
     color = AGREEMENT_STYLES["dropped"].color
     bars.hlines(y[has_interval], low, high, color=color, lw=1)
-    bars.axvline(0, **DASHED)
+    bars.axvline(0, **THIN)
     bars.set_yticks(y, [f"{row.layer}-{row.head}" for row in ablated.itertuples()])
     bars.set_xlabel("Log-odds lost (nats)")
-    bars.set_title("The heads with the largest first-order effects")
-    legend_below(figure, 3)
+    bars.set_title("The five heads that take most")
+    legend_below(figure, 2)
     return figure

@@ -27,7 +27,6 @@ import pandas as pd
 from helpers.data.corpora import fetch, find_corpus, registry
 from helpers.data.text_files import existing_file, one_line
 from helpers.errors import CorpusError
-from helpers.settings import small_profile
 
 SAMPLE_NAME = "arguments-sample"
 SAMPLE_FOLDER = Path(__file__).with_name(SAMPLE_NAME)
@@ -42,7 +41,7 @@ INPUTS = {
     "all": ("reason", "claim", "warrant"),
 }
 SPLITS = ("train", "dev", "test")
-SMALL_SPLIT_SIZE = 8  # arguments of a split in the small profile
+QUICK_SPLIT_SIZE = 8  # arguments of a split in a quick run
 REQUIRED_COLUMNS = ("#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim")
 
 
@@ -139,7 +138,7 @@ class Arguments:
         return [argument for argument in arguments if argument.split == split]
 
 
-def argument_corpus(source: str | Path = "") -> Arguments:
+def argument_corpus(source: str | Path = "", *, quick: bool = False) -> Arguments:
     """Read a corpus of arguments and their adversarial counterparts.
 
     Parameters
@@ -153,7 +152,7 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     Arguments
         The counterparts are read from ``train-adv-negated.csv`` and so on, of the registry or of
         the folder or its ``adversarial/``; without such files they are made from a column
-        negatedClaim.  The small profile keeps only the first arguments of each split.
+        negatedClaim.  A quick run keeps only the first arguments of each split.
 
     Raises
     ------
@@ -164,7 +163,7 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     """
     name = str(source or SAMPLE_FOLDER)
     files = _table_files(name)
-    limit = SMALL_SPLIT_SIZE if small_profile() else None
+    limit = QUICK_SPLIT_SIZE if quick else None
     original = []
     published = []
     for split in SPLITS:

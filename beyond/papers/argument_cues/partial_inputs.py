@@ -11,7 +11,7 @@ each warrant by itself sees the same two inputs again, so that we leave this out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -32,7 +32,6 @@ from helpers.files import PROJECT_ROOT
 from helpers.metrics import by_model
 from helpers.metrics.statistics import ratio
 from helpers.model.encoder import Encoder
-from helpers.store.extract import model_key
 from helpers.torch_utils import batch_threads, thread_map
 
 SMALL_MODELS = (BAG, BILSTM)
@@ -74,10 +73,9 @@ def planned_runs(sets: Mapping[str, list[Argument]]) -> list[Run]:
 def choice_tables(
     corpus: Arguments,
     encoder: Encoder,
-    control: Callable[..., Encoder],
+    controls: Sequence[Encoder],
     vectors: Embeddings,
     *,
-    seeds: int,
     seed: int,
 ) -> dict[str, pd.DataFrame]:
     """Train every model on every input and measure its accuracy; finished runs are cached.
@@ -88,14 +86,13 @@ def choice_tables(
         The arguments and their counterparts.
     encoder : Encoder
         The model.
-    control : callable
-        ``control(seed)`` returns the model with random weights.
+    controls : sequence of Encoder
+        The model with random weights, for each training run of the encoder.
     vectors : Embeddings
         Word vectors of the small models (bag of vectors and BiLSTM).
-    seeds : int
-        Training runs of the encoder; the small models have `SMALL_MODEL_SEEDS`.
     seed : int
-        The first seed.
+        The first seed.  The encoder is trained from as many seeds as there are controls, the small
+        models from `SMALL_MODEL_SEEDS`.
 
     Returns
     -------
@@ -113,17 +110,16 @@ def choice_tables(
     sets = training_sets(corpus)
     test = corpus.part("test") + corpus.part("test", adversarial=True)
     runs = planned_runs(sets)
-    controls = {run_seed: control(run_seed) for run_seed in range(seed, seed + seeds)}
 
     def choose(job: tuple[Run, int]) -> list[int]:
         run, run_seed = job
         recipe = recipe_of(run, run_seed)
-        run_encoder = controls[run_seed] if run.classifier == RANDOM else encoder
+        run_encoder = controls[run_seed - seed] if run.classifier == RANDOM else encoder
         return choices_in_test(run, sets[run.train], test, recipe, run_encoder, vectors)
 
     jobs: list[tuple[Run, int]] = []
     for run in runs:
-        n_seeds = SMALL_MODEL_SEEDS if run.classifier in SMALL_MODELS else seeds
+        n_seeds = SMALL_MODEL_SEEDS if run.classifier in SMALL_MODELS else len(controls)
         jobs += product([run], range(seed, seed + n_seeds))
     threads = batch_threads(encoder.model.device)
     results = thread_map(choose, jobs, label="choosing warrants", unit="training", threads=threads)
@@ -197,7 +193,7 @@ def choices_in_test(
         "train": train,
         "test": test,
         "recipe": recipe,
-        "model": {"vectors": vectors.fingerprint} if is_small else model_key(encoder),
+        "model": {"vectors": vectors.fingerprint} if is_small else encoder.key,
     }
     return cached("warrant-choices", compute, inputs=inputs, code=CODE)
 

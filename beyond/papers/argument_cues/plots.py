@@ -18,10 +18,9 @@ from beyond.papers.argument_cues.cues import (
 from beyond.papers.argument_cues.partial_inputs import ORIGINAL
 from helpers.plots import style
 from helpers.plots.labels import label_points
-from helpers.plots.style import ACCENT, INK, canvas, for_column, legend_below
+from helpers.plots.style import ACCENT, INK, canvas, legend_below, panel_grid, theme
 
-N_LABELLED = 7  # cues that are named, those of the largest gain
-N_LABELLED_IN_COLUMN = 4
+N_LABELLED = 4  # cues that are named, those of the largest gain
 # Neither the colour nor the marker of the paper's values; the last is that of random weights.
 MODEL_STYLES = (
     (style.SERIES_COLORS[0], "o"),
@@ -39,7 +38,7 @@ ALL_INPUTS = "all"  # of `INPUTS`: claim, reason and warrants
 PAPER = "the paper"
 
 
-@for_column
+@theme()
 def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figure:
     """Draw cues by coverage and productivity, and the accuracy of models on parts of arguments.
 
@@ -61,26 +60,18 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str) -> Figu
     """
     table = choices[(choices["train"] == ORIGINAL) & choices["test"].isin(TEST_TITLES)]
     figure = canvas(
-        4.9 if style.in_column() else 4.8,
+        4.9,
         _accuracy_title(table),
         model,
         "means with 95% intervals over arguments",
         "dashed: chance",
     )
-    if style.in_column():
-        grid = figure.add_gridspec(3, 1)
-        places = [grid[1, 0], grid[2, 0]]
-    else:
-        grid = figure.add_gridspec(2, 2)
-        places = [grid[1, 0], grid[1, 1]]
-    for place, (test, panel_title) in zip(places, TEST_TITLES.items(), strict=True):
-        axes = figure.add_subplot(place)
+    above, *below = panel_grid(figure, 3, 1)
+    for axes, (test, panel_title) in zip(below, TEST_TITLES.items(), strict=True):
         _draw_accuracies(axes, table[table["test"] == test])
         axes.set(title=panel_title, xlabel="Right warrant (%)")
-    if not style.in_column():
-        figure.axes[1].set_yticklabels([])  # those of the first panel
-    legend_below(figure, columns=5)
-    _draw_cues(figure.add_subplot(grid[0, :]), cues)
+    legend_below(figure, columns=2)
+    _draw_cues(above, cues)
     return figure
 
 
@@ -105,14 +96,11 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
     originals = as_written[as_written["split"] == ALL_SPLITS].reset_index(drop=True)
     sns.scatterplot(
         originals, x="coverage", y="productivity", hue="kind", style="kind", alpha=0.75,
-        s=12 if style.in_column() else 36,
-        palette=CUE_COLORS, markers=CUE_MARKERS, ax=axes,
+        s=12, palette=CUE_COLORS, markers=CUE_MARKERS, ax=axes,
     )  # fmt: skip
     not_by_split = as_written[as_written["cue"] == NOT].set_index("split")
     test_row = not_by_split.loc["test"]
     in_test = f"“{NOT}” in the test split"
-    if not style.in_column():
-        in_test += f": {test_row['coverage']:.0f}%, {test_row['productivity']:.0f}% right"
     axes.plot("coverage", "productivity", "P", data=test_row, color=INK, label=in_test)
     if "paper_coverage" in originals:  # absent if the cue is planted
         axes.plot(
@@ -122,7 +110,7 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
         )  # fmt: skip
     lowest_coverage = 0.8 * originals["coverage"].min()  # on the axis, with a margin
     x = np.geomspace(lowest_coverage, 100, CHANCE_POINTS)
-    axes.plot(x, np.full_like(x, CHANCE), color=INK, dashes=(4, 3), linewidth=1)
+    axes.plot(x, np.full_like(x, CHANCE), color=INK, **style.DASHED)
     drawn_lines = [line.get_xydata() for line in axes.lines]
     points = np.vstack([originals[["coverage", "productivity"]], *drawn_lines])
     axes.set_xscale("log")
@@ -133,9 +121,8 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
         ylabel="Productivity:\nthat warrant is right (%)",
     )  # fmt: skip
     axes.minorticks_off()
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2 if style.in_column() else 4)
-    n_labelled = N_LABELLED_IN_COLUMN if style.in_column() else N_LABELLED
-    labelled = originals["gain"].nlargest(n_labelled).index.tolist()
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    labelled = originals["gain"].nlargest(N_LABELLED).index.tolist()
     label_points(axes, points, labelled, originals.loc[labelled, "cue"].tolist())
 
 
@@ -144,7 +131,6 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame) -> None:
     inputs = table["inputs"].unique().tolist()
     by_classifier = table.groupby("classifier", sort=False)
     offsets = np.linspace(-0.3, 0.3, len(by_classifier))
-    size = 3 if style.in_column() else 4.5
     for (name, rows), offset, (color, marker) in zip(
         by_classifier, offsets, MODEL_STYLES, strict=False
     ):
@@ -152,14 +138,14 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame) -> None:
         y = rows["inputs"].map(inputs.index) + offset
         axes.errorbar(
             mean, y, xerr=[mean - rows["mean_low"], rows["mean_high"] - mean], fmt=marker,
-            color=color, markersize=size, markeredgewidth=0, elinewidth=1.1, label=name,
+            color=color, markersize=3, markeredgewidth=0, elinewidth=1.1, label=name,
         )  # fmt: skip
         if rows.get("paper_mean", pd.Series()).notna().any():
             axes.plot(  # the mean below it is seen
                 rows["paper_mean"], y, "D", color=ACCENT, markerfacecolor="none",
-                markeredgewidth=1, markersize=size + 0.5, zorder=4, label=PAPER,
+                markeredgewidth=1, markersize=3.5, zorder=4, label=PAPER,
             )  # fmt: skip
-    axes.axvline(CHANCE, color=INK, dashes=(4, 3), linewidth=1, zorder=0)
+    axes.axvline(CHANCE, color=INK, **style.DASHED, zorder=0)
     axes.set_yticks(range(len(inputs)), inputs)
     axes.set_ylim(len(inputs) - 0.5, -0.5)
     low = min(CHANCE, table["mean_low"].min())

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from beyond.papers.common.tasks import Pair, Task
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, padded, text_inputs
+from helpers.model.forward import Inputs, padded
 from helpers.model.sites import base_transformer
 
 BATCH_SIZE = 16
@@ -90,6 +90,24 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
             f"to {longest}; change --max-tokens"
         )
     return text_inputs(encoder, [pair.texts for pair in pairs], max_tokens)
+
+
+def text_inputs(
+    encoder: Encoder, examples: Sequence[Sequence[str]], max_tokens: int
+) -> list[Inputs]:
+    """Tokenize examples of one text or two, with the special tokens around and between them.
+
+    A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
+    into ``max_tokens``.
+    """
+    tokenizer = copy.deepcopy(encoder.tokenizer.backend_tokenizer)  # other threads use the original
+    tokenizer.enable_truncation(max_tokens, strategy="longest_first")
+    encodings = [
+        tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in examples
+    ]
+    return [
+        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
+    ]
 
 
 def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:

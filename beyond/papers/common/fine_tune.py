@@ -30,7 +30,7 @@ from beyond.papers.common.labelled import task_files
 from beyond.papers.common.tasks import Task, read_task
 from beyond.papers.common.wikipedia_tasks import NEXT, NUMBER, wikipedia_tasks
 from helpers.cache import Code, cached, code_digest
-from helpers.data.wikipedia import sample_path
+from helpers.data.wikipedia import SAMPLE
 from helpers.errors import InputError, ModelError
 from helpers.files import (
     build_folder,
@@ -41,8 +41,7 @@ from helpers.files import (
 )
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
-from helpers.settings import MAX_NUMBER, NO_LIMIT, capped, small_profile
-from helpers.store.extract import model_key
+from helpers.settings import MAX_NUMBER, NO_LIMIT, capped
 from helpers.torch_utils import batch_threads, thread_map
 
 # The trained parameters, those of the linear head included, and the predicted test labels.
@@ -52,8 +51,8 @@ WEIGHT_DECAY = 0.01  # for matrices, in fine-tuning
 BUCKET_BATCHES = 16  # so many batches are sorted by length together
 LARGEST_NORM = 1.0  # of the gradient of a step
 SEEDS = 5  # of `fine_tune_seeds`
-SMALL_EXAMPLES = 6  # in the small profile, to train and to test
-SMALL_TASKS = (NEXT, NUMBER)  # in the small profile: one of text pairs and one of single texts
+QUICK_EXAMPLES = 6  # in a quick run, to train and to test
+QUICK_TASKS = (NEXT, NUMBER)  # in a quick run: one of text pairs and one of single texts
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class FineTuningRun:
     def folder(self) -> Path:
         """The folder of the run in the cache; it exists once the run is trained."""
         task = slugify(self.task.name.lower()) or "task"
-        inputs = model_key(self.encoder) | {
+        inputs = dict(self.encoder.key) | {
             "code": code_digest(CODE),
             "objective": self.encoder.objective,
             "task": asdict(self.task),
@@ -108,8 +107,8 @@ class FineTuningRun:
 
     def fine_tuned_encoder(self) -> Encoder:
         """Make an encoder with the fine-tuned weights, for example to compute its maps."""
-        identity = {**self.encoder.identity, "fine_tuned": self.folder.name}
-        return replace(self.encoder.with_model(self.classifier.encoder), identity=identity)
+        key = {**self.encoder.key, "fine_tuned": self.folder.name}
+        return replace(self.encoder, model=self.classifier.encoder, key=key)
 
     def start(self) -> Classifier:
         """Make the classifier as it is before training."""
@@ -167,7 +166,7 @@ def concat_with_keys(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.Data
     return table.reset_index(names).reset_index(drop=True)
 
 
-def load_tasks(task: str, text: str, *, examples: int | str, seed: int) -> list[Task]:
+def load_tasks(task: str, text: str, *, examples: int | str, seed: int, quick: bool) -> list[Task]:
     """Read the user's task, or make tasks from a text.
 
     Parameters
@@ -181,6 +180,8 @@ def load_tasks(task: str, text: str, *, examples: int | str, seed: int) -> list[
         test examples, or "all".
     seed
         Seed of the samples.
+    quick
+        Whether there are few examples and only two made tasks.
 
     Returns
     -------
@@ -199,13 +200,13 @@ def load_tasks(task: str, text: str, *, examples: int | str, seed: int) -> list[
             f"task_examples {examples}: expected a whole number from 2 to {MAX_NUMBER:,}, or "
             f"{NO_LIMIT}"
         )
-    if small_profile():
-        count = capped(count, SMALL_EXAMPLES)
+    if quick:
+        count = capped(count, QUICK_EXAMPLES)
     if not task:
-        path = resolve_user_path(text) if text else sample_path()
+        path = resolve_user_path(text) if text else SAMPLE
         tasks = wikipedia_tasks(path, count=count, seed=seed)
-        if small_profile():
-            tasks = [task for task in tasks if task.name in SMALL_TASKS]
+        if quick:
+            tasks = [task for task in tasks if task.name in QUICK_TASKS]
         return tasks
     train, test = task_files(task)
     return [read_task(train, test).sample(count, seed=seed)]

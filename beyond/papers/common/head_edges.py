@@ -32,13 +32,18 @@ from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel
 
 from beyond.papers.common.edge_cuts import DROPPED, MOST_ATTENDED, ablate_edges
-from beyond.papers.common.head_removal import map_over_model_copies, repeatable_layers
+from beyond.papers.common.head_removal import (
+    map_over_model_copies,
+    repeatable_layers,
+    skip_layers,
+)
+from helpers.data.links import read_links
 from helpers.data.records import Record
 from helpers.errors import ModelError
-from helpers.metrics.heads import DIRECTIONS, Direction, gold_links
+from helpers.metrics.heads import DIRECTIONS, Direction
 from helpers.model.encoder import Encoder
-from helpers.model.forward import vectors_to_words
-from helpers.model.sites import PatchSoftmax, Scores, Weights, skip_layers
+from helpers.model.forward import vectors_to_words_by_matrix, word_matrix
+from helpers.model.sites import PatchSoftmax, Scores, Weights
 from helpers.probes.data import ProbeData
 
 NEXT_TOKEN = "next-token"  # the objective of a decoder
@@ -109,12 +114,10 @@ def relation_edges(record: Record, relation: str, direction: Direction) -> list[
     The edge of a possessor is that of its 's (section 4.2).
     """
     edges = []
-    for question in gold_links(record):
-        if question.relation != relation:
-            continue
-        dependent = question.word
-        (parent,) = question.gold
-        reader = dependent if question.mark is None else question.mark
+    links = read_links(record)
+    for row in np.flatnonzero((links.relation == relation) & ~links.is_root):
+        dependent, reader = int(links.word[row]), int(links.query[row])
+        (parent,) = np.flatnonzero(links.gold[row]).tolist()
         if direction == DIRECTIONS[0]:
             edges.append(RelationEdge(dependent, parent, query=reader, key=parent))
         else:
@@ -143,7 +146,9 @@ def word_positions(record: Record) -> slice:
 
 def word_vectors(states: Float[Tensor, "token width"], record: Record) -> WordVectors:
     """Average the vectors of the tokens of each word of a sentence."""
-    return vectors_to_words(states, record["inputs"]["groups"])[word_positions(record)]
+    word_of_token = torch.tensor(record["inputs"]["groups"])
+    token_in_word = word_matrix(word_of_token, record["inputs"]["groups"][-1] + 1).to(states)
+    return vectors_to_words_by_matrix(states, token_in_word)[word_positions(record)]
 
 
 def with_vectors(data: ProbeData, sentence: int, layer: int, vectors: WordVectors) -> ProbeData:

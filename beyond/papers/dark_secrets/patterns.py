@@ -280,7 +280,7 @@ def pattern_table(
 
     run_names = [run.folder.name for run in runs]
     inputs = {
-        "model": encoder.identity,
+        "model": encoder.key,
         "runs": run_names,
         "segments": segments,
         "max_tokens": max_tokens,

@@ -20,23 +20,22 @@ from beyond.papers.dark_secrets.maps import (
 )
 from beyond.papers.dark_secrets.patterns import CLASSES, WITH_COLUMN
 from helpers.metrics.heads import by_head
-from helpers.plots import style
 from helpers.plots.style import (
     DIVERGING,
     INK,
     SEQUENTIAL,
     canvas,
     counting_ticks,
-    for_column,
     heat_maps,
     legend_below,
+    theme,
 )
 
 # In the order of `CLASSES`, from dark ("vertical") to light ("heterogeneous").
 COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
 
 
-@for_column
+@theme()
 def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) -> Figure:
     """Draw Figure 7: a map of each pattern, and the shares of the patterns by layer.
 
@@ -55,18 +54,16 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     """
     tasks = table["task"].unique()
     weights = table["weights"].unique()
-    in_column = style.in_column()
-    map_columns = 3 if in_column else max(1, len(examples))
-    map_rows = max(1, -(-len(examples) // map_columns))
-    map_height = map_rows * (1.4 if in_column else 2.1)  # inches
-    bar_height = 0.25 + (1.2 if in_column else 1.9) * len(weights)
+    map_rows = max(1, -(-len(examples) // 3))
+    map_height = map_rows * 1.4  # inches
+    bar_height = 0.25 + 1.2 * len(weights)
     last_state = weights[-1]
     last_state_rows = table[table["weights"] == last_state]
     with_column = last_state_rows.groupby("task")[WITH_COLUMN].mean().sum(axis=1)
     extremes = [f"{with_column.min():.0%}", f"{with_column.max():.0%}"]  # over tasks
     shares = " to ".join(dict.fromkeys(extremes))
     figure = canvas(
-        map_height + bar_height + 0.3 * in_column,
+        map_height + bar_height + 0.3,
         f"Figure 7 · In {shares} of the maps, many tokens attend to the same few "
         f"({last_state}, by task)",
         model,
@@ -77,15 +74,13 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
     above, below = figure.add_gridspec(2, 1, height_ratios=[map_height, bar_height])
     # Typical maps side by side, in the order of the legend.
     titles = sorted(examples, key=lambda title: CLASSES.index(title.rpartition(" (")[0]))
-    panels = above.subgridspec(map_rows, map_columns)
+    panels = above.subgridspec(map_rows, 3)
     for number, title in enumerate(titles):
-        axes = figure.add_subplot(panels[divmod(number, map_columns)])
+        axes = figure.add_subplot(panels[divmod(number, 3)])
         axes.set_axis_off()
         axes.imshow(shaded(examples[title]), cmap=SEQUENTIAL, vmin=0, vmax=1)
-        lines = (
-            f"{fill(title, 16 if in_column else 20)}\nblack: {darkest_weight(examples[title]):.2f}"
-        )
-        axes.set_title(lines, parse_math=False)
+        lines = f"{fill(title, 16)}\nblack: {darkest_weight(examples[title]):.2f}"
+        axes.set_title(lines)
     grid = below.subgridspec(len(weights), len(tasks)).subplots(
         squeeze=False, sharex=True, sharey=True
     )
@@ -98,11 +93,11 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
             bottom += shares[name]
         axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
         axes.label_outer()
-        letters = 48 // len(tasks) if in_column else 18
-        axes.set_title(fill(task, letters) if state == weights[0] else "", parse_math=False)
-        max_ticks = (18 if in_column else 24) // len(tasks)
+        letters = 48 // len(tasks)
+        axes.set_title(fill(task, letters) if state == weights[0] else "")
+        max_ticks = 18 // len(tasks)
         axes.set_xticks(counting_ticks(int(table["layer"].max()), max_ticks))
-    legend_below(figure, columns=len(CLASSES))
+    legend_below(figure, columns=3)
     return figure
 
 
@@ -112,7 +107,7 @@ def darkest_weight(attention: Map) -> float:
     return float(np.clip(np.quantile(attention, DARKEST_QUANTILE), UNIFORM_MULTIPLE * uniform, 1))
 
 
-@for_column
+@theme()
 def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 8: how far fine-tuning changes the maps of each head.
 
@@ -140,7 +135,7 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
     )
 
 
-@for_column
+@theme()
 def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw section 4.2: by how much each head's attention on links exceeds that on random pairs.
 
@@ -171,7 +166,7 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
         cmap=DIVERGING,
     )
     figure.axes[0].scatter(
-        "head", "layer", data=linked, s=5 if style.in_column() else 12, color="white",
+        "head", "layer", data=linked, s=5, color="white",
         edgecolors=INK, linewidths=0.8,
     )  # fmt: skip
     return figure

@@ -82,7 +82,7 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
             with_ratio(table, name, by_article.sum(), by_article.count())
         return table
 
-    inputs = {"store": source.key, "model": encoder.identity, "texts": count}
+    inputs = {"store": source.key, "model": encoder.key, "texts": count}
     return cached("attributions", compute, inputs=inputs, code=CODE)
 
 

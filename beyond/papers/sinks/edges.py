@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise, product, zip_longest
 from typing import Any, TypeAlias
@@ -132,7 +133,7 @@ def loss_increases(
     def measure(model: PreTrainedModel, batch: Sequence[Record]) -> Float[Tensor, "example pass"]:
         def run() -> Tensor:
             rng = np.random.default_rng(seed)
-            return training_losses(encoder.with_model(model), batch, rng)[0].double()
+            return training_losses(replace(encoder, model=model), batch, rng)[0].double()
 
         return torch.stack(list(run_interventions(model, run, interventions)), dim=1).cpu()
 
@@ -294,7 +295,7 @@ def edge_tables(
         }
 
     inputs = {
-        "models": [encoder.identity for encoder in encoders.values()],
+        "models": [encoder.key for encoder in encoders.values()],
         "store": source.key,
         "segments": count,
         "treebank": treebank.key,

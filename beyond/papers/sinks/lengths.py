@@ -12,13 +12,13 @@ from pathlib import Path
 import pandas as pd
 
 from beyond.long_texts import long_text_measures
+from beyond.papers.common.classifier import text_inputs
 from beyond.papers.sinks import CODE
 from helpers.cache import cached
 from helpers.data.wikipedia import Article, articles
 from helpers.errors import InputError
 from helpers.metrics.heads import head_rows
 from helpers.model.encoder import Encoder
-from helpers.model.forward import text_inputs
 from helpers.store.examples import BLANK_LINE
 
 LENGTHS = (128, 512, 2048, 4096)  # tokens
@@ -92,5 +92,5 @@ def measures_by_length(
             )
         return pd.concat(tables, ignore_index=True)
 
-    key = {"model": encoder.identity, "text": text, "lengths": list(lengths)}
+    key = {"model": encoder.key, "text": text, "lengths": list(lengths)}
     return cached("sink-lengths", compute, inputs=key, code=CODE)

@@ -23,7 +23,7 @@ from beyond.papers.sinks import CODE
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of, evenly_spaced, roles
 from helpers.metrics.statistics import bootstrap_intervals, divide, effective_clusters
-from helpers.metrics.surface import Sums, combine
+from helpers.metrics.surface import Sums, sum_by_article
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
 from helpers.settings import Settings, capped
@@ -66,7 +66,7 @@ FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
 MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
 # A language model of 30 layers of 9 heads takes 20 times as long for each cut.
 VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, cut_segments=12, attributed=6)
-SMALL_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
+QUICK_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
 
 
 def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
@@ -89,8 +89,8 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     sizes = FEW_HEAD_SIZES if heads <= MANY_HEADS else MANY_HEAD_SIZES
     if heads > VERY_MANY_HEADS:
         sizes = VERY_MANY_HEAD_SIZES
-    if settings.preset == "small":
-        sizes = SMALL_SIZES
+    if settings.quick:
+        sizes = QUICK_SIZES
     return SampleSizes(*(capped(settings.segments, size) for size in sizes))
 
 
@@ -180,30 +180,27 @@ def lens_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
     def compute() -> pd.DataFrame:
         return special_table(lens_sums(encoder, evenly_spaced_records(source, count)))
 
-    inputs = {"store": source.key, "model": encoder.identity, "segments": count}
+    inputs = {"store": source.key, "model": encoder.key, "segments": count}
     return cached("lenses", compute, inputs=inputs, code=CODE)
 
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
-    """Sum `lens_values` over segments, by group of articles."""
+    """Sum `lens_values` over segments, by article."""
     with value_pass(encoder) as run:
 
-        def sum_segment(index: int) -> Sums:
+        def values_of_segment(index: int) -> dict[str, Float[np.ndarray, "layer head"]]:
             record = records[index]
             maps, norms, _ = run([model_inputs(encoder, record)])
             attention = first_example(maps)
             value_norms = first_example(norms)
             lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
             masks = token_masks(record["tokens"], encoder.special_tokens)
-            sums = Sums()
-            values = lens_values(lenses, value_norms, masks)
-            sums.add(values, cluster_of(record, index))
-            return sums
+            return lens_values(lenses, value_norms, masks)
 
         threads = batch_threads(encoder.model.device)
-        return combine(
-            thread_map(sum_segment, range(len(records)), label="lenses", threads=threads)
-        )
+        indices = range(len(records))
+        values = list(thread_map(values_of_segment, indices, label="lenses", threads=threads))
+    return sum_by_article(values, list_articles(records))
 
 
 def first_example(layers: Sequence[Tensor]) -> Float[np.ndarray, "layer ..."]:
@@ -224,15 +221,15 @@ def special_table(sums: Sums) -> pd.DataFrame:
         punctuation, where those together count equally.  Bounds of both ratios end in
         _low and _high, the degrees of freedom in _df.
     """
-    n_examples = sums.by_group("attention_other")[1].sum(axis=0).max()
-    present = [name for name in SPECIAL_TYPES if sums.by_group(f"attention_{name}")[1].any()]
+    n_examples = sums.by_article("attention_other")[1].sum(axis=0).max()
+    present = [name for name in SPECIAL_TYPES if sums.by_article(f"attention_{name}")[1].any()]
     tables = {}
     for token in (SPECIAL_KEYS, *present):
         token_types = present if token == SPECIAL_KEYS else [token]
         attention = _article_sums(sums, "attention", token_types)
         norm = _article_sums(sums, "norm", token_types)
         values = _article_sums(sums, "value", token_types)
-        n_present = sum(sums.by_group(f"value_{role}")[1].any() for role in token_types)
+        n_present = sum(sums.by_article(f"value_{role}")[1].any() for role in token_types)
         word_values = n_present * _article_sums(sums, "value", ["other"])
         table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
         table["attention"] = attention.sum(axis=0) / n_examples
@@ -268,6 +265,6 @@ def _article_sums(
 
     There is a column per layer and one of all layers.
     """
-    parts = [sums.by_group(f"{measure}_{token_type}")[0].mean(axis=2) for token_type in token_types]
-    by_layer = np.asarray(sum(parts))
+    names = [f"{measure}_{token_type}" for token_type in token_types]
+    by_layer = np.sum([sums.by_article(name)[0].mean(axis=2) for name in names], axis=0)
     return np.column_stack([by_layer, by_layer.mean(axis=1)])

@@ -91,7 +91,7 @@ def sink_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
             tables["sink_sides"] = side_table(encoder, records)
         return tables
 
-    inputs = {"store": source.key, "model": encoder.identity, "segments": count}
+    inputs = {"store": source.key, "model": encoder.key, "segments": count}
     return cached("sinks", compute, inputs=inputs, code=CODE)
 
 

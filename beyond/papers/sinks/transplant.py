@@ -162,7 +162,7 @@ def transplant_tables(
             "sink_transplant": share_table(cause, shares, list_articles(records)),
         }
 
-    inputs = {"store": source.key, "model": encoder.identity, "segments": count, "seed": seed}
+    inputs = {"store": source.key, "model": encoder.key, "segments": count, "seed": seed}
     return cached("sink-transplant", compute, inputs=inputs, code=CODE)
 
 

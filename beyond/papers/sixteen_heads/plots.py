@@ -19,10 +19,10 @@ ORDER_STYLES = {
     "random": style.Style("random orders: median and range", style.MUTED, "^"),
 }
 CHOSEN = ["importance", "single ablation"]  # the orders with intervals over examples
-TITLE_LETTERS = 16  # of a line of the title of a panel, in a figure for a column
+TITLE_LETTERS = 16  # of a line of the title of a panel
 
 
-@style.for_column
+@style.theme()
 def fig10_importance(weights: pd.DataFrame, ablation: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 10: the importance of each head (equation 5), one panel per task.
 
@@ -74,12 +74,12 @@ def fig10_importance(weights: pd.DataFrame, ablation: pd.DataFrame, *, model: st
     return figure
 
 
-@style.for_column
+@style.theme()
 def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw Figure 11: the change of accuracy as heads are pruned, two panels per task.
 
     Random orders have a panel of their own, because they are scored on fewer examples.  Both
-    panels have a dashed line: the change without any head on the same examples.  The title has the
+    panels have a thin line: the change without any head on the same examples.  The title has the
     losses by importance, while some heads are left.
 
     Parameters
@@ -99,9 +99,8 @@ def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
     partly_pruned = table[(table["order"] == "importance") & (table["pruned"] < 100)]
     most = partly_pruned[partly_pruned["pruned"] == partly_pruned["pruned"].max()]
     losses = list(dict.fromkeys(f"{-most['change'].agg(end):.1f}" for end in ("max", "min")))
-    in_column = style.in_column()
     figure = style.canvas(
-        (2.6 if in_column else 4.2) * blocks + 0.4,
+        2.6 * blocks + 0.4,
         f"Figure 11 · Pruning the {most['pruned'].iloc[0]}% least important heads costs "
         f"{' to '.join(losses)} percentage points",
         model,
@@ -122,8 +121,7 @@ def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
         names = [task, "random orders"]
         for axes, name, shown in zip((above, below), names, (chosen, rows[is_random]), strict=True):
             count = f"{shown['examples'].iloc[0]:,} examples"
-            lines = [fill(name, TITLE_LETTERS), count] if in_column else [f"{name}, {count}"]
-            axes.set_title("\n".join(lines), parse_math=False)
+            axes.set_title(f"{fill(name, TITLE_LETTERS)}\n{count}")
             axes.set_xticks([0, 20, 40, 60])
     for number in range(len(by_task), blocks * columns):
         block, column = divmod(number, columns)
@@ -139,11 +137,6 @@ def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
 def _draw_order(axes: Axes, rows: pd.DataFrame, order: str) -> None:
     """Draw the changes in one order with their band, and the change without any head."""
     curve = rows[rows["pruned"] < 100]
-    options = {} if style.in_column() else {"markersize": 5}
-    style.draw_curve(
-        axes, curve, "pruned", "change", ORDER_STYLES[order], markeredgewidth=0, **options
-    )
+    style.draw_curve(axes, curve, "pruned", "change", ORDER_STYLES[order])
     without_heads = rows.loc[rows["pruned"] == 100, "change"].iloc[0]
-    axes.axhline(
-        without_heads, color=style.MUTED, dashes=(4, 3), linewidth=1.2, label="no head at all"
-    )
+    axes.axhline(without_heads, color=style.MUTED, linewidth=0.6, label="no head at all")

@@ -43,7 +43,8 @@ def planted(tmp_path_factory):
             treebank=str(root / "wsj.conllu"), sentences=None,
         )  # fmt: skip
         assert is_paper_model(study.encoder)
-        heads = metrics.surface.head_table(study.sums, metrics.surface.SECTION_3)
+        sums = metrics.surface.sums(study.segment_store())
+        heads = metrics.surface.head_table(sums, metrics.surface.SECTION_3)
         tables = dict.fromkeys(["relative_position", "token_types", "entropy"], heads)
         tables["head_positions"] = metrics.clustering.head_behaviours(heads)
         run = write_run(root / "run", tables, asdict(study.settings))

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from plot_checks import LONG_NAME, check_column, check_long_name
+from plot_checks import LONG_NAME, check_figure, check_long_name
 from tolerances import float32_error
 from toy_corpora import SENTENCES, corpus_of
 from toy_decoders import random_decoder
@@ -289,7 +289,7 @@ def test_fig16_draws_the_values_of_its_tables(decoder_run):
     assert len(measures) == 4
     for values, predictor in zip(drawn, ("margin", "margin given attention"), strict=True):
         np.testing.assert_allclose(values, measured.loc[predictor, measures])
-    check_column(figure)
+    check_figure(figure)
 
 
 def test_fig19_draws_every_head_and_names_the_costliest_edge():
@@ -309,4 +309,4 @@ def test_fig19_draws_every_head_and_names_the_costliest_edge():
     )
     assert figure.texts[0].get_text().replace("\n", " ") == title
     check_long_name(figure)
-    check_column(figure)
+    check_figure(figure)

@@ -21,18 +21,15 @@ EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
 def tables_in(tiny_folder):
     """Make a function of a cache folder: `choice_tables` of a tiny model with one seed."""
     folder = str(tiny_folder("bert"))
-    corpus = argument_corpus()  # read before the small profile is set: all arguments
-
-    def control(seed):
-        return load_encoder(folder, device="cpu", random_init=seed)
+    corpus = argument_corpus()  # all arguments
 
     def tables(cache):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ATTENTION_CACHE", str(cache))
             patch.setattr(partial_inputs, "SMALL_MODEL_SEEDS", 1)
-            return partial_inputs.choice_tables(
-                corpus, load_encoder(folder, device="cpu"), control, EMBEDDINGS, seeds=1, seed=0
-            )  # fmt: skip
+            encoder = load_encoder(folder, device="cpu")
+            controls = [load_encoder(folder, device="cpu", random_init=0)]
+            return partial_inputs.choice_tables(corpus, encoder, controls, EMBEDDINGS, seed=0)
 
     return tables
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
-from plot_checks import LONG_NAME, check_column, check_long_name
+from plot_checks import LONG_NAME, check_figure, check_long_name
 
 from beyond.papers.argument_cues.arguments import INPUTS, argument_corpus
 from beyond.papers.argument_cues.cues import cues_by_split
@@ -96,10 +96,10 @@ def test_fig12_names_the_diamonds_of_the_paper(cues):
     assert "the paper" in labels
     (diamonds,) = [line for line in figure.axes[0].lines if line.get_label() == "the paper"][:1]
     assert diamonds.get_xdata().tolist() == [60] * len(INPUTS)
-    check_column(figure)
+    check_figure(figure)
 
 
 def test_a_long_name_of_a_model_stays_on_the_page(cues):
     figure = fig12_cues(cues, choices(), model=LONG_NAME)
     check_long_name(figure)
-    check_column(figure)
+    check_figure(figure)

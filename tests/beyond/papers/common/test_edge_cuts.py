@@ -26,9 +26,10 @@ from beyond.papers.common.edge_cuts import (
     plan_ablations,
     special_token_layers,
 )
+from beyond.papers.common.head_removal import patch_head_outputs
 from helpers.errors import ModelError
 from helpers.model.forward import padded
-from helpers.model.sites import patch_head_outputs, sites
+from helpers.model.sites import sites
 
 CUTS = [Cut((1,), "cls"), Cut((0, 2))]
 

@@ -158,8 +158,8 @@ def test_fine_tuned_run_predicts_the_labels_that_it_has_learned(encoder):
 
 def test_fine_tuned_encoder_has_other_maps_and_another_identity(encoder):
     tuned = train_run(encoder).fine_tuned_encoder()
-    assert tuned.identity["fine_tuned"]
-    assert "fine_tuned" not in encoder.identity
+    assert tuned.key["fine_tuned"]
+    assert "fine_tuned" not in encoder.key
     ids = torch.tensor([[2, 7, 8, 3]])
     before = encoder.model(input_ids=ids, output_attentions=True).attentions[-1]
     after = tuned.model(input_ids=ids, output_attentions=True).attentions[-1]
@@ -213,14 +213,14 @@ def task_files(tmp_path):
 
 
 def test_tasks_of_two_files_is_their_task_with_a_sample_of_examples(task_files):
-    (task,) = finetune.load_tasks(task_files, "", examples=12, seed=0)
+    (task,) = finetune.load_tasks(task_files, "", examples=12, seed=0, quick=False)
     assert (len(task.train), len(task.test)) == (12, 3)
 
 
 @pytest.mark.parametrize("setting", ["one.tsv", "a,b,c"])
 def test_tasks_of_one_or_three_files_is_refused(setting):
     with pytest.raises(InputError, match=r"task .*TRAIN\.tsv,TEST\.tsv"):
-        finetune.load_tasks(setting, "", examples=12, seed=0)
+        finetune.load_tasks(setting, "", examples=12, seed=0, quick=False)
 
 
 NAMES = (NEXT, SHIFT, NUMBER)
@@ -230,11 +230,11 @@ NAMES = (NEXT, SHIFT, NUMBER)
 def planned_runs(tiny_encoder, monkeypatch):
     """Plan the runs of the three tasks without training them."""
 
-    def plan():
+    def plan(*, quick=False):
         tasks = [replace(toy_task(), name=name) for name in NAMES]
         monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
         monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: tasks)
-        selected = finetune.load_tasks("", "", examples=12, seed=0)
+        selected = finetune.load_tasks("", "", examples=12, seed=0, quick=quick)
         return finetune.fine_tune_tasks(tiny_encoder("bert"), selected, max_tokens=128, seed=3)
 
     return plan
@@ -246,9 +246,8 @@ def test_fine_tune_tasks_trains_each_task_once(planned_runs):
     assert {(run.recipe.seed, run.recipe.max_tokens) for run in runs} == {(3, 64)}
 
 
-def test_fine_tune_tasks_in_the_small_profile_has_fewer_tasks(planned_runs, monkeypatch):
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    runs = planned_runs()
+def test_fine_tune_tasks_in_a_quick_run_has_fewer_tasks(planned_runs):
+    runs = planned_runs(quick=True)
     assert [run.task.name for run in runs] == [NEXT, NUMBER]
 
 
@@ -263,9 +262,9 @@ def test_fine_tune_seeds_begins_with_the_run_that_it_is_given(planned_runs):
 @pytest.mark.parametrize("examples", [1, True, 2.5, "many"])
 def test_load_tasks_refuses_a_number_of_examples(task_files, examples):
     with pytest.raises(InputError, match=f"task_examples {examples}: expected a whole number"):
-        finetune.load_tasks(task_files, "", examples=examples, seed=0)
+        finetune.load_tasks(task_files, "", examples=examples, seed=0, quick=False)
 
 
 def test_load_tasks_of_all_examples_has_no_limit(task_files):
-    (task,) = finetune.load_tasks(task_files, "", examples="all", seed=0)
+    (task,) = finetune.load_tasks(task_files, "", examples="all", seed=0, quick=False)
     assert len(task.train) == 24

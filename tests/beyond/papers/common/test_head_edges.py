@@ -1,5 +1,7 @@
 """Edges of one head cut, against passes of plain transformers code with a patched softmax."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,6 @@ from beyond.papers.common.head_edges import (
 )
 from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS
-from helpers.model.encoder import Encoder
 from helpers.model.sites import sites
 from helpers.store.extract import extract
 
@@ -160,7 +161,7 @@ def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, dose, 
 def test_most_attended_words_are_no_special_tokens(decoder):
     """The first token of a text takes much attention that no word has."""
     special = decoder.special_ids[0] if decoder.special_ids else decoder.tokenizer.eos_token_id
-    with_special = Encoder(**{**decoder.properties, "special_ids": [special]}, load=lambda: decoder)
+    with_special = replace(decoder, special_ids=[special])
     case = case_of()._replace(token_ids=(special, *PREFIX[1:]))
     edge_pass = EdgePass(with_special, with_special.model, case)
     assert edge_pass.is_word[0].tolist() == [False, *[True] * 7]

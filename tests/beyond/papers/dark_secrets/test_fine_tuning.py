@@ -52,7 +52,7 @@ def models(tiny_folder):
 
 @pytest.fixture(scope="module")
 def tasks(files):
-    return fine_tune.load_tasks("", str(files / "text"), examples=12, seed=0)
+    return fine_tune.load_tasks("", str(files / "text"), examples=12, seed=0, quick=False)
 
 
 @pytest.fixture(scope="module")

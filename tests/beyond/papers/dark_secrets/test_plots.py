@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex
-from plot_checks import LONG_NAME, check_column, check_long_name
+from plot_checks import LONG_NAME, check_figure, check_long_name
 
 from beyond.papers.dark_secrets import plots
 from beyond.papers.dark_secrets.maps import GAMMA, shaded
@@ -116,4 +116,4 @@ def test_a_long_name_of_a_model_stays_on_the_page():
         figures.append(draw(head_table(tasks).assign(**columns), model=LONG_NAME))
     for figure in figures:
         check_long_name(figure)
-        check_column(figure)
+        check_figure(figure)

@@ -26,7 +26,7 @@ from beyond.papers.common.edge_cuts import (
 from beyond.papers.sinks import edges, plots
 from beyond.papers.sinks.lenses import evenly_spaced_records
 from helpers.metrics import rows_of_model
-from helpers.model.encoder import Loaded, load_encoder
+from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import Counts
@@ -200,14 +200,16 @@ def test_edge_ratios_are_of_the_angles_of_each_model(edge_run):
 
 
 def test_fig15_draws_the_tables_of_a_run(edge_run):
-    ratios = edge_run.tables["edge_ratios"]
-    figure = plots.fig15_edges(
-        edge_run.tables["edges"], ratios, {"cls": "[CLS]", "sep": "[SEP]"}, model="tiny"
-    )
-    rows = rows_of_model(ratios).query(f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}'")
-    (line, *_) = figure.axes[1].lines
-    np.testing.assert_allclose(line.get_ydata(), rows["ratio"][:LAYERS])
-    assert list(rows["layers"]) == ["1", "2", "3", "2-3"]
+    table = edge_run.tables["edges"]
+    figure = plots.fig15_edges(table, {"cls": "[CLS]", "sep": "[SEP]"}, model="tiny")
+    rows = rows_of_model(table).query("keys == 'cls' and layers == '2-3' and queries == 'all'")
+    rows = rows[rows["measure"] == "sentence angle"].set_index("change")["value"]
+    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    assert widths[:2] == [rows[DROPPED], rows[MASS_MATCHED]]
+    ratios = rows_of_model(edge_run.tables["edge_ratios"])
+    assert list(ratios.query(f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}'")["layers"]) == [
+        "1", "2", "3", "2-3",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("family", ["bert", "t5"])  # masked words; paragraphs that belong together
@@ -231,8 +233,7 @@ def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
 def language_model(encoder, head):
     """Load a decoder with its head, as an encoder with the objective of language models."""
     model = head.from_pretrained(encoder.name, attn_implementation="eager").eval()
-    loaded = Loaded(model.requires_grad_(False), encoder.tokenizer)
-    return replace(encoder, objective="next-token", load=lambda: loaded)
+    return replace(encoder, objective="next-token", model=model.requires_grad_(False))
 
 
 @pytest.mark.parametrize(

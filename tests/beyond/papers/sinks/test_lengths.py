@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from beyond.papers.common.classifier import text_inputs
 from beyond.papers.sinks.lengths import COLUMNS, long_article, measures_by_length
 from helpers.data.records import roles
 from helpers.data.visible import Visible, visible_mask
@@ -10,7 +11,7 @@ from helpers.data.wikipedia import Article
 from helpers.errors import InputError
 from helpers.metrics import surface
 from helpers.metrics.heads import by_head
-from helpers.model.forward import forward, text_inputs
+from helpers.model.forward import forward
 
 PARAGRAPH = "The cat sat on the mat, and the dog watched it. "
 ARTICLE = Article("Cats", (3 * PARAGRAPH, 3 * PARAGRAPH))

@@ -133,7 +133,6 @@ def test_sample_sizes_of_all_parts_are_within_the_segments_of_the_run():
     assert max(sample_sizes(Settings(segments=10), 72)) == 10
 
 
-def test_sample_sizes_of_the_small_profile_are_smaller(monkeypatch):
+def test_sample_sizes_of_a_quick_run_are_smaller():
     segments = sample_sizes(Settings(), 144).segments
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    assert sample_sizes(Settings(), 144).segments < segments
+    assert sample_sizes(Settings(quick=True), 144).segments < segments

@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
-from plot_checks import LONG_NAME, check_column, check_long_name
+from plot_checks import LONG_NAME, check_figure, check_long_name, intervals
 
 from beyond.papers.sinks import plots
 from beyond.papers.sinks.transplant import CHANGES, INTACT, SINK, TARGET_TOKEN
-from helpers.metrics import by_model
 from helpers.metrics.heads import head_rows
+from helpers.plots.style import title_of
 
 SPECIAL_TOKENS = {"cls": "<s>", "sep": "</s>"}
 
@@ -42,105 +41,57 @@ def test_fig14_draws_shares_and_parts_of_the_lead():
     np.testing.assert_allclose(line_of(of_deviations, "by position"), -1)
     assert of_deviations.get_ylim()[0] < -1  # a negative value is inside the panel
     assert "<s>" in of_shares.get_title("left")
-    assert figure.texts[0].get_text().endswith("<s> gets 600% of the attention, not 500%")
+    assert "600%" in title_of(figure) and "500%" in title_of(figure)
 
 
-# Losses by dropping and by mass-matched ablation: of the angle, and of an outcome for each token.
-ANGLES = {"cls": (1.0, 3.0), "sep": (4.0, 1.0)}
-
-
-def edges(outcomes):
-    """Make edges.csv of the group 2-3 from the losses of each measure, by token."""
+def edges(measure, keys):
+    """Make edges.csv of layers 2 and 3: costs from 1 on, by token, model and change."""
     rows = []
-    for measure, by_token in {"sentence angle": ANGLES, **outcomes}.items():
-        for keys, losses in by_token.items():
-            for change, loss in zip(("dropped", "mass-matched"), losses, strict=True):
-                rows.append(("trained", "2-3", keys, change, measure, loss, loss - 1, loss + 1))
-    names = ["model", "layers", "keys", "change", "measure", "value", "value_low", "value_high"]
-    table = pd.DataFrame(rows, columns=names)
-    return table.assign(value_df=table["measure"].map({"objective": 1}).fillna(17), queries="all")
+    for role in ("special", *keys):
+        for model in ("trained", "random"):
+            for change in ("dropped", "mass-matched", "redistributed"):
+                for layers in ("2", "2-3"):
+                    rows.append((model, layers, role, change, measure, len(rows) + 1.0))
+    table = pd.DataFrame(rows, columns=["model", "layers", "keys", "change", "measure", "value"])
+    low_and_high = {"value_low": table["value"] - 1, "value_high": table["value"] + 1}
+    return table.assign(**low_and_high, value_df=17, queries="all")
 
 
-@pytest.mark.parametrize("layers", [1, 4])
-def test_fig15_draws_a_ratio_for_each_token_and_model(layers):
-    rows = []
-    for keys in ("cls", "sep"):
-        for layer in [*range(1, layers + 1), "2-3"]:
-            rows.append((layer, keys, "dropped / mass-matched", 0.5, 0.4, 0.6))
-            rows.append((layer, keys, "redistributed / dropped", 9.0, 8.0, 10.0))
-    names = ["layers", "keys", "ways", "ratio", "ratio_low", "ratio_high"]
-    ratios = pd.DataFrame(rows, columns=names).assign(queries="all")
-    ratios = by_model({"trained": ratios, "random": ratios.assign(ratio=5)})
-    same_order = {"cls": (0.0, 5.0), "sep": (2.0, 1.0)}
-    table = edges({"objective": same_order, "structural probe": {"cls": (2, 1), "sep": (2, 1)}})
-    *token_axes, of_loss, of_probe = plots.fig15_edges(table, ratios, SPECIAL_TOKENS, model="").axes
-    titles = ["Attention to <s>", "Attention to </s>"]
-    assert [axes.get_title("left") for axes in token_axes] == titles
-    for axes in token_axes:
-        np.testing.assert_allclose(line_of(axes, "trained"), [0.5] * layers)
-        np.testing.assert_allclose(line_of(axes, "random weights"), [5] * layers)
-    assert of_loss.get_title("left") == "objective, layers 2-3 (2 articles: no interval)"
-    assert not of_loss.findobj(LineCollection)  # two articles
-    ends = []
-    for bars in of_probe.findobj(LineCollection):
-        ends += [segment[:, 0].tolist() for segment in bars.get_segments()]
-    assert ends == [[1, 3], [1, 3], [0, 2], [0, 2]]
-    assert of_probe.get_title("left") == "structural probe, layers 2-3"
-    assert line_of(of_probe, "dropped").tolist() == pytest.approx([-0.3, 0.7])
-    assert points_of(of_probe, "dropped") == [2, 2]
-    assert points_of(of_probe, "mass-matched") == [1, 1]
+@pytest.mark.parametrize(
+    ("measure", "tokens", "keys"),
+    [
+        ("sentence angle", SPECIAL_TOKENS, ("cls", "sep")),
+        ("objective", {"cls": None, "sep": None}, ("first",)),
+    ],
+    ids=["encoder", "decoder"],
+)
+def test_fig15_draws_the_costs_of_each_token_and_of_random_weights(measure, tokens, keys):
+    table = edges(measure, keys)
+    other = {"sentence angle": "objective", "objective": "sentence angle"}[measure]
+    table = pd.concat([table.assign(measure=other, value=99.0), table], ignore_index=True)
+    figure = plots.fig15_edges(table, tokens, model="tiny")
+    check_figure(figure)
+    for axes, role in zip(figure.axes, keys, strict=True):
+        drawn = table[(table["layers"] == "2-3") & (table["keys"] == role)]
+        expected = drawn.loc[drawn["measure"] == measure, "value"].tolist()
+        assert [bar.get_width() for bar in axes.patches] == expected
+        ends = [(value - 1, value + 1) for value in expected]
+        assert intervals(axes) == ends
+        assert (tokens.get(role) or "the first token") in axes.get_title("left")
 
 
-def points_of(axes, label):
-    (line,) = [line for line in axes.lines if line.get_label() == label]
-    return line.get_xdata().tolist()
-
-
-def test_the_title_of_fig15_has_the_ranges_of_each_token():
-    rows = []
-    for keys, ratios in {"cls": (0.12, 0.8), "sep": (1.3, 3.7)}.items():
-        for layer, ratio in enumerate(ratios, 1):
-            rows.append((layer, keys, "all", "dropped / mass-matched", ratio, 0.1, 4.0))
-    names = ["layers", "keys", "queries", "ways", "ratio", "ratio_low", "ratio_high"]
-    ratios = pd.DataFrame(rows, columns=names)
-    table = edges({"objective": ANGLES, "structural probe": ANGLES})
-    ratios = by_model({"trained": ratios, "random": ratios.assign(ratio=9.0)})
-    figure = plots.fig15_edges(table, ratios, SPECIAL_TOKENS, model=LONG_NAME)
-    title = (
-        "Figure 15 · If attention to <s> is dropped, the sentence vector turns 0.1 to 0.8 times "
-        "as far as if words lose as much (</s>: 1.3 to 3.7)"
+def test_fig15_draws_no_interval_of_few_articles():
+    figure = plots.fig15_edges(
+        edges("objective", ["first"]).assign(value_df=1), {"cls": None}, model="tiny"
     )
-    assert figure.texts[0].get_text().replace("\n", " ") == title
-    check_long_name(figure)
-    check_column(figure)
+    assert not intervals(figure.axes[0])
 
 
-def test_fig15_draws_the_loss_of_a_decoder_by_layer():
-    modes = ["dropped", "redistributed", "mass-matched", "mass-matched on the most attended"]
-    rows = []
-    for layers in ("1", "2", "3", "2-3"):
-        for number, mode in enumerate(modes):
-            value = number + float(layers[0])
-            for keys in ("special", "first") if layers == "2-3" else ("first",):
-                rows.append(("trained", layers, keys, "all", mode, "objective", value))
-    names = ["model", "layers", "keys", "queries", "change", "measure", "value"]
-    table = pd.DataFrame(rows, columns=names)
-    table = table.assign(value_low=table["value"] - 1, value_high=table["value"] + 1, value_df=17)
-    table = pd.concat([table, table.assign(model="random", value=99.0)])  # is not drawn
-    rows = [(layers, "first", "all", "dropped / mass-matched", 2.0) for layers in ("1", "2", "3")]
-    ratios = pd.DataFrame(rows, columns=["layers", "keys", "queries", "ways", "ratio"])
-    ratios = ratios.assign(ratio_low=1.0, ratio_high=3.0)
-    ratios = ratios.assign(model="trained")
-    figure = plots.fig15_edges(table, ratios, {"cls": None, "sep": None}, model="")
-    of_token, by_layer, of_group = figure.axes
-    assert of_token.get_title("left") == "Attention to the first token"
-    np.testing.assert_allclose(line_of(by_layer, "redistributed"), [2, 3, 4])
-    labels = ["dropped", "redistributed", "mass-matched", "mass-matched, most attended"]
-    assert [points_of(of_group, label) for label in labels] == [[2], [3], [4], [5]]
-    (token,) = of_group.get_yticklabels()
-    assert token.get_text() == "the first token"
-    assert of_group.yaxis_inverted()
-    check_column(figure)
+def test_fig15_of_single_layers_says_that_none_are_cut_together():
+    table = edges("objective", ["first"]).query("keys != 'special'")
+    figure = plots.fig15_edges(table, {"cls": None}, model="tiny")
+    assert not figure.axes
+    check_figure(figure)
 
 
 def transplants():
@@ -155,15 +106,18 @@ def transplants():
     return shares.assign(share_low=shares["share"] - 0.01, share_high=shares["share"] + 0.01)
 
 
-def test_fig17_draws_the_shares_of_both_tokens_by_layer():
-    figure = plots.fig17_transplant(transplants(), "<s>", model="tiny")
-    of_sink, of_target = figure.axes
-    np.testing.assert_allclose(line_of(of_sink, "intact"), [0.01, 0.01])
-    np.testing.assert_allclose(line_of(of_sink, "its largest dimension"), [0.02, 0.02])
-    place = 1 + CHANGES.index("moved")
-    moved = line_of(of_target, "largest dimension, taken from the sink")
-    np.testing.assert_allclose(moved, 0.02 * (place + 1))
-    np.testing.assert_allclose(line_of(of_target, "<s>, intact"), [0.01, 0.01])
+@pytest.mark.parametrize("hero", ["moved", "moved: second dimension"])
+def test_fig17_draws_the_dimension_that_moves_more(hero):
+    shares = transplants()
+    is_hero = (shares["change"] == hero) & (shares["token"] == TARGET_TOKEN)
+    shares.loc[is_hero, "share"] = 0.77
+    figure = plots.fig17_transplant(shares, "<s>", model="tiny")
+    (axes,) = figure.axes
+    np.testing.assert_allclose(line_of(axes, "<s>, intact"), [0.01, 0.01])
+    ablated = CHANGES.index(hero.replace("moved", "ablated"))
+    np.testing.assert_allclose(line_of(axes, "<s> without it"), 0.01 * (ablated + 2))
+    np.testing.assert_allclose(line_of(axes, "token 20 with it"), 0.77)
+    assert "77%" in title_of(figure)
 
 
 def length_tables():
@@ -186,7 +140,7 @@ def test_fig20_draws_means_by_length_and_each_head():
     np.testing.assert_allclose(line_of(entropies, "64 tokens"), relative)
     points = neighbours.collections[0].get_offsets()
     np.testing.assert_allclose(points[:, 0], tables[64]["previous"])
-    assert "and 25% in 2,048" in figure.texts[0].get_text()
+    assert "and 25% in 2,048" in title_of(figure)
 
 
 def test_a_long_name_of_a_model_stays_on_the_page():
@@ -197,4 +151,4 @@ def test_a_long_name_of_a_model_stays_on_the_page():
         plots.fig20_lengths(measures, "<s>", model=LONG_NAME),
     ):
         check_long_name(figure)
-        check_column(figure)
+        check_figure(figure)

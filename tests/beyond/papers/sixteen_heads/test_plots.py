@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from plot_checks import LONG_NAME, check_column, check_long_name
+from plot_checks import LONG_NAME, check_figure, check_long_name
 
 from beyond.papers.sixteen_heads import plots
 
@@ -103,7 +103,7 @@ def test_fig11_pruning_has_two_panels_per_task(n_tasks):
     table = pd.concat([one.assign(task=f"task {number}") for number in range(n_tasks)])
     figure = plots.fig11_pruning(table, model="tiny")
     assert len(figure.axes) == 2 * n_tasks
-    check_column(figure)
+    check_figure(figure)
 
 
 def test_a_long_name_of_a_model_stays_on_the_page():
@@ -113,4 +113,4 @@ def test_a_long_name_of_a_model_stays_on_the_page():
         plots.fig11_pruning(pruning_table(), model=LONG_NAME),
     ):
         check_long_name(figure)
-        check_column(figure)
+        check_figure(figure)

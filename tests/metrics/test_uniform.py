@@ -6,7 +6,7 @@ import pytest
 from viewer_stores import token_store
 
 from helpers.data.visible import Visible
-from helpers.plots.uniform import with_uniform
+from helpers.metrics.uniform import with_uniform
 
 TOKENS = ["[CLS]", "a", ",", "b", ".", "[SEP]"]
 TABLE = pd.DataFrame({"layer": [1, 1, 2, 2], "head": [1, 2, 1, 2]})

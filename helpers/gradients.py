@@ -1,0 +1,58 @@
+"""Gradients of the loss by attention weights over a store, computed once (section 3.2)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from helpers.cache import cached
+from helpers.data.records import cluster_of
+from helpers.metrics.surface import gradient_table as tabulate
+from helpers.metrics.surface import table_without_gradients
+from helpers.model.encoder import Encoder
+from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
+from helpers.store import CODE
+from helpers.store.store import Store
+
+
+def gradient_table(
+    encoder: Encoder, store: Store, *, count: int | None, seed: int, limit: int | None = None
+) -> pd.DataFrame:
+    """Compute the gradients of the loss by attention weights (section 3.2, Figure 3).
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model, or a control.
+    store : Store
+        The store of the segments; only its records are read.
+    count : int or None
+        Number of segments to choose; None: all.
+    seed : int
+        Seed of the tokens that are masked.
+    limit : int, optional
+        Largest number of the chosen segments that are used, for a control.
+
+    Returns
+    -------
+    DataFrame
+        One row per layer; for its columns see `helpers.metrics.surface.gradient_table`.
+    """
+    articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
+    is_contrastive = encoder.objective == "contrastive"
+    if is_contrastive and len(set(articles)) < 2:
+        return table_without_gradients(encoder.layers, encoder.objective, ONE_ARTICLE)
+    choose = partial(choose_segments, contrastive=is_contrastive)
+    indices = choose(articles, min(count or len(articles), len(articles)))
+    if limit is not None:
+        part = choose([articles[index] for index in indices], limit)
+        indices = [indices[position] for position in part]
+    records = [store.record(index) for index in indices]
+    gradients = cached(
+        "gradients",
+        partial(gradient_importance, encoder, records, seed=seed),
+        inputs={"records": records, "seed": seed, "model": encoder.key},
+        code=CODE,
+    )
+    return tabulate(gradients, [articles[index] for index in indices], encoder.objective)
