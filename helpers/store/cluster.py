@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10  # seconds to wait for the scheduler's answer
 NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster counts as lost
 KEPT = "finished shards are kept"
-
-# A worker with several threads computes one shard at a time: passes that run while torch compiles
-# the distances would mix their maps.
-_ONE_SHARD = threading.Lock()
 
 Result = TypeVar("Result")
 
@@ -147,8 +142,7 @@ def _on_worker(
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker."""
-    with _ONE_SHARD:
-        return function(_opened(folder, code, model), number)
+    return function(_opened(folder, code, model), number)
 
 
 @lru_cache(maxsize=2)
