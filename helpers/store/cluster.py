@@ -1,21 +1,22 @@
 """Compute shards here, or on the processes and machines of a Dask cluster.
 
-A shard is the unit of work.  A worker gets the store, with the model if maps are to be computed,
-and reads its records and shards from its folder, which all workers share.  If a worker is lost,
+A shard is the unit of work.  Workers read records and shards from the store's folder, which all of
+them share, and load the model, if maps are to be computed, once per process.  If a worker is lost,
 another one computes its shard.  Workers should have one thread each.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import pickle
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helpers.errors import InputError
+from helpers.model.encoder import Encoder, load_encoder, model_key
 from helpers.store.store import CODE_DIGEST, Store
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10  # seconds to wait for the scheduler's answer
 NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster counts as lost
 KEPT = "finished shards are kept"
-
-# A worker with several threads computes one shard at a time: passes that run while torch compiles
-# the distances would mix their maps.
-_ONE_SHARD = threading.Lock()
 
 Result = TypeVar("Result")
 
@@ -76,24 +73,22 @@ def map_shards(
 ) -> Iterator[Result]:
     """Yield ``function(store, number)`` for shards, in order.
 
-    They are computed by Dask's active client if there is one, and here if not.  InputError if a
-    shard's workers died again and again, or none is left.
+    They are computed by Dask's active client if there is one, and here if not, or if the model was
+    changed after it was loaded.  InputError if a shard's workers died again and again, or none is
+    left.
     """
     client = _active_client()
-    if client is None:
+    model = _how_to_load(store.encoder) if client and store.encoder else None
+    if client is None or (store.encoder and model is None):
         yield from (function(store, number) for number in numbers)
         return
-    import cloudpickle
-    import dask.config
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
+    task = partial(_on_worker, function, store.folder, store.manifest["code"], model)
     try:
-        # As the result of a task it is made again if its worker dies.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-            work = client.submit(bytes, cloudpickle.dumps((function, store)))
-        futures = client.map(_on_worker, [work] * len(numbers), numbers, pure=False)
+        futures = client.map(task, numbers, pure=False)
         for future in futures:
             yield future.result()
             future.release()
@@ -123,16 +118,51 @@ def _no_answer(address: str) -> InputError:
     )
 
 
-def _on_worker(work: bytes, number: int) -> Any:
-    """Apply a function to one shard in a worker; InputError if it lacks the folder or the code."""
-    function, store = _loaded(work)
-    if not store.folder.is_dir() or store.manifest["code"] != CODE_DIGEST:
-        raise InputError(
-            f"{store.folder}: a worker does not find this store, or has other code; set "
-            "ATTENTION_CACHE to a folder that all machines share, and put the same code on them"
-        )
-    with _ONE_SHARD:
-        return function(store, number)
+def _how_to_load(encoder: Encoder) -> str | None:
+    """Say as JSON how a worker loads a model; None if it is not that of its files (fine-tuned).
+
+    The key of a model has the name of its folder, but not the path, which workers need.
+    """
+    folder = Path(encoder.name).expanduser()
+    name = str(folder.resolve()) if folder.is_dir() else encoder.name
+    options = {option: encoder.key.get(option) for option in ("revision", "dtype", "random_init")}
+    key = dict(encoder.key)
+    matched_to = key.pop("matched to", None)
+    if key != model_key(name, **options):
+        return None
+    options |= {"name": name, "device": encoder.model.device.type}
+    return json.dumps([options, encoder.temperatures, matched_to])
 
 
-_loaded = lru_cache(maxsize=1)(pickle.loads)  # once per process
+def _on_worker(
+    function: Callable[[Store, int], Result],
+    folder: Path,
+    code: str,
+    model: str | None,
+    number: int,
+) -> Result:
+    """Apply a function to one shard in a worker."""
+    return function(_opened(folder, code, model), number)
+
+
+@lru_cache(maxsize=2)
+def _opened(folder: Path, code: str, model: str | None) -> Store:
+    """Open a store and load its model; InputError if a worker lacks one, or has other code."""
+    encoder = None
+    if model:
+        options, temperatures, matched_to = json.loads(model)
+        encoder = _load_encoder(**options)
+        if temperatures:
+            encoder = encoder.with_temperatures(temperatures, matched_to)
+    if folder.is_dir() and code == CODE_DIGEST:
+        store = Store(folder, encoder)
+        if encoder is None or encoder.key == store.manifest["model"]:
+            return store
+    raise InputError(
+        f"{folder}: a worker does not find this store, or has other code or another model; set "
+        "ATTENTION_CACHE to a folder that all machines of the cluster share, and put the same code "
+        "and model on them"
+    )
+
+
+_load_encoder = lru_cache(maxsize=1)(load_encoder)  # once per process

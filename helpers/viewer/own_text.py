@@ -12,8 +12,6 @@ from helpers.model.encoder import DEFAULT, load_encoder
 from helpers.store.extract import fill, list_examples
 from helpers.store.store import Store, store_inputs
 
-MAX_TOKENS = 512  # of a sentence, if the model takes as many
-
 
 def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
     """Parse a text with spaCy and compute the word-level attention maps of its sentences.
@@ -44,7 +42,8 @@ def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
     """
     corpus = parsed_text(text, parser)
     encoder = load_encoder(model)
-    inputs = store_inputs(encoder.key, corpus, level="word", max_tokens=MAX_TOKENS)
+    # Of a sentence, if the model takes as many.
+    inputs = store_inputs(encoder.key, corpus, level="word", max_tokens=512)
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
         temporary = TemporaryDirectory(prefix="attention-text-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))

@@ -49,14 +49,10 @@ COMMENTS = re.compile(r"^[ ]*(?://[^\n]*|/\*.*?\*/[ ]*)\n", re.M | re.S)  # on l
 INDENTATION = re.compile(r"^[ ]+", re.M)
 MAX_HITS = 50  # of a search
 AROUND = 12  # words on each side of a hit, as in viewer.js
-HIT_COLUMNS = (
-    *("example", "asked", "before", "word", "after"),
-    *("relation", "picked", "gold", "right"),
-)
+HIT_COLUMNS = ["example", "asked", "before", "word", "after", "relation", "picked", "gold", "right"]
 MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
 THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
 COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
-WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decimals
 # What readers are told of `DIRECTIONS`: "head" is an attention head to them, as in the figures.
 DIRECTION_LABELS = ("dependent attends to parent", "parent attends to dependent")
 # The browser enforces that nothing is loaded from anywhere.
@@ -169,8 +165,8 @@ def thumbnails(attention: Maps, positions: np.ndarray) -> UInt8[np.ndarray, "hea
 
 
 def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
-    """Return weights in steps of 0.0001."""
-    return np.rint(weights.astype(np.float64) * WEIGHT_STEPS).astype("<u2")
+    """Return weights in steps of 0.0001, as sources.js takes them: a view shows four decimals."""
+    return np.rint(weights.astype(np.float64) * 10_000).astype("<u2")
 
 
 def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
