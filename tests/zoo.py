@@ -559,13 +559,13 @@ ZOO = [
         "CANINE",
         ENCODER,
         lambda: (hf.CanineModel(hf.CanineConfig(**SIZES)), hf.CanineTokenizer()),
-        "no fast tokenizer",
+        "no embeddings of tokens",
     ),
     Family(
         "ViT",
         "images",
         lambda: (hf.ViTModel(hf.ViTConfig(**VISION)), word_pieces()),
-        "not a model of text",
+        "no embeddings of tokens",
     ),
     Family(
         "Whisper",
@@ -579,7 +579,7 @@ ZOO = [
             decoder_start_token_id=0,
             **{name: size for name, size in TWO_SIDES.items() if name != "max_position_embeddings"},
         ),
-        "not a model of text",
+        "no embeddings of tokens",
     ),
 ]
 

@@ -85,8 +85,9 @@ def refusal(folder: Path, error: str) -> str:
         "anything on your machine. Use a model of a family in transformers.": (
             "trust_remote_code" in error
         ),
-        "it is not a model of text: it has no embeddings of tokens. Use a language model or a text "
-        "encoder.": "num_embeddings" in error or "get_input_embeddings" in error,
+        "it has no embeddings of tokens, as models of text have. Use a language model or a text "
+        "encoder with words or pieces of words.": "num_embeddings" in error
+        or "get_input_embeddings" in error,
         "its weights are quantised, and cannot be read here. Use those that were not quantised.": (
             "quantization_config" in read_json(folder / CONFIG)
         ),
