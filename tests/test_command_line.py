@@ -102,7 +102,7 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     first_lines = [line for line in stores if not line.startswith("  ")]
     assert [re.sub(r"\d+ MB", "MB", line) for line in first_lines] == [
         "language: English",
-        "my: 12 examples, MB to extract",
+        "my: 20 examples, MB to extract",
         "my-silver: 40 examples, MB to extract",
         "coreference-sample: 66 examples, MB to extract",
     ]
@@ -302,6 +302,7 @@ def test_compare_executes_the_page_on_the_folders_of_runs(figures, monkeypatch, 
     ((job,),) = stages
     assert job.parameters == {"runs": [str(folder) for folder in folders]}
     assert job.html == figures.parent / "build" / "compare" / "mine-vs-minilm" / "index.html"
+    assert str(job.html) in capsys.readouterr().out
     assert "no run of this name" in fails(capsys, "compare", "mine", "another")
 
 
