@@ -235,6 +235,8 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
+        if "words" not in record:  # a text of tokens has no annotation
+            continue
         links = read_links(record)
         right, right_with_special = _right_picks(example, links)
         relations = links.relation
