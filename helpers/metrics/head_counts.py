@@ -208,7 +208,8 @@ def head_counts(store: Store) -> HeadCounts:
     arrays: dict[str, Any] = cached(
         "head-counts", lambda: vars(count_heads(store)), inputs={"store": store.key}, code=CODE
     )
-    return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
+    names = tuple(arrays.pop("names").tolist())
+    return HeadCounts(names=names, **arrays)
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
