@@ -208,7 +208,8 @@ def head_counts(store: Store) -> HeadCounts:
     arrays: dict[str, Any] = cached(
         "head-counts", lambda: vars(count_heads(store)), inputs={"store": store.key}, code=CODE
     )
-    return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
+    names = tuple(arrays.pop("names").tolist())
+    return HeadCounts(names=names, **arrays)
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
@@ -235,6 +236,8 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
+        if "words" not in record:  # a text of tokens has no annotation
+            continue
         links = read_links(record)
         right, right_with_special = _right_picks(example, links)
         relations = links.relation

@@ -91,7 +91,7 @@ def thresholds(sums: Sums) -> dict[str, Numbers]:
 
 def columns(numbers: Numbers, name: str, n_articles: float) -> dict[str, Real]:
     """Name a number and its interval, which has no width if the number is exact."""
-    if not isinstance(numbers, pd.Series):
+    if isinstance(numbers, float | int):
         return Estimate(numbers, numbers, numbers).columns(name)
     return bootstrap_estimate(numbers[0], numbers[1:], n_articles).columns(name, df=True)
 

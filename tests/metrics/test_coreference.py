@@ -299,7 +299,7 @@ def test_best_head_on_train_does_not_see_dev():
 
 def test_judge_refuses_records_without_mentions():
     (example,) = planted([ann_and_dog()], first_mention)
-    with pytest.raises(InputError, match="example 7 has no mentions"):
+    with pytest.raises(InputError, match="no mention has an antecedent"):
         evaluate_antecedents([Example(7, example.attention, {"words": ["a"]})])
 
 
