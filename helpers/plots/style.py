@@ -228,10 +228,12 @@ def add_legend(
     figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
 ) -> None:
     """Put a legend between the axes and the notes of a figure that `canvas` made."""
-    place = cast("ConstrainedLayoutEngine", figure.get_layout_engine()).get()["rect"]
-    figure.legend(
-        handles, labels, loc="outside lower left", ncols=columns, bbox_to_anchor=place
-    )  # fmt: skip
+    layout = cast("ConstrainedLayoutEngine", figure.get_layout_engine())
+    left, bottom, width, height = layout.get()["rect"]
+    place = {"loc": "lower left", "bbox_to_anchor": (0.01, bottom), "borderaxespad": 0}
+    legend = figure.legend(handles, labels, ncols=columns, **place)
+    share = legend.get_window_extent().height / figure.bbox.height + 0.01
+    layout.set(rect=(left, bottom + share, width, height - share))
 
 
 def label_ends(axes: Axes, *, gap: float) -> None:

@@ -37,7 +37,6 @@ from helpers.plots.style import (
     canvas,
     counting_ticks,
     draw_curve,
-    draw_intervals,
     label_ends,
     legend_below,
     panel_grid,
@@ -159,14 +158,14 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
         (f"{MOVED}: {WHOLE}", TARGET_TOKEN): Style("token 20,\nwhole vector", VECTOR_COLOR, "X"),
         (f"{ABLATED}: {RANDOM}", SINK): Style(f"{token}, random\ndirection", RANDOM_COLOR, "v"),
     }
-    dimension, before = shares[["dimension", "before"]].iloc[0]
+    before = shares["before"].iloc[0]
     figure = canvas(
         2.3,
         f"Figure 17 · With one value of the sink, token 20 gets {overall[moved, TARGET_TOKEN]:.0%} "
         f"of attention; the sink had {overall[INTACT, SINK]:.0%}",
         model,
-        f"it: the value of the sink's {which} dimension, changed before layer {before} (the "
-        f"largest is {dimension}); bands: 95% intervals",
+        f"it: the value of the sink's {which} dimension, changed before layer {before}; bands: "
+        "95% intervals",
     )
     axes = figure.subplots()
     by_layer = shares[shares["layer"] != ALL_LAYERS].astype({"layer": int})
