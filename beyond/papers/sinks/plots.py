@@ -287,17 +287,14 @@ def _draw_costs(axes: Axes, rows: pd.DataFrame) -> None:
         by_mode = rows_of_model(rows, name).set_index("change").reindex(MODES)
         y = np.arange(len(MODES)) + 0.36 * number
         color = MODEL_STYLES[name].color
-        bars = axes.barh(y, by_mode["value"], height=0.34, color=color)
-        axes.bar_label(bars, fmt="{:.2g}", padding=9)
-        if by_mode["value_df"].min() >= LEAST_DF:
-            draw_intervals(
-                axes,
-                by_mode["value_low"],
-                by_mode["value_high"],
-                y,
-                color=style.INK,
-                elinewidth=0.8,
-            )
+        value = by_mode["value"]
+        ends = np.array([value - by_mode["value_low"], by_mode["value_high"] - value])
+        has_interval = by_mode["value_df"].min() >= LEAST_DF
+        bars = axes.barh(
+            y, value, height=0.34, color=color, ecolor=style.INK,
+            xerr=ends.clip(0) if has_interval else None,
+        )  # fmt: skip
+        axes.bar_label(bars, fmt="{:.2g}", padding=2)
     axes.axvline(0, **THIN)
     axes.set_yticks(range(len(MODES)), list(MODES.values()))
     axes.set_ylim(len(MODES) - 0.4, -0.5)
