@@ -305,7 +305,7 @@ def _short_examples(store: Store) -> Iterator[Example]:
         n_long = sum(length > MAX_LETTERS for length in lengths)
         excess.append(max(MIN_WORDS - len(lengths), len(lengths) - MAX_WORDS, 0) + n_long)
     for index in np.flatnonzero(np.equal(excess, min(excess))):
-        yield store[index]
+        yield store[int(index)]
 
 
 def _words(record: Record) -> list[str]:

@@ -114,7 +114,7 @@ FONTS = (
 )  # fmt: skip
 INSTALLED_FONTS = [name for name in FONTS if name in font_manager.fontManager.get_font_names()]
 
-RC_PARAMS = {
+RC_PARAMS: dict[Any, Any] = {
     "font.family": INSTALLED_FONTS,
     "font.size": 7,
     "text.parse_math": False,  # a token may have a dollar sign
@@ -248,9 +248,9 @@ def label_ends(axes: Axes, *, gap: float) -> None:
     """
     from scipy.optimize import isotonic_regression
 
-    lines = [line for line in axes.lines if not line.get_label().startswith("_")]
+    lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
     to_axes = axes.transScale + axes.transLimits
-    ends = [to_axes.transform(line.get_xydata()[-1])[1] for line in lines]
+    ends = [to_axes.transform(np.asarray(line.get_xydata())[-1])[1] for line in lines]
     order = np.argsort(ends)
     steps = gap * np.arange(len(lines))
     heights = isotonic_regression(np.take(ends, order) - steps).x + steps
