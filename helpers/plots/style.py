@@ -201,7 +201,7 @@ def canvas(height: float, title: str, *notes: str) -> Figure:
     figure = plt.figure(figsize=(WIDTH, total), layout="constrained")
     plt.close(figure)  # otherwise a notebook would display it a second time
     rect = (0.0, below / total, 1.0, height / total)
-    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect)
+    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect, w_pad=0.02)
     figure.text(
         0.01, 1 - 0.03 / total, heading, va="top", fontsize=8, fontweight="bold", label=TITLE
     )

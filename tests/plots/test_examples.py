@@ -115,7 +115,7 @@ def test_words_do_not_overlap_and_lines_have_room(word):
         boxes = [mpl.text.Text.get_window_extent(label) for label in axes.get_yticklabels()]
         for box in boxes:
             assert sum(box.overlaps(neighbour) for neighbour in boxes) == 1  # with itself
-        assert axes.bbox.width > 0.2 * axes.figure.dpi  # inches, for the widest letters
+        assert axes.bbox.width > 0.15 * axes.figure.dpi  # inches
 
 
 def test_words_without_a_font_give_one_warning_for_a_figure(monkeypatch):
