@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -259,7 +260,7 @@ def _draw_best_heads(axes: Axes, table: pd.DataFrame, styles: Sequence[Style]) -
         offsets = "best fixed offset" if slot == 0 else None  # once in the legend
         axes.plot(baseline, y, "|", color=style.MUTED, zorder=1, label=offsets)
         draw_intervals(axes, low, high, y, color=color, elinewidth=1.1)
-        options = {"color": color, "marker": marker, "linestyle": ""}
+        options: dict[str, Any] = {"color": color, "marker": marker, "linestyle": ""}
         axes.plot(accuracy, y, label=name, **options)
     axes.plot(
         table["paper accuracy"],

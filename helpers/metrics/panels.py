@@ -36,7 +36,7 @@ from helpers.store.store import Example, Store
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
 MAX_WORDS = 14
-MAX_LETTERS = 12  # of its longest word
+MAX_LETTERS = 11  # of its longest word
 RELATIONS = 3  # in Figure 5; coreference has a row, too
 CHECKED = "hand-checked"  # how sentences were chosen
 BY_RULE = "by rule"
@@ -305,7 +305,7 @@ def _short_examples(store: Store) -> Iterator[Example]:
         n_long = sum(length > MAX_LETTERS for length in lengths)
         excess.append(max(MIN_WORDS - len(lengths), len(lengths) - MAX_WORDS, 0) + n_long)
     for index in np.flatnonzero(np.equal(excess, min(excess))):
-        yield store[index]
+        yield store[int(index)]
 
 
 def _words(record: Record) -> list[str]:

@@ -21,7 +21,7 @@ from helpers.metrics.panels import BY_RULE, CHECKED, MAX_LETTERS, OFFSET, Panel
 from helpers.plots import style
 from helpers.plots.style import canvas, missing_glyphs, panel_grid, theme
 
-WORD_HEIGHT = 0.108  # inches, from one word to the next
+WORD_HEIGHT = 0.112  # inches, from one word to the next
 MIN_DRAWN_WEIGHT = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MIN_LINK_WEIGHT = 0.3  # a link with a smaller weight is drawn as dark as with this one
 MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
@@ -165,7 +165,7 @@ def draw_map(axes: Axes, panel: Panel, glyphs: Mapping[int, str]) -> None:
     words = [word.translate(glyphs) for word in panel.words]
     short = [word if len(word) <= MAX_LETTERS else f"{word[: MAX_LETTERS - 1]}…" for word in words]
     axes.set_yticks(range(n_words), short)
-    axes.tick_params(axis="y", length=0, labelright=True)
+    axes.tick_params(axis="y", length=0, labelright=True, labelsize=6.5)
     labels = axes.get_yticklabels()  # on the left, then on the right
     for label, color in zip(labels, colors * 2, strict=True):
         label.set_color(color)

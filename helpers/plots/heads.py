@@ -214,7 +214,7 @@ def fig4_entropy(
         draw_chance(axes, means["uniform"], style.INK)
         axes.set_ylim(0, 1.08 * means["uniform"].max())
         equal_tokens = axes.twinx()  # e^H
-        equal_tokens.set_yticks(np.log(TOKEN_TICKS), TOKEN_TICKS)
+        equal_tokens.set_yticks(np.log(TOKEN_TICKS), [str(count) for count in TOKEN_TICKS])
         equal_tokens.set(ylim=axes.get_ylim(), ylabel="as many equal tokens")
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -213,13 +214,14 @@ def accuracy_by_distance(table: pd.DataFrame, titles: Mapping[str, str], *, mode
         model,
         f"chosen on train, scored on dev; bands: 95% intervals; –: fewer than {FEWEST_WORDS} words",
     )
-    rows = figure.subfigures(2, 1, height_ratios=[4, 5]) if others else [figure.subfigures()]
-    above, *below = rows
-    axes = above.subplots()
+    parts: list[Any] = [figure]
+    if others:
+        parts = list(np.ravel(figure.subfigures(2, 1, height_ratios=[4, 5])))
+    axes = parts[0].subplots()
     _draw_distances(axes, table[table["relation"] == first], list(PREDICTOR_STYLES))
     axes.set(title=titles[first], xlabel="Words to the parent, and number of such words")
     label_ends(axes, gap=0.13)
-    small = panel_grid(below[0], len(others), 2, sharex=False, sharey=True) if others else []
+    small = panel_grid(parts[1], len(others), 2, sharey=True) if others else []
     for axes, relation in zip(small, others, strict=True):
         _draw_distances(axes, table[table["relation"] == relation], ["head", "nearest"])
         axes.set_title(titles[relation])
@@ -301,7 +303,7 @@ def draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
     axes.plot(  # an interval below it is seen
         rows["paper_value"], y, "D", color=style.ACCENT, markerfacecolor="none", zorder=4
     )
-    for place, label in zip(y, rows["label"], strict=True):
+    for place, label in enumerate(rows["label"]):
         axes.text(102, place, label, va="center")
     axes.set_yticks(y, rows["name"])
     axes.set(xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))

@@ -114,7 +114,7 @@ FONTS = (
 )  # fmt: skip
 INSTALLED_FONTS = [name for name in FONTS if name in font_manager.fontManager.get_font_names()]
 
-RC_PARAMS = {
+RC_PARAMS: dict[Any, Any] = {
     "font.family": INSTALLED_FONTS,
     "font.size": 7,
     "text.parse_math": False,  # a token may have a dollar sign
@@ -201,7 +201,7 @@ def canvas(height: float, title: str, *notes: str) -> Figure:
     figure = plt.figure(figsize=(WIDTH, total), layout="constrained")
     plt.close(figure)  # otherwise a notebook would display it a second time
     rect = (0.0, below / total, 1.0, height / total)
-    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect)
+    cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect, w_pad=0.02)
     figure.text(
         0.01, 1 - 0.03 / total, heading, va="top", fontsize=8, fontweight="bold", label=TITLE
     )
@@ -228,10 +228,12 @@ def add_legend(
     figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
 ) -> None:
     """Put a legend between the axes and the notes of a figure that `canvas` made."""
-    place = cast("ConstrainedLayoutEngine", figure.get_layout_engine()).get()["rect"]
-    figure.legend(
-        handles, labels, loc="outside lower left", ncols=columns, bbox_to_anchor=place
-    )  # fmt: skip
+    layout = cast("ConstrainedLayoutEngine", figure.get_layout_engine())
+    left, bottom, width, height = layout.get()["rect"]
+    place = {"loc": "lower left", "bbox_to_anchor": (0.01, bottom), "borderaxespad": 0}
+    legend = figure.legend(handles, labels, ncols=columns, **place)
+    share = legend.get_window_extent().height / figure.bbox.height + 0.01
+    layout.set(rect=(left, bottom + share, width, height - share))
 
 
 def label_ends(axes: Axes, *, gap: float) -> None:
@@ -246,9 +248,9 @@ def label_ends(axes: Axes, *, gap: float) -> None:
     """
     from scipy.optimize import isotonic_regression
 
-    lines = [line for line in axes.lines if not line.get_label().startswith("_")]
+    lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
     to_axes = axes.transScale + axes.transLimits
-    ends = [to_axes.transform(line.get_xydata()[-1])[1] for line in lines]
+    ends = [to_axes.transform(np.asarray(line.get_xydata())[-1])[1] for line in lines]
     order = np.argsort(ends)
     steps = gap * np.arange(len(lines))
     heights = isotonic_regression(np.take(ends, order) - steps).x + steps

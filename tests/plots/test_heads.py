@@ -239,8 +239,8 @@ def test_fig6_labels_linguistic_heads_without_overlaps(clusters):
     linguistic = table[table["behaviour"].isin(LINGUISTIC)]
     numbers = [f"{head.layer}-{head.head}" for head in linguistic.itertuples()]
     assert [text.get_text() for text in findings.texts] == numbers
-    note = " ".join(figure.texts[-1].get_text().split())
-    assert f"{numbers[0]} {LINGUISTIC[0]}" in note
+    notes = " ".join(" ".join(text.get_text().split()) for text in figure.texts)
+    assert f"{numbers[0]} {LINGUISTIC[0]}" in notes
     boxes = [mpl.text.Text.get_window_extent(text) for text in findings.texts]
     for first, second in itertools.combinations(boxes, 2):
         assert not first.overlaps(second)

@@ -37,7 +37,6 @@ from helpers.plots.style import (
     canvas,
     counting_ticks,
     draw_curve,
-    draw_intervals,
     label_ends,
     legend_below,
     panel_grid,
@@ -159,14 +158,14 @@ def fig17_transplant(shares: pd.DataFrame, token: str, *, model: str) -> Figure:
         (f"{MOVED}: {WHOLE}", TARGET_TOKEN): Style("token 20,\nwhole vector", VECTOR_COLOR, "X"),
         (f"{ABLATED}: {RANDOM}", SINK): Style(f"{token}, random\ndirection", RANDOM_COLOR, "v"),
     }
-    dimension, before = shares[["dimension", "before"]].iloc[0]
+    before = shares["before"].iloc[0]
     figure = canvas(
         2.3,
         f"Figure 17 · With one value of the sink, token 20 gets {overall[moved, TARGET_TOKEN]:.0%} "
         f"of attention; the sink had {overall[INTACT, SINK]:.0%}",
         model,
-        f"it: the value of the sink's {which} dimension, changed before layer {before} (the "
-        f"largest is {dimension}); bands: 95% intervals",
+        f"it: the value of the sink's {which} dimension, changed before layer {before}; bands: "
+        "95% intervals",
     )
     axes = figure.subplots()
     by_layer = shares[shares["layer"] != ALL_LAYERS].astype({"layer": int})
@@ -288,17 +287,14 @@ def _draw_costs(axes: Axes, rows: pd.DataFrame) -> None:
         by_mode = rows_of_model(rows, name).set_index("change").reindex(MODES)
         y = np.arange(len(MODES)) + 0.36 * number
         color = MODEL_STYLES[name].color
-        bars = axes.barh(y, by_mode["value"], height=0.34, color=color)
-        axes.bar_label(bars, fmt="{:.2g}", padding=9)
-        if by_mode["value_df"].min() >= LEAST_DF:
-            draw_intervals(
-                axes,
-                by_mode["value_low"],
-                by_mode["value_high"],
-                y,
-                color=style.INK,
-                elinewidth=0.8,
-            )
+        value = by_mode["value"]
+        ends = np.array([value - by_mode["value_low"], by_mode["value_high"] - value])
+        has_interval = by_mode["value_df"].min() >= LEAST_DF
+        bars = axes.barh(
+            y, value, height=0.34, color=color, ecolor=style.INK,
+            xerr=ends.clip(0) if has_interval else None,
+        )  # fmt: skip
+        axes.bar_label(bars, fmt="{:.2g}", padding=2)
     axes.axvline(0, **THIN)
     axes.set_yticks(range(len(MODES)), list(MODES.values()))
     axes.set_ylim(len(MODES) - 0.4, -0.5)

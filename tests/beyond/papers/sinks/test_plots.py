@@ -75,8 +75,7 @@ def test_fig15_draws_the_costs_of_each_token_and_of_random_weights(measure, toke
         drawn = table[(table["layers"] == "2-3") & (table["keys"] == role)]
         expected = drawn.loc[drawn["measure"] == measure, "value"].tolist()
         assert [bar.get_width() for bar in axes.patches] == expected
-        ends = [(value - 1, value + 1) for value in expected]
-        assert intervals(axes) == ends
+        assert intervals(axes) == [(value - 1, value + 1) for value in expected]
         assert (tokens.get(role) or "the first token") in axes.get_title("left")
 
 
