@@ -283,7 +283,7 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
     for name, value in differing.items():
         text = f"{name.replace('_', '-')}-{NO_LIMIT if value is None else value}"
         if name in PATH_SETTINGS:
-            text = Path(value.split(",")[0]).name.partition(".")[0] or "folder"
+            text = Path(str(value).split(",")[0]).name.partition(".")[0] or "folder"
         label += f"--{slugify(text)}"
     if settings.quick:
         label += "--quick"

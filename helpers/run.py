@@ -443,10 +443,9 @@ def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str
     tokenizer: Any = encoder.tokenizer  # transformers allows lists for one token
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
     special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
-    share = preview.unknown_share(store.records(), unknown, special)
-    warning = preview.note_unknown(share, name)
+    warning = preview.note_unknown(store.records(), unknown, special)
     if warning:
-        yield f"  {warning}"
+        yield f"  {name}: {warning}"
 
 
 def describe_support(encoder: Encoder) -> Iterator[str]:

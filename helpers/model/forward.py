@@ -148,10 +148,12 @@ def to_words_by_matrix(
     return sums / token_in_word.sum(dim=0)[:, None]
 
 
-def vectors_to_words_by_matrix(
-    vectors: Float[Tensor, "*batch token width"], token_in_word: Float[Tensor, "token word"]
+def vectors_to_words(
+    vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens, on the device that has them."""
+    word_of_token = torch.tensor(groups, device=vectors.device)
+    token_in_word = word_matrix(word_of_token, groups[-1] + 1).to(vectors.dtype)
     return (token_in_word / token_in_word.sum(dim=0)).T @ vectors
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -216,7 +216,7 @@ def accuracy_by_distance(table: pd.DataFrame, titles: Mapping[str, str], *, mode
     )
     parts: list[Any] = [figure]
     if others:
-        parts = list(np.ravel(figure.subfigures(2, 1, height_ratios=[4, 5])))
+        parts = list(cast("Any", figure.subfigures(2, 1, height_ratios=[4, 5])))
     axes = parts[0].subplots()
     _draw_distances(axes, table[table["relation"] == first], list(PREDICTOR_STYLES))
     axes.set(title=titles[first], xlabel="Words to the parent, and number of such words")

@@ -125,7 +125,9 @@ def _how_to_load(encoder: Encoder) -> str | None:
     """
     folder = Path(encoder.name).expanduser()
     name = str(folder.resolve()) if folder.is_dir() else encoder.name
-    options = {option: encoder.key.get(option) for option in ("revision", "dtype", "random_init")}
+    options: dict[str, Any] = {
+        option: encoder.key.get(option) for option in ("revision", "dtype", "random_init")
+    }
     key = dict(encoder.key)
     matched_to = key.pop("matched to", None)
     if key != model_key(name, **options):

@@ -24,7 +24,7 @@ from helpers.model.forward import (
     number_words,
     to_words,
     to_words_by_matrix,
-    vectors_to_words_by_matrix,
+    vectors_to_words,
     word_matrix,
 )
 from helpers.model.sites import sites
@@ -288,10 +288,9 @@ def test_to_words_equals_loops_over_heads_and_words():
     np.testing.assert_allclose(by_matrix.numpy(), expected, rtol=0, atol=error)
 
 
-def test_vectors_to_words_by_matrix_averages_the_tokens_of_a_word():
+def test_vectors_to_words_averages_the_tokens_of_a_word():
     vectors = torch.tensor([[1.0, 0.0], [2.0, 4.0], [4.0, 0.0]])
-    token_in_word = word_matrix(torch.tensor([0, 1, 1]), 2)
-    means = vectors_to_words_by_matrix(vectors, token_in_word)
+    means = vectors_to_words(vectors, [0, 1, 1])
     assert means.tolist() == [[1.0, 0.0], [3.0, 2.0]]
 
 

@@ -42,7 +42,7 @@ from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS, Direction
 from helpers.model.encoder import Encoder
-from helpers.model.forward import vectors_to_words_by_matrix, word_matrix
+from helpers.model.forward import vectors_to_words
 from helpers.model.sites import PatchSoftmax, Scores, Weights
 from helpers.probes.data import ProbeData
 
@@ -146,9 +146,7 @@ def word_positions(record: Record) -> slice:
 
 def word_vectors(states: Float[Tensor, "token width"], record: Record) -> WordVectors:
     """Average the vectors of the tokens of each word of a sentence."""
-    word_of_token = torch.tensor(record["inputs"]["groups"])
-    token_in_word = word_matrix(word_of_token, record["inputs"]["groups"][-1] + 1).to(states)
-    return vectors_to_words_by_matrix(states, token_in_word)[word_positions(record)]
+    return vectors_to_words(states, record["inputs"]["groups"])[word_positions(record)]
 
 
 def with_vectors(data: ProbeData, sentence: int, layer: int, vectors: WordVectors) -> ProbeData:
