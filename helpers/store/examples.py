@@ -31,7 +31,7 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     to_words_by_matrix,
-    vectors_to_words,
+    vectors_to_words_by_matrix,
     word_inputs,
     word_matrix,
 )
@@ -234,28 +234,24 @@ def _compute_batch(
         length = len(inputs["input_ids"])
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
         if store.level == "word":
-            maps = maps_over_words(maps.float(), inputs["groups"])
+            groups = inputs["groups"]
+            word_of_token = torch.tensor(groups, device=maps.device)
+            token_in_word = word_matrix(word_of_token, groups[-1] + 1)
+            if maps.device.type == "cpu":  # sums are faster than products here
+                maps = to_words(maps.float(), groups)
+            else:
+                maps = to_words_by_matrix(maps.float(), token_in_word)
         tensors[tensor_name("attention", index)] = maps.half()
         largest = maps.new_zeros((), dtype=torch.float32)  # of the vectors
         if store.manifest["hidden"]:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if store.level == "word":
-                vectors = vectors_to_words(vectors, inputs["groups"])
+                vectors = vectors_to_words_by_matrix(vectors, token_in_word)
             tensors[tensor_name("hidden", index)] = vectors.half()
             largest = vectors.abs().max()
         rows = row_errors(maps, has_sink=encoder.has_sink)
         errors[index] = torch.cat([rows, largest[None]])
     return tensors, errors
-
-
-def maps_over_words(
-    maps: Float[Tensor, "layer head token token"], groups: Sequence[int]
-) -> Float[Tensor, "layer head word word"]:
-    """Convert token maps to word maps (section 4.1), the way that is fast on their device."""
-    if maps.device.type == "cpu":  # sums are faster than products here
-        return to_words(maps, groups)
-    word_of_token = torch.tensor(groups, device=maps.device)
-    return to_words_by_matrix(maps, word_matrix(word_of_token, groups[-1] + 1))
 
 
 def row_errors(maps: Float[Tensor, "layer head query key"], *, has_sink: bool) -> Float[Tensor, 2]:
