@@ -80,10 +80,10 @@ def test_layer_summary_of_a_decoder_is_about_its_first_token():
     assert values["special token, middle layers"] > 0.8
 
 
-def sums_of_values(by_article):
+def sums_of_values(by_article, first=0):
     """Make the sums of articles of one example each, ``values[name][article]`` is ``[layer]``."""
     values = [{name: np.reshape(v, (-1, 1)) for name, v in of.items()} for of in by_article]
-    return sum_by_article(values, [f"article {number:02}" for number in range(len(values))])
+    return sum_by_article(values, [f"article {first + number:02}" for number in range(len(values))])
 
 
 VALUES = {name: [0.0, 0.0, 0.0] for name in surface.SECTION_3} | {
@@ -130,9 +130,10 @@ def test_layer_summary_pairs_a_control_by_the_names_of_articles():
     sums = {}
     for model, values in {
         "trained": difficulty + rng.normal(0.01, 0.005, 40),
-        "random": difficulty[:-1],
+        "random": difficulty[1:],
     }.items():
-        sums[model] = sums_of_values([{**VALUES, "sep": [value] * 3} for value in values])
+        articles = [{**VALUES, "sep": [value] * 3} for value in values]
+        sums[model] = sums_of_values(articles, first=40 - len(values))
     summary = layer_summary(sums).set_index(["model", "quantity"])
     of_model = summary.loc[("trained", "special token, middle layers")]
     of_control = summary.loc[("random", "special token, middle layers")]
