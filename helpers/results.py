@@ -299,7 +299,8 @@ def serialize_settings(settings: Settings) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
     values: dict[str, Any] = {name: getattr(settings, name) for name in RESULT_SETTINGS}
     for name in ("model", *PATH_SETTINGS):
-        values[name] = ",".join(map(_portable_path, values[name].split(",")))
+        paths = str(values[name]).split(",")
+        values[name] = ",".join(map(_portable_path, paths))
     return values
 
 
