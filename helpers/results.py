@@ -283,7 +283,7 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
     for name, value in differing.items():
         text = f"{name.replace('_', '-')}-{NO_LIMIT if value is None else value}"
         if name in PATH_SETTINGS:
-            text = Path(value.split(",")[0]).name.partition(".")[0] or "folder"
+            text = Path(str(value).split(",")[0]).name.partition(".")[0] or "folder"
         label += f"--{slugify(text)}"
     if settings.quick:
         label += "--quick"
@@ -299,8 +299,7 @@ def serialize_settings(settings: Settings) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
     values: dict[str, Any] = {name: getattr(settings, name) for name in RESULT_SETTINGS}
     for name in ("model", *PATH_SETTINGS):
-        paths = str(values[name]).split(",")
-        values[name] = ",".join(map(_portable_path, paths))
+        values[name] = ",".join(map(_portable_path, values[name].split(",")))
     return values
 
 
