@@ -143,7 +143,7 @@ def _draw_scores(axes: Axes, scores: Mapping[str, float]) -> None:
     bars = axes.barh(range(len(scores)), list(scores.values()), color=BAR_COLORS[: len(scores)])
     labels = [f"{name}: {value:.0f}%" for name, value in scores.items()]
     axes.bar_label(bars, labels, padding=2)
-    axes.set(xlim=(0, 200), ylim=(len(scores) - 0.4, -0.6))  # room for the labels
+    axes.set(xlim=(0, 235), ylim=(len(scores) - 0.4, -0.6))  # room for the labels
 
 
 def draw_map(axes: Axes, panel: Panel, glyphs: Mapping[int, str]) -> None:

@@ -220,7 +220,7 @@ def accuracy_by_distance(table: pd.DataFrame, titles: Mapping[str, str], *, mode
     axes = parts[0].subplots()
     _draw_distances(axes, table[table["relation"] == first], list(PREDICTOR_STYLES))
     axes.set(title=titles[first], xlabel="Words to the parent, and number of such words")
-    label_ends(axes, gap=0.13)
+    label_ends(axes, gap=0.18)
     small = panel_grid(parts[1], len(others), 2, sharey=True) if others else []
     for axes, relation in zip(small, others, strict=True):
         _draw_distances(axes, table[table["relation"] == relation], ["head", "nearest"])

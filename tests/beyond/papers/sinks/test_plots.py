@@ -50,7 +50,7 @@ def edges(measure, keys):
     for role in ("special", *keys):
         for model in ("trained", "random"):
             for change in ("dropped", "mass-matched", "redistributed"):
-                for layers in ("2", "2-3"):
+                for layers in ["2-3"] if role == "special" else ["2", "2-3"]:
                     rows.append((model, layers, role, change, measure, len(rows) + 1.0))
     table = pd.DataFrame(rows, columns=["model", "layers", "keys", "change", "measure", "value"])
     low_and_high = {"value_low": table["value"] - 1, "value_high": table["value"] + 1}
