@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -321,7 +321,7 @@ class Store:
             return self.compute(number).__getitem__
         path = self.folder / shard_name(number)
         check_once(path, self.manifest.shards[number]["sha256"])
-        return safe_open(path, framework="numpy").get_tensor
+        return open_shard(path).get_tensor
 
     def compute(self, number: int) -> Tensors:
         """Compute the tensors of a shard with the encoder; see `examples.shard_tensors`."""
@@ -335,3 +335,5 @@ class Store:
 open_store = Store  # its public name: `helpers.open_store`
 
 check_once = cache(check)  # a process checks a shard when it first reads it
+# Probes read examples in any order; opening a shard takes longer than reading one.
+open_shard = lru_cache(maxsize=8)(partial(safe_open, framework="numpy"))
