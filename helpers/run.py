@@ -31,7 +31,7 @@ from helpers.errors import InputError, ModelError
 from helpers.files import IN_CHECKOUT, PROJECT_ROOT, cache_root, check_free, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE, PROGRESS_LINE
 from helpers.results import COMMIT_VARIABLE, Results, made_by, run_name
-from helpers.settings import RESULT_SETTINGS, SIZES, Settings, flag, flag_value
+from helpers.settings import INITIALISATIONS, RESULT_SETTINGS, SIZES, Settings, flag, flag_value
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -479,7 +479,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     # random weights of section 5.
     control_stores = 2 if "minimum_count" in used else 0
     shuffled_stores = 1 if "minimum_count" in used else 0
-    random_stores = settings.initialisations + 1 if "vectors" in used else 0
+    random_stores = INITIALISATIONS + 1 if "vectors" in used else 0
     other_stores = max(control_stores, random_stores) + shuffled_stores
     # Without other stores, sentences are only for examples, which can be segments as well.
     open_sentences = study.treebank_store if other_stores else study.example_store

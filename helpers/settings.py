@@ -9,6 +9,7 @@ from helpers.errors import InputError
 
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
+INITIALISATIONS = 2  # of the model with random weights, for the control of section 5
 FORMATS = ("png", "svg", "pdf")  # of figures
 RUN_NAME = re.compile(r"|[^\W_][\w.+-]{0,59}")  # empty: it is made from the settings
 # A run cannot have the name of another folder of ``build/``, or of a column of compared runs.
@@ -173,11 +174,6 @@ class Settings:
     def control_segments(self) -> int:
         """The number of segments for the controls of sections 3 and 6."""
         return 12 if self.preset else 100  # 40 + 2 x 12: the kernel of distances need not compile
-
-    @property
-    def initialisations(self) -> int:
-        """The number of models with random weights for the control of section 5."""
-        return 2 if self.preset else 3
 
 
 # Settings that change results.

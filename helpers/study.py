@@ -8,7 +8,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
@@ -19,14 +19,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
-from helpers import metrics, probes
+from helpers import metrics
 from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.progress import progress
 from helpers.results import Results, run_name
-from helpers.settings import Settings, capped, default_settings, flag, small_profile
+from helpers.settings import Settings, capped, default_settings, flag
 from helpers.store import CODE as STORE_CODE
 from helpers.torch_utils import torch_device
 
@@ -65,7 +65,7 @@ class Study:
     A study has its ``settings``.  Through them it has the model (``encoder``), the stores of
     attention maps (``segment_store()`` over the text, ``treebank_store()`` and
     ``coreference_store()``), what is computed from them once (``sums``, ``distances()``,
-    ``probe_tables()`` ...), the controls with random weights (``controls``), and the ``results``,
+    ...), the controls with random weights (``controls``), and the ``results``,
     which ``save_table`` and ``save_figure`` write.
 
     Parameters
@@ -763,52 +763,6 @@ class Study:
             partial(relation_tables, store, counts, minimum=minimum),
             inputs={"store": store.key, "minimum": minimum},
             code=metrics.CODE,
-        )
-
-    def probe_tables(self) -> dict[str, pd.DataFrame]:
-        """Train the probes of section 5, once.
-
-        Returns
-        -------
-        dict of str to DataFrame
-            The tables of section 5, by name.
-        """
-        store = self.treebank_store()
-        matched = self.controls["entropy-matched"]
-        random_seeds = list(range(self.settings.initialisations))
-        vectors = self.embeddings
-
-        def compute() -> dict[str, pd.DataFrame]:
-            from helpers.probes.table3 import table3
-
-            corpus = self.treebank_corpus()
-
-            def random_stores() -> Iterator[Store]:
-                first, *later_initialisations = map(self._load, random_seeds)
-                yield self.treebank_store(first)
-                for encoder in later_initialisations:
-                    yield self._store(encoder, corpus, level="word")  # without hidden states
-
-            return table3(
-                store,
-                random_stores(),
-                self.treebank_store(matched),
-                vectors and vectors.vectors,
-                seeds=self.settings.seeds,
-            )
-
-        return cached(
-            "table3",
-            compute,
-            inputs={
-                "store": store.key,
-                "seeds": self.settings.seeds,
-                "random seeds": random_seeds,
-                "small profile": small_profile(),  # it trains probes for fewer updates
-                "entropy-matched": matched.identity,
-                "vectors": vectors and (vectors.name, vectors.fingerprint),
-            },
-            code=probes.CODE,
         )
 
 

@@ -24,7 +24,7 @@ LAYERS = (  # of helpers, from the bottom up
     {"__main__"},
 )
 # The model computes, and the cache is called above it; what measures and draws keeps nothing.
-WITHOUT_CACHE = {"model", "metrics", "probes", "plots", "viewer"}
+WITHOUT_CACHE = {"model", "metrics", "plots", "viewer"}
 # Arrays and records in, tables and figures out.
 WITHOUT_MODEL = {"data", "metrics", "probes", "plots"}
 MODEL_NAMES = ("helpers.model", "transformers")

@@ -27,6 +27,7 @@ from helpers.metrics.coreference import coreference_table, evaluate_antecedents
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
 from helpers.metrics.dependency_heads import dependency_heads
+from helpers.probes.table3 import table3
 from helpers.study import Study
 
 model, text, vectors = sys.argv[1:]
@@ -39,7 +40,10 @@ study.save_table(study.distances()[0], "head_distances")
 study.save_table(study.gradient_table(), "gradients")
 study.save_table(dependency_heads(count_heads(study.treebank_store()), minimum=5), "heads")
 study.save_table(coreference_table(evaluate_antecedents(study.coreference_store())), "coreference")
-for name, table in study.probe_tables().items():
+random_stores = [study.treebank_store(study.control(seed)) for seed in range(2)]
+matched_store = study.treebank_store(study.controls["entropy-matched"])
+store = study.treebank_store()
+for name, table in table3(store, random_stores, matched_store, study.embeddings, seeds=1).items():
     study.save_table(table, name)
 study.save_facts()
 """

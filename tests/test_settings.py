@@ -222,7 +222,6 @@ def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     study = Study(quick=True, sentences=None)
     assert study.slug == "minilm--quick"
     assert (study.settings.segments, study.settings.sentences) == (40, 240)
-    assert study.settings.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert Study(quick=True).slug == Study().slug == "minilm--small"
 
