@@ -70,7 +70,7 @@ $(DEV_READY) $(BOOK_READY): .venv/.%-ready: requirements-%.txt $(READY)
 	touch $@
 
 benchmarks: $(READY)
-	set -e; for name in distances extraction lengths memory probes layers scaling shards; do \
+	set -e; for name in distances extraction lengths memory probes scaling shards; do \
 	  $(BIN)/python tests/benchmarks/bench_$$name.py --json tests/benchmarks/results/$$name.json; done
 
 faults: $(DEV_READY)

@@ -30,7 +30,7 @@ from helpers.errors import InputError
 from helpers.files import PROJECT_ROOT, cache_root, check_free, folder_lock, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import Results, run_name
-from helpers.settings import QUICK, RESULT_SETTINGS, Settings, flag, make_settings
+from helpers.settings import INITIALISATIONS, QUICK, RESULT_SETTINGS, Settings, flag, make_settings
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -408,7 +408,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
         n_stores |= {"sentences": 4, "coref": 3}
         open_store["sentences"] = study.treebank_store
     if "vectors" in used:  # 05 has models with random weights
-        n_stores["sentences"] = settings.initialisations + 3
+        n_stores["sentences"] = INITIALISATIONS + 3
         open_store["sentences"] = study.treebank_store
     if study.missing_note("coref"):
         del open_store["coref"]

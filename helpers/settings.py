@@ -24,6 +24,7 @@ MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three 
 # Upper limits of --quick, for a class and for the tests of notebooks.
 QUICK = {"segments": 24, "sentences": 120, "gradient_segments": 8, "minimum_count": 10, "seeds": 1}
 CHOICES = {"dtype": ("float32", "float16", "bfloat16"), "lens": ("attention", "norm")}
+INITIALISATIONS = 2  # of the model with random weights, for the control of section 5
 FORMATS = ("png", "svg", "pdf")  # of figures
 MODEL_SETTINGS = ("model", "random_init")  # identify the model
 # A path, or several with commas between them, or the name of a corpus.
@@ -122,11 +123,6 @@ class Settings:
     def control_segments(self) -> int:
         """The number of segments for the controls of sections 3 and 6."""
         return 12 if self.quick else 100
-
-    @property
-    def initialisations(self) -> int:
-        """The number of models with random weights for the control of section 5."""
-        return 2 if self.quick else 3
 
 
 # Settings that change results.

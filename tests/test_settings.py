@@ -222,7 +222,6 @@ def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     study = Study(quick=True, sentences=None)
     assert study.results.name == "minilm--quick"
-    assert study.settings.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     assert Study(quick=True).results.name == Study().results.name == "minilm--quick"
 

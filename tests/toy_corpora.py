@@ -63,3 +63,20 @@ def conllu(*sentences: Sequence[tuple[int, str, int, str]], times: int) -> str:
             text += f"{number}\t{form}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_\n"
         text += "\n"
     return text * times
+
+
+class ListedStore(list):
+    """Examples in memory, with what the probes use of a store."""
+
+    key = "listed"
+
+    @property
+    def layers(self):
+        return self[0].shape[0]
+
+    @property
+    def heads(self):
+        return self[0].shape[1]
+
+    def records(self):
+        return (example.record for example in self)

@@ -31,7 +31,7 @@ from helpers.model.forward import (
     model_inputs,
     to_words,
     to_words_by_matrix,
-    vectors_to_words_by_matrix,
+    vectors_to_words,
     word_inputs,
     word_matrix,
 )
@@ -235,18 +235,17 @@ def _compute_batch(
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
         if store.level == "word":
             groups = inputs["groups"]
-            word_of_token = torch.tensor(groups, device=maps.device)
-            token_in_word = word_matrix(word_of_token, groups[-1] + 1)
             if maps.device.type == "cpu":  # sums are faster than products here
                 maps = to_words(maps.float(), groups)
             else:
-                maps = to_words_by_matrix(maps.float(), token_in_word)
+                word_of_token = torch.tensor(groups, device=maps.device)
+                maps = to_words_by_matrix(maps.float(), word_matrix(word_of_token, groups[-1] + 1))
         tensors[tensor_name("attention", index)] = maps.half()
         largest = maps.new_zeros((), dtype=torch.float32)  # of the vectors
         if store.manifest["hidden"]:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if store.level == "word":
-                vectors = vectors_to_words_by_matrix(vectors, token_in_word)
+                vectors = vectors_to_words(vectors, inputs["groups"])
             tensors[tensor_name("hidden", index)] = vectors.half()
             largest = vectors.abs().max()
         rows = row_errors(maps, has_sink=encoder.has_sink)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,6 +173,8 @@ def check(path: Path, digest: str) -> None:
         )
 
 
+# Probes read examples in any order; opening a shard takes longer than reading one.
+open_shard = lru_cache(maxsize=8)(partial(safe_open, framework="numpy"))
 check_once = cache(check)  # a process checks a file when it first reads it
 
 
@@ -453,4 +455,4 @@ class Store:
 
             return shard_tensors(self, number).__getitem__
         check_once(path, self.manifest["shards"][number]["sha256"])
-        return safe_open(path, framework="numpy").get_tensor
+        return open_shard(path).get_tensor

@@ -22,8 +22,9 @@ from common import options, random_encoder, random_segments, random_sentences, r
 from helpers.metrics import dependency_heads as relations
 from helpers.metrics import head_distance, surface
 from helpers.metrics.head_counts import count_heads
-from helpers.probes import linear as probes
+from helpers.probes import training
 from helpers.probes.data import prepare
+from helpers.probes.linear import Attn
 from helpers.store.extract import extract
 
 SIZES = (250, 1000, 4000)
@@ -62,9 +63,9 @@ def probe(count: int):
     def vectors(forms: list[str]) -> np.ndarray:
         return np.ones((len(forms), 50), np.float32)
 
-    probes.MAX_STEPS = 2
+    training.EPOCHS = training.MIN_UPDATES = 1
     data = prepare(words(count), vectors)
-    probes.fit_linear(data, with_words=True, l2=0.1)
+    training.train([Attn(data, with_words=True)], data, data.splits["train"])
 
 
 STEPS: dict[str, Callable[[int, Path], object]] = {

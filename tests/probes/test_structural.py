@@ -1,16 +1,19 @@
+"""The structural probe: by hand, and planted trees."""
+
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from tolerances import float32_error
-from toy_corpora import random_heads
+from toy_corpora import ListedStore, random_heads
 
-from helpers.probes import data as data_module
-from helpers.probes import structural as structural_probe
-from helpers.probes.data import Counts, Parse, prepare, stack_seeds
+from helpers.metrics.reference import UUAS
+from helpers.probes import table3
+from helpers.probes.data import Parse, prepare
+from helpers.probes.scores import Counts
 from helpers.probes.structural import StructuralProbe, spanning_tree
-from helpers.probes.training import Schedule, validation_slice
+from helpers.probes.training import seeded, train
 from helpers.store.store import Example
 
 WIDTH = 24
@@ -75,101 +78,52 @@ def test_spanning_tree_by_hand():
     assert spanning_tree(np.zeros((0, 0), np.float32)).shape == (0, 0)
 
 
+def batch_of(data, *sentences):
+    """Return the batch of some sentences of one length."""
+    (batch,) = data.batches(sentences)
+    return batch
+
+
 def test_squared_distances_follow_the_definition():
-    data = prepare(examples(4))
-    model = StructuralProbe(1, WIDTH)
-    vectors = data.hidden([2], [1])[0, 0]
+    data = prepare(ListedStore(examples(4))).at_layer(1)
+    model = StructuralProbe(data)
+    batch = batch_of(data, 2)
+    vectors = batch.states[0]
     difference = vectors[:, None] - vectors
-    expected = (difference @ model.projection.T).square().sum(-1)
-    torch.testing.assert_close(model(data, [2])[0], expected, rtol=1e-4, atol=1e-4)
+    expected = (difference @ model.projection.weight.T).square().sum(-1)
+    torch.testing.assert_close(model(batch)[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_loss_by_hand(monkeypatch):
-    data = prepare(examples(4))
-    sentences = [parse_of([2, 0]), parse_of([2, 0])]
-    data = replace(data, parses=sentences)
-
-    def distances(_probes, _data, _indices):
-        right = [[0.0, 1.0], [1.0, 0.0]]
-        by_sentence = [[[0.0, 3.0], [3.0, 0.0]], [[0.0, 1.25], [1.25, 0.0]]]
-        return torch.tensor([by_sentence, [right, right]])
-
-    monkeypatch.setattr(structural_probe, "squared_distances", distances)
-    # An error of 2 counts 2 - 0.5 / 2, one of 0.25 counts 0.25^2 / (2 x 0.5); zeros are correct.
-    expected = ((1.75 + 1.75) / 4 + (0.0625 + 0.0625) / 4) / 2
-    probes = torch.nn.ModuleList([StructuralProbe(0, WIDTH), StructuralProbe(1, WIDTH)])
-    loss = structural_probe.distance_loss(probes, data, [0, 1])  # the second probe's is 0
-    assert loss.item() == pytest.approx(expected, abs=float32_error(3.0))
-
-
-def fit(monkeypatch, data, schedule, seeds):
-    monkeypatch.setattr(structural_probe, "SCHEDULE", schedule)
-    monkeypatch.setattr(structural_probe, "RANK", 12)
-    return structural_probe.fit_layers(data, seeds)
+def test_loss_of_three_words_by_hand():
+    heads = [2, 0, 2]
+    record = {"words": ["w"] * 3, "heads": heads, "relations": ["dep"] * 3, "split": "train"}
+    hidden = np.zeros((1, 3, 2), np.float16)
+    hidden[0] = [[0, 0], [1, 0], [1, 2]]
+    maps = np.full((1, 1, 3, 3), 1 / 3, np.float16)
+    sentence = Example(0, maps, record, hidden=hidden, offset=0)
+    dev_sentence = replace(sentence, record={**record, "split": "dev"})
+    data = replace(prepare(ListedStore([sentence, dev_sentence])).at_layer(0), scale=1.0)
+    probe = StructuralProbe(data)
+    probe.projection.weight.data = torch.tensor([[1.0, 0.0], [0.0, 0.6]])
+    # The third word is 1.44 from the second and 2.44 from the first: errors of 0.44.
+    assert probe.loss(batch_of(data, 0)).item() == pytest.approx(4 * 0.44**2 / 9, abs=1e-3)
+    probe.projection.weight.data = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    # The distances are 4, 8 and 4 for 1, 2 and 1.
+    expected = (4 * (3 - 0.25) + 2 * (6 - 0.25)) / 9
+    assert probe.loss(batch_of(data, 0)).item() == pytest.approx(expected, abs=1e-2)
 
 
 def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
-    schedule = Schedule(epochs=25, learning_rate=0.02, batch_size=10, min_updates=1)
-    data = prepare(examples())
-    probes, by_layer = fit(monkeypatch, data, schedule, seeds=2)
-    dev = data.splits["dev"]
-
-    def scores(layer):
-        counts = [
-            structural_probe.undirected_attachment(data, probe, dev) for probe in probes[layer]
-        ]
-        return stack_seeds(counts).by_seed
-
+    monkeypatch.setattr(StructuralProbe, "learning_rate", 0.02)
+    data = prepare(ListedStore(examples()))
+    counts, by_layer = table3.fit_hidden(data, table3.STRUCTURAL, 2)
     assert by_layer["layer"].tolist() == [0, 1, 2]
     assert by_layer["chosen"].tolist() == [False, True, False]
-    assert by_layer["validation_uuas"][1] > 30 + by_layer["validation_uuas"][0]
-    assert (scores(1) > 90).all()
-    assert (scores(0) < scores(1).mean() - 30).all()
-
-
-@pytest.mark.parametrize("together", [1, 2, 3])
-def test_probes_trained_together_equal_those_trained_alone(monkeypatch, together):
-    """The reference trains one projection in a loop, with a loss of its own for one layer."""
-    monkeypatch.setattr(data_module, "LAYERS_TOGETHER", together)
-    schedule = Schedule(epochs=4, learning_rate=0.02, batch_size=10, min_updates=1)
-    data = prepare(examples())
-    probes, _ = fit(monkeypatch, data, schedule, seeds=2)
-    training, _ = validation_slice(data.splits["train"])
-    for layer, by_seed in enumerate(probes):
-        for seed, probe in enumerate(by_seed):
-            alone = trained_alone(data, training, layer, seed, schedule)
-            torch.testing.assert_close(probe.projection.data, alone, rtol=1e-4, atol=1e-4)
-
-
-def trained_alone(data, training, layer, seed, schedule):
-    """Train the projection of one layer with torch's Adam, sentence by sentence."""
-    states = {}
-    for index in training:
-        states[index] = torch.from_numpy(data.states[index, layer]).float() / data.scales[layer]
-    words = torch.cat([states[index] for index in training]).double()
-    axes = torch.linalg.eigh(words.T @ words).eigenvectors.float()
-    states = {index: (vectors @ axes).half().float() for index, vectors in states.items()}
-    projection = StructuralProbe(layer, WIDTH, seed).projection.data @ axes
-    projection.requires_grad_()
-    optimizer = torch.optim.Adam([projection])
-    order = np.random.default_rng(seed)
-    for epoch in range(schedule.epochs):
-        (group,) = optimizer.param_groups
-        group["lr"] = schedule.learning_rate * (1 + np.cos(np.pi * epoch / schedule.epochs)) / 2
-        batches = data.groups(order.permutation(training).tolist(), schedule.batch_size)
-        order.shuffle(batches)
-        for batch in batches:
-            losses = []
-            for index in batch:
-                mapped = states[index] @ projection.T
-                distances = (mapped[:, None] - mapped).square().sum(-1)
-                gold = torch.from_numpy(data.parses[index].distances).float()
-                error = (distances - gold).abs()
-                losses.append(torch.where(error < 0.5, error.square(), error - 0.25).mean())
-            optimizer.zero_grad()
-            torch.stack(losses).mean().backward()
-            optimizer.step()
-    return projection.detach() @ axes.T
+    assert by_layer["validation"][1] > 30 + by_layer["validation"][0]
+    scores = counts[UUAS].by_seed
+    assert (scores > 90).all()
+    elsewhere = table3.fit_at_layer(data, table3.STRUCTURAL, 0, 2)[UUAS].by_seed
+    assert (elsewhere < scores.mean() - 30).all()
 
 
 def rounded_otherwise(sentences, share=0.001):
@@ -182,26 +136,14 @@ def rounded_otherwise(sentences, share=0.001):
         yield replace(sentence, hidden=hidden)
 
 
-def test_rounding_of_the_states_is_not_amplified_by_training(monkeypatch):
-    monkeypatch.setattr(structural_probe, "RANK", 12)
-    data = prepare(examples())
-    rounded_data = prepare(rounded_otherwise(examples()))
-    probes, table = structural_probe.fit_layers(data, 1)
-    rounded_probes, rounded_table = structural_probe.fit_layers(rounded_data, 1)
-    for layer in (0, 2):  # those without a planted tree, whose axes are well determined
-        (probe,) = probes[layer]
-        (rounded_probe,) = rounded_probes[layer]
-        difference = probe.projection - rounded_probe.projection
-        # 3e-4 were measured with the smooth loss, and 4e-3 with the absolute error.
-        assert difference.norm() < 1e-3 * probe.projection.norm()
-    np.testing.assert_allclose(table["validation_uuas"], rounded_table["validation_uuas"], atol=4)
-
-
-def test_every_layer_has_an_interval_around_its_score(monkeypatch):
-    schedule = Schedule(epochs=2, learning_rate=0.01, batch_size=10, min_updates=1)
-    _, table = fit(monkeypatch, prepare(examples()), schedule, seeds=3)
-    assert (table["validation_uuas_low"] < table["validation_uuas"]).all()
-    assert (table["validation_uuas"] < table["validation_uuas_high"]).all()
+def test_rounding_of_the_states_is_not_amplified_by_training():
+    weights = []
+    for sentences in (examples(), rounded_otherwise(examples())):
+        data = prepare(ListedStore(sentences)).at_layer(1)
+        probe = seeded(partial(StructuralProbe, data), 0)
+        train([probe], data, data.splits["train"])
+        weights.append(probe.projection.weight)
+    assert (weights[0] - weights[1]).norm() < 1e-3 * weights[0].norm()
 
 
 def test_interval_of_counts_is_wider_where_seeds_disagree():
@@ -228,8 +170,8 @@ def test_undirected_attachment_leaves_punctuation_out():
     hidden[0, 1:4, 0] = [0, 2, 1]  # the full stop lies between the words
     train_sentence = replace(sentence, record=record, hidden=hidden)
     dev_sentence = replace(train_sentence, record={**record, "split": "dev"})
-    states = prepare([train_sentence, dev_sentence])
-    edges = structural_probe.undirected_attachment(states, StructuralProbe(0, WIDTH), [1])
+    data = prepare(ListedStore([train_sentence, dev_sentence])).at_layer(0)
+    edges = StructuralProbe(data).score(data, [1])[UUAS]
     assert edges.right.tolist() == [[1]]
     assert edges.total.tolist() == [1]
 
@@ -240,11 +182,11 @@ def test_hidden_states_do_not_depend_on_their_scale():
         for sentence in examples(20):
             hidden = sentence.hidden.astype(np.float32) * factor
             scaled.append(replace(sentence, hidden=hidden.astype(np.float16)))
-        return prepare(scaled)
+        return prepare(ListedStore(scaled)).at_layer(1)
 
     plain = states_times(1)
     large = states_times(64)
-    plain_vectors = plain.hidden([0], [1])
-    large_vectors = large.hidden([0], [1])
-    torch.testing.assert_close(plain_vectors, large_vectors, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(large.scales, 64 * plain.scales, rtol=1e-3)
+    torch.testing.assert_close(
+        batch_of(plain, 0).states, batch_of(large, 0).states, rtol=1e-3, atol=1e-3
+    )
+    assert large.scale == pytest.approx(64 * plain.scale, rel=1e-3)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -44,7 +43,6 @@ from helpers.metrics.heads import DIRECTIONS, Direction
 from helpers.model.encoder import Encoder
 from helpers.model.forward import vectors_to_words
 from helpers.model.sites import PatchSoftmax, Scores, Weights
-from helpers.probes.data import ProbeData
 
 NEXT_TOKEN = "next-token"  # the objective of a decoder
 EFFECTS = LOG_PROBABILITY, ANGLE = "log-probability", "angle"
@@ -147,16 +145,6 @@ def word_positions(record: Record) -> slice:
 def word_vectors(states: Float[Tensor, "token width"], record: Record) -> WordVectors:
     """Average the vectors of the tokens of each word of a sentence."""
     return vectors_to_words(states, record["inputs"]["groups"])[word_positions(record)]
-
-
-def with_vectors(data: ProbeData, sentence: int, layer: int, vectors: WordVectors) -> ProbeData:
-    """Replace the hidden states that a probe reads of a sentence by other vectors of its words.
-
-    The mean of the sentence is subtracted, as from all states of a probe.  The result has no states
-    of other sentences or layers.
-    """
-    centred = (vectors - vectors.mean(dim=0)).cpu().numpy()
-    return replace(data, states={(sentence, layer): centred})
 
 
 class EdgePass:

@@ -46,7 +46,7 @@ from beyond.papers.common.edge_cuts import (
     list_roles,
     plan_ablations,
 )
-from beyond.papers.common.head_edges import turned_angles, with_vectors, word_vectors
+from beyond.papers.common.head_edges import turned_angles, word_vectors
 from beyond.papers.common.head_removal import map_over_model_copies, run_interventions
 from beyond.papers.sinks import CODE
 from beyond.papers.sinks.lenses import (
@@ -62,7 +62,8 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
 from helpers.probes.data import prepare
-from helpers.probes.structural import fit_layer, undirected_attachment
+from helpers.probes.structural import StructuralProbe, found_edges
+from helpers.probes.training import seeded, train
 from helpers.store.store import Store
 
 ANGLE = "sentence angle"
@@ -198,9 +199,10 @@ def probe_losses(
     totals : array
         The edges of each sentence.
     """
-    data = prepare(store)
     middle = encoder.layers // 2
-    (probe,) = fit_layer(data, 1, middle)
+    data = prepare(store).at_layer(middle)
+    probe = seeded(partial(StructuralProbe, data), 0)
+    train([probe], data, data.splits["train"])
     dev = data.splits["dev"]
     interventions = list_ablations(encoder, ablations)
 
@@ -211,14 +213,15 @@ def probe_losses(
         right = []
         for output in run_interventions(model, run, interventions):
             states = output.hidden_states[middle - encoder.layers - 1][0].float()
-            vectors = word_vectors(states, record)
-            sentence_data = with_vectors(data, sentence, middle, vectors)
-            right.append(undirected_attachment(sentence_data, probe, [sentence]).right[0])
-        return 100 * (right[0] - np.array(right[1:]))  # [ablation, one]
+            vectors = word_vectors(states, record).cpu() / data.scale
+            (distances,) = probe.squared_distances(vectors[None])
+            is_found = found_edges(distances.detach().numpy(), data.parses[sentence])
+            right.append([is_found.sum()])
+        return 100 * (np.array(right[0]) - np.array(right[1:]))  # [ablation, one]
 
     losses = map_over_model_copies(encoder.model.base_model, dev, measure, "probe, edges cut")
     records = [store.record(sentence) for sentence in dev]
-    totals = undirected_attachment(data, probe, dev).total
+    totals = np.array([data.parses[sentence].edges.sum() for sentence in dev])
     return label_values(ablations, [PROBE], np.stack(losses), records), totals
 
 

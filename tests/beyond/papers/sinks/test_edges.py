@@ -29,7 +29,6 @@ from helpers.metrics import rows_of_model
 from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
-from helpers.probes.data import Counts
 from helpers.store.extract import extract
 
 LAYERS = 3
@@ -154,24 +153,23 @@ def test_probe_losses_are_those_of_a_probe_that_reads_ablated_vectors(
     store = edge_run.treebank
     seen = []
 
-    def count_first_word(data, _probe, sentences):
-        """Count one edge for each sentence, and keep its first vector."""
-        vectors = [data.states[sentence, LAYERS // 2][0] for sentence in sentences]
-        seen.extend(vectors)
-        counts = np.ones((2, len(sentences)), int)
-        return Counts(counts[:1], counts[1], np.array(sentences))
+    def keep_first_word(_probe, states):
+        """Keep the vector of the first word; all distances are the same."""
+        seen.append(states[0, 0].numpy())
+        return torch.zeros(1, states.shape[1], states.shape[1])
 
-    monkeypatch.setattr(edges, "undirected_attachment", count_first_word)
+    monkeypatch.setattr(edges.StructuralProbe, "squared_distances", keep_first_word)
+    monkeypatch.setattr(edges, "train", lambda *_: None)
     cut = Cut((0,))
-    losses, totals = edges.probe_losses(encoder, [(cut, DROPPED)], store)
-    assert (losses.to_numpy() == 0).all() and (totals == 1).all()
+    losses, _ = edges.probe_losses(encoder, [(cut, DROPPED)], store)
+    assert (losses.to_numpy() == 0).all()
     record = next(record for record in store.records() if record["split"] == "dev")
     with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), DROPPED):
         states = hidden_states(encoder, record)[LAYERS // 2]
     groups = np.array(model_inputs(encoder, record)["groups"])
     positions = record["offset"] + np.arange(len(record["words"]))
     words = np.array([states[groups == position].mean(axis=0) for position in positions])
-    expected = words[0] - words.mean(axis=0)
+    expected = words[0] / edges.prepare(store).at_layer(LAYERS // 2).scale
     assert any(np.allclose(vector, expected, atol=1e-4) for vector in seen)
 
 
