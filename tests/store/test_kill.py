@@ -121,7 +121,7 @@ JOBS = {
 
 def written(root):
     """Return the shards and kept tables there are, each with its inode and time of change."""
-    paths = [*root.glob("*/shard-?????.safetensors"), *root.glob("derived/t*[0-9a-f]/*.csv")]
+    paths = [*root.glob("*/shard-?????.safetensors"), *root.glob("derived/t*[0-9a-f]/tables/*.csv")]
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
 
 

@@ -202,8 +202,8 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
         Figure 19.  On the left a point is a head.  On the right are the heads that are ablated.
     """
     pairs = agreement.set_index("words_between").loc["all"]
-    most = heads["dropped"].abs().nlargest(5).index
-    ablated = heads.loc[most].sort_values("dropped")
+    largest = heads["dropped"].abs().dropna().nlargest(5).index
+    ablated = heads.loc[largest].sort_values("dropped")
     title = f"The verb agrees in {pairs['right']:.0f}% of {pairs['pairs']:.0f} pairs"
     for row in ablated.tail(1).itertuples():
         title = (

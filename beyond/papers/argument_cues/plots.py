@@ -145,7 +145,7 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame) -> None:
                 rows["paper_mean"], y, "D", color=ACCENT, markerfacecolor="none",
                 markeredgewidth=1, markersize=3.5, zorder=4, label=PAPER,
             )  # fmt: skip
-    axes.axvline(CHANCE, color=INK, **style.DASHED, zorder=0)
+    axes.axvline(CHANCE, color=INK, **style.DASHED)
     axes.set_yticks(range(len(inputs)), inputs)
     axes.set_ylim(len(inputs) - 0.5, -0.5)
     low = min(CHANCE, table["mean_low"].min())

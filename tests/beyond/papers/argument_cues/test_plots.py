@@ -42,7 +42,7 @@ def cues():
 
 
 def test_fig12_draws_and_names_the_cues_of_the_originals(cues):
-    *_, upper = fig12_cues(cues, choices(), model="tiny").axes
+    upper, *_ = fig12_cues(cues, choices(), model="tiny").axes
     points = [drawn for drawn in upper.collections if isinstance(drawn, PathCollection)]
     offsets = np.vstack([drawn.get_offsets() for drawn in points])
     originals = cues[(cues["split"] == "all") & (cues["half"] == "original")]
@@ -55,7 +55,7 @@ def test_fig12_draws_and_names_the_cues_of_the_originals(cues):
 
 
 def test_fig12_draws_accuracies_of_models_trained_on_originals(cues):
-    *panels, _ = fig12_cues(cues, choices(), model="tiny").axes
+    _, *panels = fig12_cues(cues, choices(), model="tiny").axes
     titles = [panel.get_title(loc="left") for panel in panels]
     assert titles == ["as written", "claim negated, other warrant right"]
     for panel, mean in zip(panels, (71, 29), strict=True):
@@ -67,7 +67,7 @@ def test_fig12_draws_accuracies_of_models_trained_on_originals(cues):
 
 def test_fig12_shows_whole_error_bars(cues):
     wide = choices().assign(mean_low=3.0, mean_high=99.0)
-    *panels, _ = fig12_cues(cues, wide, model="").axes
+    _, *panels = fig12_cues(cues, wide, model="").axes
     for panel in panels:
         low, high = panel.get_xlim()
         assert low < 3 and high > 99
@@ -76,7 +76,7 @@ def test_fig12_shows_whole_error_bars(cues):
 def test_fig12_of_unigrams_only_is_drawn_without_a_warning(cues):
     with warnings.catch_warnings(action="error"):
         figure = fig12_cues(cues[cues["kind"] == "unigram"], choices(), model="")
-    *_, upper = figure.axes
+    upper, *_ = figure.axes
     assert any(isinstance(drawn, PathCollection) for drawn in upper.collections)
 
 
@@ -94,7 +94,7 @@ def test_fig12_names_the_diamonds_of_the_paper(cues):
     figure = fig12_cues(cues, choices().assign(paper_mean=60.0), model="")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "the paper" in labels
-    (diamonds,) = [line for line in figure.axes[0].lines if line.get_label() == "the paper"][:1]
+    (diamonds,) = [line for line in figure.axes[1].lines if line.get_label() == "the paper"][:1]
     assert diamonds.get_xdata().tolist() == [60] * len(INPUTS)
     check_figure(figure)
 

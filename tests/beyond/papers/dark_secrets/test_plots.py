@@ -10,6 +10,7 @@ from plot_checks import LONG_NAME, check_figure, check_long_name
 from beyond.papers.dark_secrets import plots
 from beyond.papers.dark_secrets.maps import GAMMA, shaded
 from beyond.papers.dark_secrets.patterns import CLASSES, WITH_COLUMN
+from helpers.plots.style import title_of
 
 LAYERS = 3
 HEADS = 4
@@ -78,8 +79,8 @@ def test_fig7_patterns_has_the_shares_after_fine_tuning_in_its_title():
     fine_tuned = table[table["weights"] == "fine-tuned"]
     shares = fine_tuned.groupby("task")[list(WITH_COLUMN)].mean().sum(axis=1)
     expected = f"In {shares.min():.0%} to {shares.max():.0%} of the maps, many tokens attend"
-    assert expected in figure.texts[0].get_text()
-    assert "fine-tuned" in figure.texts[0].get_text()
+    assert expected in title_of(figure)
+    assert "fine-tuned" in title_of(figure)
 
 
 def test_fig8_finetuning_shows_the_change_of_every_head():
@@ -88,7 +89,7 @@ def test_fig8_finetuning_shows_the_change_of_every_head():
     figure = plots.fig8_finetuning(table, model="tiny")
     changes = 1 - table.groupby("layer")["similarity"].mean()
     ending = f"maps of layer {changes.idxmax()} most, by {changes.max():.2f} on average"
-    assert figure.texts[0].get_text().endswith(ending)
+    assert title_of(figure).endswith(ending)
     for image, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
         np.testing.assert_allclose(image.ravel(), 1 - rows["similarity"])
 
