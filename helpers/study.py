@@ -24,7 +24,7 @@ from helpers.model.encoder import load_encoder, model_key
 from helpers.notes import WEIGHTS_NOTES, run_notes
 from helpers.results import Results, run_name
 from helpers.settings import flag, make_settings
-from helpers.store import CODE
+from helpers.store import CODE as STORE_CODE
 from helpers.store.store import find_store, store_inputs
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Study:
             return temperatures(random.model.base_model, trained.model.base_model, batch)
 
         inputs = {"random": random.key, "matched to": matched_to}
-        factors = cached("temperatures", compute, inputs=inputs, code=CODE)
+        factors = cached("temperatures", compute, inputs=inputs, code=STORE_CODE)
         return random.with_temperatures(factors, matched_to)
 
     @property

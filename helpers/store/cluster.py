@@ -150,6 +150,8 @@ def _on_worker(
 @lru_cache(maxsize=2)
 def _opened(folder: Path, code: str, model: str | None) -> Store:
     """Open a store and load its model; InputError if a worker lacks one, or has other code."""
+    from helpers.store.examples import ComputedStore  # imports torch
+
     encoder = None
     if model:
         options, temperatures, matched_to = json.loads(model)
@@ -157,7 +159,7 @@ def _opened(folder: Path, code: str, model: str | None) -> Store:
         if temperatures:
             encoder = encoder.with_temperatures(temperatures, matched_to)
     if folder.is_dir() and code == CODE_DIGEST:
-        store = Store(folder, encoder)
+        store = ComputedStore(folder, encoder) if encoder else Store(folder)
         if encoder is None or encoder.key == store.manifest["model"]:
             return store
     raise InputError(

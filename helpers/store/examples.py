@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import cast
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -35,7 +35,15 @@ from helpers.model.forward import (
     word_inputs,
     word_matrix,
 )
-from helpers.store.store import ROW_SUM_TOLERANCE, STORED, Store, Tensors, tensor_name
+from helpers.store.store import (
+    ROW_SUM_TOLERANCE,
+    STORED,
+    GetTensor,
+    Store,
+    Tensors,
+    shard_path,
+    tensor_name,
+)
 from helpers.torch_utils import batch_threads, pool
 
 BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
@@ -174,7 +182,19 @@ def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str])
     return len(words_with_tokens) == len(words) > 0
 
 
-def shard_tensors(store: Store, number: int) -> Tensors:
+class ComputedStore(Store):
+    """A store that computes the maps of the shards that its folder lacks, when they are read."""
+
+    def __init__(self, folder: str | Path, encoder: Encoder) -> None:
+        super().__init__(folder)
+        self.encoder: Encoder = encoder
+
+    def _tensors(self, number: int) -> GetTensor:
+        is_stored = self.manifest["shards"] and shard_path(self.folder, number).is_file()
+        return super()._tensors(number) if is_stored else shard_tensors(self, number).__getitem__
+
+
+def shard_tensors(store: ComputedStore, number: int) -> Tensors:
     """Compute the tensors of a shard with the encoder of its store, several batches at a time.
 
     Parameters
@@ -195,7 +215,7 @@ def shard_tensors(store: Store, number: int) -> Tensors:
     ModelError
         If a row of a map is not a distribution, or a vector is too large to be stored.
     """
-    encoder = cast("Encoder", store.encoder)
+    encoder = store.encoder
     indices = store.indices(number)
     inputs = [model_inputs(encoder, record) for record in store.records(indices)]
     lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
@@ -220,13 +240,13 @@ def shard_tensors(store: Store, number: int) -> Tensors:
 
 @torch.inference_mode()
 def _compute_batch(
-    store: Store, run: Pass, batch: Mapping[int, Inputs]
+    store: ComputedStore, run: Pass, batch: Mapping[int, Inputs]
 ) -> tuple[dict[str, Tensor], dict[int, Tensor]]:
     """Compute the tensors of one batch's examples in half precision, and the errors of each.
 
     Nothing here waits for the device once the forward pass is queued.
     """
-    encoder = cast("Encoder", store.encoder)
+    encoder = store.encoder
     tensors = {}
     errors = {}
     attentions, states = run(list(batch.values()))

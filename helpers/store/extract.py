@@ -25,7 +25,7 @@ from helpers.files import atomic_file, check_free, folder_lock, json_digest, sha
 from helpers.model.encoder import Encoder
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
-from helpers.store.examples import examples, shard_tensors
+from helpers.store.examples import ComputedStore, examples, shard_tensors
 from helpers.store.store import (
     EXAMPLES,
     STORED,
@@ -85,7 +85,7 @@ def extract(encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options
     with folder_lock(folder):  # another process may have done the work when it is free
         if not is_listed(folder):
             list_examples(folder, encoder, corpus, inputs)
-        unfinished = Store(folder, encoder)
+        unfinished = ComputedStore(folder, encoder)
         return unfinished if stream else fill(unfinished)
 
 
@@ -153,7 +153,7 @@ def shard_size(level: Level, max_tokens: int) -> int:
     return max(1, int(EXAMPLES_PER_SHARD[level] / times_as_large))
 
 
-def fill(store: Store) -> Store:
+def fill(store: ComputedStore) -> Store:
     """Compute the missing shards of a store, and open the finished one.
 
     StoreError if the disk is full.
@@ -172,7 +172,7 @@ def needed_bytes(store: Store) -> int:
     missing = store.missing_shards()
     if not missing:
         return 0
-    encoder = cast("Encoder", store.encoder)
+    encoder = cast("ComputedStore", store).encoder
     width = encoder.model.config.hidden_size if store.manifest["hidden"] else 0
     n_values = 0
     for number in missing:
@@ -184,7 +184,7 @@ def needed_bytes(store: Store) -> int:
     return n_values * np.dtype(STORED).itemsize
 
 
-def make_shard(store: Store, number: int) -> None:
+def make_shard(store: ComputedStore, number: int) -> None:
     """Compute and write one shard."""
     write_shard(store.folder, number, shard_tensors(store, number))
 

@@ -304,16 +304,13 @@ class Store:
     """Examples with their maps, in shards.
 
     ``len(store)`` is the number of examples, ``store[i]`` is one of them, and iterating yields all
-    with the memory of one shard.  Shards are read from the store's folder.  A shard that is not
-    there is computed by the store's ``encoder``, if it has one: the maps have the same bits without
-    the disk space.
+    with the memory of one shard.  Shards are read from the store's folder;
+    `examples.ComputedStore` computes those that are not there.
 
     Parameters
     ----------
     folder : str or Path
-        The folder of a finished store or, with an ``encoder``, of the list of a store's examples.
-    encoder : Encoder, optional
-        Model that computes the maps of shards that are not in the folder.
+        The folder of the store.
 
     Attributes
     ----------
@@ -345,9 +342,10 @@ class Store:
         If the store is unfinished or damaged.  A file is checked when it is first read.
     """
 
-    def __init__(self, folder: str | Path, encoder: Encoder | None = None) -> None:
+    encoder: Encoder | None = None  # of `examples.ComputedStore`
+
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()  # processes with another working folder read it, too
-        self.encoder = encoder
         self.manifest = read_manifest(self.folder)
         self.key: str = self.manifest["key"]
         self.model_name: str = self.manifest["model"]["name"]
@@ -449,10 +447,5 @@ class Store:
     def _tensors(self, number: int) -> GetTensor:
         """Return a function that returns the tensors of a shard by name."""
         path = shard_path(self.folder, number)
-        is_stored = self.manifest["shards"] and path.is_file()
-        if self.encoder is not None and not is_stored:
-            from helpers.store.examples import shard_tensors  # imports torch
-
-            return shard_tensors(self, number).__getitem__
         check_once(path, self.manifest["shards"][number]["sha256"])
         return open_shard(path).get_tensor

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from helpers.data.treebank import parsed_text
 from helpers.model.encoder import DEFAULT, load_encoder
+from helpers.store.examples import ComputedStore
 from helpers.store.extract import fill, list_examples
 from helpers.store.store import Store, store_inputs
 
@@ -48,6 +49,6 @@ def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
         temporary = TemporaryDirectory(prefix="attention-text-", ignore_cleanup_errors=True)
         folder = Path(cleanup.enter_context(temporary))
         list_examples(folder, encoder, corpus, inputs)
-        store = fill(Store(folder, encoder))
+        store = fill(ComputedStore(folder, encoder))
         weakref.finalize(store, cleanup.pop_all().close)
     return store

@@ -54,7 +54,7 @@ def test_a_lesson_ends_on_any_model(
     if number not in ("07", "08"):
         del corpora["task"]
     executed(
-        number, model=str(tiny_folder(family)), **corpora, max_tokens=96, device="cpu", name="tiny"
+        number, model=str(tiny_folder(family)), **corpora, max_tokens=64, device="cpu", name="tiny"
     )
     tables = figures.parent / "build" / "tiny-later" / "tables"
     assert all(len(pd.read_csv(path)) for path in tables.glob("*.csv"))

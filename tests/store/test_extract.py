@@ -13,7 +13,7 @@ import torch
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
 from helpers import files as paths
-from helpers.errors import InputError, ModelError, StoreError
+from helpers.errors import ModelError, StoreError
 from helpers.files import json_digest, sha256
 from helpers.model import forward
 from helpers.store import examples as examples_module
@@ -198,18 +198,6 @@ def test_a_disk_that_refuses_any_file_is_named_and_a_rerun_gives_the_same_bytes(
         with pytest.raises(StoreError, match=rf"/{name[:-1]}.*No space left .*; make room"):
             extract_small(encoder, tmp_path / "parts", COUNT)
     assert content(extract_small(encoder, tmp_path / "parts", COUNT).folder) == expected
-
-
-def test_a_file_that_a_reader_of_the_user_misses_is_named(encoder, tmp_path, own_cache):
-    def read(_counts):
-        yield from many_segments(3).records()
-        (tmp_path / "missing.txt").read_text()
-
-    corpus = dataclasses.replace(many_segments(3), reader=read)
-    with pytest.raises(InputError, match=r"/missing.txt: cannot be read \(No such file") as caught:
-        extraction.extract(encoder, corpus, max_tokens=MAX_TOKENS)
-    assert not isinstance(caught.value, StoreError)
-    assert not list(own_cache.glob("*/examples.jsonl*"))
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from store_tools import (
 )
 
 from helpers.errors import StoreError
-from helpers.store import examples
 from helpers.store import extract as extraction
 from helpers.store.store import check_once
 from helpers.store.verify import repair, verify
@@ -91,7 +90,7 @@ def test_extract_continues_after_a_repair_that_failed(folder, encoder, tmp_path,
     damage_two_shards(folder)
     repair(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(examples, "shard_tensors", lambda *_: 1 / 0)
+        patch.setattr(extraction, "shard_tensors", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             extract_small(encoder, tmp_path, COUNT)
     extract_small(encoder, tmp_path, COUNT)
