@@ -12,7 +12,7 @@ from helpers.metrics.surface import gradient_table as tabulate
 from helpers.metrics.surface import table_without_gradients
 from helpers.model.encoder import Encoder
 from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
-from helpers.store import CODE
+from helpers.store import CODE as STORE_CODE
 from helpers.store.store import Store
 
 
@@ -53,6 +53,6 @@ def gradient_table(
         "gradients",
         partial(gradient_importance, encoder, records, seed=seed),
         inputs={"records": records, "seed": seed, "model": encoder.key},
-        code=CODE,
+        code=STORE_CODE,
     )
     return tabulate(gradients, [articles[index] for index in indices], encoder.objective)

@@ -136,9 +136,8 @@ class Study:
         if name == MATCHED:
             encoder = self._match_entropies()
         else:
-            device = cast("Any", self.settings.device)
             options = self._model_options(name)
-            encoder = load_encoder(self.settings.model, device=device, **options)
+            encoder = load_encoder(self.settings.model, device=self.settings.device, **options)
         if name == "trained":
             self._describe(encoder)
         self._encoders[name] = encoder

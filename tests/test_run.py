@@ -248,7 +248,6 @@ def test_models(tiny_folder, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     assert "empty" in refused(tiny_folder, model=str(tmp_path / "empty"))
     assert "--device cpu" in refused(tiny_folder, device="tpu")
-    assert "--max-tokens 100000" in refused(tiny_folder, max_tokens=100_000)
 
 
 ROW = "{}\t{}\t_\tX\t_\t_\t{}\tdep\t_\t_\n"

@@ -222,7 +222,7 @@ def test_pairs_take_the_place_of_trees(study, tmp_path):
 def saved_files(study):
     """Save a table and a figure; return the bytes of each file by its name."""
     study.save_table(pd.DataFrame({"layer": [1], "entropy": [1 / 3]}), "entropy")
-    study.save_figure(canvas(1.0, "Figure 4", note="A note"), "fig4")
+    study.save_figure(canvas(1.0, "Figure 4", "A note"), "fig4")
     files = {path.name: path.read_bytes() for path in study.results.build.rglob("*.*")}
     del files["run.json"]
     return files

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["float32", "float16", "bfloat16"]
 Lens = Literal["attention", "norm"]
 
@@ -162,7 +161,7 @@ def load_encoder(
     name: str = DEFAULT,
     *,
     revision: str | None = None,
-    device: Device = "auto",
+    device: str = "auto",
     dtype: DType = "float32",
     random_init: int | None = None,
 ) -> Encoder:

@@ -184,9 +184,9 @@ def needed_bytes(store: Store) -> int:
     return n_values * np.dtype(STORED).itemsize
 
 
-def make_shard(store: ComputedStore, number: int) -> None:
+def make_shard(store: Store, number: int) -> None:
     """Compute and write one shard."""
-    write_shard(store.folder, number, shard_tensors(store, number))
+    write_shard(store.folder, number, shard_tensors(cast("ComputedStore", store), number))
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:

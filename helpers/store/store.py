@@ -37,7 +37,7 @@ from helpers.model.encoder import Lens, slug
 from helpers.store import CODE
 
 if TYPE_CHECKING:
-    from helpers.model.encoder import Encoder
+    pass
 
 FORMAT = 6
 MANIFEST = "manifest.json"
@@ -342,7 +342,7 @@ class Store:
         If the store is unfinished or damaged.  A file is checked when it is first read.
     """
 
-    encoder: Encoder | None = None  # of `examples.ComputedStore`
+    encoder: Any = None  # the model of `examples.ComputedStore`
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()  # processes with another working folder read it, too

@@ -14,7 +14,7 @@ from toy_corpora import ListedStore, random_heads
 from helpers.errors import InputError
 from helpers.metrics import rows_of_model
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION, UUAS
-from helpers.metrics.statistics import Estimate, difference, ratio, with_seed_noise
+from helpers.metrics.statistics import Estimate, weighted_ratios, with_seed_noise
 from helpers.probes import table3, training
 from helpers.probes.data import attention_block, control_heads, prepare
 from helpers.probes.distances import DistancesWords, distance_features
@@ -380,7 +380,8 @@ def test_difference_table_is_paired_over_articles(compared_results):
     subtrahend = compared_results[ATTN][UAS_WITHOUT_PUNCTUATION]
     expected = minuend.by_seed.mean() - subtrahend.by_seed.mean()
     assert row["difference"] == pytest.approx(expected)
-    paired = difference(ratio(*article_sums(minuend)), ratio(*article_sums(subtrahend)))
+    sums = zip(article_sums(minuend), article_sums(subtrahend), strict=True)
+    paired = weighted_ratios(*(np.column_stack(pair) for pair in sums), [1, -1])
     over_articles = Estimate(expected, 100 * paired.low, 100 * paired.high)
     interval = with_seed_noise(over_articles, minuend.by_seed, subtrahend.by_seed)
     assert row["difference_low"] == pytest.approx(interval.low)
