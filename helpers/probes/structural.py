@@ -78,7 +78,7 @@ class StructuralProbe(nn.Module):
 def found_edges(
     distances: Float[np.ndarray, "word other"], parse: Parse
 ) -> Bool[np.ndarray, " edge"]:
-    """Tell of each edge of a dependency tree whether the predicted tree has it.
+    """Find the edges of a dependency tree that the predicted tree has.
 
     The predicted tree is the minimum spanning tree of the distances.  Punctuation is left out of
     both.

@@ -408,7 +408,7 @@ class Store:
 
     @cached_property
     def _line_starts(self) -> Int[np.ndarray, " example"]:
-        """Where each line of ``examples.jsonl`` begins, in bytes."""
+        """The byte at which each line of ``examples.jsonl`` begins."""
         path = self.folder / EXAMPLES
         check_once(path, self.manifest["examples_sha256"])
         with path.open("rb") as file:

@@ -510,7 +510,7 @@ def test_prepare_refuses_a_treebank_without_train_or_dev(count):
 
 
 class Vectors:
-    """What the probes use of `helpers.data.glove.Embeddings`."""
+    """The part of `helpers.data.glove.Embeddings` that probes use."""
 
     name = "toy"
     fingerprint = ""
